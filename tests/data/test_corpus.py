@@ -1,0 +1,580 @@
+"""Corpora as users have them: every format, encoding and mistake, each problem found at its file and line."""
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from unmask.data.corpus import Corpus
+from unmask.data.readers import LONGEST
+from unmask.errors import UserError
+from unmask.recipe import DataRecipe
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("UNMASK_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def corpus(*sources, **settings) -> Corpus:
+    return Corpus([str(source) for source in sources], DataRecipe(**settings))
+
+
+def texts(*sources, **settings) -> list[str]:
+    return [document.text for document in corpus(*sources, **settings)]
+
+
+def read(*sources, **settings) -> Corpus:
+    """A corpus that was iterated once."""
+    found = corpus(*sources, **settings)
+    list(found)
+    return found
+
+
+def places(found: Corpus) -> list[str]:
+    return [str(problem) for problem in found.report.problems]
+
+
+BLOCKS = "First text.\nStill first.\n\nSecond text.\n \n\nThird text.\n"
+BLOCK_TEXTS = ["First text.\nStill first.", "Second text.", "Third text."]
+
+
+# ------------------------------------------------------------------------------------------------- sources
+
+
+def test_folder_is_recursive_sorted_and_leaves_hidden_files_out(tmp_path):
+    for name in ("b.txt", "a/c.txt", "a/b/d.txt", ".hidden.txt", ".git/x.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"text of {name}")
+    found = read(tmp_path)
+    assert [Path(f.name).relative_to(tmp_path).as_posix() for f in found.files] == ["b.txt", "a/c.txt", "a/b/d.txt"]
+    assert found.report.files == 3
+
+
+def test_link_loop_ends(tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert texts(tmp_path) == ["text"]
+
+
+def test_glob_and_the_same_file_twice(tmp_path):
+    for name in ("1.txt", "2.txt", "3.md", "deep/4.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert texts(f"{tmp_path}/*.txt", tmp_path / "1.txt") == ["1.txt", "2.txt"]
+    assert texts(f"{tmp_path}/**/*.txt") == ["1.txt", "2.txt", "deep/4.txt"]
+    (tmp_path / "odd[1].txt").write_text("brackets")
+    assert texts(tmp_path / "odd[1].txt") == ["brackets"]
+
+
+STDIN = "from unmask.data.corpus import Corpus; c = Corpus(['-'])\nfor _ in 1, 2: print([d.text for d in c])"
+
+
+@pytest.mark.parametrize(
+    "data", [BLOCKS.encode(), gzip.compress(BLOCKS.encode()), "\n".join(json.dumps({"text": t}) for t in BLOCK_TEXTS).encode()]
+)
+def test_standard_input_can_be_read_twice(data):
+    run = subprocess.run([sys.executable, "-c", STDIN], input=data, capture_output=True, check=True)
+    assert run.stdout.decode().splitlines() == [str(BLOCK_TEXTS)] * 2
+    spooled = list((Path(os.environ["UNMASK_CACHE"]) / "stdin").iterdir())
+    assert [path.read_bytes() for path in spooled] == [data]
+
+
+def test_named_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["sh", "-c", f"printf 'one\n\ntwo\n\nthree' > {tmp_path}/pipe"]):
+        found = corpus(tmp_path / "pipe")
+    assert [d.text for d in found] == [d.text for d in found] == ["one", "two", "three"]
+
+
+def test_missing_paths(tmp_path):
+    (tmp_path / "corpus.txt").write_text("text")
+    with pytest.raises(UserError, match=r"no such file.*corpsu\.txt \(did you mean corpus\.txt\?\)"):
+        corpus(tmp_path / "corpsu.txt")
+    with pytest.raises(UserError, match="no such file"):
+        corpus(tmp_path / "no" / "such")
+    with pytest.raises(UserError, match="no file matches"):
+        corpus(f"{tmp_path}/*.parquet")
+
+
+@pytest.mark.parametrize("content", [None, b"", b" \n\n \r\n", b"\xef\xbb\xbf"])
+def test_empty_corpus(tmp_path, content):
+    if content is not None:
+        (tmp_path / "a.txt").write_bytes(content)
+    with pytest.raises(UserError, match="the corpus is empty"):
+        texts(tmp_path)
+    with pytest.raises(UserError, match="the corpus is empty"):
+        corpus()
+
+
+# ------------------------------------------------------------------------------------------------- formats
+
+PACKED = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": zstandard.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+}
+RECORDS = ["one, text", 'two "quoted"\nlines', "三"]
+
+
+def as_jsonl() -> bytes:
+    return b"".join(json.dumps({"id": i, "text": t}).encode() + b"\n" for i, t in enumerate(RECORDS))
+
+
+FORMATS = {
+    "a.txt": (BLOCKS.encode(), BLOCK_TEXTS),
+    "a.md": (BLOCKS.encode(), BLOCK_TEXTS),
+    "a.unknown": (BLOCKS.encode(), BLOCK_TEXTS),
+    "noending": (BLOCKS.encode(), BLOCK_TEXTS),
+    "a.jsonl": (as_jsonl(), RECORDS),
+    "a.ndjson": (as_jsonl(), RECORDS),
+    "a.json": (as_jsonl(), RECORDS),
+    "a.csv": ('id,text\n1,"one, text"\n2,"two ""quoted""\nlines"\n3,三\n'.encode(), RECORDS),
+    "semicolon.csv": ('id;text\n1;one, text\n2;"two ""quoted""\nlines"\n3;三\n'.encode(), RECORDS),
+    "a.tsv": ('id\ttext\n1\tone, text\n2\t"two ""quoted""\nlines"\n3\t三\n'.encode(), RECORDS),
+    "bare.tsv": (b'id\ttext\n1\t"one, text\n2\ttwo "quoted"\n3\tx\n', ['"one, text', 'two "quoted"', "x"]),
+}
+
+
+@pytest.mark.parametrize("packing", PACKED)
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats(tmp_path, name, packing):
+    data, expected = FORMATS[name]
+    path = tmp_path / (name + packing)
+    path.write_bytes(PACKED[packing](data))
+    found = read(path)
+    assert texts(path) == expected
+    assert not found.report.problems
+    assert found.read_bytes == found.bytes() == path.stat().st_size
+
+
+def test_several_compressed_frames(tmp_path):
+    for ending in (".gz", ".zst"):
+        path = tmp_path / f"a.txt{ending}"
+        path.write_bytes(PACKED[ending](b"one\n\ntwo\n\n") + PACKED[ending](b"three\n\nfour"))
+        assert texts(path) == ["one", "two", "three", "four"]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_parquet(tmp_path, kind):
+    values = [f"text {i}" for i in range(1000)] + [None, "", "last"]
+    columns = {"id": list(range(1003)), "text": pa.array(values, pa.string()).cast(kind)}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=100)
+    found = corpus(tmp_path / "a.parquet")
+    documents = list(found)
+    assert [d.text for d in documents] == [v for v in values if v]
+    assert documents[-1].line == 1003
+    assert found.report.counts == {"empty_records": 2}
+    assert found.read_bytes == found.bytes()
+
+
+def test_one_json_value_is_refused_with_the_command_that_splits_it(tmp_path):
+    (tmp_path / "a.json").write_text('[{"text": "one"},\n {"text": "two"}]')
+    with pytest.raises(UserError, match=r"jq -c"):
+        corpus(tmp_path / "a.json")
+
+
+# --------------------------------------------------------------------------------------------- documents
+
+
+def test_lines_of_documents(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("\n\n" + BLOCKS)
+    assert [(d.text, d.line) for d in corpus(path)] == list(zip(BLOCK_TEXTS, [3, 6, 9]))
+    assert [(d.text, d.line) for d in corpus(path, documents="line")][-2:] == [("Second text.", 6), ("Third text.", 9)]
+    assert [(d.text, d.line) for d in corpus(path, documents="file")] == [(BLOCKS.strip(), 3)]
+
+
+def test_folder_of_speeches_is_one_document_per_file(tmp_path):
+    for i in range(5):
+        (tmp_path / f"{i}.txt").write_text(f"Friends {i}!\n\nA paragraph.\n\nAnother one.\n")
+    found = read(tmp_path)
+    assert found.report.documents == 5
+    assert "one document per file (5 text files" in found.describe()
+
+
+def test_single_files_by_their_lines(tmp_path):
+    cases = {
+        "block": BLOCKS,
+        "line": "A first sentence stands here.\nA second one follows.\nA third one ends it.\n" * 50,
+        "line ": "the first review without a stop\nAnother review\nGreat\n" * 50,
+        "line  ": ("Just a sentence per line.\n" * 5000) + "\n" + ("Another sentence.\n" * 5000),  # a stray blank line
+        "file": (
+            "This text was wrapped at a width of some sixty characters so\n"
+            "that no line is a sentence of its own and most of the lines\n"
+            "go on in lower case where the one before it stopped being a\n"
+            "line, which is how many old texts are written. And that is\n"
+        )
+        * 30,
+    }
+    for mode, text in cases.items():
+        (tmp_path / "a.txt").write_text(text)
+        found = corpus(tmp_path / "a.txt")
+        assert found.files[0].mode == mode.strip(), mode
+        assert f"one document per {mode.strip()} (" in found.describe()
+
+
+def test_shards_are_not_documents(tmp_path):
+    for i in range(4):
+        (tmp_path / f"shard{i}.txt").write_text("A line of text that is a sentence.\n" * 10_000)
+    assert {file.mode for file in corpus(tmp_path).files} == {"line"}
+
+
+def test_documents_as_asked(tmp_path):
+    (tmp_path / "a.txt").write_text(BLOCKS)
+    assert len(texts(tmp_path / "a.txt", documents="line")) == 4
+    assert "as asked" in corpus(tmp_path / "a.txt", documents="line").describe()
+    with pytest.raises(UserError, match="has no records"):
+        corpus(tmp_path / "a.txt", documents="record")
+
+
+@pytest.mark.parametrize("mode", ["file", "block", "line"])
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+def test_chunk_borders_change_nothing(tmp_path, monkeypatch, mode, ends):
+    """Read in pieces of 7 bytes, the same documents at the same lines."""
+    text = "\ufeff" + ("Ünïcödé 文本 text.\nsecond line\n \n\nНовый блок\n\n\n\nlast" * 3)
+    (tmp_path / "a.txt").write_bytes(text.replace("\n", ends).encode())
+    whole = list(corpus(tmp_path / "a.txt", documents=mode))
+    monkeypatch.setattr("unmask.data.decode.CHUNK", 7)
+    assert list(corpus(tmp_path / "a.txt", documents=mode)) == whole
+    assert "\ufeff" not in whole[0].text
+    assert "\r" not in whole[0].text
+
+
+def test_long_document_is_cut_at_good_places(tmp_path):
+    sentence = "This is a sentence of the very long document. "
+    text = sentence * (3 * LONGEST // len(sentence))
+    (tmp_path / "a.txt").write_text("short\n" + text + "\nshort again\n")
+    found = corpus(tmp_path / "a.txt", documents="line")
+    documents = list(found)
+    pieces = documents[1:-1]
+    assert len(pieces) in (3, 4)
+    assert all(len(d.text) <= LONGEST and d.text.endswith("document.") and d.line == 2 for d in pieces)
+    assert " ".join(d.text for d in pieces) == text.strip()
+    assert documents[-1].text == "short again"
+    assert documents[-1].line == 3
+    assert places(found) == [
+        f"{tmp_path}/a.txt:2: line of {len(text):,} characters, cut into {len(pieces)} pieces",
+    ]
+
+
+def test_long_record_is_cut_too(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "词" * (2 * LONGEST + 5)}) + "\n")
+    found = corpus(tmp_path / "a.jsonl")
+    assert [len(d.text) for d in found] == [LONGEST, LONGEST, 5]
+    assert found.report.counts == {"split_documents": 1}
+
+
+# --------------------------------------------------------------------------------------------- encodings
+
+ENCODED = {
+    "utf-8": "Ünïcödé 文本",
+    "utf-8-sig": "Ünïcödé 文本",
+    "utf-16": "Ünïcödé 文本",
+    "utf-32": "Ünïcödé 文本",
+    "gb18030": "我们喜欢这部电影，因为它很好看。导演很厉害！",
+    "big5": "我們喜歡這部電影，因為它很好看。導演很厲害！",
+    "cp1252": "Ça va très bien, merci – déjà vu à l’hôtel.",
+    "cp1251": "Привет, как дела сегодня? Всё хорошо.",
+    "shift_jis": "こんにちは世界、今日はいい天気ですね。",
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODED)
+def test_encodings_are_detected(tmp_path, encoding):
+    (tmp_path / "a.txt").write_bytes(ENCODED[encoding].encode(encoding))
+    found = corpus(tmp_path / "a.txt")
+    assert [d.text for d in found] == [ENCODED[encoding]]
+    assert found.files[0].encoding == encoding.removesuffix("-sig")
+    assert not found.report.problems
+    assert texts(tmp_path / "a.txt", encoding=encoding) == [ENCODED[encoding]]
+
+
+def test_encoding_that_shows_late(tmp_path):
+    """Two MiB of ASCII say nothing; the encoding is decided where it first matters."""
+    lines = "plain text\n" * 200_000 + "Ça a été très agréable, à l’été.\n" * 20
+    (tmp_path / "a.txt").write_bytes(lines.encode("cp1252"))
+    found = corpus(tmp_path / "a.txt", documents="line")
+    assert [d.text for d in found][-1] == "Ça a été très agréable, à l’été."
+    assert not found.report.problems
+
+
+def test_unknown_encoding(tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    for name in ("utf8x", "base64", "no such"):
+        with pytest.raises(UserError, match=r"unknown encoding.*\n.*gb18030"):
+            corpus(tmp_path / "a.txt", encoding=name)
+
+
+def test_named_encoding_without_byte_order_mark(tmp_path):
+    (tmp_path / "a.txt").write_bytes("Ünïcödé text in UTF-16".encode("utf-16-le"))
+    with pytest.raises(UserError, match="encoding=utf-16-le"):
+        corpus(tmp_path / "a.txt")
+    assert texts(tmp_path / "a.txt", encoding="utf-16-le") == ["Ünïcödé text in UTF-16"]
+
+
+# ----------------------------------------------------------------------------------------------- problems
+
+
+def test_undecodable_bytes_are_repaired_and_located(tmp_path):
+    (tmp_path / "a.txt").write_bytes("größer\n".encode() * 3 + b"bad \xff\xfe byte\n" + "größer\n".encode() + b"b\xc3")
+    found = corpus(tmp_path / "a.txt", documents="line")
+    assert [d.text for d in found][3:] == ["bad \ufffd byte", "größer", "b\ufffd"]
+    assert found.report.counts == {"repaired_bytes": 3}
+    assert [p.rsplit(": ")[0] for p in places(found)] == [f"{tmp_path}/a.txt:4", f"{tmp_path}/a.txt:6"]
+
+
+def test_replacement_characters_of_the_author_are_no_problem(tmp_path):
+    (tmp_path / "a.txt").write_text("a \ufffd b")
+    assert not read(tmp_path / "a.txt").report.problems
+
+
+def test_control_characters(tmp_path):
+    (tmp_path / "a.txt").write_bytes("one\ntw\0o\x07 page\x0cbreak\nquoted \x93so\x94\n".encode() + b"text " * 20)
+    found = corpus(tmp_path / "a.txt", documents="line")
+    assert [d.text for d in found][:3] == ["one", "two page break", "quoted “so”"]
+    assert found.report.counts == {"control_characters": 5}
+    assert places(found)[0] == f"{tmp_path}/a.txt:2: U+0000 removed"
+    assert places(found)[-1] == f"{tmp_path}/a.txt:3: U+0094 read as '”'"
+
+
+@pytest.mark.parametrize("data", [bytes(range(256)) * 9, b"%PDF-1.4 text", b"PK\x03\x04 zip", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"])
+def test_binary_file(tmp_path, data):
+    (tmp_path / "a.txt").write_bytes(data)
+    with pytest.raises(UserError, match="a.txt: not text but"):
+        corpus(tmp_path)
+    (tmp_path / "b.txt").write_text("text")
+    found = corpus(tmp_path)
+    assert [d.text for d in found] == ["text"]
+    assert found.report.counts == {"skipped_files": 1}
+    assert places(found)[0].startswith(f"{tmp_path}/a.txt: not text but")
+    assert "1 files skipped" in found.describe()
+
+
+def test_damaged_archive_gives_what_can_be_read(tmp_path):
+    whole = gzip.compress(os.urandom(1).hex().encode() + b"\n\nsome text\n\n" + os.urandom(100_000).hex().encode())
+    (tmp_path / "a.txt.gz").write_bytes(whole[:-2000])
+    found = corpus(tmp_path / "a.txt.gz", documents="block")
+    assert "some text" in [d.text for d in found]
+    assert found.report.counts == {"damaged_files": 1}
+    assert places(found)[0].startswith(f"{tmp_path}/a.txt.gz: ")
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(UserError, match="a.parquet: cannot be read"):
+        corpus(tmp_path / "a.parquet")
+
+
+def test_problems_of_json_lines(tmp_path):
+    lines = [
+        '{"text": "good"}',
+        '{"text": "cut off',
+        '{"title": "no text"}',
+        '{"text": 5}',
+        "[1, 2]",
+        '{"text": null}',
+        '{"text": " "}',
+        "",
+        '"a bare string"',
+        '{"text": "lone \\ud83d surrogate"}',
+        '{"text": "pair \\ud83d\\ude00 nul \\u0000 crlf \\r\\n"}',
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    found = corpus(tmp_path / "a.jsonl")
+    assert [(d.text, d.line) for d in found] == [
+        ("good", 1),
+        ("a bare string", 9),
+        ("lone \ufffd surrogate", 10),
+        ("pair 😀 nul  crlf", 11),
+    ]
+    assert found.report.counts == {
+        "bad_json": 1,
+        "missing_values": 1,
+        "not_text": 2,
+        "empty_records": 2,
+        "repaired_surrogates": 1,
+        "control_characters": 1,
+    }
+    assert [int(p.removeprefix(f"{tmp_path}/a.jsonl:").split(":")[0]) for p in places(found)] == [2, 3, 4, 5, 6, 7, 10, 11]
+
+
+def test_problems_of_csv(tmp_path):
+    (tmp_path / "a.csv").write_text('id,text\n1,good\n2\n3,more,than\n\n4,"two\nlines"\n5,\n6,"never closed\n7,x\n')
+    found = corpus(tmp_path / "a.csv")
+    assert [(d.text, d.line) for d in found] == [("good", 2), ("more", 4), ("two\nlines", 6), ("never closed\n7,x", 9)]
+    assert places(found) == [
+        f"{tmp_path}/a.csv:3: 1 fields, the header has 2",
+        f"{tmp_path}/a.csv:3: no 'text'",
+        f"{tmp_path}/a.csv:4: 3 fields, the header has 2",
+        f"{tmp_path}/a.csv:8: 'text' is empty",
+    ]
+
+
+def test_quote_that_never_ends_is_bounded(tmp_path, monkeypatch):
+    import csv
+
+    monkeypatch.setattr("unmask.data.readers.LONGEST_FIELD", 200_000)
+    before = csv.field_size_limit(131_072)
+    try:
+        (tmp_path / "a.csv").write_text("text\ngood\n" + '"never closed\n' + "row\n" * 100_000)
+        found = read(tmp_path / "a.csv")
+    finally:
+        csv.field_size_limit(before)
+    assert places(found)[0].startswith(f"{tmp_path}/a.csv:3: skipped up to line ")
+    assert found.report.documents > 40_000
+
+
+def test_json_line_above_the_limit_is_skipped(tmp_path, monkeypatch):
+    monkeypatch.setattr("unmask.data.readers.LONGEST_LINE", 3_000_000)
+    lines = ["a" * 10, "b" * 4_000_000, "c" * 2_500_000, "d"]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": line}) for line in lines))
+    found = corpus(tmp_path / "a.jsonl")
+    assert [(d.text[0], d.line) for d in found] == [("a", 1), ("c", 3), ("c", 3), ("c", 3), ("d", 4)]
+    assert places(found)[0].startswith(f"{tmp_path}/a.jsonl:2: 4,000,012 characters")
+
+
+def test_long_csv_field(tmp_path):
+    (tmp_path / "a.csv").write_text("text\n" + "w " * 200_000 + "\nshort\n")
+    assert [len(text) for text in texts(tmp_path / "a.csv")] == [399_999, 5]
+
+
+def test_empty_file_among_others(tmp_path):
+    (tmp_path / "a.txt").write_text("")
+    (tmp_path / "b.txt").write_text("text")
+    assert places(read(tmp_path)) == [f"{tmp_path}/a.txt: no text in it"]
+
+
+def test_report_is_bounded_and_complete(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "good"}\n' + "bad\n" * 10_000)
+    found = read(tmp_path / "a.jsonl")
+    assert found.report.counts["bad_json"] == 10_000
+    assert len(found.report.problems) == 20
+    assert len(str(found.report).splitlines()) < 10
+    assert json.loads(json.dumps(found.report.as_dict()))["bad_json"] == 10_000
+    list(found)
+    assert found.report.counts["bad_json"] == 10_000, "the report is of the last iteration only"
+
+
+# ------------------------------------------------------------------------------------------------ columns
+
+
+def write_table(path: Path, columns: dict[str, list]) -> None:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table(columns), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("\n".join(json.dumps(dict(zip(columns, row))) for row in zip(*columns.values())))
+    else:
+        rows = [columns, *zip(*columns.values())]
+        path.write_text("\n".join(("\t" if path.suffix == ".tsv" else ",").join(map(str, row)) for row in rows))
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_columns(tmp_path, ending):
+    path = tmp_path / f"a{ending}"
+    write_table(path, {"title": ["t1", "t2"], "lead": ["l1", "l2"], "stars": [1, 2]})
+    assert texts(path, column="lead") == ["l1", "l2"]
+    with pytest.raises(UserError, match=r"(?s)no column 'text'.*title, lead, stars.*--column NAME.*--set data\.column="):
+        corpus(path)
+    with pytest.raises(UserError, match=r"no column 'titel' \(did you mean title\?\)"):
+        corpus(path, column="titel")
+    write_table(path, {"title": ["t1", "t2"], "Review": ["r1", "r2"], "stars": [1, 2]})
+    assert texts(path) == ["r1", "r2"]
+    assert "column 'Review' (there is no column 'text'" in corpus(path).describe()
+    write_table(path, {"id": [7, 8], "saying": ["s1", "s2"]})
+    assert texts(path) == ["s1", "s2"]
+
+
+def test_table_without_the_column_beside_one_that_has_it(tmp_path):
+    write_table(tmp_path / "a.csv", {"year": [1], "who": ["x"], "where": ["y"]})
+    write_table(tmp_path / "b.csv", {"text": ["t"]})
+    found = corpus(tmp_path)
+    assert [d.text for d in found] == ["t"]
+    assert places(found) == [f"{tmp_path}/a.csv: no column 'text'"]
+
+
+# ------------------------------------------------------------------------------------- fingerprint, memory
+
+
+def test_fingerprint(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text(BLOCKS)
+    first = corpus(path).fingerprint()
+    assert first == corpus(path).fingerprint()
+    assert first != corpus(path, documents="line").fingerprint()
+    assert first == corpus(path, heldout=0.1).fingerprint()
+    path.rename(tmp_path / "b.txt")
+    assert first == corpus(tmp_path / "b.txt").fingerprint()
+    (tmp_path / "b.txt").write_text(BLOCKS.replace("Third", "Fourth"))
+    assert first != corpus(tmp_path / "b.txt").fingerprint()
+
+
+def test_pickle(tmp_path):
+    (tmp_path / "a.txt").write_text(BLOCKS)
+    found = read(tmp_path / "a.txt")
+    assert list(pickle.loads(pickle.dumps(found))) == list(found)
+
+
+PEAK = """
+import resource, sys
+from unmask.data.corpus import Corpus
+from unmask.recipe import DataRecipe
+corpus = Corpus([sys.argv[1]], DataRecipe(documents=sys.argv[2]))
+count = sum(1 for _ in corpus)
+print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def peak(path: Path, documents: str = "auto") -> tuple[int, int]:
+    """(documents, MiB) of iterating a corpus in a process of its own."""
+    run = subprocess.run([sys.executable, "-c", PEAK, str(path), documents], capture_output=True, check=True, text=True)
+    count, memory = run.stdout.split()
+    return int(count), int(memory)
+
+
+@pytest.mark.parametrize("ending", [".txt", ".txt.gz"])
+def test_line_of_100_mb_is_read_in_bounded_memory(tmp_path, ending):
+    word = b"word " * 200_000  # 1 MB
+    (tmp_path / "small.txt").write_bytes(word)
+    path = tmp_path / f"big{ending}"
+    with (gzip.open(path, "wb", 1) if ending.endswith("gz") else open(path, "wb")) as out:
+        for _ in range(100):
+            out.write(word)
+    least = peak(tmp_path / "small.txt")[1]
+    count, most = peak(path)
+    assert 95 <= count <= 102
+    assert most < least + 40, (most, least)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.parquet"])
+def test_memory_does_not_grow_with_the_corpus(tmp_path, name):
+    text = "A sentence that is part of a text of some length, as texts are. " * 15
+
+    def write(path: Path, megabytes: int) -> Path:
+        if path.suffix == ".parquet":
+            with pq.ParquetWriter(path, pa.schema({"text": pa.string()}), compression="none", use_dictionary=False) as out:
+                for i in range(megabytes):
+                    out.write_table(pa.table({"text": [f"{i} {j} {text}" for j in range(1000)]}))
+            return path
+        line = {".txt": text + "\n\n", ".jsonl": json.dumps({"text": text}) + "\n", ".csv": f'"{text}"\n'}[path.suffix]
+        with open(path, "w") as out:
+            out.write("text\n" if path.suffix == ".csv" else "")
+            for _ in range(megabytes):
+                out.write(line * 1000)
+        return path
+
+    small, big = write(tmp_path / f"small-{name}", 10), write(tmp_path / f"big-{name}", 200)
+    few, least = peak(small)
+    many, most = peak(big)
+    assert many == 20 * few
+    assert most < least + 20, (most, least)

@@ -1,0 +1,118 @@
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from unmask.errors import UserError
+from unmask.model.config import FAMILIES, PRESETS, ModelConfig, preset
+from unmask.model.model import parameters, with_needs
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "hidden", "intermediate", "positions"),
+    [
+        ("bert-tiny", 2, 128, 512, 512),
+        ("bert-mini", 4, 256, 1024, 512),
+        ("bert-small", 4, 512, 2048, 512),
+        ("bert-medium", 8, 512, 2048, 512),
+        ("bert-base", 12, 768, 3072, 512),
+        ("bert-large", 24, 1024, 4096, 512),
+        ("modernbert-base", 22, 768, 1152, 8192),
+        ("modernbert-large", 28, 1024, 2624, 8192),
+    ],
+)
+def test_public_sizes(name, layers, hidden, intermediate, positions):
+    c = preset(name)
+    assert (c.layers, c.hidden, c.intermediate, c.max_positions) == (layers, hidden, intermediate, positions)
+    assert c.heads == hidden // 64
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "millions"),
+    [  # as published: Devlin et al. and Turc et al. without heads, Warner et al. with
+        ("bert-tiny", ["pooler"], 4.4),
+        ("bert-mini", ["pooler"], 11.2),
+        ("bert-small", ["pooler"], 28.8),
+        ("bert-medium", ["pooler"], 41.4),
+        ("bert-base", ["pooler"], 109.5),
+        ("bert-large", ["pooler"], 335.1),
+        ("modernbert-base", ["mlm"], 149.7),
+        ("modernbert-large", ["mlm"], 395.9),
+    ],
+)
+def test_published_parameter_counts(name, heads, millions):
+    assert parameters(preset(name), heads) / 1e6 == pytest.approx(millions, abs=0.06)
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_every_preset_has_a_class_for_its_objective(name):
+    config = preset(name)
+    architecture = config.architecture(with_needs(config.default_objective.split("+")))
+    assert architecture in ("BertForPreTraining", "ModernBertForMaskedLM")
+
+
+@pytest.mark.parametrize(
+    ("family", "heads", "architecture"),
+    [
+        ("bert", ["mlm", "nsp"], "BertForPreTraining"),
+        ("bert", ["mlm"], "BertForMaskedLM"),
+        ("bert", ["nsp"], "BertForNextSentencePrediction"),
+        ("bert", ["classify"], "BertForSequenceClassification"),
+        ("bert", ["classify", "mlm"], "BertForSequenceClassification"),
+        ("bert", ["pooler"], "BertModel"),
+        ("modernbert", ["mlm"], "ModernBertForMaskedLM"),
+        ("modernbert", ["mlm", "nsp"], "ModernBertForMaskedLM"),
+        ("modernbert", ["classify"], "ModernBertForSequenceClassification"),
+        ("modernbert", ["nsp"], "ModernBertModel"),
+        ("modernbert", [], "ModernBertModel"),
+    ],
+)
+def test_architecture(family, heads, architecture):
+    config = preset(next(iter(FAMILIES[family].presets)))
+    assert config.architecture(with_needs(heads)) == architecture
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("bert-minni", {}, "did you mean bert-mini"),
+        ("bert-mini", {"layer": 3}, "did you mean layers"),
+        ("bert-mini", {"hidden": 250}, "250 cannot be divided among 4"),
+        ("bert-mini", {"heads": 3}, "256 cannot be divided among 3"),
+        ("bert-mini", {"layers": 0}, "layers: 0"),
+        ("bert-mini", {"layers": "six"}, "valid: int"),
+        ("bert-mini", {"layers": True}, "valid: int"),
+        ("bert-mini", {"layers": 2.5}, "valid: int"),
+        ("bert-mini", {"dropout": 1.0}, "below 1"),
+        ("bert-mini", {"activation": "gelo"}, "did you mean gelu"),
+        ("bert-mini", {"norm": "pre"}, "is not bert"),
+        ("bert-mini", {"positions": "rope"}, "is not bert"),
+        ("bert-mini", {"family": "brt"}, "did you mean bert"),
+        ("bert-mini", {"pad_id": 40_000}, "below vocab_size"),
+        ("modernbert-mini", {"segments": 2}, "is not modernbert"),
+        ("modernbert-mini", {"hidden": 12}, "even number"),
+        ("modernbert-mini", {"local_window": 0}, "2 or more"),
+    ],
+)
+def test_a_mistake_is_explained(name, changes, said):
+    with pytest.raises(UserError, match=said):
+        preset(name, **changes)
+
+
+def test_an_encoder_alone_is_refused_where_no_class_holds_it():
+    with pytest.raises(UserError, match="no heads"):
+        preset("bert-tiny").architecture([])
+
+
+def test_frozen_plain_values():
+    config = preset("bert-tiny", labels=["a", 1])
+    assert config.labels == ("a", "1")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.layers = 3
+    assert ModelConfig(**dataclasses.asdict(config)) == config
+
+
+def test_the_config_needs_no_torch():
+    code = "import sys, unmask.model.config; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

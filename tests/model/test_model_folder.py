@@ -1,0 +1,223 @@
+"""Folders: old formats, heads without a place in transformers, missing heads, and what is wrong said clearly."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from unmask.errors import UserError
+from unmask.hub import resolve
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+
+BERT = preset("bert-tiny", vocab_size=60, max_positions=32)
+MODERN = preset("modernbert-mini", vocab_size=60, hidden=64, heads=4, intermediate=48, max_positions=32)
+
+
+def saved(folder, config=BERT, heads=("mlm", "nsp"), seed=0):
+    model = Model(config, heads).init(seed)
+    hf.save(model, folder)
+    return model
+
+
+def same(a, b):
+    a, b = a.state_dict(), b.state_dict()
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+def test_a_head_without_a_place_goes_beside_the_model(tmp_path):
+    model = saved(tmp_path, MODERN, ["mlm", "nsp"])
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["ModernBertForMaskedLM"]
+    beside = load_file(tmp_path / "heads.safetensors")
+    assert {key.split(".")[1] for key in beside} == {"nsp", "pooler"}
+    assert not {"nsp", "pooler"} & {key.split(".")[0] for key in load_file(tmp_path / "model.safetensors")}
+    loaded = hf.load(tmp_path)
+    assert same(loaded.model, model)
+    assert (loaded.missing, loaded.unexpected) == ([], [])
+
+
+def test_a_missing_head_is_said_and_drawn_from_the_seed(tmp_path):
+    saved(tmp_path, BERT, ["mlm"])
+    loaded = hf.load(tmp_path, heads=["mlm", "nsp"], seed=5)
+    assert {name.split(".")[1] for name in loaded.missing} == {"pooler", "nsp"}
+    expected = Model(BERT, ["nsp"]).init(5).state_dict()
+    assert all(torch.equal(loaded.model.state_dict()[key], expected[key]) for key in loaded.missing)
+    assert hf.load(tmp_path).missing == []
+
+
+def test_only_the_heads_asked_for(tmp_path):
+    saved(tmp_path)
+    loaded = hf.load(tmp_path, heads=())
+    assert (list(loaded.model.heads), loaded.missing, loaded.unexpected) == ([], [], [])
+
+
+def test_other_labels_get_a_new_classifier_and_keep_the_pooler(tmp_path):
+    config = preset("bert-tiny", vocab_size=60, labels=("a", "b"))
+    model = saved(tmp_path, config, ["classify"])
+    loaded = hf.load(tmp_path)
+    assert same(loaded.model, model)
+    assert loaded.config.labels == ("a", "b")
+    loaded = hf.load(tmp_path, heads=["classify"], changes={"labels": ("x", "y", "z")})
+    assert loaded.missing == ["heads.classify.out.weight", "heads.classify.out.bias"]
+    assert loaded.unexpected == []
+    assert torch.equal(loaded.model.heads["pooler"].dense.weight, model.heads["pooler"].dense.weight)
+
+
+def test_tensors_that_nothing_reads_are_said(tmp_path):
+    saved(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file(tensors | {"extra.weight": torch.ones(2)}, tmp_path / "model.safetensors")
+    assert hf.load(tmp_path).unexpected == ["extra.weight"]
+
+
+def test_a_folder_of_2018(tmp_path):
+    """pytorch_model.bin, LayerNorms with gamma and beta, buffers and tied copies among the weights, half precision."""
+    model = saved(tmp_path)
+    old = {}
+    for key, value in load_file(tmp_path / "model.safetensors").items():
+        key = key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+        old[key] = value.half()
+    old["bert.embeddings.position_ids"] = torch.arange(32)[None]
+    old["cls.predictions.decoder.weight"] = old["bert.embeddings.word_embeddings.weight"]
+    old["cls.predictions.decoder.bias"] = old["cls.predictions.bias"]
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(old, tmp_path / "pytorch_model.bin")
+    config = json.loads((tmp_path / "config.json").read_text())
+    for key in ("architectures", "dtype", "tie_word_embeddings", "cls_token_id", "sep_token_id", "layer_norm_eps"):
+        config.pop(key)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    loaded = hf.load(tmp_path)
+    assert (loaded.missing, loaded.unexpected, loaded.config) == ([], [], BERT)
+    assert {value.dtype for value in loaded.model.state_dict().values()} == {torch.float32}
+    assert same(loaded.model, model.half().float())
+
+
+def test_an_old_modernbert_config():
+    """As the published folders have it, written before transformers 5."""
+    raw = hf.write_config(preset("modernbert-base", global_every=4, rope_theta=1e6, local_rope_theta=5e3))
+    del raw["layer_types"], raw["rope_parameters"]
+    raw |= {"global_attn_every_n_layers": 4, "global_rope_theta": 1e6, "local_rope_theta": 5e3}
+    read = hf.read_config(raw | {"model_type": "modernbert"})
+    assert (read.global_every, read.rope_theta, read.local_rope_theta) == (4, 1e6, 5e3)
+    assert hf.read_config({"model_type": "modernbert"}) == preset("modernbert-base")
+    assert hf.read_config({"model_type": "bert"}) == preset("bert-base")
+
+
+def test_shards(tmp_path):
+    model = saved(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
+    names = sorted(tensors)
+    parts = {"model-1.safetensors": names[::2], "model-2.safetensors": names[1::2]}
+    for file, keys in parts.items():
+        save_file({key: tensors[key] for key in keys}, tmp_path / file)
+    index = {"weight_map": {key: file for file, keys in parts.items() for key in keys}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert same(hf.load(tmp_path).model, model)
+    (tmp_path / "model-2.safetensors").unlink()
+    with pytest.raises(UserError, match=r"lacks model-2\.safetensors"):
+        hf.load(tmp_path)
+
+
+def test_token_classification_is_not_taken_for_a_classifier(tmp_path):
+    config = preset("modernbert-mini", vocab_size=60, labels=("a", "b"))
+    saved(tmp_path, config, ["classify"])
+    raw = json.loads((tmp_path / "config.json").read_text())
+    raw["architectures"] = ["ModernBertForTokenClassification"]
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    loaded = hf.load(tmp_path)
+    assert list(loaded.model.heads) == []
+    assert "classifier.weight" in loaded.unexpected
+
+
+def test_extra_settings_and_the_tokenizer_are_written(tmp_path):
+    class Text:
+        def save(self, folder):
+            (folder / "tokenizer.json").write_text("{}")
+
+    hf.save(Model(BERT).init(0), tmp_path, Text(), extra={"problem_type": "regression"})
+    assert (tmp_path / "tokenizer.json").exists()
+    assert hf.load(tmp_path).settings["problem_type"] == "regression"
+
+
+class Evil:
+    def __reduce__(self):
+        return (print, ("unpickled",))
+
+
+def _break(folder, what):
+    config = folder / "config.json"
+    weights = folder / "model.safetensors"
+    raw = json.loads(config.read_text())
+    match what:
+        case "no config":
+            config.unlink()
+        case "bad json":
+            config.write_text("{")
+        case "family":
+            config.write_text(json.dumps(raw | {"model_type": "gpt_neox"}))
+        case "no family":
+            del raw["model_type"]
+            config.write_text(json.dumps(raw))
+        case "decoder":
+            config.write_text(json.dumps(raw | {"is_decoder": True}))
+        case "no weights":
+            weights.unlink()
+        case "cut":
+            weights.write_bytes(weights.read_bytes()[:5000])
+        case "pickle":
+            weights.unlink()
+            torch.save({"x": Evil()}, folder / "pytorch_model.bin")
+        case "shape":
+            config.write_text(json.dumps(raw | {"vocab_size": 61}))
+        case "layer":
+            config.write_text(json.dumps(raw | {"num_hidden_layers": 3}))
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("no config", "no config.json"),
+        ("bad json", "cannot read"),
+        ("family", r"'gpt_neox'[\s\S]*bert, modernbert"),
+        ("no family", r"None[\s\S]*bert, modernbert"),
+        ("decoder", "is_decoder"),
+        ("no weights", "no weights"),
+        ("cut", r"cannot read .*model\.safetensors"),
+        ("pickle", r"cannot read .*pytorch_model\.bin"),
+        ("shape", r"word_embeddings.*\(60, 128\)[\s\S]*\(61, 128\)"),
+        ("layer", r"layer\.2.*is not there"),
+    ],
+)
+def test_a_broken_folder_is_explained(what, said, tmp_path, capsys):
+    saved(tmp_path)
+    _break(tmp_path, what)
+    with pytest.raises(UserError, match=said):
+        hf.load(tmp_path)
+    assert "unpickled" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"layer_types": ["sliding_attention", "full_attention", "full_attention", "full_attention"]},
+        {"rope_parameters": {"full_attention": {"rope_type": "yarn", "rope_theta": 1e4}}},
+    ],
+)
+def test_an_unknown_modernbert_is_explained(change):
+    raw = hf.write_config(MODERN) | {"model_type": "modernbert"} | change
+    with pytest.raises(UserError, match="layer_types|rope_type"):
+        hf.read_config(raw)
+
+
+def test_no_such_folder():
+    with pytest.raises(UserError, match="no such file or folder: not-there"):
+        hf.load("not-there")
+
+
+def test_an_unreachable_hub_is_explained(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match="the hub did not give it"):
+        resolve("owner-of-nothing/nothing", ["*.json"])

@@ -1,0 +1,286 @@
+"""Every preset's shape against transformers, both directions: same weights, same logits, same loss, no key left over."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from safetensors.torch import load_file
+
+from unmask.model import hf
+from unmask.model.config import PRESETS, change, preset
+from unmask.model.model import Model, parameters, with_needs
+
+TOLERANCE = 1e-5
+VOCAB = 97
+
+
+def small(name, **changes):
+    """The preset's depth (up to 8 layers), heads and ratios at 16 numbers per head."""
+    full = preset(name, vocab_size=VOCAB, pad_id=0, cls_id=2, sep_id=3)
+    hidden = 16 * full.heads
+    shape = {
+        "layers": min(full.layers, 8),
+        "hidden": hidden,
+        "intermediate": full.intermediate * hidden // full.hidden,
+        "max_positions": 64,
+    }
+    if full.local_window:
+        shape["local_window"] = 10  # shorter than the rows below
+    return change(full, **(shape | changes))
+
+
+def stir(model, seed=0):
+    """No zero bias, no norm of ones: a swapped or forgotten tensor must show."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            value.normal_(1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0, 0.1, generator=generator)
+    return model.eval()
+
+
+def rows(lengths=(48, 31, 5)):
+    """ids, mask, segments; the last row is so short that its padding is out of every local window's sight."""
+    generator = torch.Generator().manual_seed(1)
+    width = max(lengths)
+    mask = torch.arange(width)[None] < torch.tensor(lengths)[:, None]
+    ids = torch.randint(5, VOCAB, (len(lengths), width), generator=generator) * mask
+    segments = ((torch.arange(width)[None] >= torch.tensor(lengths)[:, None] // 2) & mask).long()
+    return ids, mask, segments
+
+
+def theirs(model, **more):
+    ids, mask, segments = rows()
+    inputs = {"input_ids": ids, "attention_mask": mask.long()}
+    if model.config.model_type == "bert":
+        inputs["token_type_ids"] = segments
+    return model(**inputs, **more)
+
+
+def their_class(architecture):
+    return getattr(transformers, architecture)
+
+
+def build_theirs(config, architecture):
+    """transformers' own model of that shape, spelled out here rather than by our table."""
+    common = {
+        "vocab_size": VOCAB,
+        "hidden_size": config.hidden,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "intermediate_size": config.intermediate,
+        "max_position_embeddings": config.max_positions,
+        "tie_word_embeddings": config.tie,
+    }
+    if architecture.startswith("Bert"):
+        return their_class(architecture)(transformers.BertConfig(**common))
+    return their_class(architecture)(
+        transformers.ModernBertConfig(
+            **common,
+            local_attention=config.local_window,
+            pad_token_id=0,
+            cls_token_id=2,
+            sep_token_id=3,
+            bos_token_id=2,
+            eos_token_id=3,
+            classifier_pooling=config.pooling,
+        )
+    )
+
+
+def compare(model, reference):
+    """Largest difference over every output, at the tokens that are not padding."""
+    ids, mask, segments = rows()
+    with torch.no_grad():
+        hidden = model(ids, mask, segments)
+        out = theirs(reference)
+    named = {"mlm": out.get("prediction_logits", out.get("logits")), "nsp": out.get("seq_relationship_logits")}
+    if set(model.heads) == {"pooler", "nsp"}:
+        named["nsp"] = out.logits
+    checks = []
+    if "mlm" in model.heads:
+        checks.append((model.logits("mlm", hidden)[mask] - named["mlm"][mask]).abs().max())
+    if "nsp" in model.heads and named["nsp"] is not None:
+        checks.append((model.logits("nsp", hidden, mask) - named["nsp"]).abs().max())
+    if "classify" in model.heads:
+        checks.append((model.logits("classify", hidden, mask) - out.logits).abs().max())
+    if "last_hidden_state" in out:
+        checks.append((hidden - out.last_hidden_state)[mask].abs().max())
+    if "pooler_output" in out:
+        checks.append((model.heads["pooler"](hidden, mask) - out.pooler_output).abs().max())
+    assert checks
+    return max(checks).item()
+
+
+def assert_opens_there(folder, model):
+    opened = their_class(model.config.architecture(model.heads))
+    reference, info = opened.from_pretrained(folder, output_loading_info=True)
+    assert not any(info.values()), info
+    assert compare(model, reference.eval()) <= TOLERANCE
+    return reference
+
+
+CASES = [
+    (name, heads)
+    for name in PRESETS
+    for heads in ([["mlm", "nsp"], ["mlm"]] if name.startswith("bert") else [["mlm"]])
+]
+
+
+@pytest.mark.parametrize(("name", "heads"), CASES)
+def test_a_folder_of_transformers_opens_here(name, heads, tmp_path):
+    config = small(name)
+    reference = stir(build_theirs(config, config.architecture(with_needs(heads))))
+    reference.save_pretrained(tmp_path)
+    loaded = hf.load(tmp_path)
+    assert (loaded.missing, loaded.unexpected) == ([], [])
+    assert list(loaded.model.heads) == with_needs(heads)
+    assert compare(loaded.model, reference) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "heads"), CASES)
+def test_a_folder_written_here_opens_in_transformers_and_comes_back_bit_for_bit(name, heads, tmp_path):
+    model = stir(Model(small(name), heads))
+    architecture = hf.save(model, tmp_path / "a")
+    reference = assert_opens_there(tmp_path / "a", model)
+    assert type(reference).__name__ == architecture
+
+    again = hf.load(tmp_path / "a")
+    assert again.config == model.config
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, again.model.state_dict()[key]), key
+    hf.save(again.model, tmp_path / "b")
+    for file in ("config.json", "model.safetensors"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+    reference.save_pretrained(tmp_path / "c")  # what transformers writes of it has the same tensors
+    ours, back = load_file(tmp_path / "a/model.safetensors"), load_file(tmp_path / "c/model.safetensors")
+    assert ours.keys() == back.keys()
+    assert all(torch.equal(ours[key], back[key]) for key in ours)
+
+
+OTHERS = [
+    ("bert-tiny", ["nsp"], {}),
+    ("bert-tiny", ["pooler"], {}),
+    ("bert-tiny", ["classify"], {"labels": ("no", "yes", "maybe")}),
+    ("bert-tiny", ["mlm"], {"tie": False}),
+    ("bert-tiny", ["mlm", "nsp"], {"tie": False, "activation": "gelu_new", "pad_id": None}),
+    ("bert-tiny", ["mlm"], {"activation": "relu", "norm_eps": 1e-5, "segments": 3}),
+    ("modernbert-mini", [], {}),
+    ("modernbert-mini", ["classify"], {"labels": ("no", "yes")}),
+    ("modernbert-mini", ["classify"], {"labels": ("a", "b", "c"), "pooling": "mean"}),
+    ("modernbert-mini", ["mlm"], {"tie": False, "decoder_bias": False}),
+    ("modernbert-mini", ["mlm"], {"norm_bias": True, "attention_bias": True, "mlp_bias": True, "head_bias": True}),
+    ("modernbert-mini", ["mlm"], {"global_every": 1, "rope_theta": 5_000.0}),
+    ("modernbert-mini", ["mlm"], {"global_every": 2, "local_rope_theta": 500.0, "head_activation": "silu"}),
+    ("modernbert-mini", ["mlm"], {"local_window": 7, "activation": "silu", "max_positions": 48}),
+]
+
+
+@pytest.mark.parametrize(("name", "heads", "changes"), OTHERS)
+def test_other_heads_and_traits(name, heads, changes, tmp_path):
+    model = stir(Model(small(name, **changes), heads))
+    hf.save(model, tmp_path / "a")
+    reference = assert_opens_there(tmp_path / "a", model)
+    reference.save_pretrained(tmp_path / "b")
+    loaded = hf.load(tmp_path / "b")
+    assert (loaded.missing, loaded.unexpected, loaded.config) == ([], [], model.config)
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, loaded.model.state_dict()[key]), key
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("bert-tiny", {"activation": "relu"}),
+        ("bert-tiny", {"norm_eps": 1e-3}),
+        ("modernbert-mini", {"local_window": 8}),
+        ("modernbert-mini", {"global_every": 2}),
+        ("modernbert-mini", {"rope_theta": 10_000.0}),
+        ("modernbert-mini", {"local_rope_theta": 20_000.0}),
+        ("modernbert-mini", {"head_activation": "relu"}),
+    ],
+)
+def test_the_comparison_sees_a_wrong_trait(name, changes, tmp_path):
+    """These tests can fail: the same weights under one trait changed are not within the tolerance."""
+    reference = stir(build_theirs(small(name), small(name).architecture(["mlm"])))
+    reference.save_pretrained(tmp_path)
+    assert compare(hf.load(tmp_path).model, reference) <= TOLERANCE
+    assert compare(hf.load(tmp_path, changes=changes).model, reference) > TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini"])
+def test_every_hidden_state(name, tmp_path):
+    model = stir(Model(small(name), ["mlm"]))
+    hf.save(model, tmp_path)
+    reference = assert_opens_there(tmp_path, model)
+    ids, mask, segments = rows()
+    with torch.no_grad():
+        _, states = model.encoder(ids, mask, segments, layers=True)
+        out = theirs(reference, output_hidden_states=True)
+    assert len(states) == len(out.hidden_states) == model.config.layers + 1
+    for ours, other in zip(states, out.hidden_states, strict=True):
+        assert (ours - other)[mask].abs().max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini"])
+def test_loss_and_gradient(name, tmp_path):
+    """The mean over the chosen positions, and the norm of every gradient, in float64."""
+    heads = small(name).default_objective.split("+")
+    model = stir(Model(small(name, dropout=0.0, attention_dropout=0.0), heads))
+    hf.save(model, tmp_path)
+    reference = assert_opens_there(tmp_path, model).double()
+    model = model.double()
+    ids, mask, segments = rows()
+    chosen = mask & (torch.arange(ids.shape[1])[None] % 4 == 1)
+    follows = torch.tensor([0, 1, 0])
+    labels = {"labels": torch.where(chosen, ids, -100)}
+    if "nsp" in heads:
+        labels["next_sentence_label"] = follows
+    out = theirs(reference, **labels)
+
+    hidden = model(ids, mask, segments)
+    loss = F.cross_entropy(model.logits("mlm", hidden[chosen]), ids[chosen])
+    if "nsp" in heads:
+        loss = loss + F.cross_entropy(model.logits("nsp", hidden, mask), follows)
+    assert loss.item() == pytest.approx(out.loss.item(), rel=1e-6)
+    out.loss.backward()
+    loss.backward()
+    gradients = {key: value.grad for key, value in reference.named_parameters()}
+    for key, value in model.named_parameters():
+        other = torch.cat([gradients[k] for k in hf.there(hf.TABLES[model.config.family], key)])
+        assert (value.grad - other).norm() <= 1e-6 * (other.norm() + 1e-3), key
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_as_many_parameters_as_transformers(name):
+    config = preset(name)
+    heads = with_needs(config.default_objective.split("+"))
+    raw = hf.write_config(config)
+    with torch.device("meta"):
+        kind = {"bert": transformers.BertConfig, "modernbert": transformers.ModernBertConfig}[config.family]
+        reference = their_class(config.architecture(heads))(kind(**raw))
+        reference.tie_weights()
+    assert parameters(config, heads) == sum(p.numel() for p in reference.parameters())
+
+
+def test_published_sizes_are_transformers_defaults():
+    for name, theirs in (("bert-base", transformers.BertConfig()), ("modernbert-base", transformers.ModernBertConfig())):
+        ours = hf.write_config(preset(name))
+        # BERT's file has no [CLS] and [SEP]: we add them only where they are known.
+        differ = {k: (v, getattr(theirs, k, None)) for k, v in ours.items() if v != getattr(theirs, k, None)}
+        assert differ == {}
+
+
+@pytest.mark.parametrize("name", ["bert-mini", "modernbert-small"])
+def test_first_weights_are_spread_as_in_transformers(name):
+    config = preset(name, vocab_size=2000, max_positions=128)
+    model = Model(config, ["mlm"]).init(0)
+    kind = {"bert": transformers.BertConfig, "modernbert": transformers.ModernBertConfig}[config.family]
+    torch.manual_seed(0)
+    reference = their_class(config.architecture(["mlm"]))(kind(**hf.write_config(config))).state_dict()
+    for key, value in model.named_parameters():
+        other = torch.cat([reference[k] for k in hf.there(hf.TABLES[config.family], key)])
+        assert value.std().item() == pytest.approx(other.std().item(), rel=0.06), key
+        assert value.mean().item() == pytest.approx(other.mean().item(), abs=2e-3), key
+        if config.init_cutoff and value.ndim == 2:
+            assert value.abs().max() <= other.abs().max() * 1.01, key

@@ -1,0 +1,25 @@
+"""unmask: from raw text to a masked language model you can use.
+
+>>> import unmask                                                        # doctest: +SKIP
+>>> run = unmask.pretrain("corpus/", preset="bert-mini", minutes=5)      # doctest: +SKIP
+>>> model = unmask.load(run.model)                                       # doctest: +SKIP
+>>> model.fill("the president of the united [MASK]")                     # doctest: +SKIP
+"""
+
+__version__ = "0.1.0"
+
+_API = ("dry_run", "info", "load", "prepare", "pretrain", "quickstart", "resume", "samples", "train_tokenizer")
+__all__ = ["UserError", "__version__", *_API]
+
+
+def __getattr__(name: str):
+    """Functions of `unmask.api`, imported when first used: `import unmask` itself stays light."""
+    if name in _API:
+        from unmask import api
+
+        return getattr(api, name)
+    if name == "UserError":
+        from unmask.errors import UserError
+
+        return UserError
+    raise AttributeError(f"module 'unmask' has no attribute {name!r}")

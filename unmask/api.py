@@ -1,0 +1,402 @@
+"""Plain functions, one per verb of the command line, with the same names for the same things.
+
+    run = unmask.pretrain("corpus/", preset="bert-mini", minutes=5)
+    unmask.load(run.model).fill("the president of the united [MASK]")
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from unmask.data.cache import cache_dir
+from unmask.data.corpus import Corpus
+from unmask.data.prepare import prepare as build_store
+from unmask.data.store import TokenStore
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.recipe import Recipe, merge
+from unmask.train.log import Console
+
+__all__ = ["dry_run", "info", "load", "prepare", "pretrain", "quickstart", "resume", "samples", "train_tokenizer"]
+
+# Short names (flags, Python keywords) → where they stand in a recipe.
+SHORT = {
+    "seed": "seed",
+    "preset": "preset",
+    "start": "start",
+    "objective": "objective",
+    "documents": "data.documents",
+    "column": "data.column",
+    "encoding": "data.encoding",
+    "language": "data.language",
+    "heldout": "data.heldout",
+    "workers": "data.workers",
+    "tokenizer": "tokenizer.path",
+    "kind": "tokenizer.kind",
+    "vocab_size": "tokenizer.vocab_size",
+    "lowercase": "tokenizer.lowercase",
+    "strip_accents": "tokenizer.strip_accents",
+    "special_tokens": "tokenizer.special_tokens",
+    "mask_rate": "mlm.rate",
+    "minutes": "train.minutes",
+    "tokens": "train.tokens",
+    "steps": "train.steps",
+    "epochs": "train.epochs",
+    "batch": "train.batch",
+    "length": "train.length",
+    "lr": "train.lr",
+    "device": "train.device",
+    "precision": "train.precision",
+}
+
+
+def make_recipe(
+    corpus: str | Path | Sequence[str | Path] | None = None,
+    recipe: str | Path | Recipe | None = None,
+    sets: Sequence[str] = (),
+    **short: Any,
+) -> Recipe:
+    """A recipe file, then keywords, then `section.field=value` strings, each winning over the one before.
+
+    >>> make_recipe("corpus/", minutes=5).train.minutes
+    5.0
+    """
+    values: dict[str, Any] = {}
+    if isinstance(recipe, Recipe):
+        values = recipe.model_dump(exclude_unset=True)
+    elif recipe is not None:
+        values = Recipe.read(recipe)
+    if corpus is not None:
+        several = [corpus] if isinstance(corpus, str | Path) else list(corpus)
+        values = merge(values, {"data": {"corpus": [os.fspath(c) for c in several]}})
+    budgets = ("minutes", "tokens", "steps", "epochs")
+    if any(short.get(b) is not None for b in budgets):  # a flag replaces the file's budget, whatever its unit
+        values = merge(values, {"train": dict.fromkeys(budgets)})
+    for name, value in short.items():
+        if value is not None:
+            nested: Any = value
+            for key in reversed(SHORT[name].split(".")):
+                nested = {key: nested}
+            values = merge(values, nested)
+    return Recipe.build(values, list(sets))
+
+
+# ------------------------------------------------------------------------------------------------ text
+
+
+def samples() -> list[dict[str, Any]]:
+    """The corpora that pip packages provide: name, size, licence, whether it is here, and how to get it."""
+    from unmask.data.samples import list_samples
+
+    return list_samples()
+
+
+def train_tokenizer(
+    corpus: str | Sequence[str], out: str | Path, *, recipe: Recipe | None = None, console: Console | None = None
+) -> dict[str, Any]:
+    """Train a tokenizer on a corpus and save it in `out`; a report on text held out from its training."""
+    recipe = make_recipe(corpus, recipe)
+    console = console or Console(quiet=True)
+    folder = Path(out)
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} exists already", fix="another folder with -o")
+    source = open_corpus(recipe, console)
+    heldout: list[str] = []
+    size = 0
+
+    def training_texts():
+        nonlocal size
+        for n, document in enumerate(source):
+            if n % 50 == 49 and size < 2_000_000:
+                heldout.append(document.text)
+                size += len(document.text)
+            else:
+                yield document.text
+
+    with console.bar("tokenizer") as update:
+        total = source.bytes()
+        tokenizer = Tokenizer.train(training_texts(), recipe.tokenizer, lambda read: update(min(read, total), total, ""))
+    tokenizer.save(folder)
+    say_problems(source, console)
+    texts = heldout or [d.text for d in _first(source, 20)]
+    report = tokenizer.report(texts)
+    return {
+        "path": str(folder),
+        **report,
+        "special_tokens": [tokenizer.token(i) for i in range(tokenizer.size) if tokenizer.special[i]],
+        "measured_on": "held-out documents" if heldout else "the training text itself (too few documents to hold out)",
+        "trained_on": tokenizer.trained_on,
+    }
+
+
+def _first(items: Any, n: int) -> list[Any]:
+    from itertools import islice
+
+    return list(islice(iter(items), n))
+
+
+def open_corpus(recipe: Recipe, console: Console) -> Corpus:
+    if not recipe.data.corpus:
+        raise UserError(
+            "no corpus given", valid="paths, folders, globs, '-' or sample:NAME", fix="unmask pretrain sample:python-docs"
+        )
+    corpus = Corpus(recipe.data.corpus, recipe.data)
+    console.say(corpus.describe())
+    return corpus
+
+
+def say_problems(corpus: Corpus, console: Console) -> None:
+    for text in corpus.report.lines():
+        console.say(f"  {text}")
+
+
+def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenizer:
+    """The one named in the recipe, the one of the model to continue, or one trained on the corpus (and cached)."""
+    settings = recipe.tokenizer
+    if settings.path or recipe.start:
+        return Tokenizer.load(settings.path or recipe.start)
+    key = hashlib.sha256(f"{corpus.fingerprint()}\0{settings.model_dump_json()}".encode()).hexdigest()[:16]
+    folder = cache_dir() / "tokenizers" / f"{settings.kind}-{settings.vocab_size}-{key}"
+    if (folder / "tokenizer.json").exists():
+        console.say(f"tokenizer: {settings.kind}, {settings.vocab_size:,} (cached)")
+        return Tokenizer.load(folder)
+    with console.bar("tokenizer") as update:
+        total = corpus.bytes()
+        tokenizer = Tokenizer.train(
+            (d.text for d in corpus), settings, lambda read: update(min(read, total), total, "")
+        )
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
+    tokenizer.save(partial)
+    if not folder.exists():
+        partial.rename(folder)
+    console.say(f"tokenizer: {settings.kind}, {tokenizer.size:,} tokens, trained on this text")
+    return tokenizer
+
+
+def prepare(
+    corpus: str | Sequence[str] | None = None,
+    out: str | Path | None = None,
+    *,
+    recipe: Recipe | None = None,
+    lengths: Sequence[int] = (),
+    console: Console | None = None,
+) -> TokenStore:
+    """Corpus → memory-mapped token store: in `out`, or in the cache under a key of its settings."""
+    recipe = make_recipe(corpus, recipe)
+    console = console or Console(quiet=True)
+    if len(recipe.data.corpus) == 1 and (Path(recipe.data.corpus[0]) / "meta.json").exists():
+        return TokenStore.open(recipe.data.corpus[0])
+    source = open_corpus(recipe, console)
+    tokenizer = find_tokenizer(recipe, source, console)
+    with console.bar("prepare") as update:
+        store = build_store(source, tokenizer, recipe.data, out, update, lengths)
+    say_problems(source, console)
+    console.say(store.describe())
+    return store
+
+
+def example_rows(store: str | Path, recipe: Recipe, rows: int = 4) -> tuple[list[Any], list[Any], Tokenizer]:
+    """The first training rows of a store: as they stand in the text, as the objective corrupts them, and the tokenizer."""
+    from unmask.data.rows import Rows
+    from unmask.objectives.objective import build
+    from unmask.train.loader import Loader
+    from unmask.train.schedule import plan
+
+    opened = TokenStore.open(store)
+    if recipe.objective == "auto":
+        recipe = recipe.model_copy(update={"objective": "mlm"})
+    objective = build(recipe, opened.tokenizer)
+    loader = Loader(Rows(opened.train, opened.tokenizer, recipe.seed, objective.rows), objective, recipe.seed)
+    length = int(str(recipe.train.length))
+    phase = plan(recipe, {length: loader.rows.count(length)}).phase(0)
+    pairs = [loader.pair(n, phase) for n in range(min(rows, loader.rows.count(length)))]
+    return [before for before, _ in pairs], [after for _, after in pairs], opened.tokenizer
+
+
+# ------------------------------------------------------------------------------------------------ training
+
+
+def dry_run(corpus: str | Sequence[str] | None = None, *, recipe: Recipe | None = None) -> dict[str, Any]:
+    """What a run would be: resolved recipe, parameters, memory, steps and time, without reading the whole text."""
+    from unmask.train import estimate
+
+    return estimate.estimate(make_recipe(corpus, recipe))
+
+
+def pretrain(
+    corpus: str | Path | Sequence[str | Path] | None = None,
+    *,
+    recipe: str | Path | Recipe | None = None,
+    out: str | Path | None = None,
+    sets: Sequence[str] = (),
+    console: Console | None = None,
+    **short: Any,
+):
+    """Text → a pre-trained model in a new run folder. Keywords are the flags of `unmask pretrain`.
+
+    >>> run = pretrain("sample:python-docs", preset="bert-tiny", steps=100)     # doctest: +SKIP
+    """
+    unknown = set(short) - set(SHORT)
+    if unknown:
+        from unmask.errors import nearest
+
+        name = sorted(unknown)[0]
+        raise UserError(f"unknown keyword {name!r}{nearest(name, list(SHORT))}", valid=", ".join(SHORT))
+    return _pretrain(make_recipe(corpus, recipe, sets, **short), out, console or Console(quiet=True))
+
+
+def _pretrain(recipe: Recipe, out: str | Path | None, console: Console):
+    from unmask.train import pretraining
+    from unmask.train.distributed import World
+    from unmask.train.run import Run, environment
+    from unmask.train.schedule import lengths
+    from unmask.train.trainer import pick_device
+
+    _threads(recipe)
+    world = World.join(pick_device(recipe.train.device).type)
+    if not world.main:
+        console = Console(quiet=True)
+    sizes = [n for n, _ in lengths(recipe.train)]
+    pairs = sizes if "nsp" in recipe.objective else []
+    path = world.share(str(prepare(recipe=recipe, lengths=pairs, console=console).path) if world.main else None)
+    store = TokenStore.open(path)
+    setup = pretraining.set_up(recipe, store, recipe.start or None)
+    plan = pretraining.make_plan(setup, world, console)
+    setup.recipe = pretraining.resolve(setup.recipe, plan)
+    name = setup.recipe.preset if not recipe.start else Path(recipe.start).name
+    run = Run(world.share(str(Run.create(out, "pretrain", name).path) if world.main else None))
+    if not world.main:
+        pretraining.pretrain(setup, plan, run, world, console)
+        world.leave()
+        return run
+    with run.lock():
+        setup.recipe.write(run.path / "recipe.yaml")
+        run.write_json("environment.json", environment())
+        run.write_json("plan.json", plan.as_dict())
+        run.write_json("data.json", {**store.meta, "store": str(store.path.resolve())})
+        console.say(announce(setup, plan, run))
+        state = pretraining.pretrain(setup, plan, run, world, console)
+        finish(run, state, console)
+    world.leave()
+    return run
+
+
+def resume(path: str | Path, *, console: Console | None = None):
+    """Continue a run from its last whole checkpoint, bit for bit as if it had never stopped."""
+    from unmask.train import checkpoint, pretraining
+    from unmask.train.distributed import World
+    from unmask.train.run import Run
+    from unmask.train.schedule import Plan
+    from unmask.train.trainer import pick_device
+
+    console = console or Console(quiet=True)
+    run = Run.open(path)
+    recipe = run.recipe()
+    _threads(recipe)
+    world = World.join(pick_device(recipe.train.device).type)
+    if not world.main:
+        console = Console(quiet=True)
+    plan = Plan.from_dict(run.read_json("plan.json"))
+    store = _store_of(run, recipe, console)
+    last = checkpoint.latest(run.checkpoints, console.warn)
+    weights = last.model if last else (recipe.start or None)
+    setup = pretraining.set_up(recipe, store, weights)
+    if not world.main:
+        pretraining.pretrain(setup, plan, run, world, console, last)
+        world.leave()
+        return run
+    with run.lock():
+        run.rewind(last.state["step"] if last else 0)
+        if last and last.state["step"] >= plan.steps and run.model.exists():
+            console.say(f"{run.path} is finished: {plan.steps:,} steps")
+            world.leave()
+            return run
+        console.say(f"continuing {run.path} at step {last.state['step'] if last else 0:,} of {plan.steps:,}")
+        state = pretraining.pretrain(setup, plan, run, world, console, last)
+        finish(run, state, console)
+    world.leave()
+    return run
+
+
+def _store_of(run: Any, recipe: Recipe, console: Console) -> TokenStore:
+    """The run's own store; made again from the text when the cache was pruned, and refused when the text has changed."""
+    meta = run.read_json("data.json")
+    if (Path(meta["store"]) / "meta.json").exists():
+        store = TokenStore.open(meta["store"])
+    else:
+        console.say("the token store is gone from the cache: preparing it again")
+        store = prepare(recipe=recipe, console=console)
+    if store.meta["key"] != meta["key"]:
+        raise UserError(
+            f"the text of {run.path} has changed since it was begun", fix="a new run: unmask pretrain with another --out"
+        )
+    return store
+
+
+def _threads(recipe: Recipe) -> None:
+    if recipe.train.threads:
+        import torch
+
+        torch.set_num_threads(recipe.train.threads)
+
+
+def announce(setup: Any, plan: Any, run: Any) -> str:
+    count = sum(p.numel() for p in setup.model.parameters())
+    recipe, counts = setup.recipe, setup.store.meta["train"]
+    what = recipe.start or recipe.preset
+    return (
+        f"{what}: {count:,} parameters, objective {recipe.objective}, {recipe.train.optimizer}\n"
+        f"{plan.steps:,} steps of {plan.batch} rows = {plan.tokens:,} tokens "
+        f"({plan.tokens / max(1, counts['tokens']):.2f} × the text) → {run.path}"
+    )
+
+
+def finish(run: Any, state: dict[str, Any], console: Console) -> None:
+    """After the last step: fills, curves, report, model card."""
+    from unmask.lab import report
+    from unmask.train.log import Log, clock
+
+    log = Log(run.log)
+    log.write("end", step=state["step"], elapsed=round(state["elapsed"], 2), evaluation=state["evaluation"])
+    log.close()
+    run.write_json("fills.json", _example_fills(run))
+    report.draw_curves(run)
+    report.write_report(run)
+    report.write_card(run, run.model)
+    console.say(f"done in {clock(state['elapsed'])}: {run.model}  (report: {run.path / 'report.html'})")
+
+
+def _example_fills(run: Any) -> list[dict[str, Any]]:
+    """A few held-out sentences of the run's own text with one word masked, and what the model puts there."""
+    meta = run.read_json("data.json")
+    store = TokenStore.open(meta["store"])
+    model = load(run.model)
+    if "mlm" not in model.heads:
+        return []
+    return model.example_fills(store, count=6)
+
+
+def load(model: str | Path, device: str = "auto"):
+    """A model folder, a run folder or a hub name → an object with `fill`, `next`, `score`, `embed`."""
+    from unmask.serve.predictor import load as load_predictor
+
+    return load_predictor(model, device)
+
+
+def info(run: str | Path) -> dict[str, Any]:
+    """What a run is, did and reached."""
+    from unmask.lab.report import summary
+    from unmask.train.run import Run
+
+    return summary(Run.open(run))
+
+
+def quickstart(
+    out: str | Path | None = None, *, minutes: float = 5.0, seed: int = 0, console: Console | None = None
+) -> dict[str, Any]:
+    """Movie reviews → tokenizer → pre-trained model → classifier, against TF-IDF; about a quarter of an hour."""
+    from unmask.lab import quickstart as lab
+
+    return lab.quickstart(out, minutes, seed, console or Console(quiet=True))

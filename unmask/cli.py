@@ -1,0 +1,442 @@
+"""The command line: parse, call `unmask.api`, print. Nothing heavy is imported before a verb is chosen."""
+
+import json
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unmask import __version__
+from unmask.errors import UserError
+
+app = typer.Typer(
+    help="From raw text to a masked language model you can use.\n\n"
+    "Begin with: unmask quickstart, or unmask pretrain FOLDER --minutes 5",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+tokenizer_app = typer.Typer(help="Train a tokenizer and look at it.", no_args_is_help=True, rich_markup_mode=None)
+cache_app = typer.Typer(help="Prepared text and tokenizers kept for next time.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(tokenizer_app, name="tokenizer")
+app.add_typer(cache_app, name="cache")
+
+Corpus = Annotated[
+    list[str], typer.Argument(help="Paths, folders, globs, '-' (standard input) or sample:NAME.", metavar="CORPUS...")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and results.")]
+Documents = Annotated[
+    str | None, typer.Option(help="One document per file, block (blank lines), line or record. Default: detected.")
+]
+Column = Annotated[str | None, typer.Option(help="Column with the text (csv, tsv, jsonl, parquet).")]
+Encoding = Annotated[str | None, typer.Option(help="Of text files. Default: UTF-8, else detected.")]
+Language = Annotated[str | None, typer.Option(help="en or zh: rules for sentences and words. Default: detected.")]
+Kind = Annotated[str | None, typer.Option(help="wordpiece, bpe, unigram, char or byte.")]
+VocabSize = Annotated[int | None, typer.Option(help="Entries of the vocabulary.")]
+Cased = Annotated[bool, typer.Option("--cased", help="Keep upper case and accents.")]
+Special = Annotated[list[str] | None, typer.Option("--special", help="A special token of your own; repeat for several.")]
+Tokenizer = Annotated[str | None, typer.Option("--tokenizer", help="Folder of a tokenizer to use instead of training one.")]
+Workers = Annotated[int | None, typer.Option(help="Processes that tokenize. Default: one per core.")]
+Heldout = Annotated[float | None, typer.Option(help="Share of documents kept for evaluation.")]
+RecipeFile = Annotated[Path | None, typer.Option("--recipe", help="A YAML recipe; flags win over it.")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", help="Any field of the recipe: --set train.checkpoint_every=10.", metavar="KEY=VALUE")
+]
+
+
+def examples(*lines: str) -> Callable:
+    """Adds worked examples to a verb's help."""
+
+    def add(function: Callable) -> Callable:
+        shown = "\n".join(f"  {line}" for line in lines)
+        function.__doc__ = f"{(function.__doc__ or '').strip()}\n\n\b\nExamples:\n{shown}\n"
+        return function
+
+    return add
+
+
+def friendly(function: Callable) -> Callable:
+    """A user's mistake is printed without a traceback and ends with exit code 2; Ctrl-C with 130."""
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        from unmask.errors import UserError
+
+        try:
+            return function(*args, **kwargs)
+        except UserError as error:
+            typer.secho(f"error: {error}", fg="red" if sys.stderr.isatty() else None, err=True)
+            raise typer.Exit(2 if type(error) is UserError else 130) from None
+        except BrokenPipeError:
+            raise typer.Exit(0) from None
+        except KeyboardInterrupt:
+            typer.echo("stopped", err=True)
+            raise typer.Exit(130) from None
+
+    return run
+
+
+def emit(value: Any) -> None:
+    """JSON on standard output, or nothing else."""
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=1, default=str))
+
+
+def _console(quiet: bool, as_json: bool = False):
+    from unmask.train.log import Console
+
+    return Console(quiet=quiet or as_json)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+@friendly
+@examples("unmask quickstart", "unmask quickstart --minutes 1 --out runs/first")
+def quickstart(
+    minutes: Annotated[float, typer.Option(help="Minutes of pre-training.")] = 5.0,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
+    seed: int = 0,
+    as_json: Json = False,
+) -> None:
+    """Movie reviews → tokenizer → pre-trained model → classifier, against TF-IDF. About 15 minutes on two cores."""
+    from unmask import api
+
+    result = api.quickstart(out, minutes=minutes, seed=seed, console=_console(False, as_json))
+    if as_json:
+        emit(result)
+
+
+@app.command()
+@friendly
+@examples("unmask samples", "unmask samples --json")
+def samples(as_json: Json = False) -> None:
+    """List the corpora that pip packages provide, with size, licence and how to get each."""
+    from unmask import api
+
+    found = api.samples()
+    if as_json:
+        return emit(found)
+    from unmask.serve.show import samples_table
+
+    samples_table(found)
+
+
+@tokenizer_app.command("train")
+@friendly
+@examples(
+    "unmask tokenizer train sample:python-docs --vocab-size 4096 -o runs/tokenizer",
+    "unmask tokenizer train corpus/*.txt --kind bpe --cased --special '<user>' -o runs/bpe",
+    "zcat logs.gz | unmask tokenizer train - --kind byte -o runs/bytes",
+)
+def tokenizer_train(
+    corpus: Corpus,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")],
+    kind: Kind = None,
+    vocab_size: VocabSize = None,
+    cased: Cased = False,
+    special: Special = None,
+    documents: Documents = None,
+    column: Column = None,
+    encoding: Encoding = None,
+    recipe: RecipeFile = None,
+    sets: Sets = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a tokenizer on text; report vocabulary, tokens per word and [UNK] rate on held-out text."""
+    from unmask import api
+
+    made = api.make_recipe(
+        corpus, recipe, sets or (), kind=kind, vocab_size=vocab_size, lowercase=False if cased else None,
+        special_tokens=special or None, documents=documents, column=column, encoding=encoding,
+    )  # fmt: skip
+    report = api.train_tokenizer(None, out, recipe=made, console=_console(quiet, as_json))
+    if as_json:
+        return emit(report)
+    from unmask.serve.show import tokenizer_report
+
+    tokenizer_report(report)
+
+
+@tokenizer_app.command("show")
+@friendly
+@examples("unmask tokenizer show runs/tokenizer 'The president spoke.'")
+def tokenizer_show(folder: str, text: str, as_json: Json = False) -> None:
+    """Show how a tokenizer cuts a text."""
+    from unmask.data.tokenizer import Tokenizer
+
+    t = Tokenizer.load(folder)
+    ids = t.encode(text)
+    if as_json:
+        return emit({"tokens": [t.token(i) for i in ids], "ids": ids})
+    typer.echo(" ".join(t.token(i) for i in ids))
+
+
+@app.command()
+@friendly
+@examples(
+    "unmask prepare corpus/ -o runs/store",
+    "unmask prepare reviews.csv --column review --kind bpe --vocab-size 16384 -o runs/store",
+    "unmask prepare news.txt.zst --tokenizer runs/tokenizer",
+)
+def prepare(
+    corpus: Corpus,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the store. Default: in the cache.")] = None,
+    tokenizer: Tokenizer = None,
+    kind: Kind = None,
+    vocab_size: VocabSize = None,
+    cased: Cased = False,
+    special: Special = None,
+    documents: Documents = None,
+    column: Column = None,
+    encoding: Encoding = None,
+    language: Language = None,
+    heldout: Heldout = None,
+    workers: Workers = None,
+    pairs: Annotated[list[int] | None, typer.Option(help="Row length for which sentence pairs are indexed now.")] = None,
+    recipe: RecipeFile = None,
+    sets: Sets = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tokenize a corpus into a memory-mapped store with document, sentence and word boundaries."""
+    from unmask import api
+
+    made = api.make_recipe(
+        corpus, recipe, sets or (), tokenizer=tokenizer, kind=kind, vocab_size=vocab_size,
+        lowercase=False if cased else None, special_tokens=special or None, documents=documents, column=column,
+        encoding=encoding, language=language, heldout=heldout, workers=workers,
+    )  # fmt: skip
+    store = api.prepare(None, out, recipe=made, lengths=pairs or (), console=_console(quiet, as_json))
+    if as_json:
+        return emit({"path": str(store.path), **store.meta})
+    typer.echo(store.path)
+
+
+@app.command("show-batch")
+@friendly
+@examples(
+    "unmask show-batch runs/store",
+    "unmask show-batch runs/store --objective mlm+nsp --rows 4 --mask-rate 0.3",
+)
+def show_batch(
+    store: str,
+    objective: Annotated[str, typer.Option(help="mlm, nsp or mlm+nsp.")] = "mlm",
+    rows: Annotated[int, typer.Option(help="Rows to show.")] = 4,
+    length: Annotated[int, typer.Option(help="Tokens per row.")] = 64,
+    mask_rate: Annotated[str | None, typer.Option(help="Share of tokens chosen.")] = None,
+    seed: int = 0,
+    sets: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Print training rows with their masked, random and kept tokens coloured."""
+    from unmask import api
+    from unmask.serve.show import print_batch
+
+    made = api.make_recipe(None, None, sets or (), objective=objective, mask_rate=mask_rate, seed=seed, length=length)
+    batch = api.example_rows(store, made, rows)
+    if as_json:
+        return emit(batch.as_dict())
+    print_batch(batch)
+
+
+@app.command()
+@friendly
+@examples(
+    "unmask pretrain corpus/ --minutes 5",
+    "unmask pretrain reviews.csv --column review --preset bert-mini --objective mlm+nsp --epochs 3",
+    "unmask pretrain sample:python-docs --preset bert-tiny --steps 200 --set train.checkpoint_every=50 --out runs/docs",
+    "unmask pretrain corpus/ --from runs/docs/model --steps 500      # go on with another text",
+    "unmask pretrain --resume runs/docs                              # go on after a kill or Ctrl-C",
+    "torchrun --nproc-per-node 2 -m unmask pretrain corpus/ --steps 1000 --out runs/two",
+)
+def pretrain(
+    corpus: Annotated[
+        list[str] | None,
+        typer.Argument(help="Paths, folders, globs, '-', sample:NAME, or a prepared store.", metavar="CORPUS..."),
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="bert-tiny … bert-large, modernbert-mini … Default: modernbert-mini.")] = None,
+    objective: Annotated[str | None, typer.Option(help="mlm, nsp or mlm+nsp. Default: the family's own.")] = None,
+    start: Annotated[str | None, typer.Option("--from", help="Model folder or hub name to continue from.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Budget in minutes (measured once, then frozen as steps).")] = None,
+    tokens: Annotated[float | None, typer.Option(help="Budget in tokens.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Budget in steps. Default: 1000.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Budget in passes over the text.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Rows per update.")] = None,
+    length: Annotated[str | None, typer.Option(help="Tokens per row, or a schedule: 128:0.9,512:0.1.")] = None,
+    mask_rate: Annotated[str | None, typer.Option(help="Share of tokens chosen, or START:END.")] = None,
+    lr: Annotated[float | None, typer.Option(help="AdamW's learning rate.")] = None,
+    tokenizer: Tokenizer = None,
+    kind: Kind = None,
+    vocab_size: VocabSize = None,
+    cased: Cased = False,
+    special: Special = None,
+    documents: Documents = None,
+    column: Column = None,
+    encoding: Encoding = None,
+    language: Language = None,
+    heldout: Heldout = None,
+    workers: Workers = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps. Default: the best there is.")] = None,
+    precision: Annotated[str | None, typer.Option(help="fp32 or bf16. Default: bf16 where the device is fast at it.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything drawn at random.")] = None,
+    recipe: RecipeFile = None,
+    sets: Sets = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder, never overwritten. Default: runs/pretrain/…")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Run folder to continue, bit for bit.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print recipe, parameters, memory, steps and time; train nothing.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Pre-train a model on text: tokenizer, preparation, training, report, all in one."""
+    from unmask import api
+
+    console = _console(quiet, as_json)
+    if resume:
+        if corpus or recipe or sets:
+            raise UserError("--resume takes everything from the run; leave out the rest", fix=f"unmask pretrain --resume {resume}")
+        run = api.resume(resume, console=console)
+    else:
+        made = api.make_recipe(
+            corpus or None, recipe, sets or (), preset=preset, objective=objective, start=start, minutes=minutes,
+            tokens=tokens, steps=steps, epochs=epochs, batch=batch, length=length, mask_rate=mask_rate, lr=lr,
+            tokenizer=tokenizer, kind=kind, vocab_size=vocab_size, lowercase=False if cased else None,
+            special_tokens=special or None, documents=documents, column=column, encoding=encoding, language=language,
+            heldout=heldout, workers=workers, device=device, precision=precision, seed=seed,
+        )  # fmt: skip
+        if dry_run:
+            expected = api.dry_run(recipe=made)
+            if as_json:
+                return emit(expected)
+            from unmask.serve.show import dry_run_text
+
+            return typer.echo(dry_run_text(expected))
+        run = api.pretrain(recipe=made, out=out, console=console)
+    if as_json:
+        emit(api.info(run.path))
+    elif not quiet:
+        typer.echo(f'unmask fill {run.model} "… [MASK] …"')
+
+
+@app.command()
+@friendly
+@examples("unmask info runs/pretrain/bert-mini-1", "unmask info runs/pretrain/bert-mini-1 --json")
+def info(run: Path, as_json: Json = False) -> None:
+    """Show a run: what it is, how far it came, what it reached."""
+    from unmask import api
+
+    found = api.info(run)
+    if as_json:
+        return emit(found)
+    from unmask.serve.show import run_summary
+
+    run_summary(found)
+
+
+Model = Annotated[str, typer.Argument(help="Model folder, run folder or hub name.")]
+
+
+@app.command()
+@friendly
+@examples(
+    'unmask fill runs/quickstart/model "a film that is [MASK] to the last minute ."',
+    'unmask fill runs/docs/model "the [MASK] of a [MASK]" --top 3 --json',
+)
+def fill(
+    model: Model,
+    text: Annotated[str, typer.Argument(help="Text with one [MASK] or several.")],
+    top: Annotated[int, typer.Option(min=1, help="Candidates per mask.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Fill the [MASK]s of a text."""
+    from unmask import api
+
+    filling = api.load(model).fill(text, top=top)
+    if as_json:
+        return emit(filling.as_dict())
+    from unmask.serve.show import print_fill
+
+    print_fill(filling)
+
+
+@app.command()
+@friendly
+@examples('unmask next runs/bert/model "He opened the door." "The room was empty."')
+def next(model: Model, a: str, b: str, as_json: Json = False) -> None:
+    """Judge whether text B follows text A (models trained with nsp)."""
+    from unmask import api
+
+    answer = api.load(model).next(a, b)
+    if as_json:
+        return emit(answer)
+    from unmask.serve.show import print_next
+
+    print_next(a, b, answer)
+
+
+@app.command()
+@friendly
+@examples('unmask score runs/docs/model "The list is sorted in place ."')
+def score(model: Model, text: str, as_json: Json = False) -> None:
+    """Pseudo-log-likelihood of a text, token by token: an odd word stands out."""
+    from unmask import api
+
+    result = api.load(model).score(text)
+    if as_json:
+        return emit(result.as_dict())
+    from unmask.serve.show import print_score
+
+    print_score(result)
+
+
+@cache_app.command("list")
+@friendly
+@examples("unmask cache list")
+def cache_list(as_json: Json = False) -> None:
+    """What is kept, how large it is, when it was used."""
+    from unmask.data.cache import cached
+
+    entries = cached()
+    if as_json:
+        return emit([e.as_dict() for e in entries])
+    from unmask.serve.show import cache_table
+
+    cache_table(entries)
+
+
+@cache_app.command("prune")
+@friendly
+@examples("unmask cache prune                 # unfinished work", "unmask cache prune --older-than 30", "unmask cache prune --all")
+def cache_prune(
+    older_than: Annotated[float | None, typer.Option(help="Days since last use.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Everything.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove unfinished work, what was not used for some days, or everything."""
+    from unmask.data.cache import prune
+
+    removed = prune(older_than_days=older_than, everything=everything)
+    if as_json:
+        return emit([e.as_dict() for e in removed])
+    freed = sum(e.bytes for e in removed)
+    typer.echo(f"removed {len(removed)} entries, {freed / 1e6:,.1f} MB")
+
+
+def main() -> None:
+    app()

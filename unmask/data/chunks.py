@@ -1,0 +1,73 @@
+"""Chunks: runs of whole sentences of one document, from which NSP and SOP cut their pairs (BERT 1810.04805 §A.2).
+
+Greedy: from a sentence on, as many as fit in a row (`length` less [CLS] and two [SEP]), but two at least, since a
+pair needs both its halves; the reader cuts a run of two that is too long. A last sentence that would be alone
+takes the one before it along. A document of one sentence gives no chunk: it serves only as a wrong continuation.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+BLOCK = 1 << 18  # sentences looked at together (whole documents, so more when one is longer)
+
+
+def pair_chunks(split: Path, counts: dict[str, Any], length: int) -> Iterator[np.ndarray]:
+    """(c, 2) int64 blocks of [first, last) sentence numbers, for the split in folder `split`.
+
+    Read with `fromfile`, not mapped: mapped pages would count as this process's memory.
+    """
+    assert length > 3, length
+    documents = counts["documents"]
+    first_document = 0
+    while first_document < documents:
+        bounds = _read(
+            split / "document_sentences.bin", first_document, min(BLOCK, documents - first_document) + 1
+        )
+        take = max(1, int(np.searchsorted(bounds, bounds[0] + BLOCK, "right")) - 1)
+        bounds = bounds[: take + 1]
+        starts = _read(split / "sentences.bin", int(bounds[0]), int(bounds[-1] - bounds[0]) + 1)
+        yield greedy(starts, bounds - bounds[0], length - 3) + bounds[0]
+        first_document += take
+
+
+def greedy(starts: np.ndarray, bounds: np.ndarray, budget: int) -> np.ndarray:
+    """Chunks of documents whose first sentences are `bounds` (last = number of sentences S).
+
+    `starts` (S+1,): token offsets of the sentences; before each document's first one stands the previous [SEP].
+
+    >>> greedy(np.array([0, 4, 8, 12, 17]), np.array([0, 4]), budget=8).tolist()
+    [[0, 2], [2, 4]]
+    >>> greedy(np.array([0, 4, 8, 13]), np.array([0, 3]), budget=8).tolist()
+    [[0, 2], [1, 3]]
+    """
+    sentences = len(starts) - 1
+    ends = starts[1:].copy()
+    ends[bounds[1:] - 1] -= 1  # without the document's [SEP]
+    document = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+    limit = bounds[1:][document]  # (S,): where the document of each sentence ends
+    here = np.arange(sentences)
+    reach = np.searchsorted(ends, starts[:-1] + budget, "right")  # sentences [s, reach) fit the budget
+    reach = np.minimum(np.maximum(reach, here + 2), limit)
+    # Follow the reaches. A plain loop over lists, once per chunk: 0.1 µs each.
+    next_, last = reach.tolist(), limit.tolist()
+    firsts, lasts = [], []
+    s = 0
+    while s < sentences:
+        end = next_[s]
+        if end - s > 1:
+            firsts.append(s)
+            lasts.append(end)
+        elif (
+            s > 0 and last[s - 1] == end
+        ):  # the document's last sentence, alone: take the one before it along
+            firsts.append(s - 1)
+            lasts.append(end)
+        s = end
+    return np.stack([np.array(firsts, np.int64), np.array(lasts, np.int64)], axis=1)
+
+
+def _read(path: Path, first: int, count: int) -> np.ndarray:
+    return np.fromfile(path, np.int64, count, offset=8 * first)

@@ -1,0 +1,271 @@
+"""What a file is, before it is read: kind, encoding, column, and how it falls into documents.
+
+Each choice comes with its reason, which is printed: a wrong guess must be seen before an hour of training.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from unmask.data.decode import (
+    check_codec,
+    damage,
+    decode,
+    decompress,
+    detect_encoding,
+    read_exactly,
+    why_binary,
+)
+from unmask.data.readers import File, Kind, Mode, csv_rows
+from unmask.errors import UserError, nearest
+from unmask.recipe import DataRecipe
+
+SAMPLE = 1 << 20  # bytes looked at to find columns and documents
+STDIN = "<stdin>"
+VALID = "text, csv, tsv, jsonl, parquet; gz, zst, bz2 or xz of these"
+HEAD = 1 << 16  # bytes looked at to tell binary from text
+COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
+KINDS: dict[str, Kind] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+TEXT_COLUMNS = (
+    "text",
+    "review",
+    "content",
+    "sentence",
+    "body",
+    "document",
+    "article",
+    "passage",
+    "comment",
+    "message",
+)
+
+SHORT, MANY = 1 << 18, 3  # so many files of at most so many bytes are a folder of texts, one document each …
+BOOK, LIBRARY = 1 << 21, 20  # … and so are so many of this size
+
+
+def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> File:
+    """Look at the beginning of a file. UserError, beginning with its name, when it cannot be used."""
+    try:
+        with open(path, "rb") as raw:
+            file = File(path, name, path.stat().st_size, encoding=check_codec(settings.encoding), html=html)
+            if raw.read(4) == b"PAR1":
+                return _probe_parquet(file, settings.column)
+            raw.seek(0)
+            stream = decompress(raw)
+            head = read_exactly(stream, HEAD)
+            if file.encoding == "auto":
+                if what := why_binary(head):
+                    raise UserError(f"{name}: not text but {what}", valid=VALID)
+                file.encoding = detect_encoding(head)
+            ending = Path(name.lower().removesuffix(_compression(name))).suffix
+            file.kind = KINDS.get(ending, "text")
+            guess = ending == ".json" or name == STDIN  # may be a record per line
+            if not head.strip() or (file.kind == "text" and not guess):
+                return file
+            sample = Sample(
+                head + read_exactly(stream, SAMPLE - HEAD) if len(head) == HEAD else head, file.encoding
+            )
+    except damage() as error:
+        raise UserError(f"{name}: cannot be read: {error}") from None
+    if file.kind == "parquet":
+        raise UserError(f"{name}: not a parquet file, though its name says so", valid=VALID)
+    if guess and sample.text.lstrip().startswith("{") and sample.records():
+        file.kind = "jsonl"
+    elif ending == ".json":
+        fix = f"jq -c '.[]' {name} > {path.stem}.jsonl"
+        raise UserError(f"{name}: one JSON value, not one record per line", valid=VALID, fix=fix)
+    if file.kind != "text":
+        _probe_records(file, sample, settings.column)
+    return file
+
+
+class Sample:
+    """The beginning of a file as text, without a last line that may be cut off."""
+
+    def __init__(self, data: bytes, encoding: str):
+        text = "".join(decode(io.BytesIO(data), encoding, lambda *_: None))
+        self.whole = len(data) < SAMPLE
+        self.text = text if self.whole or "\n" not in text else text[: text.rindex("\n")]
+
+    def records(self) -> list[object]:
+        """The objects and strings among the lines that are JSON."""
+        records: list[object] = []
+        for line in self.text.split("\n"):
+            try:
+                records.append(json.loads(line))
+            except (ValueError, RecursionError):
+                continue
+        return [record for record in records if isinstance(record, dict | str)]
+
+
+def _compression(name: str) -> str:
+    return next((ending for ending in COMPRESSED if name.lower().endswith(ending)), "")
+
+
+# ---------------------------------------------------------------------------------------------------- columns
+
+
+def _probe_records(file: File, sample: Sample, column: str) -> None:
+    file.mode = "record"
+    if file.kind == "jsonl":
+        records = sample.records()
+        if not records and sample.whole:
+            raise UserError(f"{file.name}: no line is a JSON object", valid='{"text": "…"} on each line')
+        objects = [record for record in records if isinstance(record, dict)]
+        columns = list(dict.fromkeys(key for record in objects for key in record))
+        texts = {key for record in objects for key, value in record.items() if isinstance(value, str)}
+        if not objects:  # bare strings, or a first record longer than the sample
+            file.column, file.why = column, ""
+            return
+    else:
+        lines = sample.text.split("\n")
+        file.delimiter = "\t" if file.kind == "tsv" else _delimiter(lines[0])
+        file.quotes = file.kind == "csv" or not _bare_quotes(lines)
+        try:
+            rows = [row for row in csv_rows(file, (line + "\n" for line in lines)) if row]
+        except csv.Error as error:
+            raise UserError(f"{file.name}: not a {file.kind} file: {error}", valid=VALID) from None
+        columns = [name.strip() for name in rows[0]]
+        body = rows[1:][:200]
+        texts = {
+            name
+            for i, name in enumerate(columns)
+            if any(len(row) > i and row[i].strip() and not _is_number(row[i]) for row in body)
+        }
+    file.column, file.why = choose_column(file.name, columns, texts, column)
+
+
+def _probe_parquet(file: File, column: str) -> File:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.ParquetFile(file.path).schema_arrow
+    except pa.ArrowException as error:
+        raise UserError(f"{file.name}: cannot be read: {error}") from None
+    texts = {field.name for field in schema if _holds_text(field.type)}
+    file.kind, file.mode, file.encoding = "parquet", "record", "utf-8"
+    file.column, file.why = choose_column(file.name, schema.names, texts, column)
+    return file
+
+
+def _holds_text(kind: object) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type  # type: ignore[attr-defined]
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def choose_column(file: str, columns: Sequence[str], texts: set[str], wanted: str) -> tuple[str, str]:
+    """(column, reason). The one that was asked for; for an absent "text" the only one that looks like it.
+
+    >>> choose_column("a.csv", ["id", "review"], {"review"}, "text")
+    ('review', "there is no column 'text', and 'review' is the one that holds text")
+    """
+    if wanted in columns:
+        return wanted, ""
+    if wanted == "text":
+        known = [name for name in columns if name.lower() in TEXT_COLUMNS]
+        guess = known if len(known) == 1 else [name for name in columns if name in texts]
+        if len(guess) == 1:
+            return guess[0], f"there is no column 'text', and {guess[0]!r} is the one that holds text"
+    shown = ", ".join(f"{name[:40]}" for name in columns[:20])
+    raise UserError(
+        f"{file}: no column {wanted!r}{nearest(wanted, list(columns))}",
+        valid=f"{shown} (the first line names the columns)" if file.endswith(("csv", "tsv")) else shown,
+        fix="--column NAME, or --set data.column=NAME",
+    )
+
+
+def _delimiter(header: str) -> str:
+    """The separator of a csv file, by its first line; a comma unless there is none.
+
+    >>> _delimiter("id;text"), _delimiter("text")
+    (';', ',')
+    """
+    return "," if "," in header else max(",;\t|", key=header.count)
+
+
+def _bare_quotes(lines: list[str]) -> bool:
+    """Whether quotes in a tsv belong to the text: the tabs fit, and a quote opens that nothing closes."""
+    filled = [line for line in lines if line]
+    fields = [field for line in filled for field in line.split("\t")]
+    unpaired = any(field.startswith('"') and field.count('"') % 2 for field in fields)
+    return unpaired and len({line.count("\t") for line in filled}) == 1
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+# -------------------------------------------------------------------------------------------------- documents
+
+
+def choose_modes(files: list[File], wanted: str, why: str) -> None:
+    """How each text file falls into documents, `why` if it is `wanted` so; records stay records."""
+    texts = [file for file in files if file.kind == "text"]
+    if wanted == "record" and texts:
+        raise UserError(
+            f"{texts[0].name}: text, which has no records",
+            valid="file, block, line for text; record for csv, tsv, jsonl, parquet",
+            fix="--documents auto",
+        )
+    if wanted != "auto":
+        for file in texts:
+            file.mode, file.why = wanted, why  # type: ignore[assignment]
+        return
+    sizes = [file.size * (3 if _compression(file.name) else 1) for file in texts]
+    middle = median(sizes) if sizes else 0
+    short = len(texts) >= MANY and middle <= SHORT
+    books = len(texts) >= LIBRARY and middle <= BOOK
+    for file, size in zip(texts, sizes):
+        if (short or books) and size <= BOOK:
+            file.mode, file.why = "file", f"{len(texts)} text files of about {middle / 1000:,.0f} kB"
+        else:
+            with open(file.path, "rb") as raw:
+                sample = Sample(read_exactly(decompress(raw), SAMPLE), file.encoding)
+            file.mode, file.why = text_mode(sample.text)
+
+
+_TERMINAL = re.compile(r"[.!?。！？…;；:：][\"'”’)\]」』）]*$")
+
+
+def text_mode(text: str) -> tuple[Mode, str]:
+    """How a text on its own falls into documents, by its blank lines and its lines.
+
+    >>> text_mode("One text.\\nStill it.\\n\\nAnother text.\\n\\nA third.")
+    ('block', 'blank lines stand between them')
+    >>> text_mode("A sentence.\\nAnother one.\\nA third one.")
+    ('line', 'no blank lines, and the lines are sentences or paragraphs')
+    """
+    lines = [line.strip() for line in text.strip().split("\n")]
+    filled = [line for line in lines if line]
+    blocks = sum(bool(line) and not before for before, line in zip(["", *lines], lines))
+    # One stray blank line in thousands of lines does not make two documents.
+    if blocks >= 2 and len(filled) <= blocks * (200 if blocks >= 3 else 20):
+        return "block", "blank lines stand between them"
+    if len(filled) <= 1:
+        return "file", "one line"
+    # Wrapped prose: lines of about one width that do not end where sentences do and go on in lower case.
+    width = sorted(map(len, filled))[int(len(filled) * 0.95)]
+    full = sum(len(line) >= 0.75 * width for line in filled) / len(filled)
+    ending = sum(bool(_TERMINAL.search(line)) for line in filled) / len(filled)
+    going_on = sum(line[0].islower() for line in filled) / len(filled)
+    if width <= 120 and full >= 0.6 and ending < 0.5 and going_on >= 0.3:
+        return "file", "no blank lines, and the lines are wrapped prose"
+    return "line", "no blank lines, and the lines are sentences or paragraphs"

@@ -1,0 +1,93 @@
+"""Report: what reading a corpus skipped or repaired, counted, with file and line. Bounded in size."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+KEPT = 20  # located problems kept of each kind; the counts go on
+SHOWN = 5  # of them printed
+
+KINDS = {
+    "skipped_files": "files skipped",
+    "damaged_files": "files damaged or cut off: what could be read was used",
+    "empty_files": "files without text",
+    "repaired_bytes": "bytes that are no text in the file's encoding, replaced by U+FFFD",
+    "repaired_surrogates": "lone surrogates, replaced by U+FFFD",
+    "control_characters": "control characters removed or put right",
+    "split_documents": "documents too long for one piece, cut into several",
+    "long_records": "records too long to read, skipped",
+    "bad_json": "lines that are not JSON, skipped",
+    "ragged_rows": "rows with more or fewer fields than the header",
+    "missing_values": "records without the column, skipped",
+    "not_text": "values that are not text, skipped",
+    "empty_records": "records without text, skipped",
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    kind: str
+    source: str
+    line: int  # 0: the whole file
+    what: str
+
+    def __str__(self) -> str:
+        """
+        >>> print(Problem("bad_json", "a.jsonl", 7, "not JSON"))
+        a.jsonl:7: not JSON
+        """
+        return f"{self.source}:{self.line}: {self.what}" if self.line else f"{self.source}: {self.what}"
+
+
+@dataclass
+class Report:
+    """
+    >>> report = Report(files=1, documents=2, characters=30, bytes=32)
+    >>> report.add("bad_json", "a.jsonl", 7, "not JSON")
+    >>> print(report)
+    1 files, 2 documents, 30 characters, 32 bytes read
+    1 lines that are not JSON, skipped
+      a.jsonl:7: not JSON
+    """
+
+    files: int = 0
+    documents: int = 0
+    characters: int = 0
+    bytes: int = 0  # read so far, on disk (compressed as it lies there)
+    counts: Counter[str] = field(default_factory=Counter)
+    problems: list[Problem] = field(default_factory=list)
+    _kept: Counter[str] = field(default_factory=Counter, repr=False)
+
+    def add(self, kind: str, source: str, line: int, what: str, count: int = 1) -> None:
+        assert kind in KINDS, kind
+        self.counts[kind] += count
+        if self._kept[kind] < KEPT:
+            self._kept[kind] += 1
+            self.problems.append(Problem(kind, source, line, what))
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """For people: the sums, then each kind of problem with its first places."""
+        lines = [
+            f"{self.files:,} files, {self.documents:,} documents, {self.characters:,} characters, "
+            f"{self.bytes:,} bytes read"
+        ]
+        for kind, label in KINDS.items():
+            if self.counts[kind]:
+                lines.append(f"{self.counts[kind]:,} {label}")
+                places = [f"  {problem}" for problem in self.problems if problem.kind == kind]
+                lines += places[:SHOWN] + ["  …"] * (len(places) > SHOWN)
+        return lines
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a run's record: every count, and the located problems as text."""
+        return {
+            "files": self.files,
+            "documents": self.documents,
+            "characters": self.characters,
+            "bytes": self.bytes,
+            **{kind: self.counts[kind] for kind in KINDS if self.counts[kind]},
+            "problems": [str(problem) for problem in self.problems],
+        }

@@ -1,0 +1,122 @@
+"""Rows: the store's tokens as training rows, each found in O(1) from its address.
+
+Two kinds. `stream` (RoBERTa's full sentences): the text is one long run of tokens in which documents end with
+`[SEP]`; row i is the i-th window of it, moved by an offset that changes each epoch, and begun at a word. No row is
+padded. `pairs` (BERT's NSP): a chunk of whole sentences is cut in two, and half the time its second part is replaced
+by text of another document.
+
+Label of a pair: 0 = B follows A, 1 = B is from elsewhere, as Google's code and transformers have it.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from unmask.batch import Example, Phase
+from unmask.data.flags import WORD
+from unmask.data.store import Split
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.seeds import generator
+
+Kind = Literal["stream", "pairs"]
+SNAP = 32  # tokens looked at for the start of a word
+
+
+class Rows:
+    def __init__(self, split: Split, tokenizer: Tokenizer, seed: int, kind: Kind = "stream"):
+        self.split, self.seed, self.kind = split, seed, kind
+        self.cls, self.sep, self.pad = tokenizer.cls, tokenizer.sep, tokenizer.pad
+        if kind == "pairs":
+            self._check_pairs()
+
+    def _check_pairs(self) -> None:
+        documents = len(self.split.documents) - 1
+        if documents < 2:
+            raise UserError(
+                f"next-sentence pairs need at least two documents, this text has {documents}: "
+                "a false second sentence has to come from another one",
+                fix="--objective mlm, or cut the text into documents: --documents block or --documents line",
+            )
+
+    def count(self, length: int) -> int:
+        """Rows in an epoch."""
+        if self.kind == "stream":
+            return max(1, len(self.split.tokens) // (length - 2))
+        chunks = len(self.split.chunks(length))
+        if not chunks:
+            raise UserError(
+                "no document has two sentences, so there is no true next sentence to learn from",
+                fix="--objective mlm, or larger documents: --documents block or --documents file",
+            )
+        return chunks
+
+    def example(self, epoch: int, i: int, phase: Phase) -> Example:
+        make = self._stream if self.kind == "stream" else self._pair
+        return make(epoch, i, phase)
+
+    def _stream(self, epoch: int, i: int, phase: Phase) -> Example:
+        tokens, flags = self.split.tokens, self.split.flags
+        total, width = len(tokens), phase.length - 2
+        if total <= width:
+            start, body, marks = 0, tokens[:], flags[:]
+        else:
+            shift = int(generator(self.seed, "shift", epoch, phase.index).integers(width))
+            start = (shift + i * width) % total
+            words = np.flatnonzero(flags[start : start + SNAP] & WORD)
+            start += int(words[0]) if len(words) else 0
+            take = np.arange(start, start + width) % total if start + width > total else slice(start, start + width)
+            body, marks = tokens[take], flags[take]
+        ids = np.empty(len(body) + 2, np.int64)
+        ids[0], ids[1:-1], ids[-1] = self.cls, body, self.sep
+        out = np.zeros(len(ids), np.uint8)
+        out[1:-1] = marks
+        return Example(ids, flags=out)
+
+    def _pair(self, epoch: int, i: int, phase: Phase) -> Example:
+        rng = generator(self.seed, "pair", epoch, i, phase.index)
+        first, last = (int(x) for x in self.split.chunks(phase.length)[i])
+        cut = first + int(rng.integers(1, last - first))  # B's first sentence, were it the true one
+        is_next = rng.random() < 0.5
+        a = self._span(first, cut)
+        b = self._span(cut, last)
+        if not is_next:
+            b = self._elsewhere(first, b[1] - b[0], rng)
+        budget = phase.length - 3
+        while (a[1] - a[0]) + (b[1] - b[0]) > budget:
+            over = (a[1] - a[0]) + (b[1] - b[0]) - budget
+            if a[1] - a[0] > b[1] - b[0]:
+                a = _shorten(a, min(over, max(1, (a[1] - a[0]) - (b[1] - b[0]))), rng)
+            else:
+                b = _shorten(b, min(over, max(1, (b[1] - b[0]) - (a[1] - a[0]))), rng)
+        na, nb = a[1] - a[0], b[1] - b[0]
+        ids = np.empty(na + nb + 3, np.int64)
+        flags = np.zeros(na + nb + 3, np.uint8)
+        segments = np.zeros(na + nb + 3, np.int64)
+        ids[0], ids[na + 1], ids[-1] = self.cls, self.sep, self.sep
+        ids[1 : na + 1], ids[na + 2 : -1] = self.split.tokens[slice(*a)], self.split.tokens[slice(*b)]
+        flags[1 : na + 1], flags[na + 2 : -1] = self.split.flags[slice(*a)], self.split.flags[slice(*b)]
+        segments[na + 2 :] = 1
+        return Example(ids, segments, flags, {"nsp": np.array([0 if is_next else 1])})
+
+    def _span(self, first: int, last: int) -> tuple[int, int]:
+        """Token range of sentences first … last − 1, which are of one document."""
+        return int(self.split.sentences[first]), self.split.sentence_end(last - 1)
+
+    def _elsewhere(self, sentence: int, tokens: int, rng: np.random.Generator) -> tuple[int, int]:
+        """About `tokens` tokens of whole sentences from any document but the one `sentence` is in."""
+        bounds = self.split.document_sentences
+        home = int(np.searchsorted(bounds, sentence, "right")) - 1
+        low, high = int(bounds[home]), int(bounds[home + 1])
+        pick = int(rng.integers(int(bounds[-1]) - (high - low)))
+        pick += high - low if pick >= low else 0
+        there = int(np.searchsorted(bounds, pick, "right")) - 1
+        start = int(self.split.sentences[pick])
+        end = pick + 1 + int(np.searchsorted(self.split.sentences[pick + 1 : int(bounds[there + 1])], start + tokens))
+        return self._span(pick, min(end, int(bounds[there + 1])))
+
+
+def _shorten(span: tuple[int, int], by: int, rng: np.random.Generator) -> tuple[int, int]:
+    """`by` tokens fewer, taken from the front or the back by lot, so that neither end is favoured."""
+    front = int(rng.integers(by + 1))
+    return span[0] + front, span[1] - (by - front)

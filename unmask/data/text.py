@@ -1,0 +1,200 @@
+"""Sentences and words of a text, in English and Chinese, as character positions.
+
+Nothing is copied or changed: a tokenizer's character offsets are looked up in these arrays, so word
+boundaries hold for every tokenizer and never depend on a `##`. Words follow BERT's BasicTokenizer
+(1810.04805): white space separates, every punctuation character is a word of its own (so `don't` is three
+words). Chinese words come from a segmenter (rjieba, the cuts of jieba), as whole-word masking for Chinese
+needs (1906.08101).
+
+Speed: a sentence costs a regular-expression match per candidate stop, a word a look-up of its code points.
+"""
+
+import re
+from functools import cache
+from typing import Literal
+
+import numpy as np
+
+Language = Literal["en", "zh"]
+
+# Classes of the character table.
+SPACE, LETTER, PUNCTUATION, CJK = 0, 1, 2, 3
+# What BERT calls a Chinese character. Kana and Hangul are not in it: they are runs of letters.
+CJK_RANGES = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+ZH_SHARE = 0.2  # of the letters; Chinese needs fewer characters than the Latin names and links beside it
+
+
+def detect_language(text: str) -> Language:
+    """By the share of Chinese characters among the letters of the first 100,000 characters.
+
+    >>> detect_language("what a film"), detect_language("这部电影 GOOD"), detect_language("")
+    ('en', 'zh', 'en')
+    """
+    if text.isascii():
+        return "en"
+    kinds = _classes(text[:100_000])
+    chinese = int((kinds == CJK).sum())
+    return "zh" if chinese > ZH_SHARE * (chinese + int((kinds == LETTER).sum())) else "en"
+
+
+# -------------------------------------------------------------------------------------------------- sentences
+
+_CLOSERS = "\"'”’»›)\\]}」』）】》〉"
+_OPENERS = "\"'“‘«‹(\\[{「『（【《¿¡*_–—-"
+# A stop, what closes after it, and the white space up to the next sentence; or a blank line. Without the
+# look-behind a line of a million dots would take a million tries of a million steps.
+_STOP = re.compile(rf"(?<![.!?…])(?P<stop>[.!?…]+)[{_CLOSERS}]*(?P<gap>\s+)|\n\s*\n\s*")
+_ZH_STOP = re.compile(rf"(?:[。！？；｡]|[!?]|……|…)+[{_CLOSERS}]*\s*|\n\s*\n\s*")
+_NEXT = re.compile(rf"[{_OPENERS}]*(\w+)?")
+_ACRONYM = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")
+
+# Abbreviations, without the last dot, in lower case. Never an end of sentence:
+_TITLES = """mr mrs ms messrs mme mlle dr prof rev hon gen col capt maj lt cmdr sgt sen rep gov pres st mt ft
+e.g i.e cf vs viz ca approx"""
+# … not an end before a number ("No. 5", but "He said no. The"):
+_NUMBERED = """no nos fig figs vol vols p pp art sec ch chap eq ed jan feb mar apr jun jul aug sep sept oct
+nov dec"""
+# … an end only before a word that starts sentences ("the U.S. The", but "the U.S. Congress"):
+_AMBIGUOUS = """etc inc ltd co corp jr sr bros dept univ assn ave blvd a.m p.m ph.d m.d b.a m.a al"""
+_STARTERS = """a an the this that these those it its he she we they i you his her our their my your there here
+in on at by for from with to of as if when while after before since but and or so yet however although though
+because what who why how where which not no yes now then once one some many most all both each every another
+such even only just let do did does is are was were has have had will would can could should may might must"""
+_TITLE, _NUMBER, _MAYBE, _STARTER = (
+    frozenset(w.split()) for w in (_TITLES, _NUMBERED, _AMBIGUOUS, _STARTERS)
+)
+
+
+def sentence_starts(text: str, language: Language) -> np.ndarray:
+    """Positions at which sentences begin, int64, the first 0. A sentence keeps the white space after it, so
+    the spans between the positions give back the text; none is empty.
+
+    >>> text = "Mr. Lee paid $3.50. (He left!) Why?"
+    >>> [text[start:][:9] for start in sentence_starts(text, "en")]
+    ['Mr. Lee p', '(He left!', 'Why?']
+    """
+    if not text:
+        return np.zeros(0, np.int64)
+    starts = _english_starts(text)
+    if language == "zh":  # beside the English rules, for what is quoted in Latin script
+        starts = sorted({*starts, *(m.end() for m in _ZH_STOP.finditer(text))})
+    first = len(text) - len(text.lstrip())  # white space in front belongs to the first sentence
+    return np.array([0, *(s for s in starts if first < s < len(text))], np.int64)
+
+
+def _english_starts(text: str) -> list[int]:
+    lower = text.islower()  # nothing to learn from capitals
+    starts = []
+    for match in _STOP.finditer(text):
+        stop = match["stop"]
+        if stop is None or match["gap"].count("\n") > 1 or _ends(text, match, stop, lower):
+            starts.append(match.end())
+    return starts
+
+
+def _ends(text: str, match: re.Match[str], stop: str, lower: bool) -> bool:
+    """Whether the stop at `match` ends a sentence."""
+    at = match.start()
+    following = _NEXT.match(text, match.end())
+    word = following[1] if following and following[1] else ""
+    before = text[max(0, at - 24) : at]
+    # " . " with a space in front: text that was tokenized, often lower-cased, where a stop is a stop.
+    apart = before[-1:].isspace()
+    if not lower and not apart and word[:1].islower():
+        return False
+    if stop != ".":
+        return True
+    last = (before.split() or [""])[-1].lstrip("\"'“‘«([{").lower()
+    if apart:  # "j . r . r . tolkien"
+        return not (len(last) == 1 and last.isalpha() and last not in "ia")
+    if not last or not word:
+        return True
+    if last in _TITLE:
+        return False
+    if last in _NUMBER:
+        return not word[0].isdigit()
+    if len(last) == 1 and last.isalpha() and last != "i":  # an initial: "J. Smith"
+        return False
+    if last in _MAYBE or _ACRONYM.fullmatch(last):  # "U.S"
+        return word.lower() in _STARTER
+    if last.isdigit() and len(last) < 4:  # "1. Introduction" at the start of a line
+        begin = at - len(last)
+        return begin > 0 and text[begin - 1] != "\n"
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------ words
+
+
+def word_ids(text: str, language: Language) -> np.ndarray:
+    """(len(text),) int32: the number of the word each character is in, -1 for white space.
+
+    In Chinese text a word is what the segmenter says; in English text each Chinese character is a word.
+
+    >>> word_ids("It's 5 o'clock", "en").tolist()
+    [0, 0, 1, 2, -1, 3, -1, 4, 5, 6, 6, 6, 6, 6]
+    >>> word_ids("我们喜欢T恤。", "zh").tolist()
+    [0, 0, 1, 1, 2, 2, 3]
+    """
+    if not text:
+        return np.zeros(0, np.int32)
+    kinds = _classes(text)
+    begins = np.empty(len(kinds), bool)
+    begins[0] = True
+    np.not_equal(kinds[1:], kinds[:-1], out=begins[1:])
+    begins |= kinds >= PUNCTUATION
+    if language == "zh" and (kinds == CJK).any():
+        _join_segments(text, kinds, begins)
+    space = kinds == SPACE
+    begins[space] = False
+    ids = np.cumsum(begins, dtype=np.int32)
+    ids -= 1
+    ids[space] = -1
+    return ids
+
+
+def _join_segments(text: str, kinds: np.ndarray, begins: np.ndarray) -> None:
+    """In a segment that holds a Chinese character no word begins, except at punctuation or white space."""
+    import rjieba  # its dictionary takes a moment to load: only when there is Chinese
+
+    segments = rjieba.cut(text)
+    ends = np.cumsum(np.fromiter(map(len, segments), np.int64, len(segments)))
+    assert ends[-1] == len(text), "the segmenter dropped characters"
+    offsets = np.concatenate(([0], ends[:-1]))
+    chinese = np.repeat(np.maximum.reduceat(kinds, offsets) == CJK, np.diff(offsets, append=len(text)))
+    word = (kinds == CJK) | (kinds == LETTER)
+    inside = chinese & word
+    inside[1:] &= word[:-1]
+    inside[offsets] = False
+    begins[inside] = False
+
+
+def _classes(text: str) -> np.ndarray:
+    """(len(text),) uint8: SPACE, LETTER, PUNCTUATION or CJK."""
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    table = _table()
+    return table[np.minimum(points, len(table) - 1)]
+
+
+@cache
+def _table() -> np.ndarray:
+    """Class of each code point below U+30000; punctuation as in BERT: P*, and ASCII but letters and digits."""
+    from unicodedata import category
+
+    table = np.full(0x30000, LETTER, np.uint8)
+    for point in range(0x20000):  # above are Chinese characters only
+        char = chr(point)
+        if char.isspace():
+            table[point] = SPACE
+        elif category(char)[0] == "P" or (0x20 < point < 0x7F and not char.isalnum()):
+            table[point] = PUNCTUATION
+    for first, last in CJK_RANGES:
+        table[first : last + 1] = CJK
+    return table

@@ -1,0 +1,282 @@
+"""Tokenizer: text → ids, trained here or taken over, stored as the `tokenizer.json` that the ecosystem reads.
+
+| kind | pieces | normalisation, beside `lowercase` and `strip_accents` |
+|---|---|---|
+| wordpiece | BERT 1810.04805: longest match first, `##` inside words | BERT's: clean, CJK one by one |
+| bpe | byte-level, as GPT-2 and RoBERTa; never unknown | none: lossless when cased |
+| unigram | 1804.10959, as SentencePiece: `▁` is a blank | NFKC, runs of blanks become one |
+| char | one per character, blanks too | NFC |
+| byte | one per UTF-8 byte, in order of its value; never unknown | none: lossless when cased |
+
+Ids of a new tokenizer: [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4, then come the user's special tokens, then
+the pieces (`vocabulary.py`). Special tokens are recognised in the text itself, never split, never lower-cased.
+Where a piece carries the blank before it (bpe, unigram), [MASK] takes that blank too, as RoBERTa's does: in
+"the united [MASK]" it stands for " states". `strip_accents` drops every combining mark, also those that are
+vowels in Thai or Hindi; that is BERT's rule.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+
+from unmask.data.hub import resolve
+from unmask.data.vocabulary import CJK, SPECIAL, learn
+from unmask.errors import UserError
+from unmask.recipe import TokenizerRecipe
+
+NAMES = ("pad", "unk", "cls", "sep", "mask")
+# Names that tokenizers without a special_tokens_map use.
+_USUAL = {name: (token, f"<{name}>") for name, token in zip(NAMES, SPECIAL)} | {
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+}
+FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+
+# Words for counting: an ideograph, or a run of anything else between blanks.
+_WORD = re.compile(f"[{CJK}]|[^\\s{CJK}]+")
+
+
+def _quiet_forks() -> None:
+    """A forked child may not use the parent's threads: `tokenizers` would warn and switch them off by itself.
+
+    Switching them off around the fork says the same without the warning; the parent keeps its threads. A
+    value that the user set is left alone.
+    """
+    name, ours = "TOKENIZERS_PARALLELISM", []
+
+    def before() -> None:
+        if name not in os.environ:
+            os.environ[name] = "false"
+            ours.append(True)
+
+    def parent() -> None:
+        if ours:
+            ours.clear()
+            os.environ.pop(name, None)
+
+    os.register_at_fork(before=before, after_in_parent=parent)
+
+
+if hasattr(os, "register_at_fork"):
+    _quiet_forks()
+
+
+class Tokenizer:
+    """Text ↔ ids of a masked language model, and the ids of its special tokens.
+
+    >>> settings = TokenizerRecipe(kind="char", special_tokens=["<user>"])
+    >>> t = Tokenizer.train(["a cab, a cab"], settings)
+    >>> [t.token(i) for i in t.encode("<user> a[MASK]d")]
+    ['<user>', ' ', 'a', '[MASK]', '[UNK]']
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, named: dict[str, str] | None = None):
+        """`named`: which token is the "pad", "unk", "cls", "sep", "mask"; else it goes by its usual names."""
+        # A tokenizer.json may carry its owner's truncation (sentence-transformers: 128) and padding.
+        backend.no_truncation()
+        backend.no_padding()
+        self.backend = backend
+        self.trained_on: dict[str, int] = {}  # documents, read_bytes, used_bytes; empty when loaded
+        vocabulary = backend.get_vocab(with_added_tokens=True)
+        self.size: int = max(vocabulary.values()) + 1  # ids of a foreign vocabulary may have holes
+        self.special = np.zeros(self.size, bool)
+        for i, added in backend.get_added_tokens_decoder().items():
+            self.special[i] |= added.special
+        ids = {}
+        for name in NAMES:
+            candidates = [(named or {}).get(name, ""), *_USUAL[name]]
+            ids[name] = next((vocabulary[token] for token in candidates if token in vocabulary), -1)
+        missing = [f"{name} ({' or '.join(_USUAL[name])})" for name, i in ids.items() if i < 0]
+        if missing:
+            raise UserError(
+                f"the tokenizer has no {', no '.join(missing)} token",
+                valid="a tokenizer of a masked language model, with pad, unk, cls, sep and mask tokens",
+                fix="name them in special_tokens_map.json, or train one: unmask tokenizer train CORPUS",
+            )
+        self.pad, self.unk, self.cls, self.sep, self.mask = (ids[name] for name in NAMES)
+        self.special[list(ids.values())] = True
+        self.kind: str = _kind(backend)
+
+    @classmethod
+    def train(
+        cls, texts: Iterable[str], settings: TokenizerRecipe, progress: Callable[[int], None] | None = None
+    ) -> "Tokenizer":
+        """Reads all of `texts`, learns from `settings.sample_mb` of it; `progress` gets the bytes read."""
+        backend, special, counts = learn(texts, settings, progress)
+        _finish(backend, settings.kind, special)
+        tokenizer = cls(backend)
+        tokenizer.trained_on = counts
+        return tokenizer
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Tokenizer":
+        """A folder, a `tokenizer.json`, a `vocab.txt` of BERT's time (alone or in a folder), or a hub name."""
+        path = resolve(path, FILES)
+        folder = path if path.is_dir() else path.parent
+        files = [folder / "tokenizer.json", folder / "vocab.txt"] if path.is_dir() else [path]
+        file = next((f for f in files if f.is_file()), None)
+        if file is None:
+            raise UserError(f"no tokenizer in {path}", valid="a folder with tokenizer.json or vocab.txt")
+        config = _read_json(folder / "tokenizer_config.json") | _read_json(folder / "special_tokens_map.json")
+        named = {}
+        for name in NAMES:  # a token is written as "[CLS]" or as {"content": "[CLS]", …}
+            token = config.get(f"{name}_token") or ""
+            named[name] = token["content"] if isinstance(token, dict) else token
+        try:
+            if file.suffix == ".txt":
+                return cls(_bert(file, config, named), named)
+            backend = tokenizers.Tokenizer.from_file(str(file))
+        except UserError:
+            raise
+        except Exception as error:  # the library raises bare Exception
+            raise UserError(f"cannot read the tokenizer {file}: {error}", valid="tokenizer.json or vocab.txt") from None
+        return cls(backend, named)
+
+    def save(self, folder: str | Path, segments: bool = True, max_length: int = 512) -> None:
+        """Writes what `transformers.AutoTokenizer` opens to the same ids.
+
+        `segments`: whether the model takes token_type_ids (BERT does, ModernBERT does not).
+        `max_length`: how many positions it has.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.backend.save(str(folder / "tokenizer.json"))
+        inputs = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
+        named = dict(zip(NAMES, (self.pad, self.unk, self.cls, self.sep, self.mask)))
+        config: dict[str, Any] = {
+            # Trap: without this class, AutoTokenizer beside `model_type: bert` puts BERT's own normaliser and
+            # pre-tokeniser in place of those in tokenizer.json, silently.
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **{f"{name}_token": self.token(i) for name, i in named.items()},
+            "additional_special_tokens": [
+                self.token(int(i)) for i in np.flatnonzero(self.special) if i not in named.values()
+            ],
+            "model_input_names": inputs,
+            "model_max_length": max_length,
+            "clean_up_tokenization_spaces": False,
+        }
+        (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        if self.kind == "wordpiece":
+            (folder / "vocab.txt").write_text("".join(self.token(i) + "\n" for i in range(self.size)), "utf-8")
+
+    def fingerprint(self) -> str:
+        """Checksum of everything that decides ids."""
+        text = json.dumps(json.loads(self.backend.to_str()), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        return self.encode_batch([text])[0].ids
+
+    def encode_batch(self, texts: Iterable[str]) -> list[tokenizers.Encoding]:
+        """No special tokens are added. `offsets` are [start, end) in characters of the text as given.
+
+        `▁word` of unigram, and its [MASK], span the blank before them too. Several byte-level tokens of one
+        character all span that character.
+        """
+        texts = list(texts)
+        try:
+            return self.backend.encode_batch(texts, add_special_tokens=False)
+        except TypeError:  # half of a surrogate pair is no text; its replacement is as long, so offsets hold
+            texts = [re.sub("[\ud800-\udfff]", "\ufffd", text) for text in texts]
+            return self.backend.encode_batch(texts, add_special_tokens=False)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text, special tokens shown."""
+        return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
+
+    def token(self, id: int) -> str:
+        """The piece as it is written in the vocabulary; '' where a foreign vocabulary has a hole."""
+        return self.backend.id_to_token(int(id)) or ""
+
+    def report(self, texts: Iterable[str]) -> dict[str, Any]:
+        """How well the vocabulary fits `texts`, which should be text it was not trained on.
+
+        A word is what stands between blanks; a Chinese character is a word. `unk_rate` is a share of tokens.
+        """
+        words = characters = 0
+        used = np.zeros(self.size, np.int64)
+        texts = iter(texts)
+        while batch := list(islice(texts, 1000)):
+            words += sum(len(_WORD.findall(text)) for text in batch)
+            characters += sum(len(text) for text in batch)
+            for encoding in self.encode_batch(batch):
+                used += np.bincount(encoding.ids, minlength=self.size)
+        tokens = int(used.sum())
+        pieces = [self.token(int(i)) for i in np.flatnonzero(~self.special)]
+        return {
+            "kind": self.kind,
+            "vocabulary": self.size,
+            "tokens": tokens,
+            "words": words,
+            "tokens_per_word": tokens / max(words, 1),
+            "characters_per_token": characters / max(tokens, 1),
+            "unk_rate": int(used[self.unk]) / max(tokens, 1),
+            "vocabulary_used": int(np.count_nonzero(used[~self.special])) / max(len(pieces), 1),
+            "longest": sorted(pieces, key=lambda piece: (-len(piece), piece))[:10],
+        }
+
+
+def _finish(backend: tokenizers.Tokenizer, kind: str, special: list[str]) -> None:
+    """Special tokens as the text shows them, and `[CLS] A [SEP] B [SEP]` for those who ask transformers."""
+    lstrip = kind in ("bpe", "unigram")
+    backend.add_special_tokens(
+        [AddedToken(t, special=True, normalized=False, lstrip=lstrip and t == SPECIAL[4]) for t in special]
+    )
+    steps: list[Any] = [_template(SPECIAL[2], 2, SPECIAL[3], 3)]
+    if kind in ("bpe", "byte"):  # "Ġword" spans the word, not the blank before it
+        steps.insert(0, processors.ByteLevel(trim_offsets=kind == "bpe"))
+    backend.post_processor = processors.Sequence(steps) if len(steps) > 1 else steps[0]
+
+
+def _template(cls: str, cls_id: int, sep: str, sep_id: int) -> processors.TemplateProcessing:
+    return processors.TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A {sep} $B:1 {sep}:1",
+        special_tokens=[(cls, cls_id), (sep, sep_id)],
+    )
+
+
+def _bert(file: Path, config: dict[str, Any], named: dict[str, str]) -> tokenizers.Tokenizer:
+    """A folder of BERT's time: one piece per line, case in `do_lower_case`."""
+    vocabulary = {token: i for i, token in enumerate(file.read_text("utf-8").rstrip("\n").split("\n"))}
+    tokens = {name: named[name] or usual for name, usual in zip(NAMES, SPECIAL)}
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=tokens["unk"], max_input_chars_per_word=100))
+    backend.normalizer = normalizers.BertNormalizer(
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+        strip_accents=config.get("strip_accents"),  # None: as lowercase
+        lowercase=config.get("do_lower_case", True),
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    present = [token for token in tokens.values() if token in vocabulary]
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in present])
+    if len(present) == len(tokens):  # otherwise the caller says which one is missing
+        cls, sep = tokens["cls"], tokens["sep"]
+        backend.post_processor = _template(cls, vocabulary[cls], sep, vocabulary[sep])
+    return backend
+
+
+def _kind(backend: tokenizers.Tokenizer) -> str:
+    model = type(backend.model).__name__
+    if model == "BPE":
+        return "bpe" if json.loads(backend.to_str())["model"]["merges"] else "byte"
+    return {"WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "char"}[model]
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        value = json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise UserError(f"cannot read {file}: {error}", valid="JSON") from None
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,34 @@
+"""The one exception that a user sees: what was got, what is valid, and the command or line that fixes it.
+
+Every mistake a user can make ends in a `UserError`; the command line prints it without a traceback and exits
+with 2. A broken invariant is an `assert`, and its traceback is for us.
+"""
+
+
+class UserError(ValueError):
+    """
+    >>> print(UserError("no such file: a.txt", fix="unmask samples"))
+    no such file: a.txt
+      fix:   unmask samples
+    """
+
+    def __init__(self, got: str, *, valid: str | None = None, fix: str | None = None):
+        self.got, self.valid, self.fix = got, valid, fix
+        lines = [got]
+        if valid:
+            lines.append(f"  valid: {valid}")
+        if fix:
+            lines.append(f"  fix:   {fix}")
+        super().__init__("\n".join(lines))
+
+
+def nearest(name: str, valid: list[str]) -> str:
+    """' (did you mean …?)' when one of `valid` is close to `name`, else ''.
+
+    >>> nearest("stpes", ["steps", "tokens"])
+    ' (did you mean steps?)'
+    """
+    import difflib
+
+    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.6)
+    return f" (did you mean {close[0]}?)" if close else ""

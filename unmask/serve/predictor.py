@@ -1,0 +1,402 @@
+"""Predictor: a trained model that answers. One object, with the methods that the model's heads allow.
+
+| method | head | answer |
+|---|---|---|
+| fill | mlm | what may stand under each [MASK], and the whole text filled |
+| score | mlm | pseudo-log-likelihood, token by token (Salazar et al. 1910.14659) |
+| next | nsp | whether B follows A (BERT 1810.04805 §3.1) |
+| embed | none | a vector per text, or per token |
+
+One text in, one answer out; a list in, a list out, in the same order. Inside, texts are sorted by length and
+grouped into forward passes of at most `TOKENS` tokens, and vocabulary logits are computed only where they are
+read. Nothing is cut off silently: a text longer than the model's positions is refused.
+"""
+
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+import torch
+from tokenizers import Encoding
+from torch import Tensor
+
+from unmask.batch import Batch, Example, collate
+from unmask.data.store import TokenStore
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.model import hf
+from unmask.model.model import Model
+from unmask.serve.answers import Candidate, Filling, Mask, Score, TokenScore
+from unmask.serve.examples import LONGEST, hide_words
+from unmask.serve.pieces import mask_spans, piece, put_in
+from unmask.train import checkpoint
+from unmask.train.trainer import pick_device
+
+TOKENS = 4096  # per forward pass, padding included: fills two cores, and bounds memory
+ODD = 1.5  # standard deviations below a text's mean at which a token is called odd
+MASKS = re.compile(r"\[MASK\]|<mask>")  # what a person may type, whatever the tokenizer calls it
+TRAIN = {  # head → the command that makes a model with it
+    "mlm": "unmask pretrain CORPUS --preset bert-mini --objective mlm",
+    "nsp": "unmask pretrain CORPUS --preset bert-mini --objective mlm+nsp",
+}
+Pooling = Literal["mean", "cls", "token"]
+Guess = tuple[np.ndarray, np.ndarray]  # of one row with M masks: ids (M, top), likeliest first; probabilities
+
+
+def load(path: str | PathLike[str], device: str = "auto", say: Callable[[str], None] | None = None) -> "Predictor":
+    """A model folder, a run folder, a checkpoint or a hub name → a Predictor.
+
+    A run that is not finished gives the model of its last checkpoint, and says so (by `say`, or on stderr).
+    """
+    source = _model_folder(path, say or (lambda text: print(text, file=sys.stderr)))
+    loaded = hf.load(source)
+    if loaded.missing:  # drawn at random by hf.load, which is for training: here it would answer nonsense
+        raise UserError(
+            f"{source}: {', '.join(loaded.missing)} do not have the shape that config.json says",
+            fix="copy or download the folder again",
+        )
+    try:
+        tokenizer = Tokenizer.load(source)
+    except UserError as error:
+        fix = error.fix or f"copy the tokenizer.json that the model was trained with into {source}"
+        raise UserError(error.got, valid=error.valid, fix=fix) from None
+    return Predictor(loaded.model, tokenizer, device)
+
+
+def _model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str | Path:
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        return str(path)  # a name on the hub, or a mistake that hf.load explains
+    if (folder / "config.json").is_file():
+        return folder
+    if (folder / "model" / "config.json").is_file():  # a finished run, or a checkpoint
+        return folder / "model"
+    if not (folder / "recipe.yaml").is_file():
+        raise UserError(
+            f"{folder} holds neither a model (config.json) nor a run (recipe.yaml)",
+            valid="a model folder, a run folder, or owner/name on the Hugging Face hub",
+        )
+    last = checkpoint.latest(folder / "checkpoints", say)
+    if last is None:
+        raise UserError(
+            f"the run {folder} has neither a model nor a checkpoint yet",
+            fix=f"wait, or if it was stopped: unmask pretrain --resume {folder}",
+        )
+    say(f"{folder} is not finished: this is its checkpoint of step {last.state['step']:,}")
+    return last.model
+
+
+class Predictor:
+    """
+    >>> from unmask.model.config import preset
+    >>> from unmask.recipe import TokenizerRecipe
+    >>> tokenizer = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(kind="char"))
+    >>> model = Model(preset("bert-tiny", vocab_size=tokenizer.size), heads=["mlm", "nsp"]).init(0)
+    >>> p = Predictor(model, tokenizer)
+    >>> filling = p.fill("a c[MASK]b", top=2)
+    >>> len(filling.masks), len(filling.masks[0].candidates), len(filling.best)
+    (1, 2, 5)
+    >>> len(p.score("cab").per_token), sorted(p.next("a", "cab")), p.embed(["a", "cab"]).shape
+    (3, ['next', 'other'], (2, 128))
+    """
+
+    def __init__(self, model: Model, tokenizer: Tokenizer, device: str = "auto"):
+        vocabulary = model.config.vocab_size
+        if tokenizer.size > vocabulary:
+            raise UserError(
+                f"the tokenizer has {tokenizer.size:,} tokens, the model {vocabulary:,}: they are not a pair",
+                fix="put the tokenizer.json that the model was trained with beside its weights",
+            )
+        self.tokenizer = tokenizer
+        try:
+            self.device = pick_device(device)
+            self.model = model.to(self.device).eval()
+        except (RuntimeError, AssertionError) as error:  # no such device in this torch, or on this machine
+            reason = str(error).split("\n")[0]
+            valid = "auto, cpu, cuda, mps"
+            raise UserError(f"device {device}: {reason}", valid=valid, fix="--device cpu") from None
+        # A special token fills nothing, and an entry that the tokenizer does not know has no name.
+        ordinary = np.zeros(vocabulary, bool)
+        named = [tokenizer.token(i) != "" for i in range(tokenizer.size)]
+        ordinary[: tokenizer.size] = ~tokenizer.special & named
+        self._ordinary = torch.from_numpy(ordinary).to(self.device)
+
+    @property
+    def heads(self) -> list[str]:
+        return list(self.model.heads)
+
+    def __repr__(self) -> str:
+        c, heads = self.model.config, ", ".join(self.heads) or "none"
+        return f"Predictor({c.family} {c.layers} × {c.hidden}, {c.vocab_size:,} tokens, heads: {heads})"
+
+    # --------------------------------------------------------------------------------------------- answers
+
+    @overload
+    def fill(self, text: str, top: int = 5) -> Filling: ...  # type: ignore[overload-overlap]
+    @overload
+    def fill(self, text: Iterable[str], top: int = 5) -> list[Filling]: ...
+    def fill(self, text: str | Iterable[str], top: int = 5) -> Filling | list[Filling]:
+        """The `top` candidates for every mask, and the best whole text. A mask is [MASK] or <mask>."""
+        self._need("mlm", "fill a mask")
+        if top < 1:
+            raise UserError(f"top {top}", valid="1 or more candidates")
+        mask = self.tokenizer.token(self.tokenizer.mask)
+        texts = [MASKS.sub(lambda _: mask, t) for t in _several(text)]
+        rows, spans = [], []
+        for number, encoding in enumerate(self._encode(texts)):
+            where = [i for i, id in enumerate(encoding.ids) if id == self.tokenizer.mask]
+            if not where:
+                raise UserError(
+                    f"no mask in {_which(texts, number)}: {_short(texts[number])}",
+                    valid=f"{mask}, written exactly so, wherever the model should put a word",
+                    fix=f'"the president of the united {mask}"',
+                )
+            rows.append(self._row(encoding.ids, positions=where))
+            spans.append(mask_spans(self.tokenizer, texts[number], [encoding.offsets[i] for i in where]))
+        guesses = self._guess(rows, top)
+        best = self._fill_all(rows, guesses)
+        out = [self._filling(*parts) for parts in zip(texts, rows, spans, guesses, best)]
+        return out[0] if isinstance(text, str) else out
+
+    @overload
+    def next(self, a: str, b: str) -> dict[str, float]: ...  # type: ignore[overload-overlap]
+    @overload
+    def next(self, a: Iterable[str], b: Iterable[str]) -> list[dict[str, float]]: ...
+    @torch.inference_mode()
+    def next(self, a: str | Iterable[str], b: str | Iterable[str]) -> dict[str, float] | list[dict[str, float]]:
+        """Whether `b` follows `a`: {"next": p, "other": 1 − p}."""
+        self._need("nsp", "tell whether a text follows another")
+        firsts, seconds, t = _several(a), _several(b), self.tokenizer
+        if len(firsts) != len(seconds):
+            raise UserError(f"{len(firsts)} first and {len(seconds)} second texts", valid="as many of each")
+        rows = []
+        for number, (x, y) in enumerate(zip(t.encode_batch(firsts), t.encode_batch(seconds))):
+            self._fits(len(x) + len(y), 3, _which(firsts, number, "pair"))
+            ids = np.array([t.cls, *x.ids, t.sep, *y.ids, t.sep], np.int64)
+            rows.append(Example(ids, segments=np.repeat([0, 1], [len(x) + 2, len(y) + 1])))
+        out: list[dict[str, float]] = [{} for _ in rows]
+        for group, batch, hidden in self._forward(rows):
+            logits = self.model.logits("nsp", hidden, batch.mask).float()  # (B, 2): 0 = B follows A
+            for i, (yes, no) in zip(group, logits.softmax(-1).tolist()):
+                out[i] = {"next": yes, "other": no}
+        return out[0] if isinstance(a, str) else out
+
+    @overload
+    def score(self, text: str) -> Score: ...  # type: ignore[overload-overlap]
+    @overload
+    def score(self, text: Iterable[str]) -> list[Score]: ...
+    @torch.inference_mode()
+    def score(self, text: str | Iterable[str]) -> Score | list[Score]:
+        """How likely each token is to the model when it alone is hidden and all others are seen.
+
+        [UNK] is scored as what it is; other special tokens typed in the text are only seen.
+        """
+        self._need("mlm", "score a text")
+        texts, t = _several(text), self.tokenizer
+        encodings, where = self._encode(texts), []
+        for number, encoding in enumerate(encodings):
+            if t.mask in encoding.ids:
+                raise UserError(
+                    f"a mask in {_which(texts, number)}: a hidden word has no score",
+                    fix=f'unmask fill MODEL "{_short(texts[number])}"',
+                )
+            where.append([i for i, id in enumerate(encoding.ids) if id == t.unk or not t.special[id]])
+            if not where[-1]:
+                raise UserError(f"no word in {_which(texts, number)}: {_short(texts[number])!r}")
+        jobs = [(number, i) for number, positions in enumerate(where) for i in positions]
+
+        def hide(job: tuple[int, int]) -> Example:
+            row = self._row(encodings[job[0]].ids, positions=[job[1]])
+            position = row.labels["mlm.positions"]
+            row.labels["mlm.targets"] = row.ids[position]
+            row.ids[position] = t.mask
+            return row
+
+        logprobs = np.empty(len(jobs))
+        for group, batch, hidden in self._forward(jobs, hide, [len(encodings[number]) + 2 for number, _ in jobs]):
+            targets = batch.labels["mlm.targets"][:, None]
+            logprobs[group] = self._log_probabilities(hidden, batch).gather(1, targets)[:, 0].cpu().numpy()
+        parts = np.split(logprobs, np.cumsum([len(positions) for positions in where])[:-1])
+        out = [self._score(*answer) for answer in zip(texts, encodings, where, parts)]
+        return out[0] if isinstance(text, str) else out
+
+    @overload
+    def embed(self, text: str | Iterable[str], pooling: Literal["mean", "cls"] = "mean") -> np.ndarray: ...
+    @overload
+    def embed(self, text: str, pooling: Literal["token"]) -> np.ndarray: ...  # type: ignore[overload-overlap]
+    @overload
+    def embed(self, text: Iterable[str], pooling: Literal["token"]) -> list[np.ndarray]: ...
+    @torch.inference_mode()
+    def embed(self, text: str | Iterable[str], pooling: Pooling = "mean") -> np.ndarray | list[np.ndarray]:
+        """Vectors of the last layer, float32.
+
+        `mean` (over all tokens, [CLS] and [SEP] too) and `cls`: (D,) for a text, (N, D) for a list.
+        `token`: (T, D) for each text, [CLS] first and [SEP] last.
+        """
+        if pooling not in ("mean", "cls", "token"):
+            raise UserError(f"pooling {pooling!r}", valid="mean, cls, token")
+        rows = [self._row(encoding.ids) for encoding in self._encode(_several(text))]
+        out = [np.empty(0, np.float32) for _ in rows]
+        for group, _, hidden in self._forward(rows):
+            for i, vectors in zip(group, hidden.float().cpu().numpy()):
+                vectors = vectors[: len(rows[i])]  # (T, D) without the padding
+                out[i] = {"mean": vectors.mean(0), "cls": vectors[0].copy(), "token": vectors.copy()}[pooling]
+        if isinstance(text, str):
+            return out[0]
+        if pooling == "token":
+            return out
+        return np.stack(out) if out else np.empty((0, self.model.config.hidden), np.float32)
+
+    def example_fills(self, store: TokenStore, count: int = 6, top: int = 5) -> list[dict[str, Any]]:
+        """A word hidden in a few held-out sentences: [{"text", "answer", "fills": [candidate, …]}, …]."""
+        self._need("mlm", "fill a mask")
+        rows = list(hide_words(store, count, min(LONGEST, self.model.config.max_positions - 2)))
+        mask, out = self.tokenizer.token(self.tokenizer.mask), []
+        for row, (ids, probabilities) in zip(rows, self._guess(rows, top)):
+            answer = piece(self.tokenizer, int(row.labels["mlm.targets"][0]))
+            text = self.tokenizer.decode(row.ids[1:-1])
+            start = text.index(mask)
+            if answer.startswith(" ") and start:  # the mask took the blank of the piece that it hides
+                text, start = f"{text[:start]} {text[start:]}", start + 1
+            (span,) = mask_spans(self.tokenizer, text, [(start, start + len(mask))])
+            fills = self._candidates(ids[0], probabilities[0], text, span)
+            out.append({"text": text, "answer": answer, "fills": [asdict(c) for c in fills]})
+        return out
+
+    # ---------------------------------------------------------------------------------------------- inside
+
+    def _need(self, head: str, what: str) -> None:
+        if head not in self.model.heads:
+            raise UserError(
+                f"this model cannot {what}: its heads are {', '.join(self.heads) or 'none'}",
+                valid=f"a model with the {head} head",
+                fix=TRAIN[head],
+            )
+
+    def _encode(self, texts: list[str]) -> list[Encoding]:
+        """Without special tokens, but every one known to fit with them."""
+        encodings = self.tokenizer.encode_batch(texts)
+        for number, encoding in enumerate(encodings):
+            self._fits(len(encoding), 2, _which(texts, number))
+        return encodings
+
+    def _fits(self, tokens: int, special: int, what: str) -> None:
+        most = self.model.config.max_positions
+        if tokens + special > most:
+            raise UserError(
+                f"{what} has {tokens:,} tokens and {special} special ones; the model reads {most:,}",
+                valid=f"at most {most - special:,} tokens; nothing is cut off silently",
+                fix="give it in parts",
+            )
+
+    def _row(self, ids: Sequence[int], positions: Sequence[int] = ()) -> Example:
+        """[CLS] ids [SEP]; `positions` are those in `ids`."""
+        row = np.array([self.tokenizer.cls, *ids, self.tokenizer.sep], np.int64)
+        return Example(row, labels={"mlm.positions": np.array(positions, np.int64) + 1})
+
+    def _forward(
+        self, items: Sequence[Any], make: Callable[[Any], Example] | None = None, lengths: Sequence[int] = ()
+    ) -> Iterator[tuple[list[int], Batch, Tensor]]:
+        """(indices of items, their batch, hidden states (B, T, D)), every item once.
+
+        `items` are rows, or what `make` turns into rows of these `lengths` when their batch comes: scoring a
+        text of T tokens takes T rows, which for many texts would not fit in memory.
+        """
+        for group in batches(lengths or [len(item) for item in items]):
+            rows = [items[i] if make is None else make(items[i]) for i in group]
+            batch = collate(rows, self.tokenizer.pad).to(self.device)
+            yield group, batch, self.model(batch.ids, batch.mask, batch.segments)
+
+    def _log_probabilities(self, hidden: Tensor, batch: Batch) -> Tensor:
+        """(n, V) at the batch's n chosen positions, and nowhere else."""
+        chosen = hidden.flatten(0, 1).index_select(0, batch.labels["mlm.positions"])
+        return self.model.logits("mlm", chosen).float().log_softmax(-1)
+
+    @torch.inference_mode()
+    def _guess(self, rows: list[Example], top: int) -> list[Guess]:
+        top = min(top, int(self._ordinary.sum()))
+        out: list[Guess] = [(np.empty(0), np.empty(0))] * len(rows)
+        for group, batch, hidden in self._forward(rows):
+            logprobs = self._log_probabilities(hidden, batch).masked_fill(~self._ordinary, -math.inf)
+            values, ids = logprobs.topk(top)
+            counts = [len(rows[i].labels["mlm.positions"]) for i in group]
+            for i, p, k in zip(group, values.exp().cpu().split(counts), ids.cpu().split(counts)):
+                out[i] = k.numpy(), p.numpy()
+        return out
+
+    def _fill_all(self, rows: list[Example], guesses: list[Guess]) -> list[list[int]]:
+        """An id for every mask: a row's surest one is filled, the model asked again, until none is left."""
+        ids = [row.ids.copy() for row in rows]
+        left = [row.labels["mlm.positions"] for row in rows]
+        unfinished = list(range(len(rows)))
+        while unfinished:
+            for r, (tokens, probabilities) in zip(unfinished, guesses):
+                surest = int(probabilities[:, 0].argmax())
+                ids[r][left[r][surest]] = tokens[surest, 0]
+                left[r] = np.delete(left[r], surest)
+            unfinished = [r for r in unfinished if len(left[r])]
+            guesses = self._guess([Example(ids[r], labels={"mlm.positions": left[r]}) for r in unfinished], 1)
+        return [filled[row.labels["mlm.positions"]].tolist() for filled, row in zip(ids, rows)]
+
+    def _filling(self, text: str, row: Example, spans: list[tuple[int, int]], guess: Guess, best: list[int]) -> Filling:
+        masks = [
+            Mask(int(position), span[0], span[1], self._candidates(ids, probabilities, text, span))
+            for position, span, ids, probabilities in zip(row.labels["mlm.positions"], spans, *guess)
+        ]
+        filled, where = put_in(self.tokenizer, text, spans, best)
+        return Filling(text, masks, filled, where)
+
+    def _candidates(
+        self, ids: np.ndarray, probabilities: np.ndarray, text: str, span: tuple[int, int]
+    ) -> list[Candidate]:
+        return [
+            Candidate(piece(self.tokenizer, i), i, p, put_in(self.tokenizer, text, [span], [i])[0])
+            for i, p in zip(ids.tolist(), probabilities.tolist())
+        ]
+
+    def _score(self, text: str, encoding: Encoding, where: list[int], logprobs: np.ndarray) -> Score:
+        floor = float(logprobs.mean() - ODD * logprobs.std())
+        per_token = []
+        for i, logprob in zip(where, logprobs.tolist()):
+            id, (start, end) = encoding.ids[i], encoding.offsets[i]
+            per_token.append(TokenScore(piece(self.tokenizer, id), id, logprob, start, end, logprob < floor))
+        return Score(text, float(logprobs.sum()), float(np.exp(-logprobs.mean())), per_token)
+
+
+def batches(lengths: Sequence[int], tokens: int = TOKENS) -> Iterator[list[int]]:
+    """Indices grouped by length, at most `tokens` with padding; longest first: memory fails at once or never.
+
+    >>> list(batches([3, 9, 4, 8], tokens=16))
+    [[1], [3, 2], [0]]
+    """
+    group: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if group and lengths[group[0]] * (len(group) + 1) > tokens:
+            yield group
+            group = []
+        group.append(i)
+    if group:
+        yield group
+
+
+def _several(text: str | Iterable[str]) -> list[str]:
+    texts = [text] if isinstance(text, str) else list(text)
+    for item in texts:
+        if not isinstance(item, str):
+            raise UserError(f"{item!r:.80} is not text", valid="a str, or a list of them")
+    # Half of a surrogate pair (a shell argument that is not UTF-8) can be neither encoded nor printed.
+    return [re.sub("[\ud800-\udfff]", "\ufffd", item) for item in texts]
+
+
+def _which(texts: list[str], number: int, what: str = "text") -> str:
+    return f"the {what}" if len(texts) == 1 else f"{what} {number + 1} of {len(texts)}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:59] + "…"

@@ -1,0 +1,238 @@
+"""What a person sees of an answer in the terminal: bars, coloured tokens, a masked batch with its legend.
+
+Everything here is a rich renderable that looks at the console when it is printed: `rich.print(fills_table(f))`.
+With colours, a masked batch shows by background what happened to a token; without (a pipe, NO_COLOR, a dumb
+terminal) the same is written out, as [MASK:word], {word→other} and (word), on lines that are not wrapped.
+
+Text from outside goes into `Text`, never into markup ("[MASK]" would be a tag), its control characters made visible.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from unmask.serve.answers import Filling, MaskedBatch, Row, Score
+
+BAR = 24  # columns of a bar that is full
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+# What a row's token may be, and how it looks: shape of the plain form, style of the coloured one.
+STYLES = {"masked": "black on bright_cyan", "random": "white on red", "kept": "black on bright_yellow"}
+PLAIN = {"masked": "[MASK:{text}]", "random": "{{{text}→{shown}}}", "kept": "({text})"}
+MEANING = {"masked": "hidden by [MASK]", "random": "replaced by a random token", "kept": "left as it is"}
+NEXT = {"next": "B follows A", "other": "B is from elsewhere"}
+# Nats below which a token gets the next colour: likely, plausible, unlikely, surprising.
+HEAT = ((-1.0, "green"), (-3.0, "default"), (-6.0, "yellow"), (-np.inf, "red"))
+
+
+def bar(share: float, width: int = BAR, ascii_only: bool = False) -> str:
+    """
+    >>> bar(0.5, 4), bar(0.28, 4), bar(0.0, 4), bar(0.5, 4, ascii_only=True)
+    ('██', '█▏', '', '##')
+    """
+    share = min(max(share, 0.0), 1.0)
+    if ascii_only:
+        return "#" * round(share * width)
+    whole, part = divmod(round(share * width * 8), 8)
+    return EIGHTHS[8] * whole + (EIGHTHS[part] if part else "")
+
+
+def visible(text: str) -> str:
+    """Control characters as pictures, so that a text can neither break a table nor steer the terminal.
+
+    >>> visible("a\\nb\\x1b[31m")
+    'a␊b␛[31m'
+    """
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda m: chr(0x2400 + ord(m[0])) if m[0] < " " else "�", text)
+
+
+def _plain(console: Console) -> bool:
+    return console.color_system is None or console.no_color
+
+
+@dataclass
+class Lines:
+    """Lines of text, one renderable each way; those for pipes are never wrapped."""
+
+    coloured: list[Text]
+    plain: list[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if _plain(console):
+            yield from (Text(line, no_wrap=True, overflow="ignore") for line in self.plain)
+        else:
+            yield from self.coloured
+
+
+@dataclass
+class Bars:
+    """A table of (name, share, figure, remark): the name, a bar, the figure."""
+
+    rows: list[tuple[str, float, str, str]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table.grid(padding=(0, 0, 0, 2))
+        table.add_column(no_wrap=True, min_width=12, max_width=34)
+        table.add_column(no_wrap=True, width=BAR + 2)
+        table.add_column(justify="right", no_wrap=True)
+        for name, share, figure, remark in self.rows:
+            drawn = Text(bar(share, ascii_only=options.ascii_only), style="cyan")
+            table.add_row(Text(name), drawn, Text(figure), *([Text(remark, style="bold red")] if remark else []))
+        yield table
+
+
+@dataclass
+class Stack:
+    parts: list[ConsoleRenderable | str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for part in self.parts:
+            yield Text(part) if isinstance(part, str) else part
+
+
+def token_text(token: str) -> str:
+    """A piece in a list: its blanks shown, as a blank alone would be nothing to see.
+
+    >>> token_text(" states"), token_text("##s")
+    ('␣states', '##s')
+    """
+    return visible(token.replace(" ", "␣"))
+
+
+def fills_table(fillings: Filling | Sequence[Filling]) -> Stack:
+    """Each text, each mask's candidates with bars, and the whole text filled when it has several masks."""
+    parts: list[ConsoleRenderable | str] = []
+    for filling in [fillings] if isinstance(fillings, Filling) else fillings:
+        if parts:
+            parts.append("")
+        parts.append(_marked(filling.text, [(m.start, m.end) for m in filling.masks], "bold cyan"))
+        for number, mask in enumerate(filling.masks, 1):
+            if len(filling.masks) > 1:
+                parts.append(Text(f"mask {number} of {len(filling.masks)}", style="dim"))
+            parts.append(
+                Bars([(token_text(c.token), c.probability, percent(c.probability), "") for c in mask.candidates])
+            )
+        if len(filling.masks) > 1:
+            parts += [Text("best together", style="dim"), _marked(filling.best, filling.best_spans, "bold green")]
+    return Stack(parts)
+
+
+def next_table(a: str, b: str, answer: dict[str, float]) -> Stack:
+    """The two texts and `Predictor.next`'s answer."""
+    texts = Table.grid(padding=(0, 2, 0, 0))
+    for name, text in (("A", a), ("B", b)):
+        texts.add_row(Text(name, style="dim"), Text(visible(text)))
+    return Stack([texts, Bars([(NEXT[key], p, percent(p), "") for key, p in answer.items()])])
+
+
+def score_line(score: Score) -> Lines:
+    """The text, each token coloured by how likely it is where it stands; in plain form odd ones are *starred*."""
+    worst = np.full(len(score.text), np.inf)  # of the tokens that share a character
+    odd = np.zeros(len(score.text), bool)
+    for t in score.per_token:
+        worst[t.start : t.end] = np.minimum(worst[t.start : t.end], t.logprob)
+        odd[t.start : t.end] |= t.odd
+    text = Text(visible(score.text))
+    for i, logprob in enumerate(worst):
+        if np.isfinite(logprob):
+            text.stylize(heat(logprob) + (" bold underline" if odd[i] else ""), i, i + 1)
+    edges = np.flatnonzero(np.diff(odd, prepend=False, append=False))  # start, end, start, end, …
+    plain = visible(score.text)
+    for i in edges[::-1]:
+        plain = f"{plain[:i]}*{plain[i:]}"
+    return Lines([text], [plain])
+
+
+def score_table(score: Score) -> Stack:
+    """The line, a bar per token (long = surprising), the sum and the pseudo-perplexity."""
+    worst = max(10.0, max(-t.logprob for t in score.per_token))  # nats of a full bar
+    rows = [
+        (token_text(t.token), -t.logprob / worst, f"{t.logprob:.2f}", "odd" if t.odd else "") for t in score.per_token
+    ]
+    n = len(rows)
+    figures = f"log-likelihood {score.total:.2f} nats over {n} token{'s' * (n != 1)}"
+    return Stack(
+        [score_line(score), Bars(rows), Text(f"{figures}, pseudo-perplexity {score.perplexity:,.1f}", style="dim")]
+    )
+
+
+def heat(logprob: float) -> str:
+    return next(style for floor, style in HEAT if logprob >= floor)
+
+
+def batch_rows(batch: MaskedBatch) -> Stack:
+    """Training rows: what was masked, replaced and kept, coloured, with a legend that counts."""
+    parts: list[ConsoleRenderable | str] = []
+    for number, row in enumerate(batch.rows, 1):
+        title = [f"row {number}", f"{row.tokens} tokens", f"{row.chosen} chosen"]
+        if row.is_next is not None:
+            title.append(NEXT["next" if row.is_next else "other"])
+        parts += [Text(" · ".join(title), style="bold"), _row(row), ""]
+    states = Counter(part.state for row in batch.rows for part in row.parts)
+    if any(states[state] for state in STYLES):
+        parts.append(_legend(states))
+    return Stack(parts)
+
+
+def _row(row: Row) -> Lines:
+    coloured, plain, apart = Text(), "", False
+    for part in row.parts:
+        blank = " " if plain and (part.text.startswith(" ") or apart) else ""
+        apart = part.state == "special"
+        text, shown = (visible(t.removeprefix(" ")) or "␣" for t in (part.text, part.shown))
+        both = f"{text}→{shown}" if part.state == "random" else text
+        coloured.append(blank).append(both, style=STYLES.get(part.state, "dim" if part.state == "special" else ""))
+        plain += blank + PLAIN.get(part.state, "{text}").format(text=text, shown=shown)
+    return Lines([coloured], [plain])
+
+
+def _legend(states: Counter[str]) -> Lines:
+    total = sum(states[state] for state in STYLES)
+    coloured, plain = Text(), []
+    for state, meaning in MEANING.items():
+        figures = f"{meaning}: {states[state]:,} ({states[state] / total:.0%})"
+        sample = "word→other" if state == "random" else "word"
+        coloured.append(sample, style=STYLES[state]).append(f" {figures}   ")
+        plain.append(f"{PLAIN[state].format(text='word', shown='other')} {figures}")
+    return Lines([coloured], plain)
+
+
+def _marked(text: str, spans: Sequence[tuple[int, int]], style: str) -> Text:
+    marked = Text(visible(text))  # visible() keeps the length, so the spans hold
+    for start, end in spans:
+        marked.stylize(style, start, end)
+    return marked
+
+
+def percent(p: float) -> str:
+    """
+    >>> percent(0.123), percent(0.00001), percent(1.0)
+    ('12.3%', '<0.1%', '100.0%')
+    """
+    return "<0.1%" if p < 0.0005 else f"{p:.1%}"
+
+
+def print_fill(fillings: Filling | Sequence[Filling]) -> None:
+    _print(fills_table(fillings))
+
+
+def print_next(a: str, b: str, answer: dict[str, float]) -> None:
+    _print(next_table(a, b, answer))
+
+
+def print_score(score: Score) -> None:
+    _print(score_table(score))
+
+
+def print_batch(batch: MaskedBatch) -> None:
+    _print(batch_rows(batch))
+
+
+def _print(renderable: ConsoleRenderable) -> None:
+    console = Console(highlight=False)  # made now: standard output may have been replaced
+    console.print(renderable, soft_wrap=not console.is_terminal)

@@ -1,0 +1,78 @@
+"""Classification of one text or a pair (BERT 1810.04805 §4.1): one extra layer on the row's vector.
+
+| record                                  | row                       | label          |
+|-----------------------------------------|---------------------------|----------------|
+| {"text": "what a film", "label": "pos"} | [CLS] what a film [SEP]   | index of "pos" |
+| {"text": "a", "pair": "b", "label": …}  | [CLS] a [SEP] b [SEP]     |                |
+
+A text longer than `length` keeps its first tokens, and `shortened` counts how many did.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from unmask.batch import Batch, Example
+from unmask.data.tokenizer import Tokenizer
+from unmask.model.model import Model
+from unmask.recipe import Recipe
+from unmask.tasks.task import Record, Task
+
+
+class Classify(Task):
+    name = "classify"
+    terms = ("classify",)
+    heads = ("classify",)
+
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, labels: Sequence[str], length: int):
+        super().__init__(recipe, tokenizer)
+        self.labels, self.length, self.shortened = list(labels), length, 0
+        self._number = {label: n for n, label in enumerate(self.labels)}
+
+    def encode(self, record: Record) -> list[Example]:
+        t = self.tokenizer
+        a = t.encode(record["text"])
+        b = t.encode(record["pair"]) if record.get("pair") is not None else []
+        room = self.length - (3 if b else 2)
+        self.shortened += len(a) + len(b) > room
+        a, b = fit_pair(a, b, room)
+        ids = [t.cls, *a, t.sep, *b, *([t.sep] if b else [])]
+        segments = np.array([0] * (len(a) + 2) + [1] * (len(ids) - len(a) - 2))
+        labels = {"label": np.array([self._number[str(record["label"])]])} if "label" in record else {}
+        return [Example(np.array(ids), segments, labels=labels)]
+
+    def outputs(
+        self, model: Model, hidden: torch.Tensor, batch: Batch
+    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        return {"classify": (model.logits("classify", hidden, batch.mask), batch.labels["label"])}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"classify": batch.rows}
+
+    def decode(self, arrays: dict[str, np.ndarray], examples: Sequence[Example]) -> list[dict[str, Any]]:
+        """`arrays["logits"]` (N, C) → label and probability per text."""
+        logits = arrays["logits"].astype(np.float64)
+        shares = np.exp(logits - logits.max(-1, keepdims=True))
+        shares /= shares.sum(-1, keepdims=True)
+        return [
+            {"label": self.labels[int(p.argmax())], "probability": float(p.max()), "scores": dict(zip(self.labels, p.tolist()))}
+            for p in shares
+        ]
+
+    def score(self, answers: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, float]:
+        right = sum(a["label"] == str(r["label"]) for a, r in zip(answers, records, strict=True))
+        return {"accuracy": right / max(1, len(records))}
+
+
+def fit_pair(a: list[int], b: list[int], room: int) -> tuple[list[int], list[int]]:
+    """Both, cut at the end until they fit; the longer one gives way first.
+
+    >>> fit_pair([1, 2, 3, 4, 5], [6, 7], 5)
+    ([1, 2, 3], [6, 7])
+    >>> fit_pair([1, 2, 3, 4], [5, 6, 7, 8], 5)
+    ([1, 2, 3], [5, 6])
+    """
+    keep_b = min(len(b), max(room // 2, room - len(a)))
+    return a[: room - keep_b], b[:keep_b]

@@ -1,0 +1,139 @@
+"""Checkpoint: a folder with the model in the ecosystem's own format, the optimizer's state, and a checksum of each file.
+
+Written beside its place and renamed, so that a kill at any moment leaves the previous one whole. `read` verifies the
+checksums; a damaged checkpoint is passed over for the one before it, and said.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from unmask.errors import UserError
+
+SUMS = "checksums.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    path: Path
+    state: dict[str, Any]  # step, best …: what is not a tensor
+
+    @property
+    def model(self) -> Path:
+        return self.path / "model"
+
+    def optimizer(self) -> dict[str, Tensor]:
+        return load_file(self.path / "optimizer.safetensors")
+
+
+def checksum(path: Path) -> str:
+    with open(path, "rb") as f:
+        return hashlib.file_digest(f, "blake2b").hexdigest()
+
+
+def write_folder(path: Path, save: Callable[[Path], None]) -> None:
+    """What `save` writes, all or nothing; an older folder of that name is replaced."""
+    partial = path.with_name(path.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        save(partial)
+        for p in sorted(partial.rglob("*")):
+            if p.is_file():
+                _sync(p)
+        if path.exists():
+            old = path.with_name(path.name + ".old")
+            shutil.rmtree(old, ignore_errors=True)
+            path.rename(old)
+            partial.rename(path)
+            shutil.rmtree(old)
+        else:
+            partial.rename(path)
+        _sync(path.parent)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise disk_error(error, path) from error
+    except Exception as error:  # safetensors reports a full disk as its own kind of error
+        shutil.rmtree(partial, ignore_errors=True)
+        if any(word in str(error) for word in ("No space left", "File too large", "StorageFull")):
+            raise disk_error(OSError(errno.ENOSPC, str(error)), path) from error
+        raise
+
+
+def write(
+    path: Path, save_model: Callable[[Path], None], optimizer: dict[str, Tensor] | None, state: dict[str, Any]
+) -> Checkpoint:
+    """Save everything under `path`, all or nothing."""
+
+    def save(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        save_model(folder / "model")
+        if optimizer is not None:
+            save_file({k: v.contiguous() for k, v in optimizer.items()}, folder / "optimizer.safetensors")
+        (folder / "state.json").write_text(json.dumps(state, indent=1))
+        files = sorted(p for p in folder.rglob("*") if p.is_file())
+        (folder / SUMS).write_text(json.dumps({str(p.relative_to(folder)): checksum(p) for p in files}, indent=1))
+
+    write_folder(path, save)
+    return Checkpoint(path, state)
+
+
+def disk_error(error: OSError, path: Path) -> UserError:
+    try:
+        free = f"{shutil.disk_usage(path.parent).free / 1e6:,.0f} MB free"
+    except OSError:
+        free = "free space unknown"
+    return UserError(
+        f"cannot write {path}: {error.strerror or error} ({free}); earlier checkpoints are whole",
+        fix="make room (unmask cache prune), then continue with --resume",
+    )
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read(path: Path) -> Checkpoint:
+    """The checkpoint at `path`, every file verified; a UserError says which one is damaged."""
+    try:
+        sums = json.loads((path / SUMS).read_text())
+        state = json.loads((path / "state.json").read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"checkpoint {path} is damaged: {error}") from None
+    for name, expected in sums.items():
+        file = path / name
+        if not file.exists() or checksum(file) != expected:
+            raise UserError(f"checkpoint {path} is damaged: {name} {'differs' if file.exists() else 'is missing'}")
+    return Checkpoint(path, state)
+
+
+def steps(folder: Path) -> list[Path]:
+    """Checkpoints of a run, oldest first."""
+    return sorted(p for p in folder.glob("step-*") if p.is_dir() and p.name[5:].isdigit())
+
+
+def latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    """The newest whole checkpoint; damaged ones are said and passed over."""
+    for path in reversed(steps(folder)):
+        try:
+            return read(path)
+        except UserError as error:
+            say(f"{error.got}; trying the one before it")
+    return None
+
+
+def prune(folder: Path, keep: int) -> None:
+    for path in steps(folder)[:-keep]:
+        shutil.rmtree(path)

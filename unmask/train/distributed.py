@@ -1,0 +1,93 @@
+"""Several processes that do the work of one: `torchrun --nproc-per-node 2 -m unmask pretrain …`.
+
+A global batch is a list of micro-batches; rank r takes every W-th of them. Gradients are sums that were already divided
+by the global count, so adding them over the ranks gives exactly what one process has. No wrapper class: after the last
+micro-batch one flat buffer is summed. A rank with nothing to do adds zeros.
+"""
+
+import os
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+BUCKET = 32 * 2**20  # elements summed in one call
+
+
+class World:
+    """
+    >>> World(0, 1).micro_batches(3)
+    [0, 1, 2]
+    >>> World(1, 2).micro_batches(3)
+    [1]
+    """
+
+    def __init__(self, rank: int, size: int):
+        self.rank, self.size = rank, size
+
+    @classmethod
+    def join(cls, device: str) -> "World":
+        """The world that torchrun describes in the environment, or a world of one."""
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        if size > 1 and not dist.is_initialized():
+            if device == "cuda":
+                torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+            # the others wait while rank 0 prepares the text, which may take hours
+            dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=timedelta(hours=24))
+        return cls(int(os.environ.get("RANK", "0")) if size > 1 else 0, size)
+
+    @property
+    def main(self) -> bool:
+        return self.rank == 0
+
+    def micro_batches(self, count: int) -> list[int]:
+        return list(range(self.rank, count, self.size))
+
+    def sum(self, values: Iterable[float], device: torch.device | str = "cpu") -> list[float]:
+        """Numbers added over the ranks, in float64 where the device has it."""
+        values = list(values)
+        if self.size == 1:
+            return values
+        dtype = torch.float32 if str(device).startswith("mps") else torch.float64
+        buffer = torch.tensor(values, dtype=dtype, device=device)
+        dist.all_reduce(buffer)
+        return buffer.tolist()
+
+    def sum_gradients(self, parameters: list[nn.Parameter]) -> None:
+        if self.size == 1:
+            return
+        for p in parameters:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+        bucket: list[torch.Tensor] = []
+        filled = 0
+        for p in [*parameters, None]:
+            if bucket and (p is None or filled + p.numel() > BUCKET):
+                flat = torch.cat([g.flatten() for g in bucket])
+                dist.all_reduce(flat)
+                for g, part in zip(bucket, flat.split([g.numel() for g in bucket])):
+                    g.copy_(part.view_as(g))
+                bucket, filled = [], 0
+            if p is not None:
+                assert p.grad is not None
+                bucket.append(p.grad)
+                filled += p.numel()
+
+    def share(self, value: Any) -> Any:
+        """Rank 0's value, on every rank."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def barrier(self) -> None:
+        if self.size > 1:
+            dist.barrier()
+
+    def leave(self) -> None:
+        if self.size > 1 and dist.is_initialized():
+            dist.destroy_process_group()

@@ -1,0 +1,81 @@
+"""Batches by address: micro-batch m of step s is a pure function, so a thread can make it ahead of time, a resumed run
+starts in the middle at no cost, and any number of processes sees the same global batch.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from unmask.batch import Batch, Example, Phase, collate
+from unmask.data.rows import Rows
+from unmask.objectives.objective import Objective
+from unmask.seeds import address, generator, permute
+from unmask.train.distributed import World
+from unmask.train.schedule import Plan
+
+
+class Loader:
+    """Rows of one split, corrupted by one objective."""
+
+    def __init__(self, rows: Rows, objective: Objective, seed: int):
+        self.rows, self.objective, self.seed = rows, objective, seed
+
+    def example(self, number: int, phase: Phase) -> Example:
+        """Example `number` of a phase, counted over epochs."""
+        return self.pair(number, phase)[1]
+
+    def pair(self, number: int, phase: Phase) -> tuple[Example, Example]:
+        """The same before and after the objective's corruption."""
+        count = self.rows.count(phase.length)
+        epoch, i = divmod(number, count)
+        i = permute(i, count, address(self.seed, "order", epoch, phase.index))
+        version = epoch % self.objective.variants if self.objective.variants else epoch
+        example = self.rows.example(version, i, phase)
+        rng = generator(self.seed, "mask", version, i, phase.index)
+        return example, self.objective.corrupt(example, rng, phase)
+
+    def batch(self, first: int, end: int, phase: Phase) -> Batch:
+        return collate((self.example(n, phase) for n in range(first, end)), self.rows.pad)
+
+
+def micro_ranges(first: int, end: int, size: int) -> list[tuple[int, int]]:
+    """A batch's examples cut into micro-batches; the last may be smaller.
+
+    >>> micro_ranges(30, 40, 4)
+    [(30, 34), (34, 38), (38, 40)]
+    """
+    return [(a, min(a + size, end)) for a in range(first, end, size)]
+
+
+def micro_size(batch: int, micro_batch: int, world: int) -> int:
+    """Rows per forward pass: as asked for, but small enough that every process has work."""
+    return min(micro_batch or batch, -(-batch // world))
+
+
+def steps(
+    loader: Loader, plan: Plan, world: World, micro: int, start: int, ahead: int
+) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:
+    """From step `start` on: (step, this rank's (number, micro-batch) pairs), `ahead` steps made in a thread."""
+
+    def make(step: int) -> list[tuple[int, Batch]]:
+        ranges = micro_ranges(*plan.rows(step), micro)
+        phase = plan.phase(step)
+        return [(m, loader.batch(*ranges[m], phase)) for m in world.micro_batches(len(ranges))]
+
+    with ThreadPoolExecutor(1, thread_name_prefix="unmask-batches") as pool:
+        waiting: deque[tuple[int, Future]] = deque()
+        following = iter(range(start, plan.steps))
+        try:
+            while True:
+                while len(waiting) < max(1, ahead):
+                    step = next(following, None)
+                    if step is None:
+                        break
+                    waiting.append((step, pool.submit(make, step)))
+                if not waiting:
+                    return
+                step, made = waiting.popleft()
+                yield step, made.result()
+        finally:
+            for _, made in waiting:
+                made.cancel()

@@ -1,0 +1,91 @@
+"""What a person sees while a run goes on, and what the run remembers of it.
+
+`Log` appends a JSON line per event to the run's `log.jsonl`. `Console` draws a progress bar on a terminal and prints plain
+lines elsewhere, so that a log file of a cluster job can be read.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console as RichConsole
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+Update = Callable[[float, float, str], None]  # done, total, what is going on
+
+
+class Log:
+    def __init__(self, path: Path):
+        self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 – open as long as the run
+
+    def write(self, event: str, **values: Any) -> None:
+        self._file.write(json.dumps({"event": event, **values}, ensure_ascii=False) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Console:
+    """`quiet` says nothing but warnings. Everything goes to standard error: standard output is for results."""
+
+    def __init__(self, quiet: bool = False, seconds_between_lines: float = 10.0):
+        self.rich = RichConsole(stderr=True, highlight=False)
+        self.quiet, self.seconds_between_lines = quiet, seconds_between_lines
+
+    def say(self, text: str, style: str | None = None) -> None:
+        if not self.quiet:
+            self.rich.print(text, style=style, markup=False, soft_wrap=not self.rich.is_terminal)
+
+    def warn(self, text: str) -> None:
+        self.rich.print(f"warning: {text}", style="yellow", markup=False, soft_wrap=not self.rich.is_terminal)
+
+    @contextmanager
+    def bar(self, title: str) -> Iterator[Update]:
+        """Work of known length: a bar on a terminal, a line now and then elsewhere."""
+        if self.quiet:
+            yield lambda done, total, message="": None
+        elif self.rich.is_terminal:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f}%"),
+                TextColumn("{task.fields[message]}"),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+            )
+            with Progress(*columns, console=self.rich, transient=False) as progress:
+                task: TaskID = progress.add_task(title, total=None, message="")
+                yield lambda done, total, message="": progress.update(
+                    task, completed=done, total=total, message=message
+                )
+        else:
+            yield self._lines(title)
+
+    def _lines(self, title: str) -> Update:
+        begun = last = time.monotonic()
+
+        def update(done: float, total: float, message: str = "") -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last >= self.seconds_between_lines or (done >= total and now - begun > 1):
+                last = now
+                left = (now - begun) / done * (total - done) if done else 0
+                share = done / total if total else 1
+                self.say(f"{title} {share:4.0%} {message} ({clock(now - begun)} elapsed, {clock(left)} left)")
+
+        return update
+
+
+def clock(seconds: float) -> str:
+    """
+    >>> clock(75), clock(3700)
+    ('1:15', '1:01:40')
+    """
+    s = int(seconds)
+    return f"{s // 3600}:{s % 3600 // 60:02d}:{s % 60:02d}" if s >= 3600 else f"{s // 60}:{s % 60:02d}"
+
+

@@ -1,0 +1,212 @@
+"""From a store and a recipe to a trained model: the pieces put together, the budget turned into steps.
+
+Kept apart from `api.py`, which finds the text and prints, so that a resumed run goes through the same door with a store
+and a recipe that are already there.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unmask.batch import Batch
+from unmask.data.rows import Rows
+from unmask.data.store import TokenStore
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.model import hf
+from unmask.model.config import ModelConfig, preset
+from unmask.model.model import Model
+from unmask.objectives.objective import Objective, build
+from unmask.recipe import Recipe
+from unmask.train import checkpoint
+from unmask.train.distributed import World
+from unmask.train.fit import fit
+from unmask.train.health import Health, text_warnings
+from unmask.train.loader import Loader
+from unmask.train.log import Console
+from unmask.train.run import Run
+from unmask.train.schedule import Plan, lengths, plan
+from unmask.train.trainer import Trainer, seconds_per_step
+
+EVAL_BATCH = 32  # rows
+
+
+@dataclass
+class Setup:
+    """Everything a run needs, made from its recipe and its store alone."""
+
+    recipe: Recipe
+    store: TokenStore
+    model: Model
+    objective: Objective
+    loader: Loader
+    notes: list[str]
+
+    def heldout(self, p: Plan) -> list[Batch]:
+        """The held-out rows, masked once and for all at the last rate of the schedule."""
+        if not len(self.store.heldout.tokens):
+            return []
+        phase = p.final_phase()
+        try:
+            rows = Rows(self.store.heldout, self.store.tokenizer, self.recipe.seed, self.objective.rows)
+            count = min(rows.count(phase.length), self.recipe.train.eval_rows)
+        except UserError as error:
+            self.notes.append(f"no held-out evaluation: {error.got}")
+            return []
+        loader = Loader(rows, self.objective, self.recipe.seed)
+        return [loader.batch(a, min(a + EVAL_BATCH, count), phase) for a in range(0, count, EVAL_BATCH)]
+
+    def save(self, folder: Path) -> None:
+        hf.save(self.model, folder, self.store.tokenizer)
+
+
+def check_length(recipe: Recipe, config: ModelConfig, who: str) -> None:
+    longest = max(n for n, _ in lengths(recipe.train))
+    if longest > config.max_positions:
+        raise UserError(
+            f"rows of {longest} tokens, but {who} has {config.max_positions} positions",
+            valid=f"train.length up to {config.max_positions}",
+            fix=f"--length {config.max_positions}" + ("" if recipe.start else f", or --set model.max_positions={longest}"),
+        )
+
+
+def with_objective(recipe: Recipe, config: ModelConfig) -> Recipe:
+    """`auto` replaced by the family's own objective."""
+    return recipe.model_copy(update={"objective": config.default_objective}) if recipe.objective == "auto" else recipe
+
+
+def new_config(recipe: Recipe, tokenizer: Tokenizer) -> ModelConfig:
+    ids = {"pad_id": tokenizer.pad, "cls_id": tokenizer.cls, "sep_id": tokenizer.sep}
+    config = preset(recipe.preset, **{"vocab_size": tokenizer.size, **ids, **recipe.model})
+    check_length(recipe, config, recipe.preset)
+    return config
+
+
+def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None) -> Setup:
+    """`weights`: a model folder to start from (`--from`, or a checkpoint's); without it a new model is drawn."""
+    notes: list[str] = []
+    tokenizer = store.tokenizer
+    if weights:
+        config = hf.load(weights, heads=()).config
+        if config.vocab_size < tokenizer.size:
+            raise UserError(
+                f"{weights} knows {config.vocab_size:,} tokens, the text was cut with {tokenizer.size:,}",
+                fix="prepare the text with the model's own tokenizer: give the corpus itself and leave out --tokenizer",
+            )
+        check_length(recipe, config, str(weights))
+        recipe = with_objective(recipe, config)
+        objective = build(recipe, tokenizer)
+        loaded = hf.load(weights, heads=objective.heads, changes=recipe.model, seed=recipe.seed)
+        model = loaded.model
+        for head in sorted({name.split(".")[1] for name in loaded.missing}):
+            notes.append(f"{weights} has no {head} head: a new one was drawn at random")
+    else:
+        config = new_config(recipe, tokenizer)
+        recipe = with_objective(recipe, config)
+        objective = build(recipe, tokenizer)
+        model = Model(config, objective.heads).init(recipe.seed)
+    rows = Rows(store.train, tokenizer, recipe.seed, objective.rows)
+    return Setup(recipe, store, model, objective, Loader(rows, objective, recipe.seed), notes)
+
+
+def make_plan(setup: Setup, world: World, console: Console) -> Plan:
+    """The budget as steps; minutes are measured on this machine, on the weights' copies."""
+    train = setup.recipe.train
+    rows_of = {n: setup.loader.rows.count(n) for n, _ in lengths(train)}
+    if train.minutes is None:
+        return plan(setup.recipe, rows_of)
+    console.say("measuring the speed of this machine …")
+    seconds_of, evaluation = measure(setup, world)
+    seconds_of, evaluation = world.share((seconds_of, evaluation))
+    spent = train.evaluations * evaluation
+    left = max(train.minutes * 60 - spent, 0.5 * train.minutes * 60)
+    scaled = setup.recipe.model_copy(update={"train": train.model_copy(update={"minutes": left / 60})})
+    return plan(scaled, rows_of, seconds_of)
+
+
+def measure(setup: Setup, world: World) -> tuple[dict[int, float], float]:
+    """Seconds a step per row length, and seconds an evaluation. The weights are put back as they were."""
+    train = setup.recipe.train
+    kept = {k: v.clone() for k, v in setup.model.state_dict().items()}
+    rough = plan(
+        setup.recipe.model_copy(update={"train": train.model_copy(update={"minutes": None, "steps": 10})}),
+        {n: setup.loader.rows.count(n) for n, _ in lengths(train)},
+    )
+    trainer = Trainer(setup.model, setup.objective, train, rough, setup.recipe.seed, world)
+    seconds_of = {}
+    for stretch in rough.stretches:
+        seconds_of[stretch.length] = seconds_per_step(trainer, setup.loader, rough.phase(stretch.start))
+    begun = time.perf_counter()
+    heldout = setup.heldout(rough)
+    trainer.evaluate(heldout[:1])
+    evaluation = (time.perf_counter() - begun) * len(heldout)
+    setup.model.load_state_dict(kept)
+    setup.notes.clear()
+    return seconds_of, evaluation
+
+
+def resolve(recipe: Recipe, p: Plan) -> Recipe:
+    """The recipe with the budget frozen: the same number of steps wherever it is run again."""
+    shares = ",".join(f"{s.length}:{s.steps / p.steps:.9g}" for s in p.stretches)
+    length = shares if len(p.stretches) > 1 else p.stretches[0].length
+    if recipe.train.minutes is None:
+        return recipe
+    frozen = recipe.train.model_copy(update={"minutes": None, "steps": p.steps, "length": length})
+    return recipe.model_copy(update={"train": frozen})
+
+
+def pretrain(
+    setup: Setup, p: Plan, run: Run, world: World, console: Console, resume: checkpoint.Checkpoint | None = None
+) -> dict[str, Any]:
+    """Train `setup.model` in `run`; the final state."""
+    recipe, store = setup.recipe, setup.store
+    if recipe.train.compile != "off":
+        _compile(setup.model, recipe.train.compile, p, console)
+    trainer = Trainer(setup.model, setup.objective, recipe.train, p, recipe.seed, world)
+    heldout = setup.heldout(p)
+    for text in setup.notes:
+        console.say(text)
+    for text in text_warnings(store.meta):
+        console.warn(text)
+    health = Health(store.meta["unigram_entropy"], p.steps) if world.main else None
+    state = fit(run, trainer, setup.loader, heldout, setup.save, console, health, resume)
+    if world.main:
+        checkpoint.write_folder(run.model, setup.save)
+    world.barrier()
+    return state
+
+
+def _compile(model: Model, mode: str, p: Plan, console: Console) -> None:
+    """torch.compile needs a C++ compiler on a CPU, and about half a minute: only for runs that earn it back."""
+    import shutil
+
+    able = torch.cuda.is_available() or shutil.which("c++") or shutil.which("g++")
+    if not able and mode == "on":
+        raise UserError("train.compile=on, but no C++ compiler was found", fix="apt-get install g++, or train.compile=off")
+    if able and (mode == "on" or p.steps >= 2000):
+        console.say("compiling the encoder (once, about half a minute) …")
+        model.encoder.compile()
+
+
+def memory(config: ModelConfig, parameters: int, recipe: Recipe) -> dict[str, int]:
+    """Bytes expected, roughly: weights, gradients, optimizer state, and activations of one micro-batch."""
+    train = recipe.train
+    longest = max(n for n, _ in lengths(train))
+    rows = train.micro_batch or train.batch
+    tokens = rows * longest
+    wide = config.intermediate * (3 if config.gated else 2)
+    per_token = config.layers * (10 * config.hidden + wide) if not train.activation_checkpointing else (
+        config.layers * config.hidden + 10 * config.hidden + wide
+    )
+    attention = 0 if config.attention_dropout == 0 else config.layers * config.heads * longest
+    rate = max(float(x) for x in str(recipe.mlm.rate).split(":"))
+    logits = int(3 * tokens * rate) * config.vocab_size
+    return {
+        "weights": 4 * parameters,
+        "gradients": 4 * parameters,
+        "optimizer": 8 * parameters,
+        "activations": 4 * (tokens * (per_token + attention) + logits),
+    }

@@ -1,0 +1,135 @@
+"""Run: a folder `runs/<verb>/<name>-<n>/` with everything a run was told, did and made. Never overwritten.
+
+    recipe.yaml  environment.json  plan.json  log.jsonl  checkpoints/  model/  curves.png  report.html
+"""
+
+import fcntl
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import UserError
+from unmask.recipe import Recipe
+
+
+class Run:
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.model = self.path / "model"
+        self.checkpoints = self.path / "checkpoints"
+        self.log = self.path / "log.jsonl"
+
+    @classmethod
+    def create(cls, out: str | Path | None, verb: str, name: str) -> "Run":
+        """A new folder: `out`, or the next free number under runs/."""
+        if out is None:
+            base = Path("runs") / verb
+            taken = [int(m[1]) for p in base.glob(f"{name}-*") if (m := re.fullmatch(rf"{re.escape(name)}-(\d+)", p.name))]
+            out = base / f"{name}-{max(taken, default=0) + 1}"
+        path = Path(out)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UserError(
+                f"{path} exists already, and a run is never overwritten",
+                fix=f"another --out, or go on with it: unmask pretrain --resume {path}",
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot make the run folder {path}: {error.strerror}") from None
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Run":
+        run = cls(path)
+        if not (run.path / "recipe.yaml").exists():
+            raise UserError(f"{path} is not a run folder (no recipe.yaml in it)", fix="ls runs/*/ shows yours")
+        return run
+
+    def recipe(self) -> Recipe:
+        return Recipe.build(Recipe.read(self.path / "recipe.yaml"))
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """One process at a time writes into the folder. The lock ends with the process, however it ends."""
+        handle = open(self.path / "lock", "a+")  # noqa: SIM115 – held open as long as the lock
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            handle.seek(0)
+            owner = handle.read().strip() or "another process"
+            handle.close()
+            raise UserError(
+                f"{self.path} is in use by {owner}", fix="wait until it ends, or give another folder with --out"
+            ) from None
+        try:
+            handle.truncate(0)
+            handle.write(f"process {os.getpid()} on {platform.node()}")
+            handle.flush()
+            yield
+        finally:
+            handle.close()
+
+    def write_json(self, name: str, value: Any) -> None:
+        partial = self.path / f"{name}.partial"
+        partial.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        partial.replace(self.path / name)
+
+    def read_json(self, name: str) -> Any:
+        try:
+            return json.loads((self.path / name).read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"cannot read {self.path / name}: {error}") from None
+
+    def events(self) -> list[dict[str, Any]]:
+        """The log's lines; a last line cut short by a kill is passed over."""
+        out = []
+        if self.log.exists():
+            for line in self.log.read_text("utf-8").splitlines():
+                try:
+                    out.append(json.loads(line))
+                except ValueError:
+                    break
+        return out
+
+    def rewind(self, step: int) -> None:
+        """Drop what the log says of steps after `step`: they are about to be done again."""
+        kept = [e for e in self.events() if e.get("step", 0) <= step and e.get("event") != "end"]
+        partial = self.log.with_suffix(".partial")
+        partial.write_text("".join(json.dumps(e, ensure_ascii=False) + "\n" for e in kept), "utf-8")
+        partial.replace(self.log)
+
+
+def environment() -> dict[str, Any]:
+    """What a figure of this run depends on: versions, threads, CPU."""
+    import torch
+
+    def installed(name: str) -> str | None:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return None
+
+    cpu = platform.processor() or platform.machine()
+    try:
+        info = Path("/proc/cpuinfo").read_text()
+        cpu = next((line.split(":", 1)[1].strip() for line in info.splitlines() if line.startswith("model name")), cpu)
+    except OSError:
+        pass
+    packages = ("unmask", "torch", "numpy", "tokenizers", "safetensors", "transformers")
+    return {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "versions": {name: installed(name) for name in packages},
+    }

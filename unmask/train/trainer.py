@@ -1,0 +1,143 @@
+"""Step, accumulate, clip, update. Knows nothing of tasks, files or terminals: it yields what happened.
+
+Each term of the loss is a sum; it is divided once, by its count over all micro-batches and processes, which is known
+before the first backward pass. So one batch of 32 and four of 8 give the same gradient, and so do two processes.
+Dropout is seeded by (seed, step, micro-batch).
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from unmask.batch import Batch
+from unmask.model.model import Model
+from unmask.objectives.objective import Objective
+from unmask.recipe import TrainRecipe
+from unmask.seeds import address
+from unmask.train import loader as loading
+from unmask.train.distributed import World
+from unmask.train.optim import Optimizers, clip_
+from unmask.train.schedule import Plan, learning_rate
+
+
+class NonFinite(ArithmeticError):
+    """The loss or the gradient is not a number; raised before anything was updated or saved."""
+
+
+@dataclass(frozen=True)
+class Step:
+    step: int  # 0-based
+    values: dict[str, float]  # loss, one per term, lr, grad_norm, mask_rate, length
+    tokens: int
+    seconds: float
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    return torch.device(name)
+
+
+class Trainer:
+    def __init__(
+        self, model: Model, objective: Objective, settings: TrainRecipe, plan: Plan, seed: int, world: World
+    ):
+        self.device = pick_device(settings.device)
+        self.model = model.to(self.device)
+        self.model.encoder.checkpointing = settings.activation_checkpointing
+        self.objective, self.settings, self.plan, self.seed, self.world = objective, settings, plan, seed, world
+        self.optimizers = Optimizers(model, settings)
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        bf16 = settings.precision == "bf16" or (
+            settings.precision == "auto" and self.device.type == "cuda" and torch.cuda.is_bf16_supported()
+        )
+        self._autocast = (
+            (lambda: torch.autocast(self.device.type, torch.bfloat16)) if bf16 else (lambda: nullcontext())
+        )
+        self.micro = loading.micro_size(settings.batch, settings.micro_batch, world.size)
+
+    def run(self, loader: loading.Loader, start: int = 0) -> Iterator[Step]:
+        """Train from step `start` to the end of the plan, a `Step` after each update."""
+        for step, batches in loading.steps(
+            loader, self.plan, self.world, self.micro, start, self.settings.prefetch
+        ):
+            yield self.step(step, batches)
+
+    def step(self, step: int, batches: list[tuple[int, Batch]]) -> Step:
+        begun = time.perf_counter()
+        self.model.train()
+        counts, tokens = self._global_counts([b for _, b in batches])
+        self.optimizers.zero_grad()
+        sums = dict.fromkeys(counts, 0.0)
+        for number, batch in batches:
+            torch.manual_seed(address(self.seed, "dropout", step, number) >> 1)
+            with self._autocast():
+                terms = self.objective.loss(self.model, batch.to(self.device))
+            loss = torch.stack([total / max(1, counts[name]) for name, (total, _) in terms.items()]).sum()
+            loss.backward()
+            for name, (total, _) in terms.items():
+                sums[name] += float(total.detach())
+        totals = self.world.sum(sums.values(), self.device)
+        means = {name: total / max(1, counts[name]) for name, total in zip(sums, totals)}
+        self.world.sum_gradients(self.parameters)
+        norm = clip_(self.parameters, self.settings.clip)
+        total = sum(means.values())
+        if not (math.isfinite(total) and math.isfinite(norm)):
+            raise NonFinite(f"loss {total:g}, gradient norm {norm:g} at step {step + 1}")
+        factor = learning_rate(step, self.plan.steps, self.settings)
+        self.optimizers.step(factor)
+        phase = self.plan.phase(step)
+        values = {
+            "loss": total,
+            **means,
+            "grad_norm": norm,
+            "lr_factor": factor,
+            "mask_rate": phase.mask_rate,
+            "length": phase.length,
+        }
+        return Step(step, values, tokens, time.perf_counter() - begun)
+
+    def _global_counts(self, batches: list[Batch]) -> tuple[dict[str, int], int]:
+        names = self.objective.terms
+        local = [self.objective.counts(b) for b in batches]
+        mine = [sum(c[name] for c in local) for name in names]
+        *totals, tokens = self.world.sum([*mine, sum(b.tokens for b in batches)], self.device)
+        return {name: int(n) for name, n in zip(names, totals)}, int(tokens)
+
+    @torch.no_grad()
+    def evaluate(self, batches: list[Batch]) -> dict[str, float]:
+        """Means of the objective's terms over held-out batches, divided among the processes."""
+        self.model.eval()
+        sums: dict[str, list[float]] = {}
+        for n in self.world.micro_batches(len(batches)):
+            with self._autocast():
+                terms = self.objective.evaluate(self.model, batches[n].to(self.device))
+            for name, (total, count) in terms.items():
+                pair = sums.setdefault(name, [0.0, 0])
+                pair[0] += float(total)
+                pair[1] += count
+        names = [f"{t}{suffix}" for t in self.objective.terms for suffix in ("", "_accuracy")]
+        flat = self.world.sum([x for name in names for x in sums.get(name, [0.0, 0])], self.device)
+        means = {name: s / max(1, n) for name, s, n in zip(names, flat[::2], flat[1::2])}
+        means["loss"] = sum(means[t] for t in self.objective.terms)
+        if "mlm" in means:
+            means["perplexity"] = math.exp(min(means["mlm"], 50))
+        return means
+
+
+def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any, repeats: int = 4) -> float:
+    """Median seconds of a training step in `phase`, after one to warm up. The caller restores the weights."""
+    times = []
+    for n in range(repeats + 1):
+        batch_rows = trainer.plan.batch
+        ranges = loading.micro_ranges(n * batch_rows, (n + 1) * batch_rows, trainer.micro)
+        begun = time.perf_counter()
+        batches = [(m, loader.batch(*ranges[m], phase)) for m in trainer.world.micro_batches(len(ranges))]
+        trainer.step(0, batches)
+        times.append(time.perf_counter() - begun)
+    return sorted(times[1:])[repeats // 2]
