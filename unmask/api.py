@@ -399,4 +399,5 @@ def quickstart(
     """Movie reviews → tokenizer → pre-trained model → classifier, against TF-IDF; about a quarter of an hour."""
     from unmask.lab import quickstart as lab
 
-    return lab.quickstart(out, minutes, seed, console or Console(quiet=True))
+    console = console or Console(quiet=True)
+    return lab.quickstart(lambda recipe, folder: _pretrain(recipe, folder, console), out, minutes, seed, console)

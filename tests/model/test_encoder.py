@@ -130,7 +130,9 @@ for name in ("bert-tiny", "modernbert-mini"):
 def test_bfloat16_autocast():
     """In a process of its own: some virtual CPUs claim AMX and then refuse its instructions, which ends the process."""
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
-    done = subprocess.run([sys.executable, "-c", AUTOCAST], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", AUTOCAST], env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

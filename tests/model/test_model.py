@@ -73,9 +73,7 @@ def test_the_mean_leaves_padding_out():
     assert (model.logits("classify", row) - model.logits("classify", padded)).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("heads", "said"), [(["mln"], "did you mean mlm"), (["classify"], "without labels")]
-)
+@pytest.mark.parametrize(("heads", "said"), [(["mln"], "did you mean mlm"), (["classify"], "without labels")])
 def test_a_mistake_is_explained(heads, said):
     with pytest.raises(UserError, match=said):
         Model(TINY, heads)

@@ -208,7 +208,7 @@ def test_a_broken_folder_is_explained(what, said, tmp_path, capsys):
 )
 def test_an_unknown_modernbert_is_explained(change):
     raw = hf.write_config(MODERN) | {"model_type": "modernbert"} | change
-    with pytest.raises(UserError, match="layer_types|rope_type"):
+    with pytest.raises(UserError, match=r"layer_types|rope_type"):
         hf.read_config(raw)
 
 

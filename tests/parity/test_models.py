@@ -1,4 +1,4 @@
-"""Every preset's shape against transformers, both directions: same weights, same logits, same loss, no key left over."""
+"""Every preset's shape against transformers, both directions: equal logits and loss, and no key left over."""
 
 import pytest
 import torch
@@ -120,9 +120,7 @@ def assert_opens_there(folder, model):
 
 
 CASES = [
-    (name, heads)
-    for name in PRESETS
-    for heads in ([["mlm", "nsp"], ["mlm"]] if name.startswith("bert") else [["mlm"]])
+    (name, heads) for name in PRESETS for heads in ([["mlm", "nsp"], ["mlm"]] if name.startswith("bert") else [["mlm"]])
 ]
 
 
@@ -264,23 +262,27 @@ def test_as_many_parameters_as_transformers(name):
 
 
 def test_published_sizes_are_transformers_defaults():
-    for name, theirs in (("bert-base", transformers.BertConfig()), ("modernbert-base", transformers.ModernBertConfig())):
+    for name, theirs in (
+        ("bert-base", transformers.BertConfig()),
+        ("modernbert-base", transformers.ModernBertConfig()),
+    ):
         ours = hf.write_config(preset(name))
         # BERT's file has no [CLS] and [SEP]: we add them only where they are known.
         differ = {k: (v, getattr(theirs, k, None)) for k, v in ours.items() if v != getattr(theirs, k, None)}
         assert differ == {}
 
 
-@pytest.mark.parametrize("name", ["bert-mini", "modernbert-small"])
+@pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini"])
 def test_first_weights_are_spread_as_in_transformers(name):
-    config = preset(name, vocab_size=2000, max_positions=128)
+    config = preset(name, vocab_size=500, max_positions=128)
     model = Model(config, ["mlm"]).init(0)
     kind = {"bert": transformers.BertConfig, "modernbert": transformers.ModernBertConfig}[config.family]
     torch.manual_seed(0)
     reference = their_class(config.architecture(["mlm"]))(kind(**hf.write_config(config))).state_dict()
     for key, value in model.named_parameters():
         other = torch.cat([reference[k] for k in hf.there(hf.TABLES[config.family], key)])
-        assert value.std().item() == pytest.approx(other.std().item(), rel=0.06), key
-        assert value.mean().item() == pytest.approx(other.mean().item(), abs=2e-3), key
+        spread, count = other.std().item(), value.numel()
+        assert value.std().item() == pytest.approx(spread, rel=5 / count**0.5), key  # five standard errors
+        assert value.mean().item() == pytest.approx(other.mean().item(), abs=7 * spread / count**0.5), key
         if config.init_cutoff and value.ndim == 2:
             assert value.abs().max() <= other.abs().max() * 1.01, key

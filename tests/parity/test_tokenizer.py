@@ -1,6 +1,7 @@
 """The tokenizer against transformers: what is saved here gives the same ids there."""
 
 import json
+from functools import cache
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -52,6 +53,7 @@ def lines():
     return text[:: len(text) // rest][:rest] + chinese + accented + TRICKY
 
 
+@cache
 def train(kind, lowercase=True, accents="auto", size=2000):
     settings = TokenizerRecipe(
         kind=kind, vocab_size=size, lowercase=lowercase, strip_accents=accents, special_tokens=["<URL>"]
@@ -89,7 +91,7 @@ def test_auto_tokenizer_gives_equal_ids(kind, lowercase, accents, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tokenizer_class_is_what_keeps_them_equal(kind, tmp_path):
     """The comparison above does go red: with BERT's class, BERT's rules silently replace those of the file."""
-    ours = train(kind, lowercase=False)
+    ours = train(kind, False, "no")
     texts = lines()
     theirs = beside(tmp_path, "bert", ours, tokenizer_class="BertTokenizerFast")
     assert ids(theirs, texts) != [encoding.ids for encoding in ours.encode_batch(texts)]
@@ -97,7 +99,7 @@ def test_the_tokenizer_class_is_what_keeps_them_equal(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_model_inputs(kind, tmp_path):
-    ours = train(kind)
+    ours = train(kind, True, "yes")
     theirs = beside(tmp_path / "bert", "bert", ours)
     a, b = ours.encode("one two"), ours.encode("three")
     pair = theirs("one two", "three")
@@ -117,7 +119,7 @@ def test_model_inputs(kind, tmp_path):
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_wordpiece_is_berts(lowercase, tmp_path):
     """An old folder (vocab.txt) opens to the same ids here and in BERT's own classes; Google's, where at hand."""
-    train("wordpiece", lowercase).save(tmp_path)
+    train("wordpiece", lowercase, "yes" if lowercase else "no").save(tmp_path)
     files = [tmp_path / "vocab.txt"]
     google = Path(__file__).parents[3] / "shared/data/vocabs"
     if google.is_dir():

@@ -1,9 +1,18 @@
 """Where things that can be made again are kept: spooled standard input, written samples, token stores."""
 
+import fcntl
 import os
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from unmask.errors import UserError
+
+KINDS = {"stores": "store", "tokenizers": "tokenizer", "samples": "sample", "stdin": "input"}  # folder → kind
+STALE = 3600  # seconds without a change after which unfinished work is taken for abandoned
 
 
 def cache_dir() -> Path:
@@ -22,3 +31,82 @@ def cache_dir() -> Path:
     except OSError as error:
         raise UserError(f"cannot use {folder} as the cache: {error}", fix="UNMASK_CACHE=FOLDER") from None
     return folder
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    path: Path
+    kind: str  # one of KINDS' values
+    bytes: int
+    created: float  # seconds since 1970
+    last_used: float
+    complete: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "path": str(self.path)}
+
+
+def cached() -> list[CacheEntry]:
+    """Everything in the cache, that which was used last first."""
+    entries = []
+    for folder, kind in KINDS.items():
+        for path in (cache_dir() / folder).glob("*"):
+            with suppress(FileNotFoundError):  # published or pruned by another process meanwhile
+                entries.append(_entry(path, kind))
+    return sorted(entries, key=lambda entry: -entry.last_used)
+
+
+def prune(older_than_days: float | None = None, incomplete: bool = True, everything: bool = False) -> list[CacheEntry]:
+    """Remove what was abandoned unfinished, what was not used for so many days, or everything; and say what.
+
+    What another process is working on stays. A store that a run is reading may go: the run keeps its pages.
+    """
+    removed = []
+    for entry in cached():
+        idle = time.time() - entry.last_used
+        old = older_than_days is not None and idle >= older_than_days * 86_400
+        abandoned = incomplete and not entry.complete and idle >= (0 if _has_lock(entry.path) else STALE)
+        if (everything or old or abandoned) and not _busy(entry.path):
+            _remove(entry.path)
+            removed.append(entry)
+    return removed
+
+
+def _entry(path: Path, kind: str) -> CacheEntry:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    stats = [file.stat() for file in files] or [path.stat()]
+    unfinished = ".partial" in path.name or path.name.startswith("tmp")
+    return CacheEntry(
+        path,
+        kind,
+        sum(stat.st_size for stat in stats) if files else 0,
+        min(stat.st_mtime for stat in stats),
+        max(max(stat.st_mtime, stat.st_atime if len(stats) == 1 else 0) for stat in stats),
+        complete=not unfinished and (kind != "store" or (path / "meta.json").exists()),
+    )
+
+
+def _has_lock(path: Path) -> bool:
+    return (path / "lock").exists()
+
+
+def _busy(path: Path) -> bool:
+    """Whether a process holds the lock of this unfinished store."""
+    try:
+        with open(path / "lock") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _remove(path: Path) -> None:
+    """A folder is renamed first: one that is half removed must never pass for whole."""
+    if path.is_dir():
+        doomed = path.with_name(f"{path.name}.partial-removed-{os.getpid()}")
+        path.rename(doomed)
+        shutil.rmtree(doomed)
+    else:
+        path.unlink(missing_ok=True)

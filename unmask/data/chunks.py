@@ -1,8 +1,10 @@
-"""Chunks: runs of whole sentences of one document, from which NSP and SOP cut their pairs (BERT 1810.04805 §A.2).
+"""Chunks: runs of whole sentences of one document, from which NSP and SOP cut their pairs (BERT 1810.04805
+§A.2).
 
-Greedy: from a sentence on, as many as fit in a row (`length` less [CLS] and two [SEP]), but two at least, since a
-pair needs both its halves; the reader cuts a run of two that is too long. A last sentence that would be alone
-takes the one before it along. A document of one sentence gives no chunk: it serves only as a wrong continuation.
+Greedy: from a sentence on, as many as fit in a row (`length` less [CLS] and two [SEP]), but two at least,
+since a pair needs both its halves; the reader cuts a run of two that is too long. A last sentence that
+would be alone takes the one before it along. A document of one sentence gives no chunk: it serves only as a
+wrong continuation.
 """
 
 from collections.abc import Iterator
@@ -23,9 +25,7 @@ def pair_chunks(split: Path, counts: dict[str, Any], length: int) -> Iterator[np
     documents = counts["documents"]
     first_document = 0
     while first_document < documents:
-        bounds = _read(
-            split / "document_sentences.bin", first_document, min(BLOCK, documents - first_document) + 1
-        )
+        bounds = _read(split / "document_sentences.bin", first_document, min(BLOCK, documents - first_document) + 1)
         take = max(1, int(np.searchsorted(bounds, bounds[0] + BLOCK, "right")) - 1)
         bounds = bounds[: take + 1]
         starts = _read(split / "sentences.bin", int(bounds[0]), int(bounds[-1] - bounds[0]) + 1)
@@ -36,7 +36,8 @@ def pair_chunks(split: Path, counts: dict[str, Any], length: int) -> Iterator[np
 def greedy(starts: np.ndarray, bounds: np.ndarray, budget: int) -> np.ndarray:
     """Chunks of documents whose first sentences are `bounds` (last = number of sentences S).
 
-    `starts` (S+1,): token offsets of the sentences; before each document's first one stands the previous [SEP].
+    `starts` (S+1,): token offsets of the sentences; before each document's first one stands the previous
+    [SEP].
 
     >>> greedy(np.array([0, 4, 8, 12, 17]), np.array([0, 4]), budget=8).tolist()
     [[0, 2], [2, 4]]
@@ -60,9 +61,7 @@ def greedy(starts: np.ndarray, bounds: np.ndarray, budget: int) -> np.ndarray:
         if end - s > 1:
             firsts.append(s)
             lasts.append(end)
-        elif (
-            s > 0 and last[s - 1] == end
-        ):  # the document's last sentence, alone: take the one before it along
+        elif s > 0 and last[s - 1] == end:  # the document's last sentence, alone: take the one before it along
             firsts.append(s - 1)
             lasts.append(end)
         s = end

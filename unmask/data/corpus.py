@@ -105,9 +105,7 @@ class Corpus:
             name = files[0].name if len(files) == 1 else f"{len(files):,} files"
             lines.append(f"{name}, {sum(file.size for file in files) / 1e6:,.1f} MB {what}")
         if self.skipped:
-            lines.append(
-                f"{len(self.skipped):,} files skipped, first {self.skipped[0][0]}: {self.skipped[0][1]}"
-            )
+            lines.append(f"{len(self.skipped):,} files skipped, first {self.skipped[0][0]}: {self.skipped[0][1]}")
         return "\n".join(lines)
 
     # ------------------------------------------------------------------------------------------------ finding
@@ -192,9 +190,7 @@ def _walk(folder: Path) -> Iterator[Path]:
     visited = set()
     for place, folders, files in os.walk(folder, followlinks=True):
         real = os.path.realpath(place)
-        folders[:] = (
-            sorted(name for name in folders if not name.startswith(".")) if real not in visited else []
-        )
+        folders[:] = sorted(name for name in folders if not name.startswith(".")) if real not in visited else []
         if real in visited:
             continue
         visited.add(real)
@@ -218,8 +214,6 @@ def _spool(stream: BinaryIO) -> Path:
         except BaseException as error:
             os.unlink(copy.name)
             if isinstance(error, OSError):  # the disk is full, mostly
-                raise UserError(
-                    f"cannot copy the input to {folder}: {error}", fix="UNMASK_CACHE=FOLDER"
-                ) from None
+                raise UserError(f"cannot copy the input to {folder}: {error}", fix="UNMASK_CACHE=FOLDER") from None
             raise
     return folder / name

@@ -94,9 +94,18 @@ def damage() -> tuple[type[Exception], ...]:
 
 
 def read_exactly(stream: BinaryIO, size: int) -> bytes:
-    """`size` bytes, fewer only at the end: decompressors return what they have, which may be little."""
-    parts, left = [], size
-    while left and (data := stream.read(left)):
+    """`size` bytes; fewer only at the end, or in front of damage, which the next call then meets."""
+    parts: list[bytes] = []
+    left = size
+    while left:
+        try:
+            data = stream.read1(left)  # type: ignore[attr-defined]
+        except damage():
+            if not parts:
+                raise
+            break
+        if not data:
+            break
         parts.append(data)
         left -= len(data)
     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -162,9 +171,7 @@ def detect_encoding(sample: bytes) -> str:
             return name
     if sample.isascii():
         return "ascii"
-    decoder = codecs.getincrementaldecoder("utf-8")(
-        "unmask.mark"
-    )  # incremental: the end may be cut inside a character
+    decoder = codecs.getincrementaldecoder("utf-8")("unmask.mark")  # incremental: the end may be cut inside a character
     text = decoder.decode(sample)
     bad = text.count(_MARK)
     good = sum(len(run) for run in re.findall(r"[^\x00-\x7f\udc80]+", text))

@@ -1,15 +1,16 @@
 """Duplicates: equal documents, found by a 128-bit hash, and near ones, counted by MinHash.
 
-Equal means equal after every run of white space is made one space. All documents are compared, with bounded memory:
-their hashes lie in a file (24 bytes each with the length), which is gone through once for every million documents,
-each time sorting only those of one range of hashes.
+Equal means equal after every run of white space is made one space. All documents are compared, with bounded
+memory: their hashes lie in a file (24 bytes each with the length), which is gone through once for every
+million documents, each time sorting only those of one range of hashes.
 
-Near means that the sets of word 5-grams (5 characters in Chinese) overlap by about 0.8 or more (Jaccard). MinHash
-(Broder 1997): the smallest value of a random permutation is equal in two sets with exactly that probability, so 64
-permutations estimate the overlap; banding (16 bands of 4) finds candidates without comparing all pairs.
+Near means that the sets of word 5-grams (5 characters in Chinese) overlap by about 0.8 or more (Jaccard).
+MinHash (Broder 1997): the smallest value of a random permutation is equal in two sets with exactly that
+probability, so 64 permutations estimate the overlap; banding (16 bands of 4) finds candidates without
+comparing all pairs.
 """
 
-import re
+import string
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,9 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-RECORD = np.dtype(
-    [("high", "<u8"), ("low", "<u8"), ("characters", "<i8")]
-)  # one per document, in corpus order
+RECORD = np.dtype([("high", "<u8"), ("low", "<u8"), ("characters", "<i8")])  # one per document, in corpus order
 BUCKET = 1 << 20  # documents sorted at once
 BLOCK = 1 << 16  # records read at once
 PERMUTATIONS, BANDS = 64, 16
@@ -28,11 +27,10 @@ NEAR = 0.8
 SHINGLE = 5
 
 _SLICE = 1 << 20  # characters normalised at once
-_WORD = re.compile(r"\w+")
-# The permutations h → (a·h + b) mod 2⁶⁴, upper half: fixed for ever, since signatures of two runs are compared.
-_A, _B = np.random.Generator(np.random.PCG64(20_240_501)).integers(
-    0, 1 << 63, (2, 1, PERMUTATIONS), np.uint64
-)
+_NO_PUNCTUATION = bytes(32 if chr(b) in string.punctuation else b for b in range(256))
+# The permutations h → (a·h + b) mod 2⁶⁴, upper half: fixed for ever, since signatures of two runs are
+# compared.
+_A, _B = np.random.Generator(np.random.PCG64(20_240_501)).integers(0, 1 << 63, (2, 1, PERMUTATIONS), np.uint64)
 _A |= np.uint64(1)
 
 
@@ -60,7 +58,8 @@ def record(text: str) -> bytes:
 
 
 def records(path: Path) -> Iterator[tuple[int, np.ndarray]]:
-    """(number of the first, block of RECORD) through the file; read, not mapped, so that no page stays with us."""
+    """(number of the first, block of RECORD) through the file; read, not mapped, so that no page stays with
+    us."""
     with open(path, "rb") as file:
         first = 0
         while len(block := np.fromfile(file, RECORD, BLOCK)):
@@ -88,14 +87,12 @@ def exact_duplicates(path: Path, total: int) -> Iterator[np.ndarray]:
 
 def signature(text: str, language: str) -> np.ndarray:
     """(64,) uint32: the smallest value of each permutation over the text's shingles."""
-    text = text.lower()
     if language == "zh":
-        units = np.frombuffer("".join(text.split()).encode("utf-32-le", "surrogatepass"), np.uint32)
+        characters = "".join(text.lower().split()).encode("utf-32-le", "surrogatepass")
+        units = np.frombuffer(characters, np.uint32)
     else:
-        words = _WORD.findall(text)
-        units = np.fromiter(
-            (zlib.crc32(w.encode("utf-8", "surrogatepass")) for w in words), np.uint32, len(words)
-        )
+        words = text.lower().encode("utf-8", "surrogatepass").translate(_NO_PUNCTUATION).split()
+        units = np.fromiter(map(zlib.crc32, words), np.uint32, len(words))
     width = max(1, min(SHINGLE, len(units)))
     shingles = np.zeros(max(0, len(units) - width + 1), np.uint64)
     for i in range(width):  # a polynomial of the units; the odd multiplier is the golden ratio's
@@ -120,10 +117,13 @@ class NearDuplicates:
 def near_duplicates(signatures: np.ndarray, heldout: np.ndarray, examples: int = 5) -> NearDuplicates:
     """Count over (n, 64) signatures of documents, of which `heldout` (n,) bool are held out.
 
-    In every band, documents with the same values are compared with the first of them (one trained on, where there
-    is one) and with the one before: linear, though a thousand copies of a notice would make a million pairs.
+    In every band, documents with the same values are compared with the first of them (one trained on, where
+    there is one) and with the one before: linear, though a thousand copies of a notice would make a million
+    pairs.
     """
     n, rows = len(signatures), PERMUTATIONS // BANDS
+    if n == 0:
+        return NearDuplicates(0, 0, 0, 0, [])
     partner = np.full(n, -1)  # an earlier near duplicate of each document
     leaked = np.zeros(n, bool)
     for band in range(BANDS):

@@ -8,6 +8,8 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from statistics import median
 
@@ -70,11 +72,12 @@ def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> Fi
             ending = Path(name.lower().removesuffix(_compression(name))).suffix
             file.kind = KINDS.get(ending, "text")
             guess = ending == ".json" or name == STDIN  # may be a record per line
-            if not head.strip() or (file.kind == "text" and not guess):
+            if not head.strip():
+                file.kind = "text"  # no columns to find; the reader will say that it is empty
                 return file
-            sample = Sample(
-                head + read_exactly(stream, SAMPLE - HEAD) if len(head) == HEAD else head, file.encoding
-            )
+            if file.kind == "text" and not guess:
+                return file
+            sample = Beginning(head + read_exactly(stream, SAMPLE - HEAD) if len(head) == HEAD else head, file.encoding)
     except damage() as error:
         raise UserError(f"{name}: cannot be read: {error}") from None
     if file.kind == "parquet":
@@ -89,7 +92,7 @@ def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> Fi
     return file
 
 
-class Sample:
+class Beginning:
     """The beginning of a file as text, without a last line that may be cut off."""
 
     def __init__(self, data: bytes, encoding: str):
@@ -115,7 +118,7 @@ def _compression(name: str) -> str:
 # ---------------------------------------------------------------------------------------------------- columns
 
 
-def _probe_records(file: File, sample: Sample, column: str) -> None:
+def _probe_records(file: File, sample: Beginning, column: str) -> None:
     file.mode = "record"
     if file.kind == "jsonl":
         records = sample.records()
@@ -131,16 +134,16 @@ def _probe_records(file: File, sample: Sample, column: str) -> None:
         lines = sample.text.split("\n")
         file.delimiter = "\t" if file.kind == "tsv" else _delimiter(lines[0])
         file.quotes = file.kind == "csv" or not _bare_quotes(lines)
-        try:
-            rows = [row for row in csv_rows(file, (line + "\n" for line in lines)) if row]
-        except csv.Error as error:
-            raise UserError(f"{file.name}: not a {file.kind} file: {error}", valid=VALID) from None
+        rows: list[list[str]] = []
+        with suppress(csv.Error):
+            rows += (row for row in islice(csv_rows(file, (line + "\n" for line in lines)), 200) if row)
+        if not rows:
+            raise UserError(f"{file.name}: no line names the columns", valid="text,label in the first line")
         columns = [name.strip() for name in rows[0]]
-        body = rows[1:][:200]
         texts = {
             name
             for i, name in enumerate(columns)
-            if any(len(row) > i and row[i].strip() and not _is_number(row[i]) for row in body)
+            if any(len(row) > i and row[i].strip() and not _is_number(row[i]) for row in rows[1:])
         }
     file.column, file.why = choose_column(file.name, columns, texts, column)
 
@@ -238,7 +241,7 @@ def choose_modes(files: list[File], wanted: str, why: str) -> None:
             file.mode, file.why = "file", f"{len(texts)} text files of about {middle / 1000:,.0f} kB"
         else:
             with open(file.path, "rb") as raw:
-                sample = Sample(read_exactly(decompress(raw), SAMPLE), file.encoding)
+                sample = Beginning(read_exactly(decompress(raw), SAMPLE), file.encoding)
             file.mode, file.why = text_mode(sample.text)
 
 

@@ -51,12 +51,13 @@ class Result:
     train: Arrays
     heldout: Arrays
     signatures: np.ndarray  # (sampled documents, 64) uint32
+    without_tokens: int  # documents of which the tokenizer left nothing
 
 
 Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids (n,), flags (n,), first tokens of sentences (s,)
 
 
-class Encoder:
+class DocumentEncoder:
     """Turns batches of documents into arrays; `language` is one for all, or "auto": each document's own."""
 
     def __init__(self, tokenizer: Tokenizer, language: str):
@@ -91,6 +92,7 @@ class Encoder:
             _join(train, sep, self.dtype),
             _join(heldout, sep, self.dtype),
             np.stack(signatures) if signatures else empty,
+            sum(not len(ids) for ids, _, _ in encoded),
         )
 
     def encode(self, texts: list[str], language: Language) -> list[Encoded]:
@@ -104,7 +106,7 @@ class Encoder:
         space = words < 0
         # The line breaks between texts count as words, so that spaces at a text's end do not reach the next.
         words[bases + lengths - 1] = len(joined) + np.arange(len(texts))
-        if self.pieces is not None and Pieces.splits(joined):
+        if self.pieces is not None and self.pieces.can(joined):
             ids, spans = self.pieces.encode(joined, space)
         else:
             ids, spans = self._tokenize(texts, sentences, bases)
@@ -126,7 +128,8 @@ class Encoder:
     def _tokenize(
         self, texts: list[str], sentences: list[np.ndarray], bases: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """ids (n,) and spans (n, 2) in characters of the joined text; long texts are cut between sentences."""
+        """ids (n,) and spans (n, 2) in characters of the joined text; long texts are cut between
+        sentences."""
         ids, spans = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.int64)]
         waiting: list[str] = []
         places: list[int] = []
@@ -193,7 +196,8 @@ _NOTHING: Encoded = (np.zeros(0, np.int64), np.zeros(0, np.uint8), np.zeros(0, n
 
 
 def _cuts(text: str, starts: np.ndarray) -> list[int]:
-    """Where to cut a long text; the space between sentences goes with the second, as byte-level BPE has it."""
+    """Where to cut a long text; the space between sentences goes with the second, as byte-level BPE has
+    it."""
     cuts = [0]
     if len(text) > AT_ONCE:
         after = np.searchsorted(starts, np.arange(AT_ONCE, len(text), AT_ONCE))
@@ -206,7 +210,8 @@ def _cuts(text: str, starts: np.ndarray) -> list[int]:
 
 
 def _cut(document: Encoded, tail: float) -> tuple[Encoded, Encoded | None]:
-    """In two, before the sentence nearest to the last `tail` of the tokens; None for one that is one sentence."""
+    """In two, before the sentence nearest to the last `tail` of the tokens; None for one that is one
+    sentence."""
     ids, flags, sentences = document
     if len(sentences) < 2:
         return document, None

@@ -1,3 +1,4 @@
-"""Bits of a token's flag byte: what starts at this token. Apart from everything else so that it imports nothing."""
+"""Bits of a token's flag byte: what starts at this token. Apart from everything else so that it imports
+nothing."""
 
 WORD, SENTENCE, DOCUMENT = 1, 2, 4

@@ -1,4 +1,5 @@
-"""A store that is being built: its lock, its growing files, and the journal from which a killed build goes on."""
+"""A store that is being built: its lock, its growing files, and the journal from which a killed build goes
+on."""
 
 import fcntl
 import json
@@ -25,8 +26,8 @@ def lock(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            file = open(folder / "lock", "a+")
-        except FileNotFoundError:  # renamed by its owner just now
+            file = open(folder / "lock", "a+")  # noqa: SIM115 - closed by the `with` below
+        except FileNotFoundError:  # published by its owner just now
             continue
         with file:
             waited = False
@@ -37,11 +38,15 @@ def lock(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
                 except BlockingIOError:
                     if not waited:
                         file.seek(0)
-                        say(
-                            f"waiting for process {file.read().strip() or '?'}, which prepares the same store"
-                        )
+                        say(f"waiting for process {file.read().strip() or '?'}, which prepares the same store")
                         waited = True
                     time.sleep(0.1)
+            try:
+                ours = os.path.samestat(os.fstat(file.fileno()), os.stat(folder / "lock"))
+            except FileNotFoundError:
+                ours = False
+            if not ours:  # the folder was published or abandoned while we waited: look again
+                continue
             file.truncate(0)
             file.write(f"{os.getpid()}\n")
             file.flush()
@@ -60,7 +65,7 @@ class Files:
         names = [f"{split}/{name}.bin" for split in SPLITS for name in ("tokens", "flags", *OFFSETS)]
         self.files: dict[str, BinaryIO] = {}
         for name in [*names, "signatures.bin"]:
-            file = open(folder / name, "ab")
+            file = open(folder / name, "ab")  # noqa: SIM115 - closed by __exit__
             file.truncate(sizes.get(name, 0))  # what a killed build wrote after its last journal entry
             file.seek(0, os.SEEK_END)
             self.files[name] = file

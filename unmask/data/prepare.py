@@ -1,12 +1,14 @@
-"""Prepare: a corpus and a tokenizer → a TokenStore, in parallel, all or nothing, and never the same work twice.
+"""Prepare: a corpus and a tokenizer → a TokenStore, in parallel, all or nothing, and never the same work
+twice.
 
-Two passes. The first hashes every document and decides what becomes of it (`scan`); the second tokenizes (`encode`,
-in `workers`) and appends to the store's files. Results are written in corpus order, so the bytes do not depend on
-the number of workers. Memory does not grow with the corpus: what grows (hashes, plan, tokens) is on disk.
+Two passes. The first hashes every document and decides what becomes of it (`scan`); the second tokenizes
+(`encode`, in `workers`) and appends to the store's files. Results are written in corpus order, so the bytes
+do not depend on the number of workers. Memory does not grow with the corpus: what grows (hashes, plan,
+tokens) is on disk.
 
-The store is built in `<out>.partial-<key>` and renamed when complete. After every JOURNAL batches the files are
-synced and their sizes noted in `journal.json`; a build that was killed cuts the files back to these sizes and goes
-on from there. A second process that wants the same store waits for the first.
+The store is built in `<out>.partial-<key>` and renamed when complete. After every JOURNAL batches the files
+are synced and their sizes noted in `journal.json`; a build that was killed cuts the files back to these
+sizes and goes on from there. A second process that wants the same store waits for the first.
 """
 
 import errno
@@ -15,6 +17,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
@@ -69,8 +72,8 @@ def prepare(
 ) -> TokenStore:
     """The corpus as a TokenStore in the folder `out` (none: in the cache, under its key).
 
-    A store that is already there with the same key is opened; one with another key is never touched. `lengths`:
-    row lengths for which the chunks of sentence pairs are indexed at once.
+    A store that is already there with the same key is opened; one with another key is never touched.
+    `lengths`: row lengths for which the chunks of sentence pairs are indexed at once.
     """
     parts = store_parts(corpus, tokenizer, settings)
     key = _key(parts)
@@ -85,7 +88,7 @@ def prepare(
                     _Build(corpus, tokenizer, settings, partial, parts, report).run()
                     _publish(partial, path, key, parts)
         except OSError as error:
-            raise _explain(error, partial, corpus) from error
+            raise _explain(error, path, partial, corpus) from error
     store = TokenStore.open(path)
     for length in lengths:
         store.train.chunks(length)
@@ -111,23 +114,34 @@ class _Build:
         self.scan, self.plan, self.journal = folder / "scan.bin", folder / "plan.bin", folder / "journal.json"
 
     def run(self) -> None:
-        journal = read_journal(self.journal)
-        if journal is None or not Files.fit(self.folder, journal["sizes"]):
-            empty(self.folder)
-            for name in SPLITS:
-                (self.folder / name).mkdir()
-            self.tokenizer.save(self.folder / "tokenizer")
-            plan = self._scan()
-            journal = {"plan": asdict(plan), "documents": 0, "sizes": {}}
-            write_journal(self.journal, journal)
-        plan = Plan(**journal["plan"])
-        with Files(self.folder, journal["sizes"], self.dtype) as files:
-            sampled, dropped = self._encode(plan, journal["documents"], files)
-            files.finish()
-        meta = self._meta(plan, sampled, dropped)
-        write_synced(self.folder / "meta.json", json.dumps(meta, indent=1, ensure_ascii=False) + "\n")
+        if not (self.folder / "meta.json").exists():  # else killed after the last step
+            journal = read_journal(self.journal)
+            if journal is None or not Files.fit(self.folder, journal["sizes"]):
+                journal = self._begin()
+            plan = Plan(**journal["plan"])
+            with Files(self.folder, journal["sizes"], self.dtype) as files:
+                sampled, dropped = self._encode(plan, journal, files)
+                files.finish()
+            meta = self._meta(plan, journal, sampled, dropped)
+            write_synced(self.folder / "meta.json", json.dumps(meta, indent=1, ensure_ascii=False) + "\n")
         for path in (self.scan, self.plan, self.journal, self.folder / "signatures.bin"):
-            path.unlink()
+            path.unlink(missing_ok=True)
+
+    def _begin(self) -> dict[str, Any]:
+        """An empty folder, the first pass, and the journal's first entry."""
+        empty(self.folder)
+        for name in SPLITS:
+            (self.folder / name).mkdir()
+        self.tokenizer.save(self.folder / "tokenizer")
+        try:
+            plan = self._scan()
+        except UserError:  # of the corpus: there is nothing to go on with
+            shutil.rmtree(self.folder)
+            raise
+        sizes = {path.name: path.stat().st_size for path in (self.scan, self.plan)}
+        journal = {"plan": asdict(plan), "documents": 0, "without_tokens": 0, "sizes": sizes}
+        write_journal(self.journal, journal)
+        return journal
 
     def _scan(self) -> Plan:
         """First pass: a record per document, then the plan."""
@@ -140,12 +154,6 @@ class _Build:
                     self.progress(done, self.corpus.bytes(), "reading")
             file.flush()
             os.fsync(file.fileno())
-        if not self.scan.stat().st_size:
-            raise UserError(
-                "the corpus has no documents: " + self.corpus.describe(),
-                valid="files with text in them",
-                fix="unmask samples, for text to try",
-            )
         settings = self.settings
         return make_plan(
             self.scan,
@@ -155,25 +163,28 @@ class _Build:
             settings.near_duplicate_sample,
         )
 
-    def _encode(self, plan: Plan, done: int, files: Files) -> tuple[list[tuple[str, bool]], list[str]]:
-        """Second pass, of which the first `done` documents are already in `files`.
+    def _encode(self, plan: Plan, journal: dict[str, Any], files: Files) -> tuple[list[tuple[str, bool]], list[str]]:
+        """Second pass; the documents that the journal counts are in `files` already.
 
         Returns (place, held out) of every sampled document, and the places of a few dropped ones.
         """
         sampled: list[tuple[str, bool]] = []
         dropped: list[str] = []
         workers = self.settings.workers or os.cpu_count() or 1
-        batches = self._batches(plan, done, sampled, dropped)
+        batches = self._batches(plan, journal["documents"], sampled, dropped)
         if workers == 1 or plan.characters < SMALL:
             results = encode_here(self.tokenizer, self.settings.language, batches)
         else:
             results = encode_in(workers, self.folder / "tokenizer", self.settings.language, batches)
-        for number, (result, documents) in enumerate(results, 1):
-            files.append(result)
-            if number % JOURNAL == 0:
-                journal = {"plan": asdict(plan), "documents": documents, "sizes": files.sync()}
-                write_journal(self.journal, journal)
-            self.progress(self.corpus.read_bytes, self.corpus.bytes(), "tokenizing")
+        with closing(results):  # ends the workers, whatever happens here
+            for number, (result, documents) in enumerate(results, 1):
+                files.append(result)
+                journal["documents"] = documents
+                journal["without_tokens"] += result.without_tokens
+                if number % JOURNAL == 0:
+                    journal["sizes"] |= files.sync()
+                    write_journal(self.journal, journal)
+                self.progress(self.corpus.read_bytes, self.corpus.bytes(), "tokenizing")
         return sampled, dropped
 
     def _batches(
@@ -209,26 +220,27 @@ class _Build:
             yield batch, number
 
     def _changed(self) -> None:
-        empty(self.folder)
+        shutil.rmtree(self.folder)
         raise UserError(
             "the corpus changed while it was being prepared", fix="run the same command when it is complete"
         )
 
-    def _meta(self, plan: Plan, sampled: list[tuple[str, bool]], dropped: list[str]) -> dict[str, Any]:
+    def _meta(
+        self, plan: Plan, journal: dict[str, Any], sampled: list[tuple[str, bool]], dropped: list[str]
+    ) -> dict[str, Any]:
         sides = {name: _count(self.folder / name, self.dtype, self.tokenizer) for name in SPLITS}
         counts: np.ndarray = sides["train"].pop("counts")
         sides["heldout"].pop("counts")
         if not sides["train"]["tokens"]:
+            shutil.rmtree(self.folder)
             raise UserError(
-                f"no document gave a token to train on ({plan.documents} documents, {plan.characters} characters)",
+                f"none of the {plan.documents:,} documents ({plan.characters:,} characters) gave a token to train on",
                 fix="a tokenizer trained on this text: unmask tokenizer train CORPUS",
             )
-        kept = plan.documents - plan.dropped
         share = counts[counts > 0] / counts.sum()
         signatures = np.fromfile(self.folder / "signatures.bin", np.uint32).reshape(-1, PERMUTATIONS)
         near = near_duplicates(signatures, np.array([held for _, held in sampled], bool), EXAMPLES)
         pairs = [f"{sampled[a][0]} ~ {sampled[b][0]}" for a, b in near.examples]
-        written = sides["train"]["documents"] + sides["heldout"]["documents"]
         return {
             "format": FORMAT,
             "unmask": _version(),
@@ -239,16 +251,16 @@ class _Build:
             "dtype": self.dtype.name,
             **sides,
             "heldout_rule": plan.rule,
-            "unigram_entropy": float(
-                -(share * np.log(share)).sum()
-            ),  # nats per training token, [SEP]s left out
-            "documents_without_tokens": max(0, kept - written),
+            # nats per training token, the [SEP]s left out: the loss of guessing by frequency alone
+            "unigram_entropy": float(-(share * np.log(share)).sum()),
+            "documents_without_tokens": journal["without_tokens"],
             "duplicates": {
                 "documents": plan.documents,
                 "exact": plan.dropped,
                 "exact_share": plan.dropped / plan.documents,
                 "exact_examples": dropped,
-                # Counted in a sample: of a larger corpus a lower bound, since a document's twin may be outside it.
+                # In a corpus larger than the sample this is a lower bound: a document's twin may be outside
+                # it.
                 "near": {**asdict(near), "share": near.near / max(1, near.documents), "examples": pairs},
             },
         }
@@ -292,7 +304,8 @@ def _blocks(path: Path, dtype: np.dtype[Any]) -> Iterator[np.ndarray]:
             yield block
 
 
-# ------------------------------------------------------------------------------------------- folders and files
+# ------------------------------------------------------------------------------------------- folders and
+# files
 
 
 def _is_there(path: Path, key: str, parts: dict[str, Any]) -> bool:
@@ -306,9 +319,7 @@ def _is_there(path: Path, key: str, parts: dict[str, Any]) -> bool:
         old = meta.get("parts", {})
         differs = [name for name in parts if old.get(name) != parts[name]]
         changes = [
-            f"another {name}"
-            if name in ("corpus", "tokenizer")
-            else f"{name} {old.get(name)}, now {parts[name]}"
+            f"another {name}" if name in ("corpus", "tokenizer") else f"{name} {old.get(name)}, now {parts[name]}"
             for name in differs
         ]
         raise UserError(
@@ -319,25 +330,26 @@ def _is_there(path: Path, key: str, parts: dict[str, Any]) -> bool:
 
 
 def _publish(partial: Path, path: Path, key: str, parts: dict[str, Any]) -> None:
-    (partial / "lock").unlink()
     try:
         os.rename(partial, path)  # onto nothing, or onto an empty folder
     except OSError:
         if not _is_there(path, key, parts):
             raise
         shutil.rmtree(partial)
+    (path / "lock").unlink(missing_ok=True)  # ours until now, so that nobody began anew in between
     sync_folder(path.parent)
 
 
-def _explain(error: OSError, partial: Path, corpus: Corpus) -> Exception:
+def _explain(error: OSError, path: Path, partial: Path, corpus: Corpus) -> UserError:
     if error.errno not in _FULL:
-        return UserError(f"cannot write the token store: {error}", fix="another folder with -o")
+        return UserError(f"cannot prepare {path}: {error}", fix="another folder with -o")
     written = sum(file.stat().st_size for file in partial.rglob("*") if file.is_file())
-    # Tokens and flags of English are about as many bytes as its text; boundaries and hashes add a tenth or two.
-    needed = max(int(1.3 * corpus.bytes()) - written, 0)
+    # Tokens and flags of English take about three bytes for four of its text; boundaries and hashes the rest.
+    needed = max(int(1.2 * corpus.bytes()) - written, 0)
+    free = shutil.disk_usage(path.parent).free
     return UserError(
         f"the disk is full: {error.strerror} after {written / 1e6:,.1f} MB in {partial}; "
-        f"about {needed / 1e6:,.1f} MB more are needed, {shutil.disk_usage(partial).free / 1e6:,.1f} MB are free",
+        f"about {needed / 1e6:,.1f} MB more are needed, {free / 1e6:,.1f} MB are free",
         fix="make room and run the same command again (it goes on where it was), or another disk with -o",
     )
 

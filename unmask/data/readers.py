@@ -117,9 +117,7 @@ class Reading:
         if value is _MISSING:
             self.note("missing_values", line, f"no {self.file.column!r}")
         elif value is not None and not isinstance(value, str):
-            self.note(
-                "not_text", line, f"{self.file.column!r} is {type(value).__name__}, not text: {value!r:.40}"
-            )
+            self.note("not_text", line, f"{self.file.column!r} is {type(value).__name__}, not text: {value!r:.40}")
         else:
             text = (value or "").replace("\r\n", "\n").replace("\r", "\n")
             text = clean(text, line, self.note, "repaired_surrogates", "lone surrogates")

@@ -1,12 +1,13 @@
 """Scan: the first of two passes over a corpus, and what it decides for every document.
 
-The pass leaves 24 bytes per document (`dedupe.RECORD`); from these follows a plan, one byte per document: dropped
-as a duplicate, held out, or trained on, and whether MinHash looks at it.
+The pass leaves 24 bytes per document (`dedupe.RECORD`); from these follows a plan, one byte per document:
+dropped as a duplicate, held out, or trained on, and whether MinHash looks at it.
 
-Held out is decided by the hash of the text alone, so that adding documents moves none from one side to the other,
-and equal texts are always on the same side. In a corpus below RANKED documents chance would make the share too
-uneven: there the documents with the smallest hashes are held out until the share of the text is reached. Where
-even one whole document would be too much (one book, three speeches), the last sentences of the longest one are.
+Held out is decided by the hash of the text alone, so that adding documents moves none from one side to the
+other, and equal texts are always on the same side. In a corpus below RANKED documents chance would make the
+share too uneven: there the documents with the smallest hashes are held out until the share of the text is
+reached. Where even one whole document would be too much (one book, three speeches), the last sentences of
+the longest one are.
 """
 
 from collections.abc import Iterator
@@ -51,8 +52,7 @@ def make_plan(scan: Path, plan: Path, deduplicate: bool, heldout: float, sample:
         held, tail_of, tail = _ranked(scan, marks, heldout * characters, characters)
         marks[held] |= HELDOUT
         rule = (
-            f"{len(held)} whole documents and the last {tail:.1%} of the longest, from a sentence on: "
-            "another whole one would be too much"
+            f"the last {tail:.1%} of the longest document, from a sentence on, and {len(held)} whole ones"
             if tail
             else "whole documents, by the smallest hashes"
         )
@@ -85,16 +85,15 @@ def _kept(scan: Path, marks: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.n
 
 
 def _ranked(scan: Path, marks: np.ndarray, target: float, total: int) -> tuple[np.ndarray, int, float]:
-    """Documents to hold out, about `target` characters of `total`; or the document to cut, and how much of it."""
+    """Documents to hold out, about `target` characters of `total`; or the document to cut, and how much of
+    it."""
     block = np.fromfile(scan, RECORD)
     kept = np.flatnonzero(np.asarray(marks) & DROPPED == 0)
     sizes = block["characters"][kept]
     held: list[int] = []  # places in `kept`
     taken = 0
     for i in np.argsort(block["low"][kept], kind="stable").tolist():
-        if taken + sizes[i] / 2 < target and len(held) + 1 < len(
-            kept
-        ):  # nearer to the target with it than without
+        if taken + sizes[i] / 2 < target and len(held) + 1 < len(kept):  # nearer to the target with it than without
             held.append(i)
             taken += int(sizes[i])
     tail_of, tail = -1, 0.0

@@ -1,7 +1,8 @@
 """TokenStore: a corpus as memory-mapped token numbers with word, sentence and document boundaries.
 
-Written once by `unmask.data.prepare`, read by every objective. Flat files and a memory map, as in nanoGPT: opening
-takes the same time for a megabyte and a terabyte, and processes on one machine share the pages. The folder:
+Written once by `unmask.data.prepare`, read by every objective. Flat files and a memory map, as in nanoGPT:
+opening takes the same time for a megabyte and a terabyte, and processes on one machine share the pages. The
+folder:
 
     meta.json                    settings, key, counts, duplicates, unigram entropy: everything known about the text
     tokenizer/                   the tokenizer that made the numbers
@@ -13,7 +14,8 @@ takes the same time for a megabyte and a terabyte, and processes on one machine 
       document_sentences.bin     (D+1,) int64: number of each document's first sentence; the last is S
       chunks-<length>.bin        (C, 2) int64: sentence ranges for pairs, made when first asked for
 
-Every document is followed by one `[SEP]` with flag 0, which is inside the document's range but in no sentence:
+Every document is followed by one `[SEP]` with flag 0, which is inside the document's range but in no
+sentence:
 
     document d   tokens[documents[d] : documents[d + 1]], the last of which is [SEP]
     sentence s   tokens[sentences[s] : sentence_end(s)], where the end is sentences[s + 1], less one when sentence
@@ -22,6 +24,7 @@ Every document is followed by one `[SEP]` with flag 0, which is inside the docum
 
 import json
 import os
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,7 +60,8 @@ class Split:
         return end - 1 if end == len(self.tokens) or self.flags[end] & DOCUMENT else end
 
     def chunks(self, length: int) -> np.ndarray:
-        """(C, 2) int64: sentences [first, last) of one document, two at least, for a pair row of `length` tokens.
+        """(C, 2) int64: sentences [first, last) of one document, two at least, for a pair row of `length`
+        tokens.
 
         Indexed once per length and kept in the store folder (in memory where the folder cannot be written).
         """
@@ -80,17 +84,13 @@ class Split:
         for low in range(0, len(chunks), 1 << 16):
             first, last = chunks[low : low + (1 << 16)].T
             end = self.sentences[last]
-            sep = (end == len(self.tokens)) | (
-                self.flags[np.minimum(end, len(self.tokens) - 1)] & DOCUMENT > 0
-            )
+            sep = (end == len(self.tokens)) | (self.flags[np.minimum(end, len(self.tokens) - 1)] & DOCUMENT > 0)
             over += int((end - sep - self.sentences[first] > length - 3).sum())
         return over
 
 
 class TokenStore:
-    """
-    A prepared corpus: `TokenStore.open(folder)`, or what `unmask.data.prepare.prepare` returns.
-    """
+    """A prepared corpus: `TokenStore.open(folder)`, or what `unmask.data.prepare.prepare` returns."""
 
     def __init__(self, path: Path, meta: dict[str, Any]):
         self.path, self.meta = path, meta
@@ -102,9 +102,7 @@ class TokenStore:
         meta = read_meta(path)
         if meta is None:
             raise UserError(
-                f"{path} is not a token store (no meta.json)"
-                if path.exists()
-                else f"no such token store: {path}",
+                f"{path} is not a token store (no meta.json)" if path.exists() else f"no such token store: {path}",
                 valid="a folder that `unmask prepare` wrote",
                 fix=f"unmask prepare CORPUS -o {path}",
             )
@@ -115,10 +113,8 @@ class TokenStore:
                 fix="prepare it again into another folder",
             )
         store = cls(path, meta)
-        try:
+        with suppress(OSError):  # a read-only store is fine; it only looks unused
             (path / USED).touch()
-        except OSError:
-            pass  # a read-only store is fine; it only looks unused
         return store
 
     def describe(self) -> str:
@@ -128,7 +124,8 @@ class TokenStore:
         lines = [
             f"{self.path}: {train['tokens']:,} tokens, {train['words']:,} words, {train['sentences']:,} sentences, "
             f"{train['documents']:,} documents to train on",
-            f"held out: {heldout['tokens']:,} tokens in {heldout['documents']:,} documents ({self.meta['heldout_rule']})",
+            f"held out: {heldout['tokens']:,} tokens in {heldout['documents']:,} documents "
+            f"({self.meta['heldout_rule']})",
             f"duplicates: {double['exact']:,} of {double['documents']:,} documents dropped, equal to an earlier one"
             + (f" (e.g. {double['exact_examples'][0]})" if double["exact"] else ""),
         ]
@@ -156,9 +153,7 @@ def read_meta(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"cannot read {path / 'meta.json'}: {error}", fix=f"delete {path} and prepare again"
-        ) from None
+        raise UserError(f"cannot read {path / 'meta.json'}: {error}", fix=f"delete {path} and prepare again") from None
     return meta
 
 

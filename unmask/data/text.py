@@ -67,9 +67,7 @@ _STARTERS = """a an the this that these those it its he she we they i you his he
 in on at by for from with to of as if when while after before since but and or so yet however although though
 because what who why how where which not no yes now then once one some many most all both each every another
 such even only just let do did does is are was were has have had will would can could should may might must"""
-_TITLE, _NUMBER, _MAYBE, _STARTER = (
-    frozenset(w.split()) for w in (_TITLES, _NUMBERED, _AMBIGUOUS, _STARTERS)
-)
+_TITLE, _NUMBER, _MAYBE, _STARTER = (frozenset(w.split()) for w in (_TITLES, _NUMBERED, _AMBIGUOUS, _STARTERS))
 
 
 def sentence_starts(text: str, language: Language) -> np.ndarray:

@@ -17,7 +17,6 @@ vowels in Thai or Hindi; that is BERT's rule.
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -28,9 +27,9 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
-from unmask.data.hub import resolve
 from unmask.data.vocabulary import CJK, SPECIAL, learn
 from unmask.errors import UserError
+from unmask.hub import resolve
 from unmask.recipe import TokenizerRecipe
 
 NAMES = ("pad", "unk", "cls", "sep", "mask")
@@ -43,31 +42,6 @@ FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "
 
 # Words for counting: an ideograph, or a run of anything else between blanks.
 _WORD = re.compile(f"[{CJK}]|[^\\s{CJK}]+")
-
-
-def _quiet_forks() -> None:
-    """A forked child may not use the parent's threads: `tokenizers` would warn and switch them off by itself.
-
-    Switching them off around the fork says the same without the warning; the parent keeps its threads. A
-    value that the user set is left alone.
-    """
-    name, ours = "TOKENIZERS_PARALLELISM", []
-
-    def before() -> None:
-        if name not in os.environ:
-            os.environ[name] = "false"
-            ours.append(True)
-
-    def parent() -> None:
-        if ours:
-            ours.clear()
-            os.environ.pop(name, None)
-
-    os.register_at_fork(before=before, after_in_parent=parent)
-
-
-if hasattr(os, "register_at_fork"):
-    _quiet_forks()
 
 
 class Tokenizer:

@@ -3,14 +3,15 @@
 Which characters get a piece (wordpiece, unigram): ASCII and the most frequent ones that make up 99 % of the
 text; then, in a quarter of the room that is left, those up to 99.99 %; and the rest where words leave a place
 empty. So Chinese keeps its thousands, and stray signs take no place from the words. Wordpiece has each letter
-both as `x` and as `##x`, so that a word of such letters is never [UNK]. `char` takes every character that
+both as `x` and as `##x`, so that a word of such letters (100 at most) is never [UNK]. `char` takes every character that
 occurs `min_frequency` times, `vocab_size` at most; `bpe` and `byte` have all 256 bytes.
 
 The same text and settings give the same vocabulary, in every process and with any number of threads. The
-library's trainers alone do not promise that: see the traps in `_wordpiece` and `_unigram`.
+library's trainers alone do not: see the traps in `_wordpiece` (exact) and `_unigram` (by rounding, so a score or a
+piece on the very edge could still fall either way; not seen in any run).
 
-Measured on two busy cores, 8,192 pieces: 100 MB (the default sample) take 60 s and 480 MB of memory for
-wordpiece, 50 s and 470 MB for bpe; 20 MB take 110 s and 310 MB for unigram, which therefore looks at no more.
+Measured on two busy cores, mostly source code, 8,192 pieces: 100 MB (the default sample) take 60 s and 480 MB of
+memory for wordpiece, 50 s and 470 MB for bpe; 20 MB take 110 s and 310 MB for unigram, which looks at no more.
 """
 
 import hashlib
@@ -56,12 +57,17 @@ def learn(
         )
     backend = _LEARN[settings.kind](pieces, settings, special)
     size = backend.get_vocab_size()
+    if size == len(special):
+        raise UserError(
+            f"no character occurs {settings.min_frequency} times in the text ({counts['used_bytes']:,} bytes)",
+            fix="more text, or --set tokenizer.min_frequency=1",
+        )
     if size < settings.vocab_size and settings.kind in ("wordpiece", "bpe", "unigram"):
         raise UserError(
             f"a vocabulary of {settings.vocab_size:,} is larger than the text supports: "
-            f"{counts['used_bytes'] / 1e6:,.2f} MB gave {size:,} {settings.kind} pieces",
+            f"{counts['used_bytes']:,} bytes gave {size:,} {settings.kind} pieces",
             valid=f"at most {size:,} for this text",
-            fix=f"--vocab-size {size - size % 64 if size >= 512 else size}, or more text",
+            fix=f"--vocab-size {size - size % 64 if size >= 512 else size}, or more text" if size >= 8 else "more text",
         )
     return backend, special, counts
 

@@ -1,9 +1,10 @@
 """Workers: processes that tokenize, fed in order, answering in order.
 
-Plain child processes that talk over their standard input and output, rather than `multiprocessing`: its `spawn`
-runs the user's script again in every child, so that `unmask.pretrain("corpus/")` at the top of a script would start
-itself without end, and its `fork` is unsafe once torch or tokenizers have threads. A worker imports neither torch
-nor the user's script, ends when its input does (also when the parent was killed), and leaves Ctrl-C to the parent.
+Plain child processes that talk over their standard input and output, rather than `multiprocessing`: its
+`spawn` runs the user's script again in every child, so that `unmask.pretrain("corpus/")` at the top of a
+script would start itself without end, and its `fork` is unsafe once torch or tokenizers have threads. A
+worker imports neither torch nor the user's script, ends when its input does (also when the parent was
+killed), and leaves Ctrl-C to the parent.
 """
 
 import os
@@ -12,14 +13,14 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from unmask.data.encode import Encoder, Result, Work
+from unmask.data.encode import DocumentEncoder, Result, Work
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 
@@ -29,17 +30,18 @@ Batch = tuple[list[Work], T]  # what to encode, and a note that comes back with 
 
 def encode_here(
     tokenizer: Tokenizer, language: str, batches: Iterable[Batch[T]]
-) -> Iterator[tuple[Result, T]]:
+) -> Generator[tuple[Result, T], None, None]:
     """In this process: what little text and `workers: 1` use."""
-    encode = Encoder(tokenizer, language)
+    encode = DocumentEncoder(tokenizer, language)
     for works, note in batches:
         yield encode(works), note
 
 
 def encode_in(
     workers: int, tokenizer: Path, language: str, batches: Iterable[Batch[T]]
-) -> Iterator[tuple[Result, T]]:
-    """Results in the order of `batches`; at most two batches per worker are under way, so memory is bounded."""
+) -> Generator[tuple[Result, T], None, None]:
+    """Results in the order of `batches`; at most two batches per worker are under way, so memory is
+    bounded."""
     pool = [_Worker(tokenizer, language) for _ in range(workers)]
     free: SimpleQueue[_Worker] = SimpleQueue()
     for worker in pool:
@@ -87,7 +89,8 @@ class _Worker:
         )
 
     def call(self, works: list[Work]) -> Result:
-        assert self.process.stdin and self.process.stdout
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         try:
             pickle.dump(works, self.process.stdin, pickle.HIGHEST_PROTOCOL)
             self.process.stdin.flush()
@@ -95,8 +98,7 @@ class _Worker:
         except (EOFError, OSError, pickle.UnpicklingError, ValueError):
             code = self.process.wait()
             raise UserError(
-                f"a worker process ended with code {code}"
-                + (" (killed: out of memory?)" if code == -9 else ""),
+                f"a worker process ended with code {code}" + (" (killed: out of memory?)" if code == -9 else ""),
                 fix="run the same command again, it goes on where it was; with less memory: --set data.workers=1",
             ) from None
         if isinstance(answer, BaseException):
@@ -112,7 +114,7 @@ class _Worker:
         self.process.wait()
 
 
-def _serve(encode: Encoder) -> None:
+def _serve(encode: DocumentEncoder) -> None:
     read, write = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a stray print must not get between the answers
     while True:
@@ -132,4 +134,4 @@ def _serve(encode: Encoder) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(BrokenPipeError):  # the parent was killed while we answered
-        _serve(Encoder(Tokenizer.load(sys.argv[1]), sys.argv[2]))
+        _serve(DocumentEncoder(Tokenizer.load(sys.argv[1]), sys.argv[2]))

@@ -96,15 +96,14 @@ class ModelConfig:
         >>> preset("bert-tiny").architecture(["mlm", "nsp", "pooler"])
         'BertForPreTraining'
         """
-        have = set(heads)
-        for name, held in FAMILIES[self.family].architectures.items():
+        have, classes = set(heads), FAMILIES[self.family].architectures
+        for name, held in classes.items():
             if set(held) <= have:
                 return name
-        held = FAMILIES[self.family].architectures
         raise UserError(
             f"no class of transformers holds a {self.family} encoder with {sorted(have) or 'no heads'}",
-            valid="; ".join(f"{name}: {', '.join(needed)}" for name, needed in held.items()),
-            fix=f"keep one of these sets, e.g. heads={next(reversed(held.values()))}",
+            valid="; ".join(f"{name}: {', '.join(held)}" for name, held in classes.items()),
+            fix=f"keep one of these sets, e.g. heads={next(reversed(classes.values()))}",
         )
 
     def __post_init__(self) -> None:
@@ -128,7 +127,7 @@ class ModelConfig:
         for name, value in FAMILIES[self.family].fixed.items():
             if getattr(self, name) != value:
                 raise UserError(
-                    f"{name}: {getattr(self, name)!r} is not {self.family}; its class in transformers could not open it",
+                    f"{name}: {getattr(self, name)!r} is not {self.family}: transformers could not open it",
                     valid=f"{name}: {value!r}, or a preset of another family ({', '.join(PRESETS)})",
                 )
 

@@ -4,6 +4,8 @@
 whole row, so that vocabulary logits exist only where a loss or a caller asks for them.
 """
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,7 +15,14 @@ from unmask.model.config import ModelConfig
 from unmask.model.layers import ACTIVATION, layer_norm
 
 
-class MLM(nn.Module):
+class Head(nn.Module):
+    needs: ClassVar[tuple[str, ...]] = ()  # heads whose output it reads
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+
+
+class MLM(Head):
     """Hidden states at chosen positions → vocabulary logits.
 
     >>> from unmask.model.config import preset
@@ -21,10 +30,8 @@ class MLM(nn.Module):
     torch.Size([3, 50])
     """
 
-    needs: tuple[str, ...] = ()
-
     def __init__(self, config: ModelConfig):
-        super().__init__()
+        super().__init__(config)
         self.activation = ACTIVATION[config.head_activation or config.activation]
         self.dense = nn.Linear(config.hidden, config.hidden, bias=config.head_bias)
         self.norm = layer_norm(config)
@@ -37,13 +44,11 @@ class MLM(nn.Module):
         return F.linear(self.norm(self.activation(self.dense(hidden))), weight, self.bias)
 
 
-class Pooler(nn.Module):
+class Pooler(Head):
     """A row's hidden states → one vector: tanh(dense([CLS])), or norm(act(dense([CLS] or the mean)))."""
 
-    needs: tuple[str, ...] = ()
-
     def __init__(self, config: ModelConfig):
-        super().__init__()
+        super().__init__(config)
         tanh = config.pooling == "tanh"
         self.mean = config.pooling == "mean"
         self.dense = nn.Linear(config.hidden, config.hidden, bias=config.head_bias)
@@ -62,26 +67,26 @@ class Pooler(nn.Module):
         return self.norm(self.activation(self.dense(row)))
 
 
-class NSP(nn.Module):
+class NSP(Head):
     """Pooled (B, D) → (B, 2): logit 0 = B follows A, logit 1 = B comes from elsewhere, as Google and transformers."""
 
-    needs: tuple[str, ...] = ("pooler",)
+    needs = ("pooler",)
 
     def __init__(self, config: ModelConfig):
-        super().__init__()
+        super().__init__(config)
         self.out = nn.Linear(config.hidden, 2)
 
     def forward(self, pooled: Tensor) -> Tensor:
         return self.out(pooled)
 
 
-class Classify(nn.Module):
+class Classify(Head):
     """Pooled (B, D) → (B, labels)."""
 
-    needs: tuple[str, ...] = ("pooler",)
+    needs = ("pooler",)
 
     def __init__(self, config: ModelConfig):
-        super().__init__()
+        super().__init__(config)
         if not config.labels:
             raise UserError("a classify head without labels", valid='labels=("negative", "positive") in the config')
         p = config.dropout if config.classifier_dropout is None else config.classifier_dropout
@@ -92,4 +97,4 @@ class Classify(nn.Module):
         return self.out(self.drop(pooled))
 
 
-HEADS: dict[str, type[nn.Module]] = {"mlm": MLM, "pooler": Pooler, "nsp": NSP, "classify": Classify}
+HEADS: dict[str, type[Head]] = {"mlm": MLM, "pooler": Pooler, "nsp": NSP, "classify": Classify}

@@ -203,9 +203,7 @@ class Saves(Protocol):
     def save(self, folder: Path) -> Any: ...
 
 
-def save(
-    model: Model, folder: str | Path, tokenizer: Saves | None = None, extra: dict[str, Any] | None = None
-) -> str:
+def save(model: Model, folder: str | Path, tokenizer: Saves | None = None, extra: dict[str, Any] | None = None) -> str:
     """Write the model's folder and return the class in transformers that opens it.
 
     `extra` adds keys to config.json. Files are written one after the other: for an atomic save give a temporary

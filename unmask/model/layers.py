@@ -5,6 +5,7 @@ Vaswani et al. 1706.03762 (post-norm) and its later habits: pre-norm, rotary pos
 Shapes: B rows, T tokens, D hidden, H heads, K = D / H.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from unmask.model.config import ModelConfig
 
 _gelu_tanh = partial(F.gelu, approximate="tanh")
-ACTIVATION = {
+ACTIVATION: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_new": _gelu_tanh,
     "gelu_pytorch_tanh": _gelu_tanh,
@@ -53,10 +54,10 @@ class Rotary(nn.Module):
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn the pairs (x[k], x[k + K/2]) by their position's angle. x (B, T, H, K), cos and sin (T, 1, K).
 
-    The sign of the first half is in `sin`, which leaves one roll and one fused multiply-add: attention with it took
-    73 ms against 114 ms as usually written (cat([-b, a])), forward and backward, 32 × 128 tokens, 4 heads, one core.
+    The sign of the first half is in `sin`, so a roll does for the usual negation and concatenation: same bits, less
+    copying (attention forward and backward 34 ms against 39, 32 × 128 tokens, 4 heads, one core).
     """
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+    return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
 
 
 class Attention(nn.Module):

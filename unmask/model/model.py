@@ -69,7 +69,9 @@ class Model(nn.Module):
             first = torch.empty(value.shape)  # drawn on the CPU: the same numbers on every device
             std, cutoff = self._std(owner), config.init_cutoff
             if cutoff:
-                nn.init.trunc_normal_(first, 0.0, std, -cutoff * std, cutoff * std, generator=generator)
+                # By the inverse distribution function: torch's trunc_normal_ takes 15 times as long.
+                edge = math.erf(cutoff / math.sqrt(2))
+                first.uniform_(-edge, edge, generator=generator).erfinv_().mul_(std * math.sqrt(2))
             else:
                 first.normal_(0.0, std, generator=generator)
             if owner == "encoder.embeddings.tokens" and config.pad_id is not None:
@@ -95,7 +97,7 @@ def with_needs(heads: Iterable[str]) -> list[str]:
     for name in list(wanted):
         if name not in HEADS:
             raise UserError(f"unknown head {name!r}{nearest(name, list(HEADS))}", valid=", ".join(HEADS))
-        wanted.update(HEADS[name].needs)  # type: ignore[arg-type]  # every head class has it
+        wanted.update(HEADS[name].needs)
     return [name for name in HEADS if name in wanted]
 
 

@@ -49,7 +49,7 @@ def join(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
 
 
 def _blank_before(token: str) -> str:
-    whole = token.startswith(INSIDE) or token.startswith(_CLOSING) or _IDEOGRAPH.match(token)
+    whole = token.startswith(INSIDE) or token.startswith(_CLOSING) or is_ideograph(token)
     return "" if whole else " "
 
 
@@ -105,4 +105,13 @@ def _runs(
 
 def _one_word(a: str, b: str) -> bool:
     """Whether BERT would read the two characters, side by side, as parts of one word."""
-    return a.isalnum() and b.isalnum() and not _IDEOGRAPH.match(a) and not _IDEOGRAPH.match(b)
+    return a.isalnum() and b.isalnum() and not is_ideograph(a) and not is_ideograph(b)
+
+
+def is_ideograph(text: str) -> bool:
+    """Whether `text` begins with a Chinese character, which BERT sets apart.
+
+    >>> is_ideograph("中国"), is_ideograph("China"), is_ideograph("")
+    (True, False, False)
+    """
+    return _IDEOGRAPH.match(text) is not None

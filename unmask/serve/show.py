@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unmask.serve.answers import Filling, MaskedBatch, Row, Score
+from unmask.serve.pieces import is_ideograph
 
 BAR = 24  # columns of a bar that is full
 EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -57,9 +58,9 @@ def _plain(console: Console) -> bool:
 
 @dataclass
 class Lines:
-    """Lines of text, one renderable each way; those for pipes are never wrapped."""
+    """The same with colours and without; lines for pipes are never wrapped."""
 
-    coloured: list[Text]
+    coloured: Sequence[ConsoleRenderable]
     plain: list[str]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -82,7 +83,7 @@ class Bars:
         table.add_column(justify="right", no_wrap=True)
         for name, share, figure, remark in self.rows:
             drawn = Text(bar(share, ascii_only=options.ascii_only), style="cyan")
-            table.add_row(Text(name), drawn, Text(figure), *([Text(remark, style="bold red")] if remark else []))
+            table.add_row(Text(f"  {name}"), drawn, Text(figure), *([Text(remark, style="bold red")] if remark else []))
         yield table
 
 
@@ -125,9 +126,12 @@ def fills_table(fillings: Filling | Sequence[Filling]) -> Stack:
 def next_table(a: str, b: str, answer: dict[str, float]) -> Stack:
     """The two texts and `Predictor.next`'s answer."""
     texts = Table.grid(padding=(0, 2, 0, 0))
+    texts.add_column(style="dim")
+    texts.add_column(overflow="fold")
     for name, text in (("A", a), ("B", b)):
-        texts.add_row(Text(name, style="dim"), Text(visible(text)))
-    return Stack([texts, Bars([(NEXT[key], p, percent(p), "") for key, p in answer.items()])])
+        texts.add_row(name, Text(visible(text)))
+    both = Lines([texts], [f"A  {visible(a)}", f"B  {visible(b)}"])
+    return Stack([both, Bars([(NEXT[key], p, percent(p), "") for key, p in answer.items()])])
 
 
 def score_line(score: Score) -> Lines:
@@ -182,7 +186,8 @@ def batch_rows(batch: MaskedBatch) -> Stack:
 def _row(row: Row) -> Lines:
     coloured, plain, apart = Text(), "", False
     for part in row.parts:
-        blank = " " if plain and (part.text.startswith(" ") or apart) else ""
+        # A blank after [CLS], but not before Chinese, which is one long word to rich: it would begin a new line.
+        blank = " " if plain and (part.text.startswith(" ") or (apart and not is_ideograph(part.text[:1]))) else ""
         apart = part.state == "special"
         text, shown = (visible(t.removeprefix(" ")) or "␣" for t in (part.text, part.shown))
         both = f"{text}→{shown}" if part.state == "random" else text
@@ -193,13 +198,13 @@ def _row(row: Row) -> Lines:
 
 def _legend(states: Counter[str]) -> Lines:
     total = sum(states[state] for state in STYLES)
-    coloured, plain = Text(), []
+    coloured, plain = [], []
     for state, meaning in MEANING.items():
         figures = f"{meaning}: {states[state]:,} ({states[state] / total:.0%})"
         sample = "word→other" if state == "random" else "word"
-        coloured.append(sample, style=STYLES[state]).append(f" {figures}   ")
+        coloured.append(Text.assemble((sample, STYLES[state]), f" {figures}"))
         plain.append(f"{PLAIN[state].format(text='word', shown='other')} {figures}")
-    return Lines([coloured], plain)
+    return Lines(coloured, plain)
 
 
 def _marked(text: str, spans: Sequence[tuple[int, int]], style: str) -> Text:

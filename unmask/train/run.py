@@ -91,7 +91,8 @@ class Run:
         """The log's lines; a last line cut short by a kill is passed over."""
         out = []
         if self.log.exists():
-            for line in self.log.read_text("utf-8").splitlines():
+            # bytes, and b"\n" alone: a kill may cut a character in two, and a string may hold other line separators
+            for line in filter(None, self.log.read_bytes().split(b"\n")):
                 try:
                     out.append(json.loads(line))
                 except ValueError:

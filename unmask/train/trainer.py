@@ -6,15 +6,17 @@ Dropout is seeded by (seed, step, micro-batch).
 """
 
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from unmask.batch import Batch
+from unmask.errors import UserError
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.recipe import TrainRecipe
@@ -43,6 +45,21 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def use_bf16(precision: str, device: torch.device) -> bool:
+    """`auto`: on GPUs that have it. CPUs without AMX are slower at it than at fp32."""
+    if precision != "bf16":
+        return precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
+    if device.type == "cpu":
+        # Some virtual machines announce AMX and die of its first instruction: let a child process try.
+        trial = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
+        if subprocess.run([sys.executable, "-c", trial], capture_output=True, check=False).returncode:
+            raise UserError(
+                "this processor announces bfloat16 and fails at it (the process would be killed)",
+                fix="--precision fp32, or in the shell: export ONEDNN_MAX_CPU_ISA=AVX2",
+            )
+    return True
+
+
 class Trainer:
     def __init__(
         self, model: Model, objective: Objective, settings: TrainRecipe, plan: Plan, seed: int, world: World
@@ -53,12 +70,7 @@ class Trainer:
         self.objective, self.settings, self.plan, self.seed, self.world = objective, settings, plan, seed, world
         self.optimizers = Optimizers(model, settings)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        bf16 = settings.precision == "bf16" or (
-            settings.precision == "auto" and self.device.type == "cuda" and torch.cuda.is_bf16_supported()
-        )
-        self._autocast = (
-            (lambda: torch.autocast(self.device.type, torch.bfloat16)) if bf16 else (lambda: nullcontext())
-        )
+        self.bf16 = use_bf16(settings.precision, self.device)
         self.micro = loading.micro_size(settings.batch, settings.micro_batch, world.size)
 
     def run(self, loader: loading.Loader, start: int = 0) -> Iterator[Step]:
@@ -76,7 +88,7 @@ class Trainer:
         sums = dict.fromkeys(counts, 0.0)
         for number, batch in batches:
             torch.manual_seed(address(self.seed, "dropout", step, number) >> 1)
-            with self._autocast():
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
                 terms = self.objective.loss(self.model, batch.to(self.device))
             loss = torch.stack([total / max(1, counts[name]) for name, (total, _) in terms.items()]).sum()
             loss.backward()
@@ -115,7 +127,7 @@ class Trainer:
         self.model.eval()
         sums: dict[str, list[float]] = {}
         for n in self.world.micro_batches(len(batches)):
-            with self._autocast():
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
                 terms = self.objective.evaluate(self.model, batches[n].to(self.device))
             for name, (total, count) in terms.items():
                 pair = sums.setdefault(name, [0.0, 0])

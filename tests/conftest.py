@@ -1,0 +1,44 @@
+"""Shared ground: one thread per test process (two processes with two threads each would fight), a cache of its own,
+and a small real store."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+import torch
+
+from unmask.data.corpus import Corpus
+from unmask.data.prepare import prepare
+from unmask.data.store import TokenStore
+from unmask.data.tokenizer import Tokenizer
+from unmask.recipe import DataRecipe, TokenizerRecipe
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nothing of a test lands in the user's own cache."""
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["UNMASK_CACHE"] = str(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300 kB of Python's documentation, blank lines between documents."""
+    from pydoc_data.topics import topics
+
+    path = tmp_path_factory.mktemp("text") / "topics.txt"
+    blocks = ["\n".join(line for line in text.splitlines() if line.strip()) for _, text in sorted(topics.items())]
+    path.write_text("\n\n".join(blocks)[:300_000], "utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def store(text_file: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+    corpus = Corpus([str(text_file)], DataRecipe(heldout=0.1))
+    tokenizer = Tokenizer.train((d.text for d in corpus), TokenizerRecipe(vocab_size=1000))
+    return prepare(corpus, tokenizer, DataRecipe(heldout=0.1), tmp_path_factory.mktemp("store") / "store")

@@ -1,0 +1,724 @@
+"""The token store: what it holds, and that nothing can happen to it.
+
+Every tokenizer kind is checked against slow, plain references; builds are really killed, cut short by the
+system and run at the same time.
+"""
+
+import json
+import os
+import pydoc_data.topics
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unmask.data import cache, scan
+from unmask.data import prepare as prepare_module
+from unmask.data.chunks import greedy
+from unmask.data.corpus import Corpus
+from unmask.data.dedupe import record
+from unmask.data.encode import DocumentEncoder, Work
+from unmask.data.flags import DOCUMENT, SENTENCE, WORD
+from unmask.data.pieces import Pieces
+from unmask.data.prepare import prepare, store_key
+from unmask.data.store import TokenStore
+from unmask.data.text import sentence_starts, word_ids
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.recipe import DataRecipe, TokenizerRecipe
+
+CHINESE = [
+    "我们喜欢这部电影。演员的表演非常精彩！你觉得呢？",
+    "北京大学的学生在图书馆学习。他们明天要考试，所以今天很紧张。",
+    "这家酒店的服务态度很好，房间也很干净。下次还会来住。GOOD hotel!",
+]
+ENGLISH = [
+    "Dr. Smith's dog didn't bark. Why?  It was café-trained,\nnaïve and (mostly) asleep!\n\nThe end…",
+    "One sentence only, with an unknowable☃ sign",
+    "  Leading and trailing space.  ",
+    "a [MASK] in the text. And then more of it.",
+]
+KINDS = ["wordpiece", "bpe", "unigram", "char", "byte"]
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[str]:
+    """Some 450 kB of English in 1,400 distinct documents."""
+    blocks = "\n".join(pydoc_data.topics.topics.values()).split("\n\n")
+    blocks = [" ".join(block.split()) for block in blocks]
+    return [f"{a} {b}" for a, b in zip(blocks[::2], blocks[1::2]) if a and b]
+
+
+@pytest.fixture(scope="module")
+def tokenizers(documents) -> dict[str, Tokenizer]:
+    texts = documents[::3] + CHINESE * 20 + ENGLISH * 5
+    return {kind: Tokenizer.train(texts, TokenizerRecipe(kind=kind, vocab_size=1200)) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def text_file(documents, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "docs.txt"
+    path.write_text("\n\n".join([*documents, documents[5], documents[7]]), "utf-8")
+    return path
+
+
+def files_of(store: Path) -> dict[str, bytes]:
+    """Everything in a store but the stamp of its last use."""
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in sorted(store.rglob("*"))
+        if path.is_file() and path.name != "used"
+    }
+
+
+@pytest.fixture(scope="module")
+def expected(text_file, tokenizers, tmp_path_factory) -> Path:
+    """An uninterrupted build in one process."""
+    out = tmp_path_factory.mktemp("expected") / "store"
+    prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(workers=1), out)
+    tokenizers["wordpiece"].save(out.with_name("tokenizer"))
+    return out
+
+
+# ------------------------------------------------------------------------------------------------ boundaries
+
+
+def reference(tokenizer: Tokenizer, text: str, language: str) -> tuple[list[int], list[int]]:
+    """ids and flags of one document, written as plainly as possible."""
+    (encoding,) = tokenizer.encode_batch([text])
+    words = word_ids(text, language).tolist()
+
+    def inside(span):
+        return [c for c in range(*span) if not text[c].isspace()]
+
+    flags, firsts = [], []
+    previous = None  # the word that the token before ends in
+    for span in encoding.offsets:
+        solid = inside(span)
+        # only spaces: of the word that follows
+        first = solid[0] if solid else next((c for c in range(span[1], len(text)) if not text[c].isspace()), len(text))
+        word = words[first] if first < len(text) else -1
+        flags.append(WORD if word != previous else 0)
+        previous = (words[span[1] - 1] if not text[span[1] - 1].isspace() else None) if solid else word
+        firsts.append(first)
+    for start in sentence_starts(text, language).tolist():
+        at = next((i for i, first in enumerate(firsts) if first >= start), None)
+        if at is not None:
+            flags[at] |= SENTENCE | WORD
+    if flags:
+        flags[0] |= DOCUMENT | SENTENCE | WORD
+    return encoding.ids, flags
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_flags_equal_a_plain_reference(kind, tokenizers, documents):
+    tokenizer = tokenizers[kind]
+    texts = [*ENGLISH, *CHINESE, *documents[:40], "", " \n ", "x"]
+    for text in texts:
+        language = "zh" if text in CHINESE else "en"
+        result = DocumentEncoder(tokenizer, "auto")([Work(text)]).train
+        ids, flags = reference(tokenizer, text, language)
+        if not ids:
+            assert len(result.tokens) == 0
+            continue
+        assert result.tokens.tolist() == [*ids, tokenizer.sep], text
+        assert result.flags.tolist() == [*flags, 0], text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_documents_encoded_together_are_as_encoded_alone(kind, tokenizers, documents):
+    texts = [*ENGLISH, *CHINESE, "", *documents[:30], " \n ", "end "]
+    encode = DocumentEncoder(tokenizers[kind], "auto")
+    together = encode([Work(text) for text in texts])
+    alone = [encode([Work(text)]).train for text in texts]
+    assert together.without_tokens == 1 + (kind == "wordpiece")  # the others keep blanks
+    assert together.train.tokens.tolist() == [t for a in alone for t in a.tokens.tolist()]
+    assert together.train.flags.tolist() == [f for a in alone for f in a.flags.tolist()]
+    bounds = np.append(together.train.documents, len(together.train.tokens))
+    assert np.diff(bounds).tolist() == [len(a.tokens) for a in alone if len(a.tokens)]
+    starts = np.flatnonzero(together.train.flags & SENTENCE)
+    assert together.train.sentences.tolist() == starts.tolist()
+
+
+def test_words_of_wordpiece_are_what_the_hashes_say(tokenizers, documents):
+    tokenizer = tokenizers["wordpiece"]
+    text = " ".join(documents[:50])
+    result = DocumentEncoder(tokenizer, "en")([Work(text)]).train
+    inside = [tokenizer.token(i).startswith("##") for i in result.tokens.tolist()[:-1]]
+    assert ((result.flags[:-1] & WORD) == 0).tolist() == inside
+    assert sum(inside) > 1000
+
+
+def test_chinese_words_come_from_the_segmenter(tokenizers):
+    tokenizer = tokenizers["wordpiece"]
+    result = DocumentEncoder(tokenizer, "auto")([Work("我们喜欢电影。")]).train
+    assert [tokenizer.token(i) for i in result.tokens.tolist()] == [*"我们喜欢电影。", "[SEP]"]
+    assert (result.flags & WORD).tolist() == [1, 0, 1, 0, 1, 0, 1, 0]
+
+
+def test_bytes_of_one_character_are_one_word(tokenizers):
+    result = DocumentEncoder(tokenizers["byte"], "zh")([Work("电影 ok")]).train
+    assert len(result.tokens) == 6 + 3 + 1
+    # 电影 is one word of six bytes; the space belongs to the word that follows
+    assert (result.flags & WORD).tolist() == [1, 0, 0, 0, 0, 0, 1, 0, 0, 0]
+
+
+def test_a_document_longer_than_is_tokenized_at_once(tokenizers, documents):
+    text = " ".join(documents)
+    assert len(text) > 3 * 65_536
+    for kind in ("bpe", "char"):
+        result = DocumentEncoder(tokenizers[kind], "en")([Work(text)]).train
+        assert result.tokens.tolist()[:-1] == tokenizers[kind].encode(text)
+
+
+odd = st.text(
+    alphabet=st.sampled_from(list("aAé-' .,\n\t[]你好，。\u0301\u00ad\ufffd\u3000\xa0\x85\x1c\u200b“”_ßİ☃\u2e52𠀀"))
+)
+
+
+@given(st.lists(odd | st.sampled_from(["[MASK]", "[mask]", "##a", "a[SEP]b"]), max_size=8))
+def test_remembered_pieces_equal_the_tokenizer(tokenizers, texts):
+    tokenizer = tokenizers["wordpiece"]
+    assert Pieces.fits(tokenizer)
+    remembering, direct = DocumentEncoder(tokenizer, "auto"), DocumentEncoder(tokenizer, "auto")
+    direct.pieces = None
+    works = [Work(text) for text in texts]
+    for _ in range(2):  # the second time nothing is new
+        a, b = remembering(works).train, direct(works).train
+        assert a.tokens.tolist() == b.tokens.tolist()
+        assert a.flags.tolist() == b.flags.tolist()
+        assert a.sentences.tolist() == b.sentences.tolist()
+
+
+def test_pieces_are_forgotten_when_they_are_many(tokenizers, monkeypatch):
+    monkeypatch.setattr("unmask.data.pieces.PIECES", 50)
+    encode = DocumentEncoder(tokenizers["wordpiece"], "en")
+    for i in range(20):
+        text = " ".join(f"word{i * 10 + j}" for j in range(30))
+        assert encode([Work(text)]).train.tokens.tolist()[:-1] == tokenizers["wordpiece"].encode(text)
+        assert encode.pieces is not None
+        assert len(encode.pieces.number) <= 50 + 60
+
+
+# ---------------------------------------------------------------------------------------------- the whole store
+
+
+def test_every_document_can_be_read_back(expected, documents):
+    store = TokenStore.open(expected)
+    texts = {tuple(store.tokenizer.encode(text)) for text in documents}
+    read = []
+    for split in (store.train, store.heldout):
+        assert split.documents[0] == split.sentences[0] == split.document_sentences[0] == 0
+        assert split.documents[-1] == split.sentences[-1] == len(split.tokens) == len(split.flags)
+        assert split.document_sentences[-1] == len(split.sentences) - 1
+        assert np.array_equal(split.documents[:-1], np.flatnonzero(split.flags & DOCUMENT))
+        assert np.array_equal(split.sentences[:-1], np.flatnonzero(split.flags & SENTENCE))
+        for d, (begin, end) in enumerate(pairwise(split.documents.tolist())):
+            assert split.tokens[end - 1] == store.tokenizer.sep
+            assert split.flags[end - 1] == 0
+            first, last = split.document_sentences[d : d + 2]
+            sentences = [split.tokens[split.sentences[s] : split.sentence_end(s)] for s in range(first, last)]
+            body = split.tokens[begin : end - 1]
+            assert np.array_equal(np.concatenate(sentences), body)
+            assert all(len(sentence) for sentence in sentences)
+            read.append(tuple(body.tolist()))
+    assert len(read) == len(set(read)) == len(documents)  # the two copies are dropped
+    assert set(read) == texts
+
+
+def test_meta_counts_what_is_there(expected, text_file, documents):
+    store = TokenStore.open(expected)
+    meta = store.meta
+    for split in (store.train, store.heldout):
+        assert split.counts["words"] == int((split.flags & WORD > 0).sum())
+        assert split.counts["unk_tokens"] == int((split.tokens == store.tokenizer.unk).sum())
+        assert split.counts["single_sentence_documents"] == int((np.diff(split.document_sentences) == 1).sum())
+    tokens = store.train.tokens[store.train.tokens != store.tokenizer.sep]
+    _, counts = np.unique(tokens, return_counts=True)
+    share = counts / counts.sum()
+    assert meta["unigram_entropy"] == pytest.approx(-(share * np.log(share)).sum())
+    assert meta["duplicates"]["exact"] == 2
+    assert meta["duplicates"]["documents"] == len(documents) + 2
+    lines = 2 * len(documents) + 1
+    assert meta["duplicates"]["exact_examples"] == [f"{text_file}:{lines}", f"{text_file}:{lines + 2}"]
+    assert meta["corpus"]["report"]["documents"] == len(documents) + 2
+    assert meta["dtype"] == "uint16"
+    assert 0.005 < len(store.heldout.tokens) / len(store.train.tokens) < 0.04
+    assert "1,4" in store.describe() or f"{len(documents):,}" in store.describe()
+
+
+def test_duplicates_may_stay(text_file, tokenizers, tmp_path, documents):
+    store = prepare(
+        Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(deduplicate="off"), tmp_path / "store"
+    )
+    assert store.meta["train"]["documents"] + store.meta["heldout"]["documents"] == len(documents) + 2
+    assert store.meta["duplicates"]["exact"] == 0
+
+
+def test_near_duplicates_are_reported_with_their_place(tokenizers, tmp_path, documents):
+    long = [text for text in documents if len(text.split()) > 100][:20]
+    path = tmp_path / "a.txt"
+    path.write_text("\n\n".join([*long, long[3] + " Added."]), "utf-8")
+    store = prepare(Corpus([str(path)]), tokenizers["wordpiece"], DataRecipe(), tmp_path / "store")
+    near = store.meta["duplicates"]["near"]
+    assert (near["near"], near["documents"]) == (1, 21)
+    assert near["examples"] == [f"{path}:7 ~ {path}:41"]
+    off = DataRecipe(near_duplicate_sample=0)
+    store = prepare(Corpus([str(path)]), tokenizers["wordpiece"], off, tmp_path / "off")
+    assert store.meta["duplicates"]["near"]["documents"] == 0
+
+
+def test_the_bytes_do_not_depend_on_the_workers(text_file, tokenizers, tmp_path, expected, monkeypatch):
+    monkeypatch.setattr(prepare_module, "SMALL", 0)
+    monkeypatch.setattr(prepare_module, "BATCH", 20_000)
+    prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(workers=3), tmp_path / "store")
+    assert files_of(tmp_path / "store") == files_of(expected)
+    assert not list(tmp_path.glob("*partial*"))
+
+
+def test_workers_import_no_torch():
+    code = "import sys, unmask.data.workers, unmask.data.prepare; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_worker_that_dies_is_reported(text_file, tokenizers, tmp_path, expected, monkeypatch):
+    monkeypatch.setattr(prepare_module, "SMALL", 0)
+    monkeypatch.setattr(prepare_module, "BATCH", 20_000)
+    monkeypatch.setattr(prepare_module, "JOURNAL", 1)
+
+    def kill_one(done: int, total: int, message: str) -> None:
+        children = [p for p in psutil.Process().children() if "unmask.data.workers" in p.cmdline()]
+        if message == "tokenizing" and children:
+            children[0].kill()
+
+    corpus, settings = Corpus([str(text_file)]), DataRecipe(workers=2)
+    with pytest.raises(UserError, match="a worker process ended with code -9"):
+        prepare(corpus, tokenizers["wordpiece"], settings, tmp_path / "store", kill_one)
+    assert not [p for p in psutil.Process().children() if "unmask.data.workers" in p.cmdline()]
+    prepare(corpus, tokenizers["wordpiece"], settings, tmp_path / "store")  # goes on
+    assert files_of(tmp_path / "store") == files_of(expected)
+
+
+def test_large_vocabularies_take_four_bytes(tokenizers):
+    encode = DocumentEncoder(tokenizers["wordpiece"], "en")
+    assert encode([Work("a")]).train.tokens.dtype == np.uint16
+
+    class Large:  # a vocabulary of 70,000 takes long to train; only its size is looked at here
+        size, sep, backend = 70_000, 3, tokenizers["wordpiece"].backend
+        encode_batch = staticmethod(tokenizers["wordpiece"].encode_batch)
+
+    assert DocumentEncoder(Large(), "en")([Work("a")]).train.tokens.dtype == np.uint32
+
+
+# -------------------------------------------------------------------------------------------------- held out
+
+
+def plan_of(tmp_path: Path, texts: list[str], heldout: float) -> tuple[scan.Plan, list[int]]:
+    (tmp_path / "scan").write_bytes(b"".join(map(record, texts)))
+    plan = scan.make_plan(tmp_path / "scan", tmp_path / "plan", True, heldout, 0)
+    return plan, [bits for bits, _ in scan.decisions(tmp_path / "scan", tmp_path / "plan")]
+
+
+def held(bits: list[int]) -> list[int]:
+    return [i for i, b in enumerate(bits) if b & scan.HELDOUT]
+
+
+def test_adding_documents_moves_none(tmp_path):
+    texts = [f"document number {i}" for i in range(scan.RANKED + 2000)]
+    _, before = plan_of(tmp_path, texts, 0.02)
+    _, after = plan_of(tmp_path, [f"another {i}" for i in range(3000)] + texts, 0.02)
+    assert held(before) == [i - 3000 for i in held(after) if i >= 3000]
+    assert 0.015 < len(held(before)) / len(texts) < 0.025
+
+
+@pytest.mark.parametrize("share", [0.01, 0.02, 0.1, 0.5])
+def test_the_share_is_right_with_few_documents_of_uneven_length(tmp_path, share):
+    rng = np.random.default_rng(0)
+    texts = [f"{i} " + "x" * int(n) for i, n in enumerate(rng.lognormal(8, 1.2, 249))]
+    plan, bits = plan_of(tmp_path, texts, share)
+    taken = sum(len(texts[i]) for i in held(bits))
+    assert plan.tail_of == -1
+    assert 0.5 * share < taken / sum(map(len, texts)) < 1.5 * share
+
+
+@pytest.mark.parametrize("sizes", [[100, 100], [10, 100_000], [100] * 5, [100] * 30, [5000, 10, 10, 10]])
+@pytest.mark.parametrize("share", [0.001, 0.02, 0.3, 0.9])
+def test_both_sides_get_something(tmp_path, sizes, share):
+    plan, bits = plan_of(tmp_path, [f"{i}" + "x" * n for i, n in enumerate(sizes)], share)
+    assert held(bits) or plan.tail > 0
+    assert len(held(bits)) < len(sizes)
+    assert 0 <= plan.tail < 1
+    if share < 0.2:  # never half of the text for two percent
+        assert sum(sizes[i] for i in held(bits)) <= scan.WHOLE * sum(sizes) + len(sizes)
+
+
+def test_one_document_is_cut_between_sentences(tokenizers, tmp_path, documents):
+    path = tmp_path / "book.txt"
+    sentences = [f"This is sentence number {i} of the book." for i in range(200)]
+    path.write_text(" ".join(sentences), "utf-8")
+    store = prepare(
+        Corpus([str(path)], DataRecipe(documents="file")),
+        tokenizers["wordpiece"],
+        DataRecipe(heldout=0.1),
+        tmp_path / "s",
+    )
+    assert (store.meta["train"]["documents"], store.meta["heldout"]["documents"]) == (1, 1)
+    assert (store.meta["train"]["sentences"], store.meta["heldout"]["sentences"]) == (180, 20)
+    assert store.tokenizer.decode(store.heldout.tokens[:6]).startswith("this is sentence number 180")
+    assert "last 10.0% of the longest document" in store.meta["heldout_rule"]
+    assert store.heldout.flags[0] == DOCUMENT | SENTENCE | WORD
+
+
+def test_two_documents_of_one_sentence(tokenizers, tmp_path):
+    path = tmp_path / "two.txt"
+    path.write_text("first document\n\nsecond document", "utf-8")
+    store = prepare(Corpus([str(path)]), tokenizers["wordpiece"], DataRecipe(), tmp_path / "store")
+    assert (store.meta["train"]["documents"], store.meta["heldout"]["documents"]) == (1, 1)
+
+
+def test_nothing_held_out(text_file, tokenizers, tmp_path):
+    store = prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(heldout=0), tmp_path / "store")
+    assert len(store.heldout.tokens) == 0
+    assert store.heldout.documents.tolist() == store.heldout.sentences.tolist() == [0]
+    assert store.heldout.chunks(64).shape == (0, 2)
+    assert store.heldout.truncated_chunks(64) == 0
+
+
+# ---------------------------------------------------------------------------------------- killed, full, at once
+
+SCRIPT = """
+import os, resource, signal, sys, time
+from unmask.data import prepare as module
+from unmask.data.corpus import Corpus
+from unmask.data.tokenizer import Tokenizer
+from unmask.recipe import DataRecipe
+from unmask.errors import UserError
+
+text, tokenizer, out = sys.argv[1:4]
+module.BATCH, module.JOURNAL, module.SMALL = 10_000, 2, 0
+calls = 0
+def progress(done, total, message):
+    global calls
+    calls += message == "tokenizing"
+    {action}
+try:
+    module.prepare(Corpus([text]), Tokenizer.load(tokenizer), DataRecipe(workers={workers}), out, progress)
+except UserError as error:
+    sys.exit(str(error))
+"""
+
+
+def child(text_file: Path, expected: Path, out: Path, action: str, workers: int = 1) -> subprocess.Popen:
+    script = SCRIPT.format(action=action, workers=workers)
+    arguments = [str(text_file), str(expected.with_name("tokenizer")), str(out)]
+    return subprocess.Popen([sys.executable, "-c", script, *arguments], stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(("calls", "workers"), [(1, 1), (7, 1), (21, 2)])
+def test_a_killed_build_goes_on(text_file, expected, tokenizers, tmp_path, calls, workers):
+    out = tmp_path / "store"
+    process = child(text_file, expected, out, f"if calls == {calls}: os.kill(os.getpid(), signal.SIGKILL)", workers)
+    assert process.wait() == -signal.SIGKILL
+    assert not out.exists()
+    (partial,) = tmp_path.glob("store.partial-*")
+    journal = json.loads((partial / "journal.json").read_text().splitlines()[0])
+    assert (journal["documents"] > 0) == (calls > 2)
+    again = {}
+
+    def seen(done: int, total: int, message: str) -> None:
+        again[message] = again.get(message, 0) + 1
+
+    prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(workers=1), out, seen)
+    assert "reading" not in again  # the first pass is not done again
+    assert files_of(out) == files_of(expected)
+    assert not list(tmp_path.glob("*partial*"))
+
+
+@pytest.mark.parametrize("harm", ["corrupt", "truncate", "data", "plan"])
+def test_a_harmed_partial_store_is_begun_again(text_file, expected, tokenizers, tmp_path, harm):
+    out = tmp_path / "store"
+    process = child(text_file, expected, out, "if calls == 7: os.kill(os.getpid(), signal.SIGKILL)")
+    process.wait()
+    (partial,) = tmp_path.glob("store.partial-*")
+    journal = partial / "journal.json"
+    if harm == "corrupt":
+        journal.write_text(journal.read_text().replace('"documents": ', '"documents": 1', 1))
+    elif harm == "truncate":
+        journal.write_text(journal.read_text()[:100])
+    elif harm == "data":
+        os.truncate(partial / "train" / "flags.bin", 10)
+    else:
+        (partial / "plan.bin").unlink()
+    prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(workers=1), out)
+    assert files_of(out) == files_of(expected)
+
+
+def test_killed_between_the_last_step_and_the_rename(text_file, expected, tokenizers, tmp_path):
+    corpus, key = Corpus([str(text_file)]), TokenStore.open(expected).meta["key"]
+    partial = tmp_path / f"store.partial-{key}"
+    shutil.copytree(expected, partial)
+    prepare(corpus, tokenizers["wordpiece"], DataRecipe(workers=1), tmp_path / "store")
+    assert files_of(tmp_path / "store") == files_of(expected)
+
+
+def test_workers_end_with_a_killed_parent(text_file, expected, tmp_path):
+    process = child(text_file, expected, tmp_path / "store", "if calls == 3: time.sleep(60)", workers=2)
+    try:
+        parent, workers, deadline = psutil.Process(process.pid), [], time.time() + 20
+        while len(workers) < 2 and time.time() < deadline:
+            workers = [p for p in parent.children() if "unmask.data.workers" in p.cmdline()]
+            time.sleep(0.05)
+        assert len(workers) == 2
+        process.kill()
+        _, alive = psutil.wait_procs(workers, timeout=10)
+        assert not alive
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_two_processes_make_one_store(text_file, expected, tmp_path):
+    out = tmp_path / "store"
+    action = "print(message, file=sys.stderr)"
+    first = child(text_file, expected, out, "time.sleep(0.05)")
+    while not list(tmp_path.glob("store.partial-*/lock")):
+        time.sleep(0.01)
+        assert first.poll() is None
+    second = child(text_file, expected, out, action)
+    said = second.communicate(timeout=60)[1]
+    assert first.wait() == second.returncode == 0, said
+    assert f"waiting for process {first.pid}" in said
+    assert "tokenizing" not in said
+    assert files_of(out) == files_of(expected)
+    assert not list(tmp_path.glob("*partial*"))
+
+
+def test_a_full_disk_loses_nothing(text_file, expected, tokenizers, tmp_path):
+    """The system refuses a file above 60,000 bytes, as it refuses one on a full disk."""
+    out = tmp_path / "store"
+    process = child(
+        text_file, expected, out, "if calls == 1: resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))"
+    )
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 1
+    assert "the disk is full: File too large" in said
+    assert "MB more are needed" in said
+    assert "run the same command again" in said
+    assert "Traceback" not in said
+    (partial,) = tmp_path.glob("store.partial-*")
+    assert json.loads((partial / "journal.json").read_text().splitlines()[0])["documents"] > 0
+    prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(workers=1), out)
+    assert files_of(out) == files_of(expected)
+
+
+def test_a_folder_that_cannot_be_written(text_file, tokenizers, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="cannot prepare"):
+        prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(), tmp_path / "file" / "store")
+
+
+def test_a_corpus_that_changes_meanwhile(text_file, tokenizers, tmp_path):
+    path = tmp_path / "a.txt"
+    shutil.copy(text_file, path)
+
+    class Changing(Corpus):
+        def __iter__(self):
+            yield from super().__iter__()
+            path.write_text("Something else.\n\nAnd more.", "utf-8")
+
+    with pytest.raises(UserError, match="changed while it was being prepared"):
+        prepare(Changing([str(path)]), tokenizers["wordpiece"], DataRecipe(), tmp_path / "store")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+# ------------------------------------------------------------------------------------------- keys and folders
+
+
+def test_the_same_work_is_not_done_twice(text_file, expected, tokenizers):
+    def never(done: int, total: int, message: str) -> None:
+        raise AssertionError(message)
+
+    settings = DataRecipe(workers=5, corpus=["elsewhere"])  # neither changes the bytes
+    store = prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], settings, expected, never)
+    assert store.path == expected
+
+
+def test_the_key_follows_what_the_bytes_follow(text_file, tokenizers, tmp_path):
+    corpus, tokenizer = Corpus([str(text_file)]), tokenizers["wordpiece"]
+    other = tmp_path / "other.txt"
+    other.write_text("Another text.\n\nAnd one more.", "utf-8")
+    keys = {
+        store_key(corpus, tokenizer, DataRecipe()),
+        store_key(corpus, tokenizers["bpe"], DataRecipe()),
+        store_key(Corpus([str(other)]), tokenizer, DataRecipe()),
+        store_key(corpus, tokenizer, DataRecipe(heldout=0.1)),
+        store_key(corpus, tokenizer, DataRecipe(language="zh")),
+        store_key(corpus, tokenizer, DataRecipe(deduplicate="off")),
+    }
+    assert len(keys) == 6
+
+
+def test_another_store_is_never_overwritten(text_file, expected, tokenizers, tmp_path):
+    before = files_of(expected)
+    with pytest.raises(UserError, match=r"made from something else: another tokenizer; heldout 0.02, now 0.1"):
+        prepare(Corpus([str(text_file)]), tokenizers["bpe"], DataRecipe(heldout=0.1), expected)
+    assert files_of(expected) == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(UserError, match="is not a token store"):
+        prepare(Corpus([str(text_file)]), tokenizers["bpe"], DataRecipe(), tmp_path / "mine")
+    assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_an_empty_folder_may_be_filled(text_file, expected, tokenizers, tmp_path):
+    prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(), tmp_path)
+    assert files_of(tmp_path) == files_of(expected)
+
+
+def test_a_corpus_without_a_token(tokenizers, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("\u200b\u200b\n\n\u200b", "utf-8")  # only characters that BERT removes
+    with pytest.raises(UserError, match="gave a token to train on"):
+        prepare(Corpus([str(path)]), tokenizers["wordpiece"], DataRecipe(), tmp_path / "store")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_damaged_and_foreign_folders_are_refused(expected, tmp_path):
+    with pytest.raises(UserError, match="no such token store"):
+        TokenStore.open(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="not a token store"):
+        TokenStore.open(tmp_path)
+    store = tmp_path / "store"
+    shutil.copytree(expected, store)
+    os.truncate(store / "train" / "tokens.bin", 100)
+    with pytest.raises(UserError, match=r"damaged: .*tokens.bin has 100 bytes"):
+        TokenStore.open(store)
+    (store / "train" / "tokens.bin").unlink()
+    with pytest.raises(UserError, match="damaged"):
+        TokenStore.open(store)
+    meta = json.loads((store / "meta.json").read_text())
+    (store / "meta.json").write_text(json.dumps({**meta, "format": 99}))
+    with pytest.raises(UserError, match="has format 99"):
+        TokenStore.open(store)
+    (store / "meta.json").write_text("{")
+    with pytest.raises(UserError, match="cannot read"):
+        TokenStore.open(store)
+
+
+# -------------------------------------------------------------------------------------------------- the cache
+
+
+def test_cache_list_and_prune(text_file, tokenizers, tmp_path, monkeypatch):
+    monkeypatch.setenv("UNMASK_CACHE", str(tmp_path))
+    store = prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe())
+    assert store.path.parent == tmp_path / "stores"
+    assert store.path.name == f"docs-{store.meta['key']}"
+    half = tmp_path / "stores" / "half.partial-123"
+    half.mkdir()
+    (half / "lock").touch()
+    (half / "tokens.bin").write_bytes(bytes(1000))
+    entries = {entry.path: entry for entry in cache.cached()}
+    assert entries[half].complete is False
+    assert entries[half].bytes == 1000
+    whole = entries[store.path]
+    assert (whole.kind, whole.complete) == ("store", True)
+    assert whole.bytes == sum(p.stat().st_size for p in store.path.rglob("*") if p.is_file())
+    assert abs(whole.last_used - time.time()) < 60
+    assert whole.as_dict()["path"] == str(store.path)
+
+    with open(half / "lock") as file:  # a process is at work there
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert cache.prune() == []
+        assert cache.prune(older_than_days=1) == []
+    assert [entry.path for entry in cache.prune()] == [half]
+    assert cache.prune(older_than_days=1) == []
+    month_ago = time.time() - 30 * 86_400
+    for path in store.path.rglob("*"):
+        os.utime(path, (month_ago, month_ago))
+    TokenStore.open(store.path)  # used just now
+    assert cache.prune(older_than_days=20) == []
+    os.utime(store.path / "used", (month_ago, month_ago))
+    assert [entry.path for entry in cache.prune(older_than_days=20)] == [store.path]
+    prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe())
+    assert len(cache.prune(everything=True)) == 1
+    assert cache.cached() == []
+
+
+# ---------------------------------------------------------------------------------------------------- chunks
+
+
+def plain_chunks(documents: list[list[int]], budget: int) -> list[list[int]]:
+    """By the words of the docstring: sentence lengths of documents → [first, last) sentence numbers."""
+    chunks, base = [], 0
+    for lengths in documents:
+        s = 0
+        while s < len(lengths):
+            e = s + 1
+            while e < len(lengths) and (sum(lengths[s : e + 1]) <= budget or e == s + 1):
+                e += 1
+            if e - s >= 2:
+                chunks.append([base + s, base + e])
+            elif s > 0:
+                chunks.append([base + s - 1, base + e])
+            s = e
+        base += len(lengths)
+    return chunks
+
+
+@given(st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=9), min_size=1, max_size=6), st.integers(2, 20))
+def test_chunks_equal_a_plain_reference(documents, budget):
+    starts, bounds = [], [0]
+    at = 0
+    for lengths in documents:
+        for length in lengths:
+            starts.append(at)
+            at += length
+        at += 1  # [SEP]
+        bounds.append(len(starts))
+    found = greedy(np.array([*starts, at]), np.array(bounds), budget).tolist()
+    assert found == plain_chunks(documents, budget)
+
+
+@pytest.mark.parametrize("block", [1, 50, 1 << 18])
+def test_chunks_of_a_store(expected, tmp_path, monkeypatch, block):
+    monkeypatch.setattr("unmask.data.chunks.BLOCK", block)
+    shutil.copytree(expected, tmp_path / "store")
+    split = TokenStore.open(tmp_path / "store").train
+    length = 64
+    chunks = split.chunks(length)
+    bounds = split.document_sentences.tolist()
+    lengths = [split.sentence_end(s) - int(split.sentences[s]) for s in range(len(split.sentences) - 1)]
+    assert chunks.tolist() == plain_chunks([lengths[a:b] for a, b in pairwise(bounds)], length - 3)
+    over = sum(sum(lengths[a:b]) > length - 3 for a, b in chunks.tolist())
+    assert 0 < over == split.truncated_chunks(length)
+    assert all(b - a == 2 for a, b in chunks.tolist() if sum(lengths[a:b]) > length - 3)
+    # kept, and read back the next time
+    assert (split.path / "chunks-64.bin").stat().st_size == 16 * len(chunks)
+    monkeypatch.setattr("unmask.data.store.pair_chunks", None)
+    assert np.array_equal(TokenStore.open(tmp_path / "store").train.chunks(length), chunks)
+    assert not list(split.path.glob("*.tmp"))
+
+
+def test_chunks_are_indexed_with_the_store(text_file, tokenizers, tmp_path):
+    prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(), tmp_path / "s", lengths=(32, 128))
+    assert sorted(p.name for p in (tmp_path / "s").glob("*/chunks*")) == 2 * ["chunks-128.bin"] + 2 * ["chunks-32.bin"]
+
+
+def test_chunks_of_a_store_that_cannot_be_written(expected, tmp_path, monkeypatch):
+    shutil.copytree(expected, tmp_path / "store")
+    split = TokenStore.open(tmp_path / "store").train
+    wanted = TokenStore.open(expected).train.chunks(48)
+    (split.path / f"chunks-48.bin.{os.getpid()}.tmp").mkdir()  # opening it for writing fails, even for root
+    assert np.array_equal(split.chunks(48), wanted)
+    assert not (split.path / "chunks-48.bin").exists()

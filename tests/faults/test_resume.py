@@ -1,0 +1,146 @@
+"""Kill, damage, fill the disk: nothing is lost, and a resumed run is the same run bit for bit."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from unmask.data.store import TokenStore
+
+# dropout 0.1 (bert's), accumulation 2, prefetch, an epoch and a length crossed, evaluations, checkpoints every 4 steps
+SETTINGS = [
+    "--preset=bert-tiny", "--objective=mlm+nsp", "--steps=22", "--batch=96", "--length=32:0.6,64:0.4", "--seed=5",
+    "--set=model.hidden=32", "--set=model.heads=2", "--set=model.intermediate=64", "--set=train.micro_batch=48",
+    "--set=train.checkpoint_every=4", "--set=train.eval_every=9", "--set=train.eval_rows=16", "--set=train.keep=2",
+    "--set=train.prefetch=3", "--set=train.threads=1", "--set=train.warmup=2",
+]  # fmt: skip
+
+
+def unmask(*arguments: str, **options) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "unmask", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def finish(process: subprocess.Popen, code: int = 0) -> str:
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == code, err
+    assert "Traceback" not in err, err
+    return out + err
+
+
+def steps_logged(run: Path) -> int:
+    log = run / "log.jsonl"
+    return log.read_text().count('"event": "train"') if log.exists() else 0
+
+
+def wait_for(condition, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def weights(run: Path) -> bytes:
+    return (run / "model" / "model.safetensors").read_bytes()
+
+
+def losses(run: Path) -> list[tuple[int, float]]:
+    events = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [(e["step"], e["loss"]) for e in events if e["event"] in ("train", "eval")]
+
+
+@pytest.fixture(scope="module")
+def whole(store: TokenStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that nobody disturbs."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    finish(unmask("pretrain", str(store.path), *SETTINGS, "--out", str(run)))
+    rows = store.train.chunks(32)
+    assert 13 * 96 > len(rows), "the first stretch crosses an epoch"
+    return run
+
+
+def test_killed_off_the_grid_and_resumed_is_the_same_bit_for_bit(store: TokenStore, whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = unmask("pretrain", str(store.path), *SETTINGS, "--out", str(run))
+    wait_for(lambda: steps_logged(run) >= 6, process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert 6 <= steps_logged(run) < 22
+    assert not (run / "model").exists()
+    text = finish(unmask("pretrain", "--resume", str(run)))
+    assert "continuing" in text
+    assert weights(run) == weights(whole)
+    assert losses(run) == losses(whole)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(store: TokenStore, whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = unmask("pretrain", str(store.path), *SETTINGS, "--out", str(run))
+    wait_for(lambda: steps_logged(run) >= 9, process)
+    process.send_signal(signal.SIGINT)
+    text = finish(process, code=130)
+    assert f"unmask pretrain --resume {run}" in text
+    finish(unmask("pretrain", "--resume", str(run)))
+    assert weights(run) == weights(whole)
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(store: TokenStore, whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = unmask("pretrain", str(store.path), *SETTINGS, "--out", str(run))
+    wait_for(lambda: (run / "checkpoints" / "step-00000012").exists(), process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    last = sorted((run / "checkpoints").glob("step-*[0-9]"))[-1]
+    damaged = last / "optimizer.safetensors"
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1  # one bit
+    damaged.write_bytes(content)
+    text = finish(unmask("pretrain", "--resume", str(run)))
+    assert "optimizer.safetensors differs" in text
+    assert weights(run) == weights(whole)
+
+
+def test_a_run_in_use_and_a_run_that_exists_are_refused(store: TokenStore, whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = unmask("pretrain", str(store.path), *SETTINGS, "--steps=2000", "--out", str(run))
+    wait_for(lambda: steps_logged(run) >= 1, process)
+    text = finish(unmask("pretrain", "--resume", str(run)), code=2)
+    assert f"in use by process {process.pid}" in text
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    before = weights(whole)
+    text = finish(unmask("pretrain", str(store.path), *SETTINGS, "--out", str(whole)), code=2)
+    assert "never overwritten" in text
+    assert weights(whole) == before
+
+
+def test_a_full_disk_is_an_error_that_keeps_the_last_checkpoint(store: TokenStore, whole: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = unmask("pretrain", str(store.path), *SETTINGS, "--out", str(run))
+    wait_for(lambda: (run / "checkpoints" / "step-00000004").exists(), process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+    def no_more_space() -> None:  # a real error of the kernel: no file may grow beyond 64 kB
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64_000, 64_000))
+
+    text = finish(unmask("pretrain", "--resume", str(run), preexec_fn=no_more_space), code=2)
+    assert "cannot write" in text
+    assert "earlier checkpoints are whole" in text
+    finish(unmask("pretrain", "--resume", str(run)))
+    assert weights(run) == weights(whole)
+
+
+def test_a_finished_run_is_not_trained_again(whole: Path) -> None:
+    before = os.stat(whole / "model" / "model.safetensors").st_mtime_ns
+    assert "is finished" in finish(unmask("pretrain", "--resume", str(whole)))
+    assert os.stat(whole / "model" / "model.safetensors").st_mtime_ns == before

@@ -1,0 +1,79 @@
+"""P4: which tokens are chosen and what becomes of them, by statistics over a million tokens."""
+
+import numpy as np
+import pytest
+
+from unmask.batch import Example, Phase
+from unmask.data.tokenizer import Tokenizer
+from unmask.objectives.mlm import MLM
+from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.seeds import generator
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(["a"], TokenizerRecipe(kind="byte", special_tokens=["<user>"]))
+
+
+def corrupt_million(mlm: MLM, rate: float, length: int = 128) -> dict[str, float]:
+    """Shares over 10⁶ ordinary tokens in rows of random bytes, with special tokens among them."""
+    t = mlm.tokenizer
+    user = int(np.flatnonzero(t.special)[-1])
+    ordinary = np.flatnonzero(~t.special)
+    total = chosen = masked = swapped = kept = 0
+    phase = Phase(0, length, rate)
+    for i in range(1_000_000 // (length - 3)):
+        rng = generator("rows", i)
+        body = rng.choice(ordinary, length - 3)
+        ids = np.concatenate([[t.cls], body, [user, t.sep]])
+        out = mlm.corrupt(Example(ids), generator("test", i), phase)
+        at, targets = out.labels["mlm.positions"], out.labels["mlm.targets"]
+        assert not t.special[ids[at]].any(), "a special token was chosen"
+        assert (targets == ids[at]).all()
+        rest = np.delete(np.arange(len(ids)), at)
+        assert (out.ids[rest] == ids[rest]).all(), "a token that was not chosen changed"
+        now = out.ids[at]
+        assert not t.special[now[now != t.mask]].any(), "a random token is special"
+        total += len(body)
+        chosen += len(at)
+        masked += int((now == t.mask).sum())
+        swapped += int(((now != t.mask) & (now != targets)).sum())
+        kept += int((now == targets).sum())
+    return {"chosen": chosen / total, "mask": masked / chosen, "random": swapped / chosen, "keep": kept / chosen}
+
+
+@pytest.mark.parametrize("count", ["exact", "drawn"])
+def test_fifteen_percent_and_80_10_10(tokenizer: Tokenizer, count: str) -> None:
+    got = corrupt_million(MLM(Recipe.build({"mlm": {"count": count}}), tokenizer), 0.15)
+    same_by_luck = 0.1 / int((~tokenizer.special).sum())  # a random token may be the right one
+    assert got["chosen"] == pytest.approx(0.15, abs=0.0015)
+    assert got["mask"] == pytest.approx(0.8, abs=0.005)
+    assert got["random"] == pytest.approx(0.1 - same_by_luck, abs=0.005)
+    assert got["keep"] == pytest.approx(0.1 + same_by_luck, abs=0.005)
+
+
+@pytest.mark.parametrize(("mask", "random", "keep"), [(1, 0, 0), (0.9, 0.1, 0), (0.9, 0, 0.1)])
+def test_other_strategies(tokenizer: Tokenizer, mask: float, random: float, keep: float) -> None:
+    recipe = Recipe.build({"mlm": {"mask": mask, "random": random, "keep": keep}})
+    got = corrupt_million(MLM(recipe, tokenizer), 0.3, length=512)
+    assert got["chosen"] == pytest.approx(0.3, abs=0.0015)
+    assert got["mask"] == pytest.approx(mask, abs=0.005)
+    assert got["random"] == pytest.approx(random, abs=0.005)
+
+
+def test_exact_count_varies_by_one_at_most_and_drawn_does_not(tokenizer: Tokenizer) -> None:
+    ids = np.concatenate([[tokenizer.cls], np.full(101, int(np.flatnonzero(~tokenizer.special)[7])), [tokenizer.sep]])
+
+    def counts(kind: str) -> set[int]:
+        mlm = MLM(Recipe.build({"mlm": {"count": kind}}), tokenizer)
+        rows = (mlm.corrupt(Example(ids), generator(i), Phase(0, 103, 0.15)) for i in range(300))
+        return {len(r.labels["mlm.targets"]) for r in rows}
+
+    assert counts("exact") == {15, 16}  # 15.15 on average
+    assert len(counts("drawn")) > 10
+
+
+def test_a_row_of_special_tokens_has_nothing_to_choose(tokenizer: Tokenizer) -> None:
+    mlm = MLM(Recipe.build({}), tokenizer)
+    out = mlm.corrupt(Example(np.array([tokenizer.cls, tokenizer.sep])), generator(0), Phase(0, 8, 0.15))
+    assert len(out.labels["mlm.targets"]) == 0

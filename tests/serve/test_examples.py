@@ -1,0 +1,62 @@
+"""Rows made to be looked at: every chosen token is shown as what happened to it, and hidden words are whole words."""
+
+import numpy as np
+import pytest
+
+from unmask.batch import Example, Phase
+from unmask.data.corpus import Corpus
+from unmask.data.prepare import prepare
+from unmask.data.tokenizer import Tokenizer
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.objectives.mlm import MLM
+from unmask.recipe import DataRecipe, Recipe, TokenizerRecipe
+from unmask.serve.examples import masked_batch
+from unmask.serve.predictor import Predictor
+
+SENTENCES = [f"The {a} of the {b} saw a {c} in the garden." for a in ("king", "cat", "dog") for b in ("hill", "town")
+             for c in ("bird", "tree", "house", "river")]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_a_masked_row_says_what_happened_to_each_token(kind):
+    size = {"wordpiece": 60, "bpe": 290}[kind]
+    tokenizer = Tokenizer.train(SENTENCES * 3, TokenizerRecipe(kind=kind, vocab_size=size))
+    objective = MLM(Recipe.build({"mlm": {"mask": 0.4, "random": 0.3, "keep": 0.3}}), tokenizer)
+    seen = set()
+    for seed in range(10):
+        before = np.array([tokenizer.cls, *tokenizer.encode(" ".join(SENTENCES[:3])), tokenizer.sep])
+        example = Example(before, labels={"nsp": np.array([seed % 2])})
+        after = objective.corrupt(example, np.random.default_rng(seed), Phase(0, 128, 0.3))
+        (row,) = masked_batch([after], tokenizer).rows
+        states = [part.state for part in row.parts]
+        places = after.labels["mlm.positions"]
+        assert states.count("masked") == int((after.ids == tokenizer.mask).sum())
+        assert states.count("kept") == int((after.ids[places] == before[places]).sum())
+        assert sum(states.count(s) for s in ("masked", "random", "kept")) == len(places) == row.chosen
+        assert (row.tokens, row.is_next) == (len(before), seed % 2 == 0)
+        assert all((p.text == p.shown) == (p.state in ("kept", "text", "special")) for p in row.parts)
+        text = "".join(p.text for p in row.parts).replace("[CLS]", "").replace("[SEP]", "")
+        assert text.split() == " ".join(SENTENCES[:3]).lower().split()
+        seen |= set(states)
+    assert seen == {"masked", "random", "kept", "special", "text"}
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+def test_example_fills_hide_a_whole_word_of_held_out_text(tmp_path, kind):
+    file = tmp_path / "text.txt"
+    file.write_text("\n\n".join(SENTENCES))
+    tokenizer = Tokenizer.train(SENTENCES, TokenizerRecipe(kind=kind, vocab_size=300 if kind == "bpe" else 52))
+    settings = DataRecipe(corpus=[str(file)], heldout=0.3, workers=1)
+    store = prepare(Corpus([str(file)], settings), tokenizer, settings, tmp_path / "store")
+    model = Model(preset("bert-tiny", vocab_size=tokenizer.size)).init(0)
+    fills = Predictor(model, tokenizer, "cpu").example_fills(store, count=3, top=4)
+    assert 1 <= len(fills) <= 3
+    known = {sentence.lower() for sentence in SENTENCES}
+    for fill in fills:
+        assert fill["text"].count("[MASK]") == 1
+        assert fill["answer"].strip().isalpha()
+        whole = fill["text"].replace("[MASK]", fill["answer"].strip())
+        assert whole.replace(" .", ".") in known
+        assert len(fill["fills"]) == 4
+        assert all(0 <= c["probability"] <= 1 and "[MASK]" not in c["text"] for c in fill["fills"])

@@ -1,0 +1,485 @@
+"""The predictor answers as transformers' own classes do, whatever the batch, and says what is wrong."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, models, pre_tokenizers
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertForNextSentencePrediction,
+    BertForPreTraining,
+    BertModel,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    pipeline,
+)
+
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import TokenizerRecipe
+from unmask.serve.pieces import mask_spans, put_in
+from unmask.serve.predictor import TOKENS, Predictor, batches, load
+from unmask.train import checkpoint
+
+CORPUS = [
+    "the president of the united states spoke to the congress about the state of the union .",
+    "we played at the lakes and she was playing in the united kingdom ; the states were united !",
+    "北京是中国的首都，我们都喜欢去北京看长城。今天天气很好。",
+] * 20
+TEXTS = [
+    "The president of the united [MASK] spoke to the [MASK].",
+    "[MASK]",
+    "北京是[MASK]国的[MASK][MASK]，we played at the lakes and she was playing in the united kingdom.",
+    "unknown wörds qqq [MASK] too",
+]
+PLAIN = [
+    "The president of the united lakes.",
+    "北京是中国的首都",
+    "we qqq",
+    "the state of the union spoke to the congress!",
+]
+SIZES = {"wordpiece": 110, "bpe": 320, "unigram": 70, "char": 60, "byte": 261}
+
+
+def train(kind="wordpiece", **settings):
+    return Tokenizer.train(CORPUS, TokenizerRecipe(kind=kind, vocab_size=SIZES[kind], **settings))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train()
+
+
+def make_folder(folder, tokenizer, architecture):
+    """A folder that transformers wrote: random weights, wide enough apart that candidates are far from equal."""
+    shape = {
+        "vocab_size": tokenizer.size + 5,  # padded, as many vocabularies are
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.3,
+        "pad_token_id": tokenizer.pad,
+    }
+    modern = architecture is ModernBertForMaskedLM
+    if modern:
+        special = {
+            "cls_token_id": tokenizer.cls,
+            "sep_token_id": tokenizer.sep,
+            "bos_token_id": None,
+            "eos_token_id": None,
+        }
+        config = ModernBertConfig(**shape, **special, local_attention=8, global_attn_every_n_layers=2)
+    else:
+        config = BertConfig(**shape)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        architecture(config).save_pretrained(folder)
+    tokenizer.save(folder, segments=not modern, max_length=64)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory, tokenizer):
+    return make_folder(tmp_path_factory.mktemp("bert"), tokenizer, BertForPreTraining)
+
+
+@pytest.fixture(scope="module")
+def modernbert(tmp_path_factory, tokenizer):
+    return make_folder(tmp_path_factory.mktemp("modernbert"), tokenizer, ModernBertForMaskedLM)
+
+
+@pytest.fixture(params=["bert", "modernbert"])
+def folder(request):
+    return request.getfixturevalue(request.param)
+
+
+def logits_of(folder, ids):
+    """(T, V) by transformers, one text, no padding."""
+    model = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        return model(torch.tensor([ids])).logits[0].double()
+
+
+# ------------------------------------------------------------------------------------------------ parity
+
+
+def test_fill_equals_the_transformers_pipeline(folder):
+    predictor = load(folder)
+    theirs = pipeline("fill-mask", model=str(folder), top_k=predictor.tokenizer.size, device="cpu")
+    special = set(np.flatnonzero(predictor.tokenizer.special).tolist())
+    fillings = predictor.fill(TEXTS, top=7)
+    assert [f.text for f in fillings] == TEXTS
+    compared = 0
+    for filling in fillings:
+        answers = theirs(filling.text)
+        for mask, answer in zip(filling.masks, answers if len(filling.masks) > 1 else [answers], strict=True):
+            words = [a for a in answer if a["token"] not in special and a["token"] < predictor.tokenizer.size]
+            assert [c.id for c in mask.candidates] == [a["token"] for a in words[:7]]
+            assert [c.probability for c in mask.candidates] == pytest.approx([a["score"] for a in words[:7]], abs=1e-6)
+            compared += 1
+    assert compared == 7
+
+
+def test_fill_positions_are_those_of_the_masks(bert):
+    predictor = load(bert)
+    ids = AutoTokenizer.from_pretrained(bert)(TEXTS[0])["input_ids"]
+    filling = predictor.fill(TEXTS[0])
+    assert [m.position for m in filling.masks] == [i for i, id in enumerate(ids) if id == predictor.tokenizer.mask]
+    assert [TEXTS[0][m.start : m.end] for m in filling.masks] == ["[MASK]", "[MASK]"]
+
+
+def test_best_fills_the_surest_mask_first_and_asks_again(folder):
+    predictor, text = load(folder), TEXTS[2]
+    t = predictor.tokenizer
+    ids = AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
+    masks = [i for i, id in enumerate(ids) if id == t.mask]
+    allowed = torch.zeros(t.size + 5, dtype=torch.bool)
+    allowed[: t.size] = torch.from_numpy(~t.special)
+    left, alone = set(masks), {}
+    while left:
+        probabilities = logits_of(folder, ids).softmax(-1).masked_fill(~allowed, 0.0)
+        alone = alone or {i: int(probabilities[i].argmax()) for i in masks}
+        surest = max(left, key=lambda i: float(probabilities[i].max()))
+        ids[surest] = int(probabilities[surest].argmax())
+        left.remove(surest)
+    encoding = t.encode_batch([text])[0]
+    spans = mask_spans(t, text, [encoding.offsets[i - 1] for i in masks])
+    filling = predictor.fill(text)
+    assert filling.best == put_in(t, text, spans, [ids[i] for i in masks])[0]
+    assert [m.candidates[0].id for m in filling.masks] == list(alone.values())
+    assert [filling.best[a:b] for a, b in filling.best_spans] == [t.token(ids[i]).removeprefix("##") for i in masks]
+
+
+@pytest.mark.parametrize("architecture", [BertForPreTraining, BertForNextSentencePrediction])
+def test_next_equals_transformers(tmp_path, tokenizer, architecture):
+    folder = make_folder(tmp_path, tokenizer, architecture)
+    model, theirs = architecture.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    firsts, seconds = ["the state spoke .", "北京", "we"], ["the union .", "we played at the lakes", "北京是中国的首都"]
+    answers = load(folder).next(firsts, seconds)
+    for a, b, answer in zip(firsts, seconds, answers, strict=True):
+        with torch.inference_mode():
+            output = model(**theirs(a, b, return_tensors="pt"))
+        logits = output.seq_relationship_logits if architecture is BertForPreTraining else output.logits
+        yes, no = logits[0].softmax(-1).tolist()
+        assert (answer["next"], answer["other"]) == pytest.approx((yes, no), abs=1e-6)
+        assert load(folder).next(a, b) == pytest.approx(answer, abs=1e-6)
+    assert answers[0]["next"] != pytest.approx(answers[1]["next"], abs=1e-3)  # it does read the texts
+
+
+def test_score_equals_a_plain_loop_over_transformers(folder):
+    predictor = load(folder)
+    theirs = AutoTokenizer.from_pretrained(folder)
+    for text, score in zip(PLAIN, predictor.score(PLAIN), strict=True):
+        ids, expected = theirs(text)["input_ids"], []
+        for i in range(1, len(ids) - 1):
+            hidden = [*ids[:i], predictor.tokenizer.mask, *ids[i + 1 :]]
+            expected.append(float(logits_of(folder, hidden)[i].log_softmax(-1)[ids[i]]))
+        assert [t.id for t in score.per_token] == ids[1:-1]
+        assert [t.logprob for t in score.per_token] == pytest.approx(expected, abs=1e-5)
+        assert score.total == pytest.approx(sum(expected), abs=1e-4)
+        assert score.perplexity == pytest.approx(math.exp(-sum(expected) / len(expected)), rel=1e-4)
+        assert "".join(text[t.start : t.end] for t in score.per_token) == text.replace(" ", "")
+
+
+def test_embed_equals_transformers(folder):
+    predictor = load(folder)
+    encoder, theirs = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    mean, cls, token = (predictor.embed(PLAIN, pooling) for pooling in ("mean", "cls", "token"))
+    assert mean.shape == cls.shape == (len(PLAIN), 32)
+    assert mean.dtype == np.float32
+    for i, text in enumerate(PLAIN):
+        with torch.inference_mode():
+            hidden = encoder(**theirs(text, return_tensors="pt")).last_hidden_state[0].numpy()
+        np.testing.assert_allclose(token[i], hidden, atol=2e-5)
+        np.testing.assert_allclose(mean[i], hidden.mean(0), atol=2e-5)
+        np.testing.assert_allclose(cls[i], hidden[0], atol=2e-5)
+    assert predictor.embed(PLAIN[0]).shape == (32,)
+    assert predictor.embed([]).shape == (0, 32)
+
+
+# ------------------------------------------------------------------------------------------------ what it promises
+
+
+def test_a_scored_token_is_hidden_from_the_model(folder):
+    """Different words in one place get their scores from one distribution, that of a mask there."""
+    predictor, place, unhidden = load(folder), 3, []
+    t = predictor.tokenizer
+    (mask,) = predictor.fill("北京是[MASK]国的", top=t.size).masks
+    distribution = {c.id: math.log(c.probability) for c in mask.candidates}
+    for word in "中首很":
+        scored = predictor.score(f"北京是{word}国的").per_token[place]
+        assert scored.token == word
+        assert scored.logprob == pytest.approx(distribution[scored.id], abs=1e-5)
+        seen = logits_of(folder, [t.cls, *t.encode(f"北京是{word}国的"), t.sep])[place + 1].log_softmax(-1)
+        unhidden.append(abs(float(seen[scored.id]) - scored.logprob))
+    assert min(unhidden) > 1e-2  # so the comparison above would notice a token that is not hidden
+
+
+def test_odd_tokens_are_those_far_below_the_mean(bert):
+    for score in load(bert).score(PLAIN):
+        logprobs = np.array([t.logprob for t in score.per_token])
+        floor = logprobs.mean() - 1.5 * logprobs.std()
+        assert [t.odd for t in score.per_token] == (logprobs < floor).tolist()
+    assert any(t.odd for score in load(bert).score(PLAIN) for t in score.per_token)
+
+
+def test_batches_change_neither_answers_nor_their_order(bert):
+    predictor = load(bert)
+    rng = np.random.default_rng(0)
+    texts = ["".join(rng.choice(list("北京是中国的首都"), n)) for n in rng.integers(1, 60, 200)]
+    assert sum(map(len, texts)) > TOKENS  # several forward passes
+    vectors = predictor.embed(texts)
+    for i in rng.choice(len(texts), 12, replace=False):
+        np.testing.assert_allclose(vectors[i], predictor.embed(texts[i]), atol=1e-5)
+    together = predictor.score(texts[:10])
+    assert [s.text for s in together] == texts[:10]
+    assert [s.total for s in together] == pytest.approx([predictor.score(t).total for t in texts[:10]], abs=1e-3)
+    masked = [f"{t}[MASK]" for t in texts]
+    for i, filling in enumerate(predictor.fill(iter(masked), top=1)):
+        assert filling.text == masked[i]
+        assert filling.best.startswith(texts[i])
+
+
+@given(st.lists(st.integers(1, 600), max_size=60), st.integers(1, 2000))
+def test_batches_hold_every_item_once_within_the_bound(lengths, tokens):
+    groups = list(batches(lengths, tokens))
+    assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
+    for group in groups:
+        assert len(group) == 1 or len(group) * max(lengths[i] for i in group) <= tokens
+
+
+def test_candidates_are_ordinary_tokens_that_have_a_name(bert):
+    predictor = load(bert)
+    (mask,) = predictor.fill("the [MASK]", top=10_000).masks
+    ids = [c.id for c in mask.candidates]
+    assert sorted(ids) == np.flatnonzero(~predictor.tokenizer.special).tolist()  # none of the five padding rows
+    assert sum(c.probability for c in mask.candidates) < 1  # not renormalised
+
+
+def test_answers_are_json(bert):
+    predictor = load(bert)
+    filling, score = predictor.fill(TEXTS[0], top=2), predictor.score(PLAIN[0])
+    assert json.loads(json.dumps(filling.as_dict()))["masks"][1]["candidates"][0]["text"].startswith("The president")
+    assert json.loads(json.dumps(score.as_dict()))["per_token"][0]["token"] == "the"
+    json.dumps(predictor.next("a", "b"))
+
+
+# ------------------------------------------------------------------------------------------------ text put in
+
+
+@pytest.mark.parametrize("text", ["the united [MASK] spoke", "the[MASK]spoke", "[MASK].", "北[MASK]京", "( [MASK] )"])
+def test_a_word_put_in_encodes_to_the_ids_that_the_model_saw(tokenizer, text):
+    encoding = tokenizer.encode_batch([text])[0]
+    place = encoding.ids.index(tokenizer.mask)
+    checked = 0
+    for id in np.flatnonzero(~tokenizer.special).tolist():
+        if tokenizer.token(id).startswith("##"):
+            continue
+        filled, _ = put_in(tokenizer, text, [encoding.offsets[place]], [id])
+        assert tokenizer.encode(filled) == [*encoding.ids[:place], id, *encoding.ids[place + 1 :]], filled
+        checked += 1
+    assert checked > 40
+
+
+def test_a_piece_put_in_joins_the_word_before_it(tokenizer):
+    s = tokenizer.backend.token_to_id("##s")
+    assert put_in(tokenizer, "the lake [MASK].", [(9, 15)], [s]) == ("the lakes.", [(8, 9)])
+    assert put_in(tokenizer, "lake [MASK] [MASK]", [(5, 11), (12, 18)], [s, s]) == ("lakess", [(4, 5), (5, 6)])
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "char", "byte"])
+@pytest.mark.parametrize("text", ["the united [MASK] spoke", "[MASK] of", "the [MASK] [MASK]", "北[MASK][MASK]京"])
+def test_pieces_of_every_kind_read_as_the_tokenizer_decodes_them(kind, text):
+    tokenizer = train(kind)
+    encoding = tokenizer.encode_batch([text])[0]
+    places = [i for i, id in enumerate(encoding.ids) if id == tokenizer.mask]
+    spans = mask_spans(tokenizer, text, [encoding.offsets[i] for i in places])
+    rng = np.random.default_rng(0)
+    for chosen in rng.choice(np.flatnonzero(~tokenizer.special), (40, len(places))).tolist():
+        ids = list(encoding.ids)
+        for place, id in zip(places, chosen):
+            ids[place] = id
+        filled, where = put_in(tokenizer, text, spans, chosen)
+        assert filled.split() == tokenizer.decode(ids).split()
+        assert all(0 <= a <= b <= len(filled) for a, b in where)
+
+
+def test_two_bytes_make_one_character():
+    tokenizer = train("byte")
+    text, bytes_of = "北[MASK][MASK][MASK]", tokenizer.encode("京")
+    encoding = tokenizer.encode_batch([text])[0]
+    assert put_in(tokenizer, text, encoding.offsets[-3:], bytes_of)[0] == "北京"
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])
+def test_every_kind_of_tokenizer_answers(kind):
+    tokenizer = train(kind)
+    model = Model(preset("bert-tiny", vocab_size=tokenizer.size), heads=["mlm"]).init(0)
+    predictor = Predictor(model, tokenizer, "cpu")
+    filling = predictor.fill("the united [MASK] 北[MASK]", top=3)
+    assert [len(m.candidates) for m in filling.masks] == [3, 3]
+    assert "[MASK]" not in filling.best
+    assert filling.best.startswith("the united")
+    score = predictor.score("the states 北京\ud800")  # half a character, as a shell may pass it
+    assert all(0 <= t.start <= t.end <= len(score.text) for t in score.per_token)
+    json.dumps(score.as_dict()).encode()
+
+
+def test_masks_may_be_typed_in_either_spelling(bert, tmp_path):
+    predictor = load(bert)
+    assert predictor.fill("the <mask> spoke") == predictor.fill("the [MASK] spoke")
+
+    roberta = tokenizers.Tokenizer(models.WordLevel({"<unk>": 0, "the": 1, "spoke": 2}, unk_token="<unk>"))
+    roberta.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = ["<pad>", "<s>", "</s>", "<unk>"]
+    roberta.add_special_tokens([*names, AddedToken("<mask>", special=True, lstrip=True)])
+    tokenizer = Tokenizer(roberta)
+    predictor = Predictor(Model(preset("bert-tiny", vocab_size=tokenizer.size)).init(0), tokenizer, "cpu")
+    filling = predictor.fill("the [MASK] spoke")
+    assert filling.text == "the <mask> spoke"
+    assert filling == predictor.fill("the <mask> spoke")
+    assert [c.token for c in filling.masks[0].candidates if c.token not in ("the", "spoke")] == []
+
+
+# ------------------------------------------------------------------------------------------------ mistakes
+
+
+def test_a_text_without_a_mask_is_told_how_to_write_one(bert):
+    with pytest.raises(UserError, match=r"no mask in text 2 of 2: the \[mask\] spoke") as caught:
+        load(bert).fill(["a [MASK]", "the [mask] spoke"])
+    assert "[MASK]" in caught.value.fix
+
+
+def test_a_long_text_is_refused_with_its_count_and_one_that_just_fits_is_not(bert):
+    predictor = load(bert)
+    assert len(predictor.score(" ".join(["the"] * 62)).per_token) == 62
+    for ask in (predictor.score, predictor.embed, lambda t: predictor.fill(t + " [MASK]")):
+        with pytest.raises(UserError, match=r"the text has 6[34] tokens and 2 special ones; the model reads 64"):
+            ask(" ".join(["the"] * 63))
+    with pytest.raises(UserError, match="the pair has 62 tokens and 3 special ones"):
+        predictor.next(" ".join(["the"] * 31), " ".join(["the"] * 31))
+
+
+def test_a_missing_head_is_named_with_the_command_that_trains_it(tmp_path, modernbert, tokenizer):
+    with pytest.raises(UserError, match="heads are mlm") as caught:
+        load(modernbert).next("a", "b")
+    assert caught.value.fix == "unmask pretrain CORPUS --preset bert-mini --objective mlm+nsp"
+    headless = load(make_folder(tmp_path, tokenizer, BertModel))
+    for ask in (headless.score, headless.fill):
+        with pytest.raises(UserError, match="heads are pooler"):
+            ask("the [MASK]")
+    assert headless.embed("the").shape == (32,)
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda p: p.fill("[MASK]", top=0), "top 0"),
+        (lambda p: p.fill(["[MASK]", 7]), "7 is not text"),
+        (lambda p: p.score("the [MASK]"), "a hidden word has no score"),
+        (lambda p: p.score(["the", " "]), "no word in text 2 of 2"),
+        (lambda p: p.embed("the", "max"), "pooling 'max'"),
+        (lambda p: p.next(["a", "b"], ["c"]), "2 first and 1 second"),
+    ],
+)
+def test_other_mistakes_are_said(bert, ask, said):
+    with pytest.raises(UserError, match=said):
+        ask(load(bert))
+
+
+def test_a_tokenizer_that_is_missing_or_of_another_model(tmp_path, bert, tokenizer):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(bert / name, bare)
+    with pytest.raises(UserError, match="no tokenizer in") as caught:
+        load(bare)
+    assert "tokenizer.json" in caught.value.fix
+    train("bpe").save(bare)
+    with pytest.raises(UserError, match=r"the tokenizer has 3\d\d tokens, the model 115"):
+        load(bare)
+
+
+def test_a_device_that_is_not_there(tokenizer):
+    model = Model(preset("bert-tiny", vocab_size=tokenizer.size)).init(0)
+    for device in ["quantum", *([] if torch.cuda.is_available() else ["cuda"])]:
+        with pytest.raises(UserError, match=f"device {device}"):
+            Predictor(model, tokenizer, device)
+
+
+# ------------------------------------------------------------------------------------------------ where models are
+
+
+def make_run(path, bert, steps):
+    path.mkdir()
+    (path / "recipe.yaml").write_text("seed: 0\n")
+    for step in steps:
+        folder = path / "checkpoints" / f"step-{step:08d}"
+        folder.parent.mkdir(exist_ok=True)
+        checkpoint.write(folder, lambda out: shutil.copytree(bert, out), None, {"step": step})
+    return path
+
+
+def test_a_run_gives_its_model_or_its_last_whole_checkpoint(tmp_path, bert, capsys):
+    run, said = make_run(tmp_path / "run", bert, [10, 2000]), []
+    expected = load(bert).embed("the union")
+    np.testing.assert_array_equal(load(run, say=said.append).embed("the union"), expected)
+    assert said == [f"{run} is not finished: this is its checkpoint of step 2,000"]
+    load(run)
+    assert "step 2,000" in capsys.readouterr().err
+
+    damaged = run / "checkpoints" / "step-00002000" / "model" / "model.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-8] + b"\0" * 8)
+    said.clear()
+    load(run, say=said.append)
+    assert "damaged" in said[0]
+    assert said[1].endswith("step 10")
+
+    said.clear()
+    load(run / "checkpoints" / "step-00000010", say=said.append)
+    shutil.copytree(bert, run / "model")
+    load(str(run), say=said.append)
+    assert said == []
+
+
+def test_folders_that_hold_no_model(tmp_path, bert):
+    with pytest.raises(UserError, match="neither a model nor a checkpoint yet") as caught:
+        load(make_run(tmp_path / "run", bert, []))
+    assert "--resume" in caught.value.fix
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"neither a model \(config.json\) nor a run"):
+        load(tmp_path / "empty")
+    with pytest.raises(UserError, match="no such file or folder"):
+        load(tmp_path / "nowhere")
+
+
+def test_a_head_of_another_shape_is_refused_rather_than_drawn(tmp_path, bert):
+    from safetensors.torch import load_file, save_file
+
+    folder = shutil.copytree(bert, tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["cls.predictions.bias"] = tensors["cls.predictions.bias"][:-1].clone()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"heads\.mlm\.bias"):
+        load(folder)
+
+
+def test_a_bert_with_one_head_has_the_methods_of_that_head(tmp_path, tokenizer):
+    predictor = load(make_folder(tmp_path, tokenizer, BertForMaskedLM))
+    assert predictor.heads == ["mlm"]
+    assert repr(predictor) == f"Predictor(bert 2 × 32, {tokenizer.size + 5} tokens, heads: mlm)"

@@ -1,0 +1,121 @@
+"""Muon against torch's own, and the parts of it that torch's does not have."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import TrainRecipe
+from unmask.train.optim import Muon, Optimizers, clip_, matrix_parts, orthogonalize
+
+
+def test_orthogonalize_keeps_directions_and_flattens_singular_values() -> None:
+    g = torch.randn(3, 24, 40, generator=torch.Generator().manual_seed(0))
+    u, s, v = torch.linalg.svd(orthogonalize(g))
+    assert s.min() > 0.6
+    assert s.max() < 1.3
+    expected = torch.linalg.svd(g, full_matrices=False)
+    polar = expected.U @ expected.Vh
+    assert torch.nn.functional.cosine_similarity(orthogonalize(g).flatten(1), polar.flatten(1)).min() > 0.98
+    assert torch.allclose(orthogonalize(g.mT), orthogonalize(g).mT, atol=1e-5)
+
+
+SHAPES = [(32, 32), (48, 16), (16, 48)]
+REFERENCE = """
+import sys, torch
+out = []
+for start, gradients in torch.load(sys.argv[1]):
+    p = torch.nn.Parameter(start)
+    optimizer = torch.optim.Muon([p], lr=0.02, weight_decay=0.1, momentum=0.95, nesterov=True, ns_steps=5)
+    for p.grad in gradients:
+        optimizer.step()
+    out.append(p.detach())
+torch.save(out, sys.argv[2])
+"""
+
+
+def test_muon_agrees_with_torch_to_bfloat16(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(1)
+    cases = [
+        (torch.randn(shape, generator=generator), [torch.randn(shape, generator=generator) for _ in range(5)])
+        for shape in SHAPES
+    ]
+    torch.save(cases, tmp_path / "cases.pt")
+    # In a process of its own and without AMX: machines exist that announce AMX and die of its first instruction.
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    command = [sys.executable, "-c", REFERENCE, str(tmp_path / "cases.pt"), str(tmp_path / "out.pt")]
+    subprocess.run(command, check=True, env=environment)
+    for (start, gradients), theirs in zip(cases, torch.load(tmp_path / "out.pt"), strict=True):
+        ours = nn.Parameter(start.clone())
+        mine = Muon([(ours, 1)], lr=0.02, weight_decay=0.1)
+        for gradient in gradients:
+            ours.grad = gradient
+            mine.step()
+        assert (ours - theirs).norm() / (theirs - start).norm() < 0.02
+
+
+def test_a_fused_matrix_is_treated_as_its_parts() -> None:
+    generator = torch.Generator().manual_seed(2)
+    parts = [nn.Parameter(torch.randn(16, 16, generator=generator)) for _ in range(3)]
+    fused = nn.Parameter(torch.cat([p.detach() for p in parts]))
+    gradients = [torch.randn(16, 16, generator=generator) for _ in range(3)]
+    for p, g in zip(parts, gradients):
+        p.grad = g.clone()
+    fused.grad = torch.cat(gradients)
+    Muon([(p, 1) for p in parts], lr=0.1).step()
+    Muon([(fused, 3)], lr=0.1).step()
+    assert torch.allclose(fused, torch.cat([p.detach() for p in parts]), atol=1e-6)
+
+
+def test_small_change_of_a_gradient_makes_a_small_change_of_the_update() -> None:
+    """What bfloat16 iterations fail: 1e-7 in, 1 % out."""
+    g = torch.randn(1, 64, 64, generator=torch.Generator().manual_seed(3))
+    a, b = orthogonalize(g), orthogonalize(g * (1 + 1e-7))
+    assert (a - b).norm() / a.norm() < 1e-4
+
+
+def test_who_gets_muon() -> None:
+    bert = matrix_parts(Model(preset("bert-tiny", vocab_size=100), ("mlm", "nsp")))
+    assert bert["encoder.layers.0.attention.qkv.weight"] == 3
+    assert bert["encoder.layers.1.mlp.up.weight"] == 1
+    assert not any("heads" in n or "embeddings" in n or "norm" in n or "bias" in n for n in bert)
+    modern = matrix_parts(Model(preset("modernbert-mini", vocab_size=100), ("mlm",)))
+    assert modern["encoder.layers.0.mlp.up.weight"] == 2
+
+
+def test_state_goes_through_tensors_unchanged() -> None:
+    def one(model: Model, optimizers: Optimizers, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for p in model.parameters():
+            p.grad = torch.randn(p.shape, generator=generator)
+        clip_(model.parameters(), 1.0)
+        optimizers.step(0.7)
+
+    def fresh() -> tuple[Model, Optimizers]:
+        model = Model(preset("modernbert-mini", vocab_size=100, layers=2), ("mlm",)).init(0)
+        return model, Optimizers(model, TrainRecipe())
+
+    model, optimizers = fresh()
+    for seed in range(3):
+        one(model, optimizers, seed)
+    state = {k: v.clone() for k, v in optimizers.state().items()}
+    weights = {k: v.clone() for k, v in model.state_dict().items()}
+    one(model, optimizers, 9)
+    again, restored = fresh()
+    again.load_state_dict(weights)
+    restored.load_state(state)
+    one(again, restored, 9)
+    assert all(torch.equal(v, again.state_dict()[k]) for k, v in model.state_dict().items())
+
+
+def test_clip_scales_to_the_limit() -> None:
+    p = nn.Parameter(torch.zeros(4))
+    p.grad = torch.full((4,), 3.0)
+    assert clip_([p], 1.0) == pytest.approx(6.0)
+    assert float(p.grad.norm()) == pytest.approx(1.0, abs=1e-4)

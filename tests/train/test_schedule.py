@@ -1,0 +1,42 @@
+import pytest
+
+from unmask.errors import UserError
+from unmask.recipe import Recipe, TrainRecipe
+from unmask.train.schedule import learning_rate, lengths, plan
+
+
+def test_budgets() -> None:
+    rows = {64: 1000, 128: 500}
+    assert plan(Recipe.build({}, ["train.steps=7"]), rows).steps == 7
+    assert plan(Recipe.build({}, ["train.tokens=409600"]), rows).steps == 100  # of 32 × 128
+    epochs = plan(Recipe.build({}, ["train.epochs=2"]), rows)
+    assert (epochs.steps, epochs.rows(epochs.steps - 1)) == (32, (992, 1000))  # the last batch is smaller
+    minutes = plan(Recipe.build({}, ["train.minutes=1"]), rows, {128: 0.5})
+    assert minutes.steps == 120
+
+
+def test_lengths_and_mask_rate_follow_the_step() -> None:
+    p = plan(Recipe.build({"mlm": {"rate": "0.3:0.15"}}, ["train.steps=10", "train.length=64:0.8,128:0.2"]), {64: 9, 128: 9})
+    assert [p.phase(s).length for s in range(10)] == [64] * 8 + [128] * 2
+    assert p.phase(0).mask_rate == pytest.approx(0.3)
+    assert p.phase(9).mask_rate == pytest.approx(0.15)
+    assert p.phase(8).index == 1
+    assert p.rows(8) == (0, 32)  # examples are counted anew in each stretch
+    assert type(p).from_dict(p.as_dict()) == p
+
+
+@pytest.mark.parametrize("bad", ["64:0.5", "x", "64:0.5,128:0.6", "4"])
+def test_bad_lengths(bad: str) -> None:
+    with pytest.raises(UserError, match="train.length"):
+        lengths(TrainRecipe(length=bad))
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "wsd", "constant"])
+def test_learning_rate(schedule: str) -> None:
+    t = TrainRecipe(schedule=schedule, warmup=10)
+    values = [learning_rate(s, 100, t) for s in range(100)]
+    assert values[:10] == pytest.approx([(s + 1) / 10 for s in range(10)])
+    assert values[10] == pytest.approx(1, abs=0.02)
+    assert all(a >= b - 1e-9 for a, b in zip(values[10:], values[11:]))
+    assert (values[-1] < 0.06) == (schedule != "constant")
+    assert values[79] == (1.0 if schedule in ("wsd", "constant") else pytest.approx(values[79]))

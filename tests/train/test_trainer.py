@@ -1,0 +1,128 @@
+"""The trainer's promises: accumulation changes nothing, a batch can be learnt by heart, calibration leaves no trace."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.batch import Phase
+from unmask.data.rows import Rows
+from unmask.data.store import TokenStore
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.objectives.objective import build
+from unmask.recipe import Recipe
+from unmask.train import loader as loading
+from unmask.train import pretraining
+from unmask.train.distributed import World
+from unmask.train.loader import Loader
+from unmask.train.log import Console
+from unmask.train.schedule import plan
+from unmask.train.trainer import NonFinite, Trainer
+
+SMALL = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64}
+
+
+def trainer_of(store: TokenStore, values: dict, objective: str = "mlm+nsp", name: str = "bert-tiny") -> tuple[Trainer, Loader]:
+    recipe = Recipe.build({"objective": objective, "train": {"length": 64, "steps": 10, **values}})
+    built = build(recipe, store.tokenizer)
+    shape = {"vocab_size": store.tokenizer.size, "dropout": 0.0, "attention_dropout": 0.0, **SMALL}
+    model = Model(preset(name, **shape), built.heads).init(0)
+    rows = Rows(store.train, store.tokenizer, 0, built.rows)
+    p = plan(recipe, {64: rows.count(64)})
+    return Trainer(model, built, recipe.train, p, 0, World(0, 1)), Loader(rows, built, 0)
+
+
+def gradients(trainer: Trainer, loader: Loader, micro: int, mean_of_means: bool = False) -> dict[str, torch.Tensor]:
+    """Gradients of one batch of 32 cut into micro-batches, in float64."""
+    trainer.model.double().train()
+    phase = Phase(0, 64, 0.15)
+    batches = [loader.batch(a, b, phase) for a, b in loading.micro_ranges(0, 32, micro)]
+    counts, _ = trainer._global_counts(batches)
+    trainer.optimizers.zero_grad()
+    for batch in batches:
+        for name, (total, n) in loss64(trainer, batch).items():
+            (total / (n * len(batches)) if mean_of_means else total / counts[name]).backward(retain_graph=True)
+    return {n: p.grad.clone() for n, p in trainer.model.named_parameters() if p.grad is not None}
+
+
+def loss64(trainer: Trainer, batch) -> dict:
+    """The objective's loss without its cast to float32, which is for half-precision logits."""
+    model = trainer.model
+    hidden = model.encoder(batch.ids, batch.mask, batch.segments)
+    outputs = trainer.objective.outputs(model, hidden, batch)
+    return {
+        name: (torch.nn.functional.cross_entropy(logits, targets, reduction="sum"), len(targets))
+        for name, (logits, targets) in outputs.items()
+    }
+
+
+def distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    flat = [torch.cat([g.flatten() for g in x.values()]) for x in (a, b)]
+    return float((flat[0] - flat[1]).norm() / flat[0].norm())
+
+
+def test_one_batch_of_32_is_four_of_8(store: TokenStore) -> None:
+    trainer, loader = trainer_of(store, {"batch": 32})
+    whole = gradients(trainer, loader, 32)
+    assert distance(whole, gradients(trainer, loader, 8)) <= 1e-10
+    # Rows differ in how many tokens are chosen, so a mean of means is another gradient: the comparison can tell.
+    assert distance(whole, gradients(trainer, loader, 8, mean_of_means=True)) > 1e-4
+
+
+def test_the_trainer_itself_accumulates_so(store: TokenStore) -> None:
+    """The same through `Trainer.step`: equal losses and weights to fp32 rounding after five updates."""
+    weights, losses = [], []
+    for micro in (0, 8):
+        trainer, loader = trainer_of(store, {"batch": 32, "micro_batch": micro, "optimizer": "adamw"})
+        steps = list(trainer.run(loader))[:5]
+        losses.append([s.values["loss"] for s in steps])
+        weights.append(trainer.model.state_dict())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(("name", "optimizer"), [("bert-tiny", "adamw"), ("modernbert-mini", "muon")])
+def test_eight_rows_are_learnt_by_heart(store: TokenStore, name: str, optimizer: str) -> None:
+    trainer, loader = trainer_of(
+        store, {"batch": 8, "steps": 200, "optimizer": optimizer, "schedule": "constant"}, "mlm", name
+    )
+    batch = loader.batch(0, 8, Phase(0, 64, 0.15))
+    losses = [trainer.step(step, [(0, batch)]).values["loss"] for step in range(200)]
+    assert losses[-1] < 0.1 * losses[0]
+
+
+def test_a_loss_that_is_not_a_number_stops_before_the_update(store: TokenStore) -> None:
+    trainer, loader = trainer_of(store, {"batch": 8})
+    with torch.no_grad():
+        trainer.model.encoder.embeddings.tokens.weight[7] = float("nan")
+    before = copy.deepcopy({k: v for k, v in trainer.model.state_dict().items()})
+    with pytest.raises(NonFinite, match="step 1"):
+        list(trainer.run(loader))
+    after = trainer.model.state_dict()
+    assert all(torch.equal(before[k].nan_to_num(9), after[k].nan_to_num(9)) for k in before)
+
+
+def test_minutes_become_steps_and_leave_no_trace(store: TokenStore) -> None:
+    values = {"preset": "bert-tiny", "model": SMALL, "train": {"minutes": 0.05, "length": "32:0.5,64:0.5", "batch": 8}}
+    setup = pretraining.set_up(Recipe.build(values), store)
+    before = {k: v.clone() for k, v in setup.model.state_dict().items()}
+    p = pretraining.make_plan(setup, World(0, 1), Console(quiet=True))
+    assert all(torch.equal(v, before[k]) for k, v in setup.model.state_dict().items())
+    assert p.steps > 2
+    assert [s.length for s in p.stretches] == [32, 64]
+    frozen = pretraining.resolve(setup.recipe, p)
+    assert frozen.train.minutes is None
+    assert frozen.train.steps == p.steps
+    assert plan(frozen, {32: 100, 64: 50}) == p
+
+
+def test_examples_do_not_depend_on_how_a_batch_is_cut(store: TokenStore) -> None:
+    _, loader = trainer_of(store, {})
+    phase = Phase(0, 64, 0.15)
+    whole = loader.batch(0, 12, phase)
+    parts = [loader.batch(a, b, phase) for a, b in loading.micro_ranges(0, 12, 5)]
+    for row in range(12):
+        part = parts[row // 5]
+        n = int((whole.ids[row] != store.tokenizer.pad).sum())
+        assert np.array_equal(whole.ids[row, :n], part.ids[row % 5, :n])
