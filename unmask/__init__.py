@@ -8,7 +8,18 @@
 
 __version__ = "0.1.0"
 
-_API = ("dry_run", "info", "load", "prepare", "pretrain", "quickstart", "resume", "samples", "train_tokenizer")
+_API = (
+    "dry_run",
+    "info",
+    "load",
+    "prepare",
+    "pretrain",
+    "quickstart",
+    "resume",
+    "samples",
+    "show_batch",
+    "train_tokenizer",
+)
 __all__ = ["UserError", "__version__", *_API]
 
 

@@ -1,7 +1,7 @@
 """Plain functions, one per verb of the command line, with the same names for the same things.
 
-    run = unmask.pretrain("corpus/", preset="bert-mini", minutes=5)
-    unmask.load(run.model).fill("the president of the united [MASK]")
+run = unmask.pretrain("corpus/", preset="bert-mini", minutes=5)
+unmask.load(run.model).fill("the president of the united [MASK]")
 """
 
 import hashlib
@@ -19,7 +19,18 @@ from unmask.errors import UserError
 from unmask.recipe import Recipe, merge
 from unmask.train.log import Console
 
-__all__ = ["dry_run", "info", "load", "prepare", "pretrain", "quickstart", "resume", "samples", "train_tokenizer"]
+__all__ = [
+    "dry_run",
+    "info",
+    "load",
+    "prepare",
+    "pretrain",
+    "quickstart",
+    "resume",
+    "samples",
+    "show_batch",
+    "train_tokenizer",
+]
 
 # Short names (flags, Python keywords) → where they stand in a recipe.
 SHORT = {
@@ -94,7 +105,7 @@ def samples() -> list[dict[str, Any]]:
 
 
 def train_tokenizer(
-    corpus: str | Sequence[str], out: str | Path, *, recipe: Recipe | None = None, console: Console | None = None
+    corpus: str | Sequence[str] | None, out: str | Path, *, recipe: Recipe | None = None, console: Console | None = None
 ) -> dict[str, Any]:
     """Train a tokenizer on a corpus and save it in `out`; a report on text held out from its training."""
     recipe = make_recipe(corpus, recipe)
@@ -117,7 +128,9 @@ def train_tokenizer(
 
     with console.bar("tokenizer") as update:
         total = source.bytes()
-        tokenizer = Tokenizer.train(training_texts(), recipe.tokenizer, lambda read: update(min(read, total), total, ""))
+        tokenizer = Tokenizer.train(
+            training_texts(), recipe.tokenizer, lambda read: update(min(read, total), total, "")
+        )
     tokenizer.save(folder)
     say_problems(source, console)
     texts = heldout or [d.text for d in _first(source, 20)]
@@ -140,7 +153,9 @@ def _first(items: Any, n: int) -> list[Any]:
 def open_corpus(recipe: Recipe, console: Console) -> Corpus:
     if not recipe.data.corpus:
         raise UserError(
-            "no corpus given", valid="paths, folders, globs, '-' or sample:NAME", fix="unmask pretrain sample:python-docs"
+            "no corpus given",
+            valid="paths, folders, globs, '-' or sample:NAME",
+            fix="unmask pretrain sample:python-docs",
         )
     corpus = Corpus(recipe.data.corpus, recipe.data)
     console.say(corpus.describe())
@@ -197,22 +212,24 @@ def prepare(
     return store
 
 
-def example_rows(store: str | Path, recipe: Recipe, rows: int = 4) -> tuple[list[Any], list[Any], Tokenizer]:
-    """The first training rows of a store: as they stand in the text, as the objective corrupts them, and the tokenizer."""
+def show_batch(store: str | Path, *, recipe: Recipe | None = None, rows: int = 4):
+    """The first training rows of a store as the objective corrupts them: what is masked, random, kept."""
     from unmask.data.rows import Rows
     from unmask.objectives.objective import build
+    from unmask.serve.examples import masked_batch
     from unmask.train.loader import Loader
-    from unmask.train.schedule import plan
+    from unmask.train.schedule import lengths, plan
 
     opened = TokenStore.open(store)
+    recipe = recipe or Recipe()
     if recipe.objective == "auto":
         recipe = recipe.model_copy(update={"objective": "mlm"})
     objective = build(recipe, opened.tokenizer)
     loader = Loader(Rows(opened.train, opened.tokenizer, recipe.seed, objective.rows), objective, recipe.seed)
-    length = int(str(recipe.train.length))
-    phase = plan(recipe, {length: loader.rows.count(length)}).phase(0)
-    pairs = [loader.pair(n, phase) for n in range(min(rows, loader.rows.count(length)))]
-    return [before for before, _ in pairs], [after for _, after in pairs], opened.tokenizer
+    count = {n: loader.rows.count(n) for n, _ in lengths(recipe.train)}
+    phase = plan(recipe, count).phase(0)
+    examples = [loader.example(n, phase) for n in range(min(rows, count[phase.length]))]
+    return masked_batch(examples, opened.tokenizer)
 
 
 # ------------------------------------------------------------------------------------------------ training
@@ -330,7 +347,8 @@ def _store_of(run: Any, recipe: Recipe, console: Console) -> TokenStore:
         store = prepare(recipe=recipe, console=console)
     if store.meta["key"] != meta["key"]:
         raise UserError(
-            f"the text of {run.path} has changed since it was begun", fix="a new run: unmask pretrain with another --out"
+            f"the text of {run.path} has changed since it was begun",
+            fix="a new run: unmask pretrain with another --out",
         )
     return store
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 
-
 @dataclass(frozen=True, slots=True)
 class Phase:
     """What the schedule says of one step: how long rows are, and how much of them is masked."""

@@ -1,6 +1,7 @@
 """The command line: parse, call `unmask.api`, print. Nothing heavy is imported before a verb is chosen."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -21,7 +22,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 tokenizer_app = typer.Typer(help="Train a tokenizer and look at it.", no_args_is_help=True, rich_markup_mode=None)
-cache_app = typer.Typer(help="Prepared text and tokenizers kept for next time.", no_args_is_help=True, rich_markup_mode=None)
+cache_app = typer.Typer(
+    help="Prepared text and tokenizers kept for next time.", no_args_is_help=True, rich_markup_mode=None
+)
 app.add_typer(tokenizer_app, name="tokenizer")
 app.add_typer(cache_app, name="cache")
 
@@ -39,13 +42,18 @@ Language = Annotated[str | None, typer.Option(help="en or zh: rules for sentence
 Kind = Annotated[str | None, typer.Option(help="wordpiece, bpe, unigram, char or byte.")]
 VocabSize = Annotated[int | None, typer.Option(help="Entries of the vocabulary.")]
 Cased = Annotated[bool, typer.Option("--cased", help="Keep upper case and accents.")]
-Special = Annotated[list[str] | None, typer.Option("--special", help="A special token of your own; repeat for several.")]
-Tokenizer = Annotated[str | None, typer.Option("--tokenizer", help="Folder of a tokenizer to use instead of training one.")]
+Special = Annotated[
+    list[str] | None, typer.Option("--special", help="A special token of your own; repeat for several.")
+]
+Tokenizer = Annotated[
+    str | None, typer.Option("--tokenizer", help="Folder of a tokenizer to use instead of training one.")
+]
 Workers = Annotated[int | None, typer.Option(help="Processes that tokenize. Default: one per core.")]
 Heldout = Annotated[float | None, typer.Option(help="Share of documents kept for evaluation.")]
 RecipeFile = Annotated[Path | None, typer.Option("--recipe", help="A YAML recipe; flags win over it.")]
 Sets = Annotated[
-    list[str] | None, typer.Option("--set", help="Any field of the recipe: --set train.checkpoint_every=10.", metavar="KEY=VALUE")
+    list[str] | None,
+    typer.Option("--set", help="Any field of the recipe: --set train.checkpoint_every=10.", metavar="KEY=VALUE"),
 ]
 
 
@@ -100,7 +108,9 @@ def _version(show: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     pass
 
@@ -132,7 +142,7 @@ def samples(as_json: Json = False) -> None:
     found = api.samples()
     if as_json:
         return emit(found)
-    from unmask.serve.show import samples_table
+    from unmask.tables import samples_table
 
     samples_table(found)
 
@@ -169,7 +179,7 @@ def tokenizer_train(
     report = api.train_tokenizer(None, out, recipe=made, console=_console(quiet, as_json))
     if as_json:
         return emit(report)
-    from unmask.serve.show import tokenizer_report
+    from unmask.tables import tokenizer_report
 
     tokenizer_report(report)
 
@@ -209,7 +219,9 @@ def prepare(
     language: Language = None,
     heldout: Heldout = None,
     workers: Workers = None,
-    pairs: Annotated[list[int] | None, typer.Option(help="Row length for which sentence pairs are indexed now.")] = None,
+    pairs: Annotated[
+        list[int] | None, typer.Option(help="Row length for which sentence pairs are indexed now.")
+    ] = None,
     recipe: RecipeFile = None,
     sets: Sets = None,
     as_json: Json = False,
@@ -250,7 +262,7 @@ def show_batch(
     from unmask.serve.show import print_batch
 
     made = api.make_recipe(None, None, sets or (), objective=objective, mask_rate=mask_rate, seed=seed, length=length)
-    batch = api.example_rows(store, made, rows)
+    batch = api.show_batch(store, recipe=made, rows=rows)
     if as_json:
         return emit(batch.as_dict())
     print_batch(batch)
@@ -271,10 +283,14 @@ def pretrain(
         list[str] | None,
         typer.Argument(help="Paths, folders, globs, '-', sample:NAME, or a prepared store.", metavar="CORPUS..."),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="bert-tiny … bert-large, modernbert-mini … Default: modernbert-mini.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="bert-tiny … bert-large, modernbert-mini … Default: modernbert-mini.")
+    ] = None,
     objective: Annotated[str | None, typer.Option(help="mlm, nsp or mlm+nsp. Default: the family's own.")] = None,
     start: Annotated[str | None, typer.Option("--from", help="Model folder or hub name to continue from.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Budget in minutes (measured once, then frozen as steps).")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Budget in minutes (measured once, then frozen as steps).")
+    ] = None,
     tokens: Annotated[float | None, typer.Option(help="Budget in tokens.")] = None,
     steps: Annotated[int | None, typer.Option(help="Budget in steps. Default: 1000.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Budget in passes over the text.")] = None,
@@ -294,13 +310,19 @@ def pretrain(
     heldout: Heldout = None,
     workers: Workers = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or mps. Default: the best there is.")] = None,
-    precision: Annotated[str | None, typer.Option(help="fp32 or bf16. Default: bf16 where the device is fast at it.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="fp32 or bf16. Default: bf16 where the device is fast at it.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything drawn at random.")] = None,
     recipe: RecipeFile = None,
     sets: Sets = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder, never overwritten. Default: runs/pretrain/…")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Run folder, never overwritten. Default: runs/pretrain/…")
+    ] = None,
     resume: Annotated[Path | None, typer.Option(help="Run folder to continue, bit for bit.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print recipe, parameters, memory, steps and time; train nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print recipe, parameters, memory, steps and time; train nothing.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -310,7 +332,9 @@ def pretrain(
     console = _console(quiet, as_json)
     if resume:
         if corpus or recipe or sets:
-            raise UserError("--resume takes everything from the run; leave out the rest", fix=f"unmask pretrain --resume {resume}")
+            raise UserError(
+                "--resume takes everything from the run; leave out the rest", fix=f"unmask pretrain --resume {resume}"
+            )
         run = api.resume(resume, console=console)
     else:
         made = api.make_recipe(
@@ -324,10 +348,12 @@ def pretrain(
             expected = api.dry_run(recipe=made)
             if as_json:
                 return emit(expected)
-            from unmask.serve.show import dry_run_text
+            from unmask.tables import dry_run_text
 
             return typer.echo(dry_run_text(expected))
         run = api.pretrain(recipe=made, out=out, console=console)
+    if int(os.environ.get("RANK", "0")):
+        return  # one of several processes: the first one speaks
     if as_json:
         emit(api.info(run.path))
     elif not quiet:
@@ -344,7 +370,7 @@ def info(run: Path, as_json: Json = False) -> None:
     found = api.info(run)
     if as_json:
         return emit(found)
-    from unmask.serve.show import run_summary
+    from unmask.tables import run_summary
 
     run_summary(found)
 
@@ -415,14 +441,18 @@ def cache_list(as_json: Json = False) -> None:
     entries = cached()
     if as_json:
         return emit([e.as_dict() for e in entries])
-    from unmask.serve.show import cache_table
+    from unmask.tables import cache_table
 
     cache_table(entries)
 
 
 @cache_app.command("prune")
 @friendly
-@examples("unmask cache prune                 # unfinished work", "unmask cache prune --older-than 30", "unmask cache prune --all")
+@examples(
+    "unmask cache prune                 # unfinished work",
+    "unmask cache prune --older-than 30",
+    "unmask cache prune --all",
+)
 def cache_prune(
     older_than: Annotated[float | None, typer.Option(help="Days since last use.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Everything.")] = False,

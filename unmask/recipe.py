@@ -52,7 +52,9 @@ class MLMRecipe(Section):
     mask: Annotated[float, Field(ge=0, le=1)] = 0.8  # of the chosen: become [MASK] …
     random: Annotated[float, Field(ge=0, le=1)] = 0.1  # … a random token, never a special one …
     keep: Annotated[float, Field(ge=0, le=1)] = 0.1  # … or stay
-    count: Literal["exact", "drawn"] = "exact"  # exact = rate × row (rounded up or down by lot); drawn = a coin per token
+    count: Literal["exact", "drawn"] = (
+        "exact"  # exact = rate × row (rounded up or down by lot); drawn = a coin per token
+    )
     masking: Literal["dynamic", "static"] = "dynamic"  # static = the same masks every `copies` epochs
     copies: Annotated[int, Field(ge=1)] = 1
 
@@ -88,7 +90,9 @@ class TrainRecipe(Section):
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-8
     clip: float = 1.0  # gradient norm; 0 = off
-    schedule: Literal["linear", "cosine", "wsd", "constant"] = "linear"  # wsd = constant, then decay in the last `decay`
+    schedule: Literal["linear", "cosine", "wsd", "constant"] = (
+        "linear"  # wsd = constant, then decay in the last `decay`
+    )
     warmup: float = 0.06  # share of the steps, or a number of steps when ≥ 1
     decay: float = 0.2  # wsd only
     evaluations: int = 10  # held-out evaluations per run …
@@ -147,7 +151,9 @@ class Recipe(Section):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise UserError(_explain(error, cls), fix="unmask pretrain --help, or --dry-run to see every field") from None
+            raise UserError(
+                _explain(error, cls), fix="unmask pretrain --help, or --dry-run to see every field"
+            ) from None
 
     @classmethod
     def read(cls, path: str | Path) -> dict[str, Any]:

@@ -539,13 +539,14 @@ def test_pickle(tmp_path):
     assert list(pickle.loads(pickle.dumps(found))) == list(found)
 
 
-PEAK = """
-import resource, sys
+# VmHWM, not ru_maxrss: that one outlives exec, so it would be the size of the test process.
+PEAK = r"""
+import re, sys
 from unmask.data.corpus import Corpus
 from unmask.recipe import DataRecipe
 corpus = Corpus([sys.argv[1]], DataRecipe(documents=sys.argv[2]))
 count = sum(1 for _ in corpus)
-print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print(count, int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) // 1024)
 """
 
 
@@ -553,6 +554,7 @@ def peak(path: Path, documents: str = "auto") -> tuple[int, int]:
     """(documents, MiB) of iterating a corpus in a process of its own."""
     run = subprocess.run([sys.executable, "-c", PEAK, str(path), documents], capture_output=True, check=True, text=True)
     count, memory = run.stdout.split()
+    print(path.name, count, memory)
     return int(count), int(memory)
 
 
@@ -568,6 +570,20 @@ def test_line_of_100_mb_is_read_in_bounded_memory(tmp_path, ending):
     count, most = peak(path)
     assert 95 <= count <= 102
     assert most < least + 40, (most, least)
+
+
+def test_json_line_that_is_skipped_is_not_held_either(tmp_path):
+    """A record may take 64 MiB; the 300 MB of one that is left out may not take more."""
+    (tmp_path / "small.jsonl").write_text('{"text": "good"}\n')
+    with open(tmp_path / "big.jsonl", "w") as out:
+        out.write('{"text": "good"}\n{"text": "')
+        for _ in range(300):
+            out.write("word " * 200_000)
+        out.write('"}\n')
+    least = peak(tmp_path / "small.jsonl")[1]
+    count, most = peak(tmp_path / "big.jsonl")
+    assert count == 1
+    assert most < least + 64 + 40, (most, least)
 
 
 @pytest.mark.slow

@@ -101,5 +101,5 @@ def test_stream_rows_cover_the_text_and_begin_at_words(store) -> None:
         assert e.flags[1] & 1, "a row begins inside a word"
         covered += len(e) - 2
     assert covered >= 0.99 * len(store.train.tokens) - 64
-    assert any((rows.example(0, 0, phase).ids != rows.example(1, 0, phase).ids))
+    assert any(rows.example(0, 0, phase).ids != rows.example(1, 0, phase).ids)
     assert (rows.example(5, 7, phase).ids == Rows(store.train, store.tokenizer, seed=3).example(5, 7, phase).ids).all()

@@ -1,5 +1,7 @@
 """Rows made to be looked at: every chosen token is shown as what happened to it, and hidden words are whole words."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -50,11 +52,11 @@ def test_example_fills_hide_a_whole_word_of_held_out_text(tmp_path, kind):
     settings = DataRecipe(corpus=[str(file)], heldout=0.3, workers=1)
     store = prepare(Corpus([str(file)], settings), tokenizer, settings, tmp_path / "store")
     model = Model(preset("bert-tiny", vocab_size=tokenizer.size)).init(0)
-    fills = Predictor(model, tokenizer, "cpu").example_fills(store, count=3, top=4)
-    assert 1 <= len(fills) <= 3
+    fills = Predictor(model, tokenizer, "cpu").example_fills(store, count=8, top=4)
+    assert 3 <= len(fills) <= 8
     known = {sentence.lower() for sentence in SENTENCES}
     for fill in fills:
-        assert fill["text"].count("[MASK]") == 1
+        assert re.search(r"(^| )\[MASK\]( |\.|$)", fill["text"])  # not a part of a word
         assert fill["answer"].strip().isalpha()
         whole = fill["text"].replace("[MASK]", fill["answer"].strip())
         assert whole.replace(" .", ".") in known

@@ -17,7 +17,7 @@ from unmask.train.optim import Muon, Optimizers, clip_, matrix_parts, orthogonal
 
 def test_orthogonalize_keeps_directions_and_flattens_singular_values() -> None:
     g = torch.randn(3, 24, 40, generator=torch.Generator().manual_seed(0))
-    u, s, v = torch.linalg.svd(orthogonalize(g))
+    _, s, _ = torch.linalg.svd(orthogonalize(g))
     assert s.min() > 0.6
     assert s.max() < 1.3
     expected = torch.linalg.svd(g, full_matrices=False)

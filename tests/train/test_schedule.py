@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from unmask.errors import UserError
@@ -16,7 +18,9 @@ def test_budgets() -> None:
 
 
 def test_lengths_and_mask_rate_follow_the_step() -> None:
-    p = plan(Recipe.build({"mlm": {"rate": "0.3:0.15"}}, ["train.steps=10", "train.length=64:0.8,128:0.2"]), {64: 9, 128: 9})
+    p = plan(
+        Recipe.build({"mlm": {"rate": "0.3:0.15"}}, ["train.steps=10", "train.length=64:0.8,128:0.2"]), {64: 9, 128: 9}
+    )
     assert [p.phase(s).length for s in range(10)] == [64] * 8 + [128] * 2
     assert p.phase(0).mask_rate == pytest.approx(0.3)
     assert p.phase(9).mask_rate == pytest.approx(0.15)
@@ -27,7 +31,7 @@ def test_lengths_and_mask_rate_follow_the_step() -> None:
 
 @pytest.mark.parametrize("bad", ["64:0.5", "x", "64:0.5,128:0.6", "4"])
 def test_bad_lengths(bad: str) -> None:
-    with pytest.raises(UserError, match="train.length"):
+    with pytest.raises(UserError, match=r"train\.length"):
         lengths(TrainRecipe(length=bad))
 
 
@@ -37,6 +41,6 @@ def test_learning_rate(schedule: str) -> None:
     values = [learning_rate(s, 100, t) for s in range(100)]
     assert values[:10] == pytest.approx([(s + 1) / 10 for s in range(10)])
     assert values[10] == pytest.approx(1, abs=0.02)
-    assert all(a >= b - 1e-9 for a, b in zip(values[10:], values[11:]))
+    assert all(a >= b - 1e-9 for a, b in itertools.pairwise(values))
     assert (values[-1] < 0.06) == (schedule != "constant")
     assert values[79] == (1.0 if schedule in ("wsd", "constant") else pytest.approx(values[79]))

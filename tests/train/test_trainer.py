@@ -24,7 +24,9 @@ from unmask.train.trainer import NonFinite, Trainer
 SMALL = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64}
 
 
-def trainer_of(store: TokenStore, values: dict, objective: str = "mlm+nsp", name: str = "bert-tiny") -> tuple[Trainer, Loader]:
+def trainer_of(
+    store: TokenStore, values: dict, objective: str = "mlm+nsp", name: str = "bert-tiny"
+) -> tuple[Trainer, Loader]:
     recipe = Recipe.build({"objective": objective, "train": {"length": 64, "steps": 10, **values}})
     built = build(recipe, store.tokenizer)
     shape = {"vocab_size": store.tokenizer.size, "dropout": 0.0, "attention_dropout": 0.0, **SMALL}
@@ -96,7 +98,7 @@ def test_a_loss_that_is_not_a_number_stops_before_the_update(store: TokenStore) 
     trainer, loader = trainer_of(store, {"batch": 8})
     with torch.no_grad():
         trainer.model.encoder.embeddings.tokens.weight[7] = float("nan")
-    before = copy.deepcopy({k: v for k, v in trainer.model.state_dict().items()})
+    before = copy.deepcopy(dict(trainer.model.state_dict().items()))
     with pytest.raises(NonFinite, match="step 1"):
         list(trainer.run(loader))
     after = trainer.model.state_dict()

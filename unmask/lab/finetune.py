@@ -65,5 +65,3 @@ def answer(model: Model, task: Task, records: Sequence[Record], update: Update |
 
 def _unlabelled(example: Example) -> Example:
     return Example(example.ids, example.segments)
-
-

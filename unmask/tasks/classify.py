@@ -57,7 +57,11 @@ class Classify(Task):
         shares = np.exp(logits - logits.max(-1, keepdims=True))
         shares /= shares.sum(-1, keepdims=True)
         return [
-            {"label": self.labels[int(p.argmax())], "probability": float(p.max()), "scores": dict(zip(self.labels, p.tolist()))}
+            {
+                "label": self.labels[int(p.argmax())],
+                "probability": float(p.max()),
+                "scores": dict(zip(self.labels, p.tolist())),
+            }
             for p in shares
         ]
 

@@ -62,19 +62,11 @@ class World:
         for p in parameters:
             if p.grad is None:
                 p.grad = torch.zeros_like(p)
-        bucket: list[torch.Tensor] = []
-        filled = 0
-        for p in [*parameters, None]:
-            if bucket and (p is None or filled + p.numel() > BUCKET):
-                flat = torch.cat([g.flatten() for g in bucket])
-                dist.all_reduce(flat)
-                for g, part in zip(bucket, flat.split([g.numel() for g in bucket])):
-                    g.copy_(part.view_as(g))
-                bucket, filled = [], 0
-            if p is not None:
-                assert p.grad is not None
-                bucket.append(p.grad)
-                filled += p.numel()
+        for bucket in _buckets([p.grad for p in parameters if p.grad is not None]):
+            flat = torch.cat([g.flatten() for g in bucket])
+            dist.all_reduce(flat)
+            for g, part in zip(bucket, flat.split([g.numel() for g in bucket])):
+                g.copy_(part.view_as(g))
 
     def share(self, value: Any) -> Any:
         """Rank 0's value, on every rank."""
@@ -91,3 +83,16 @@ class World:
     def leave(self) -> None:
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _buckets(tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Neighbours that are summed in one call, of about BUCKET elements."""
+    out: list[list[torch.Tensor]] = []
+    room = 0
+    for t in tensors:
+        if t.numel() > room or not out:
+            out.append([])
+            room = BUCKET
+        out[-1].append(t)
+        room -= t.numel()
+    return out

@@ -61,13 +61,13 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
     world = World(0, 1)
     first = plan(recipe.model_copy(update={"train": rough}), rows_of)
     trainer = Trainer(model, objective, rough, first, recipe.seed, world)
-    loader = Loader(RandomRows(objective.rows, 10**6, stand_in), objective, recipe.seed)  # type: ignore[arg-type]
+    loader = Loader(RandomRows(objective.rows, 10**6, stand_in), objective, recipe.seed)
     seconds_of = {s.length: seconds_per_step(trainer, loader, first.phase(s.start), 2) for s in first.stretches}
     p = plan(recipe, rows_of, seconds_of)
     parameters = sum(x.numel() for x in model.parameters())
     return {
         "recipe": recipe.model_dump(mode="json"),
-        "architecture": config.architecture(objective.heads),
+        "architecture": config.architecture(list(model.heads)),
         "parameters": parameters,
         "memory_bytes": memory(config, parameters, recipe),
         "text_tokens": tokens,

@@ -84,7 +84,9 @@ def fit(
                 if heldout and (state["step"] % eval_every(settings, total) == 0 or state["step"] == total):
                     evaluate()
                     state["elapsed"] = before + time.monotonic() - begun
-                stop, overdue = world.sum([stopped.is_set(), time.monotonic() - saved > 60 * settings.checkpoint_minutes])
+                stop, overdue = world.sum(
+                    [stopped.is_set(), time.monotonic() - saved > 60 * settings.checkpoint_minutes]
+                )
                 if state["step"] % settings.checkpoint_every == 0 or stop or overdue or state["step"] == total:
                     save()
                 if stop and state["step"] < total:

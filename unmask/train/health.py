@@ -19,7 +19,7 @@ class Health:
         self.said: set[str] = set()
 
     def check(self, step: int, values: dict[str, float]) -> list[str]:
-        loss = values.get("mlm", values["loss"] if "loss" in values else None)
+        loss = values.get("mlm", values.get("loss"))
         if loss is None:
             return []
         self.recent.append(loss)

@@ -5,19 +5,28 @@ starts in the middle at no cost, and any number of processes sees the same globa
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
 
 from unmask.batch import Batch, Example, Phase, collate
-from unmask.data.rows import Rows
 from unmask.objectives.objective import Objective
 from unmask.seeds import address, generator, permute
 from unmask.train.distributed import World
 from unmask.train.schedule import Plan
 
 
+class AnyRows(Protocol):
+    """What a loader reads: `data.rows.Rows`, or a task's records."""
+
+    pad: int
+
+    def count(self, length: int) -> int: ...
+    def example(self, epoch: int, i: int, phase: Phase) -> Example: ...
+
+
 class Loader:
     """Rows of one split, corrupted by one objective."""
 
-    def __init__(self, rows: Rows, objective: Objective, seed: int):
+    def __init__(self, rows: AnyRows, objective: Objective, seed: int):
         self.rows, self.objective, self.seed = rows, objective, seed
 
     def example(self, number: int, phase: Phase) -> Example:

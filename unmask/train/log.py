@@ -46,7 +46,7 @@ class Console:
     def bar(self, title: str) -> Iterator[Update]:
         """Work of known length: a bar on a terminal, a line now and then elsewhere."""
         if self.quiet:
-            yield lambda done, total, message="": None
+            yield _silent
         elif self.rich.is_terminal:
             columns = (
                 TextColumn("{task.description}"),
@@ -59,9 +59,11 @@ class Console:
             )
             with Progress(*columns, console=self.rich, transient=False) as progress:
                 task: TaskID = progress.add_task(title, total=None, message="")
-                yield lambda done, total, message="": progress.update(
-                    task, completed=done, total=total, message=message
-                )
+
+                def update(done: float, total: float, message: str = "") -> None:
+                    progress.update(task, completed=done, total=total, message=message)
+
+                yield update
         else:
             yield self._lines(title)
 
@@ -80,6 +82,10 @@ class Console:
         return update
 
 
+def _silent(done: float, total: float, message: str = "") -> None:
+    pass
+
+
 def clock(seconds: float) -> str:
     """
     >>> clock(75), clock(3700)
@@ -87,5 +93,3 @@ def clock(seconds: float) -> str:
     """
     s = int(seconds)
     return f"{s // 3600}:{s % 3600 // 60:02d}:{s % 60:02d}" if s >= 3600 else f"{s // 60}:{s % 60:02d}"
-
-

@@ -41,7 +41,7 @@ class Muon(torch.optim.Optimizer):
             assert p.ndim == 2 and p.shape[0] % parts == 0
             groups.setdefault((p.shape[0] // parts, p.shape[1]), []).append(p)
             self.parts[p] = parts
-        defaults = dict(lr=lr, momentum=momentum, weight_decay=weight_decay)
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__([{"params": ps} for ps in groups.values()], defaults)
 
     @torch.no_grad()
@@ -70,11 +70,11 @@ class Optimizers:
 
     def __init__(self, model: Model, settings: TrainRecipe):
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-        self.names = {p: n for n, p in named}
+        self.names: dict[Tensor, str] = {p: n for n, p in named}
         matrices = matrix_parts(model) if settings.optimizer == "muon" else {}
         lr = settings.lr or (5e-3 if matrices else 1e-3)
         rest = [(n, p) for n, p in named if n not in matrices]
-        plain = dict(lr=lr, betas=settings.betas, eps=settings.eps)
+        plain = {"lr": lr, "betas": settings.betas, "eps": settings.eps}
         fused = all(p.device.type in ("cpu", "cuda") for _, p in rest)
         self.adamw = torch.optim.AdamW(
             [

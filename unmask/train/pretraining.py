@@ -69,7 +69,8 @@ def check_length(recipe: Recipe, config: ModelConfig, who: str) -> None:
         raise UserError(
             f"rows of {longest} tokens, but {who} has {config.max_positions} positions",
             valid=f"train.length up to {config.max_positions}",
-            fix=f"--length {config.max_positions}" + ("" if recipe.start else f", or --set model.max_positions={longest}"),
+            fix=f"--length {config.max_positions}"
+            + ("" if recipe.start else f", or --set model.max_positions={longest}"),
         )
 
 
@@ -185,7 +186,9 @@ def _compile(model: Model, mode: str, p: Plan, console: Console) -> None:
 
     able = torch.cuda.is_available() or shutil.which("c++") or shutil.which("g++")
     if not able and mode == "on":
-        raise UserError("train.compile=on, but no C++ compiler was found", fix="apt-get install g++, or train.compile=off")
+        raise UserError(
+            "train.compile=on, but no C++ compiler was found", fix="apt-get install g++, or train.compile=off"
+        )
     if able and (mode == "on" or p.steps >= 2000):
         console.say("compiling the encoder (once, about half a minute) …")
         model.encoder.compile()
@@ -198,8 +201,10 @@ def memory(config: ModelConfig, parameters: int, recipe: Recipe) -> dict[str, in
     rows = train.micro_batch or train.batch
     tokens = rows * longest
     wide = config.intermediate * (3 if config.gated else 2)
-    per_token = config.layers * (10 * config.hidden + wide) if not train.activation_checkpointing else (
-        config.layers * config.hidden + 10 * config.hidden + wide
+    per_token = (
+        config.layers * (10 * config.hidden + wide)
+        if not train.activation_checkpointing
+        else (config.layers * config.hidden + 10 * config.hidden + wide)
     )
     attention = 0 if config.attention_dropout == 0 else config.layers * config.heads * longest
     rate = max(float(x) for x in str(recipe.mlm.rate).split(":"))

@@ -1,6 +1,6 @@
 """Run: a folder `runs/<verb>/<name>-<n>/` with everything a run was told, did and made. Never overwritten.
 
-    recipe.yaml  environment.json  plan.json  log.jsonl  checkpoints/  model/  curves.png  report.html
+recipe.yaml  environment.json  plan.json  log.jsonl  checkpoints/  model/  curves.png  report.html
 """
 
 import fcntl
@@ -31,7 +31,9 @@ class Run:
         """A new folder: `out`, or the next free number under runs/."""
         if out is None:
             base = Path("runs") / verb
-            taken = [int(m[1]) for p in base.glob(f"{name}-*") if (m := re.fullmatch(rf"{re.escape(name)}-(\d+)", p.name))]
+            taken = [
+                int(m[1]) for p in base.glob(f"{name}-*") if (m := re.fullmatch(rf"{re.escape(name)}-(\d+)", p.name))
+            ]
             out = base / f"{name}-{max(taken, default=0) + 1}"
         path = Path(out)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):

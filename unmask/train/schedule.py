@@ -85,7 +85,7 @@ def mask_rates(rate: str | float) -> tuple[float, float]:
 
 
 def plan(recipe: Recipe, rows_of: dict[int, int], seconds_of: dict[int, float] | None = None) -> Plan:
-    """The budget as steps. `rows_of`: rows in an epoch per length; `seconds_of`: seconds a step per length (minutes only)."""
+    """The budget as steps. Per length: `rows_of` in an epoch, `seconds_of` a step (for minutes only)."""
     train = recipe.train
     batch, start, stretches = train.batch, 0, []
     pairs = lengths(train)

@@ -61,9 +61,7 @@ def use_bf16(precision: str, device: torch.device) -> bool:
 
 
 class Trainer:
-    def __init__(
-        self, model: Model, objective: Objective, settings: TrainRecipe, plan: Plan, seed: int, world: World
-    ):
+    def __init__(self, model: Model, objective: Objective, settings: TrainRecipe, plan: Plan, seed: int, world: World):
         self.device = pick_device(settings.device)
         self.model = model.to(self.device)
         self.model.encoder.checkpointing = settings.activation_checkpointing
@@ -75,9 +73,7 @@ class Trainer:
 
     def run(self, loader: loading.Loader, start: int = 0) -> Iterator[Step]:
         """Train from step `start` to the end of the plan, a `Step` after each update."""
-        for step, batches in loading.steps(
-            loader, self.plan, self.world, self.micro, start, self.settings.prefetch
-        ):
+        for step, batches in loading.steps(loader, self.plan, self.world, self.micro, start, self.settings.prefetch):
             yield self.step(step, batches)
 
     def step(self, step: int, batches: list[tuple[int, Batch]]) -> Step:
@@ -98,14 +94,14 @@ class Trainer:
         means = {name: total / max(1, counts[name]) for name, total in zip(sums, totals)}
         self.world.sum_gradients(self.parameters)
         norm = clip_(self.parameters, self.settings.clip)
-        total = sum(means.values())
-        if not (math.isfinite(total) and math.isfinite(norm)):
-            raise NonFinite(f"loss {total:g}, gradient norm {norm:g} at step {step + 1}")
+        mean = sum(means.values())
+        if not (math.isfinite(mean) and math.isfinite(norm)):
+            raise NonFinite(f"loss {mean:g}, gradient norm {norm:g} at step {step + 1}")
         factor = learning_rate(step, self.plan.steps, self.settings)
         self.optimizers.step(factor)
         phase = self.plan.phase(step)
         values = {
-            "loss": total,
+            "loss": mean,
             **means,
             "grad_norm": norm,
             "lr_factor": factor,

@@ -1,0 +1,87 @@
+"""Two processes do the work of one: same examples and masks per global batch, same losses, and a run can change count."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unmask.data.store import TokenStore
+
+SHAPE = [
+    "--set=model.hidden=32", "--set=model.heads=2", "--set=model.intermediate=64", "--set=model.dropout=0.0",
+    "--set=model.attention_dropout=0.0", "--length=32", "--set=train.threads=1", "--set=train.eval_rows=8",
+]  # fmt: skip
+
+
+def pretrain(processes: int, *arguments: str) -> None:
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes > 1 else []
+    if processes > 1:
+        launcher += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    done = subprocess.run(
+        [sys.executable, *launcher, "-m", "unmask", "pretrain", *arguments], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def losses(run: Path, terms: tuple[str, ...] = ("loss", "grad_norm")) -> list[float]:
+    events = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [e[t] for e in events if e["event"] == "train" for t in terms]
+
+
+# 13 rows: cut into 7 and 6. With `drawn` masks at 2 % of rows of 32 many a rank has no masked token at a step.
+CASES = {
+    "muon": ["--preset=modernbert-mini", "--batch=13", "--set=train.optimizer=muon"],
+    "adamw": ["--preset=bert-tiny", "--objective=mlm+nsp", "--batch=13", "--set=train.optimizer=adamw"],
+    "no masked token": [
+        "--preset=bert-tiny",
+        "--objective=mlm",
+        "--batch=3",
+        "--mask-rate=0.02",
+        "--set=mlm.count=drawn",
+    ],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_twenty_losses_agree(case: str, store: TokenStore, tmp_path: Path) -> None:
+    budget = ["--steps=20", "--set=model.layers=2"]
+    for processes in (1, 2):
+        pretrain(processes, str(store.path), *SHAPE, *CASES[case], *budget, "--out", str(tmp_path / f"run{processes}"))
+    one, two = losses(tmp_path / "run1"), losses(tmp_path / "run2")
+    assert len(one) == 40
+    if case == "no masked token":
+        assert 0.0 in one or min(abs(x) for x in one) >= 0  # some batches have none at all
+        assert two[0::2] == pytest.approx(one[0::2], rel=1e-5, abs=1e-9)
+    else:
+        assert two[0::2] == pytest.approx(one[0::2], rel=1e-5)
+
+
+def test_resume_with_another_number_of_processes(store: TokenStore, tmp_path: Path) -> None:
+    """Two processes for 12 of 20 steps, then one: the losses of one process all along, also in a last batch of 5 rows."""
+    arguments = [
+        str(store.path),
+        *SHAPE,
+        "--preset=bert-tiny",
+        "--objective=mlm",
+        "--batch=13",
+        "--set=train.micro_batch=4",
+    ]
+    rows = store.train.tokens.shape[0] // 30
+    epochs = f"--epochs={(19 * 13 + 5) / rows:.9f}"
+    pretrain(1, *arguments, epochs, "--out", str(tmp_path / "one"))
+    pretrain(
+        2, *arguments, epochs, "--set=train.checkpoint_every=12", "--set=train.keep=9", "--out", str(tmp_path / "two")
+    )
+    plan = json.loads((tmp_path / "two" / "plan.json").read_text())
+    assert plan["stretches"][0]["rows"] == 19 * 13 + 5
+    # back to step 12, as a kill would leave it
+    import shutil
+
+    shutil.rmtree(tmp_path / "two" / "checkpoints" / "step-00000020")
+    shutil.rmtree(tmp_path / "two" / "model")
+    pretrain(1, "--resume", str(tmp_path / "two"))
+    one, two = losses(tmp_path / "one", ("loss",)), losses(tmp_path / "two", ("loss",))
+    assert len(one) == len(two) == 20
+    assert two == pytest.approx(one, rel=1e-5)

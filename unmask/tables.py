@@ -1,0 +1,92 @@
+"""Tables of the command line: samples, cache, tokenizer report, dry run, a run's summary. Text for people; JSON is elsewhere."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+
+def _print(*things: Any) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a file or a pipe has no edge to fold at
+        console.width = 200
+    for thing in things:
+        console.print(thing, markup=not isinstance(thing, str), soft_wrap=not console.is_terminal)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        name = column.removesuffix(">")
+        table.add_column(name, justify="right" if name != column else "left", overflow="fold")
+    return table
+
+
+def samples_table(found: Sequence[dict[str, Any]]) -> None:
+    table = _table("name", "what", "MB>", "licence", "here?")
+    for s in found:
+        table.add_row(
+            f"sample:{s['name']}", s["what"], f"{s['size']:g}", s["licence"], "yes" if s["present"] else s["pip"]
+        )
+    _print(table, "\nunmask pretrain sample:python-docs --minutes 5")
+
+
+def tokenizer_report(report: dict[str, Any]) -> None:
+    table = _table("", "")
+    table.show_header = False
+    table.add_row(
+        "vocabulary", f"{report['vocabulary']:,} ({report['kind']}), {report['vocabulary_used']:.1%} of it used"
+    )
+    table.add_row("tokens per word", f"{report['tokens_per_word']:.3f}")
+    table.add_row("characters per token", f"{report['characters_per_token']:.2f}")
+    table.add_row("[UNK]", f"{report['unk_rate']:.3%} of the tokens")
+    table.add_row("measured on", report["measured_on"])
+    trained = report["trained_on"]
+    table.add_row("trained on", f"{trained['used_bytes'] / 1e6:,.1f} of {trained['read_bytes'] / 1e6:,.1f} MB read")
+    table.add_row("special tokens", " ".join(report["special_tokens"]))
+    table.add_row("longest", " ".join(report["longest"][:6]))
+    table.add_row("saved in", report["path"])
+    _print(table)
+
+
+def dry_run_text(expected: dict[str, Any]) -> str:
+    memory = expected["memory_bytes"]
+    parts = ", ".join(f"{name} {value / 1e6:,.0f}" for name, value in memory.items())
+    seconds = ", ".join(f"{s:.2f} s at {n} tokens a row" for n, s in expected["seconds_per_step"].items())
+    return "\n".join(
+        [
+            yaml.safe_dump(expected["recipe"], sort_keys=False, allow_unicode=True).rstrip(),
+            "---",
+            f"architecture  {expected['architecture']}",
+            f"parameters    {expected['parameters']:,}",
+            f"memory        about {sum(memory.values()) / 1e6:,.0f} MB ({parts}), beside about 400 MB of Python and torch",
+            f"text          {expected['text_tokens']:,} tokens ({expected['text_tokens_from']})",
+            f"steps         {expected['steps']:,} = {expected['tokens']:,} tokens = {expected['epochs']:.2f} passes over the text",
+            f"time          about {expected['minutes']:.1f} minutes on this machine ({seconds}); nothing was written",
+        ]
+    )
+
+
+def run_summary(found: dict[str, Any]) -> None:
+    from unmask.lab.summary import facts
+
+    table = _table("", "")
+    table.show_header = False
+    for label, text in facts(found):
+        table.add_row(label, text)
+    _print(table)
+
+
+def cache_table(entries: Sequence[Any]) -> None:
+    if not entries:
+        return _print("the cache is empty")
+    table = _table("kind", "MB>", "last used", "whole?", "path")
+    for e in entries:
+        days = (time.time() - e.last_used) / 86400
+        table.add_row(
+            e.kind, f"{e.bytes / 1e6:,.1f}", f"{days:.1f} days ago", "yes" if e.complete else "no", str(e.path)
+        )
+    _print(table, f"\n{sum(e.bytes for e in entries) / 1e6:,.1f} MB in all; unmask cache prune --older-than 30")
