@@ -569,7 +569,7 @@ def test_line_of_100_mb_is_read_in_bounded_memory(tmp_path, ending):
     least = peak(tmp_path / "small.txt")[1]
     count, most = peak(path)
     assert 95 <= count <= 102
-    assert most < least + 40, (most, least)
+    assert most < least + 20, (most, least)
 
 
 def test_json_line_that_is_skipped_is_not_held_either(tmp_path):
@@ -583,7 +583,7 @@ def test_json_line_that_is_skipped_is_not_held_either(tmp_path):
     least = peak(tmp_path / "small.jsonl")[1]
     count, most = peak(tmp_path / "big.jsonl")
     assert count == 1
-    assert most < least + 64 + 40, (most, least)
+    assert most < least + 64 + 20, (most, least)
 
 
 @pytest.mark.slow
@@ -610,4 +610,4 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path, name):
     few, least = peak(small)
     many, most = peak(big)
     assert many == 20 * few
-    assert most < least + 20, (most, least)
+    assert most < least + (60 if name.endswith("parquet") else 20), (most, least)  # arrow's allocator keeps some

@@ -31,7 +31,7 @@ from unmask.errors import UserError
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
-from unmask.serve.pieces import mask_spans, put_in
+from unmask.serve.pieces import mask_spans, piece, put_in, readable
 from unmask.serve.predictor import TOKENS, Predictor, batches, load
 from unmask.train import checkpoint
 
@@ -64,7 +64,7 @@ def tokenizer():
     return train()
 
 
-def make_folder(folder, tokenizer, architecture):
+def make_folder(folder, tokenizer, architecture, spread=0.6):
     """A folder that transformers wrote: random weights, wide enough apart that candidates are far from equal."""
     shape = {
         "vocab_size": tokenizer.size + 5,  # padded, as many vocabularies are
@@ -73,7 +73,7 @@ def make_folder(folder, tokenizer, architecture):
         "num_attention_heads": 2,
         "intermediate_size": 48,
         "max_position_embeddings": 64,
-        "initializer_range": 0.6,
+        "initializer_range": spread,
         "pad_token_id": tokenizer.pad,
     }
     modern = architecture is ModernBertForMaskedLM
@@ -180,7 +180,7 @@ def test_best_fills_the_surest_mask_first_and_asks_again(folder):
 
 @pytest.mark.parametrize("architecture", [BertForPreTraining, BertForNextSentencePrediction])
 def test_next_equals_transformers(tmp_path, tokenizer, architecture):
-    folder = make_folder(tmp_path, tokenizer, architecture)
+    folder = make_folder(tmp_path, tokenizer, architecture, spread=0.3)
     model, theirs = architecture.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     firsts, seconds = ["the state spoke .", "北京", "we"], ["the union .", "we played at the lakes", "北京是中国的首都"]
     answers = load(folder).next(firsts, seconds)
@@ -337,6 +337,8 @@ def test_two_bytes_make_one_character():
     text, bytes_of = "北[MASK][MASK][MASK]", tokenizer.encode("京")
     encoding = tokenizer.encode_batch([text])[0]
     assert put_in(tokenizer, text, encoding.offsets[-3:], bytes_of)[0] == "北京"
+    assert [piece(tokenizer, id) for id in bytes_of] == ["<0xE4>", "<0xBA>", "<0xAC>"]
+    assert readable(tokenizer, [*tokenizer.encode("\\x北"), bytes_of[0]]) == "\\x北<0xE4>"
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])

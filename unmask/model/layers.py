@@ -54,8 +54,8 @@ class Rotary(nn.Module):
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn the pairs (x[k], x[k + K/2]) by their position's angle. x (B, T, H, K), cos and sin (T, 1, K).
 
-    The sign of the first half is in `sin`, so a roll does for the usual negation and concatenation: same bits, less
-    copying (attention forward and backward 34 ms against 39, 32 × 128 tokens, 4 heads, one core).
+    The sign of the first half is in `sin`, so a roll does for the usual negation and concatenation: same bits as
+    transformers, one copy fewer. (A fused addcmul is no faster here and moves logits by up to 2e-5.)
     """
     return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
 

@@ -69,7 +69,7 @@ class Model(nn.Module):
             first = torch.empty(value.shape)  # drawn on the CPU: the same numbers on every device
             std, cutoff = self._std(owner), config.init_cutoff
             if cutoff:
-                # By the inverse distribution function: torch's trunc_normal_ takes 15 times as long.
+                # By the inverse distribution function: torch's trunc_normal_ takes many times as long.
                 edge = math.erf(cutoff / math.sqrt(2))
                 first.uniform_(-edge, edge, generator=generator).erfinv_().mul_(std * math.sqrt(2))
             else:

@@ -33,16 +33,15 @@ def readable(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     if "\ufffd" not in text or tokenizer.kind not in ("bpe", "byte"):
         return text
     raw = bytes(_BYTES[c] for i in ids for c in tokenizer.token(i) if c in _BYTES)
-    escaped = raw.decode("utf-8", errors="backslashreplace" if b"\\" not in raw else "replace")
-    return re.sub(r"\\x([0-9a-f]{2})", lambda m: f"<0x{m[1].upper()}>", escaped)
+    escaped = raw.decode("utf-8", "surrogateescape")  # such a byte becomes U+DC00 + byte
+    return re.sub("[\udc80-\udcff]", lambda m: f"<0x{ord(m[0]) - 0xDC00:02X}>", escaped)
 
 
 def join(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """A run of pieces as text, with the blank that stands before it when it begins with a word."""
     tokens = [tokenizer.token(i) for i in ids]
     if tokenizer.kind == "wordpiece":
-        return "".join(_blank_before(token) + token.removeprefix(INSIDE) for token in map(tokenizer.token, ids))
-    tokens = [tokenizer.token(i) for i in ids]
+        return "".join(_blank_before(token) + token.removeprefix(INSIDE) for token in tokens)
     if tokenizer.kind in ("bpe", "byte") and not any(_BLANK in token for token in tokens):
         return tokenizer.decode(ids)  # several pieces may share one character, so all of them at once
     return "".join(tokens).replace(_BLANK, " ")

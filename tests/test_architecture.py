@@ -1,0 +1,75 @@
+"""Dependencies point one way, and the command line answers before anything heavy is imported."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "unmask"
+BASE = {"errors", "registry", "recipe", "seeds", "batch", "hub"}
+MAY = {
+    "data": BASE,
+    "model": BASE,
+    "objectives": BASE | {"data", "model"},
+    "tasks": BASE | {"data", "model", "objectives"},
+    "train": BASE | {"data", "model", "objectives"},
+    "serve": BASE | {"data", "model", "objectives", "tasks", "train"},
+    "lab": BASE | {"data", "model", "objectives", "tasks", "train", "serve"},
+    "tables": BASE | {"lab"},
+    "api": BASE | {"data", "model", "objectives", "tasks", "train", "serve", "lab"},
+    "cli": BASE | {"data", "train", "serve", "tables", "api"},
+    **{name: BASE for name in BASE},
+}
+
+
+def imports(path: Path) -> set[str]:
+    """Parts of unmask that a file imports, at its top or inside a function."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "unmask":
+            parts = node.module.split(".")
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("unmask.")}
+    return found - {"__version__"}
+
+
+@pytest.mark.parametrize("part", sorted(MAY))
+def test_dependencies_point_one_way(part: str) -> None:
+    files = [ROOT / f"{part}.py"] if (ROOT / f"{part}.py").exists() else sorted((ROOT / part).rglob("*.py"))
+    assert files
+    for file in files:
+        wrong = imports(file) - MAY[part] - {part}
+        assert not wrong, f"{file.relative_to(ROOT)} imports {sorted(wrong)}"
+
+
+def test_every_part_is_in_the_table() -> None:
+    parts = {p.stem if p.is_file() else p.name for p in ROOT.iterdir() if p.suffix == ".py" or p.is_dir()}
+    assert parts - {"__init__", "__main__", "__pycache__", "recipes"} == set(MAY)
+
+
+def test_help_is_light() -> None:
+    code = "import sys; sys.argv = ['unmask', '--help']; from unmask.cli import main\ntry: main()\nexcept SystemExit: pass\nprint([m for m in ('torch', 'numpy', 'pydantic', 'pyarrow') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "pretrain" in out
+    assert out.strip().endswith("[]")
+
+
+def test_every_verb_has_worked_examples() -> None:
+    from typer.main import get_command
+
+    from unmask.cli import app
+
+    def verbs(command, path=()):
+        if hasattr(command, "commands"):
+            for name, child in command.commands.items():
+                yield from verbs(child, (*path, name))
+        else:
+            yield " ".join(path), command
+
+    found = dict(verbs(get_command(app)))
+    assert {"pretrain", "fill", "next", "score", "prepare", "tokenizer train", "cache prune"} <= set(found)
+    for name, command in found.items():
+        assert f"Examples:\n  unmask {name}" in (command.help or ""), name
