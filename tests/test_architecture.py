@@ -20,7 +20,7 @@ MAY = {
     "tables": BASE | {"lab"},
     "api": BASE | {"data", "model", "objectives", "tasks", "train", "serve", "lab"},
     "cli": BASE | {"data", "train", "serve", "tables", "api"},
-    **{name: BASE for name in BASE},
+    **dict.fromkeys(BASE, BASE),
 }
 
 

@@ -52,7 +52,7 @@ def gradients(trainer: Trainer, loader: Loader, micro: int, mean_of_means: bool 
 def loss64(trainer: Trainer, batch) -> dict:
     """The objective's loss without its cast to float32, which is for half-precision logits."""
     model = trainer.model
-    hidden = model.encoder(batch.ids, batch.mask, batch.segments)
+    hidden = model.encoder(batch.ids, batch.mask, batch.segments, at=trainer.objective.reads(model, batch))
     outputs = trainer.objective.outputs(model, hidden, batch)
     return {
         name: (torch.nn.functional.cross_entropy(logits, targets, reduction="sum"), len(targets))
@@ -128,3 +128,23 @@ def test_examples_do_not_depend_on_how_a_batch_is_cut(store: TokenStore) -> None
         part = parts[row // 5]
         n = int((whole.ids[row] != store.tokenizer.pad).sum())
         assert np.array_equal(whole.ids[row, :n], part.ids[row % 5, :n])
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini"])
+@pytest.mark.parametrize("objective", ["mlm", "nsp", "mlm+nsp"])
+def test_computing_only_what_the_loss_reads_changes_nothing(store: TokenStore, name: str, objective: str) -> None:
+    trainer, loader = trainer_of(store, {}, objective, name)
+    model, batch = trainer.model.double(), loader.batch(0, 6, Phase(0, 64, 0.15))
+    at = trainer.objective.reads(model, batch)
+    assert at is not None
+    assert len(at) < batch.ids.numel() / 2
+    full = model.encoder(batch.ids, batch.mask, batch.segments)
+    part = model.encoder(batch.ids, batch.mask, batch.segments, at=at)
+    assert torch.allclose(full.flatten(0, 1)[at], part, atol=1e-12)
+    outputs = trainer.objective.outputs(model, part, batch)
+    positions = batch.labels.get("mlm.positions")
+    if "mlm" in outputs:
+        expected = model.logits("mlm", full.flatten(0, 1)[positions])
+        assert torch.allclose(outputs["mlm"][0], expected, atol=1e-12)
+    if "nsp" in outputs:
+        assert torch.allclose(outputs["nsp"][0], model.logits("nsp", full, batch.mask), atol=1e-12)

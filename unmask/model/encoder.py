@@ -56,17 +56,29 @@ class Encoder(nn.Module):
 
     @overload
     def forward(
-        self, ids: Tensor, mask: Tensor | None = ..., segments: Tensor | None = ..., layers: Literal[False] = ...
+        self,
+        ids: Tensor,
+        mask: Tensor | None = ...,
+        segments: Tensor | None = ...,
+        layers: Literal[False] = ...,
+        at: Tensor | None = ...,
     ) -> Tensor: ...
     @overload
     def forward(
         self, ids: Tensor, mask: Tensor | None = ..., segments: Tensor | None = ..., *, layers: Literal[True]
     ) -> tuple[Tensor, list[Tensor]]: ...
     def forward(
-        self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None, layers: bool = False
+        self,
+        ids: Tensor,
+        mask: Tensor | None = None,
+        segments: Tensor | None = None,
+        layers: bool = False,
+        at: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
         """ids (B, T), mask (B, T) bool with True where a token stands, segments (B, T) → hidden (B, T, D).
 
+        With `at` (N,), positions of the flattened batch, only those come out of the last layer: (N, D). Its MLP, most
+        of its work, is then not done for tokens that no loss reads.
         With `layers` also every hidden state: the embeddings, then each layer's, the last after the final norm.
         """
         T = ids.shape[1]
@@ -84,7 +96,8 @@ class Encoder(nn.Module):
             local = self.config.is_local(i)
             seen = (x, nearby, local_rope) if local else (x, everyone, rope)
             # Non-reentrant checkpointing restores the random state, so dropout repeats itself.
-            x = checkpoint(layer, *seen, use_reentrant=False) if self.checkpointing else layer(*seen)
+            last = at if i == self.config.layers - 1 else None
+            x = checkpoint(layer, *seen, last, use_reentrant=False) if self.checkpointing else layer(*seen, last)
             states.append(x)
         x = self.norm(x)
         states[-1] = x

@@ -60,6 +60,11 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
 
 
+def picked(x: Tensor, at: Tensor | None) -> Tensor:
+    """x (B, T, D) at positions `at` (N,) of the flattened rows → (N, D); all of it when `at` is None."""
+    return x if at is None else x.flatten(0, 1).index_select(0, at)
+
+
 class Attention(nn.Module):
     """Self-attention with one matrix for queries, keys and values."""
 
@@ -69,7 +74,9 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.hidden, 3 * config.hidden, bias=config.attention_bias)
         self.out = nn.Linear(config.hidden, config.hidden, bias=config.attention_bias)
 
-    def forward(self, x: Tensor, mask: Tensor | None, rope: tuple[Tensor, Tensor] | None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None, rope: tuple[Tensor, Tensor] | None, at: Tensor | None = None
+    ) -> Tensor:
         B, T, D = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, self.heads, D // self.heads).unbind(2)
         if rope is not None:
@@ -82,7 +89,7 @@ class Attention(nn.Module):
             attn_mask=mask,
             dropout_p=self.dropout if self.training else 0.0,
         )
-        return self.out(y.transpose(1, 2).reshape(B, T, D))
+        return self.out(picked(y.transpose(1, 2).reshape(B, T, D), at))
 
 
 class MLP(nn.Module):
@@ -110,9 +117,12 @@ class Layer(nn.Module):
         self.mlp_norm = layer_norm(config)
         self.drop = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, mask: Tensor | None, rope: tuple[Tensor, Tensor] | None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None, rope: tuple[Tensor, Tensor] | None, at: Tensor | None = None
+    ) -> Tensor:
+        """(B, T, D) → (B, T, D), or (N, D) at the positions `at` of the flattened batch (the last layer only)."""
         if self.pre:
-            x = x + self.drop(self.attention(self.attention_norm(x), mask, rope))
+            x = picked(x, at) + self.drop(self.attention(self.attention_norm(x), mask, rope, at))
             return x + self.drop(self.mlp(self.mlp_norm(x)))
-        x = self.attention_norm(x + self.drop(self.attention(x, mask, rope)))
+        x = self.attention_norm(picked(x, at) + self.drop(self.attention(x, mask, rope, at)))
         return self.mlp_norm(x + self.drop(self.mlp(x)))

@@ -57,11 +57,13 @@ class MLM(Objective):
         number = min(max(number, 1), len(candidates))
         return np.sort(rng.choice(candidates, number, replace=False))
 
+    def reads(self, model: Model, batch: Batch) -> torch.Tensor:
+        return batch.labels["mlm.positions"]
+
     def outputs(
         self, model: Model, hidden: torch.Tensor, batch: Batch
     ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        picked = hidden.flatten(0, 1).index_select(0, batch.labels["mlm.positions"])  # (N, D)
-        return {"mlm": (model.logits("mlm", picked), batch.labels["mlm.targets"])}
+        return {"mlm": (model.logits("mlm", hidden), batch.labels["mlm.targets"])}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"mlm": len(batch.labels["mlm.targets"])}

@@ -23,9 +23,17 @@ class NSP(Objective):
     heads = ("nsp",)
     rows = "pairs"
 
+    def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
+        if model.config.pooling == "mean":
+            return None
+        rows, width = batch.ids.shape
+        return torch.arange(0, rows * width, width, device=batch.ids.device)  # each row's [CLS]
+
     def outputs(
         self, model: Model, hidden: torch.Tensor, batch: Batch
     ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        if hidden.ndim == 2:  # (B, D): [CLS] alone
+            return {"nsp": (model.logits("nsp", hidden[:, None]), batch.labels["nsp"])}
         return {"nsp": (model.logits("nsp", hidden, batch.mask), batch.labels["nsp"])}
 
     def counts(self, batch: Batch) -> dict[str, int]:

@@ -5,7 +5,7 @@ targets at the positions that the loss reads, and no others. Losses are sums wit
 once, by its count over all micro-batches and processes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from unmask.batch import Batch, Example, Phase
 from unmask.data.tokenizer import Tokenizer
+from unmask.model.layers import picked
 from unmask.model.model import Model
 from unmask.recipe import Recipe
 from unmask.registry import OBJECTIVES
@@ -34,10 +35,14 @@ class Objective:
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
         return example
 
+    def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
+        """Positions of the flattened batch whose hidden states `outputs` wants (N,); None = all of them, as (B, T, D)."""
+        return None
+
     def outputs(
         self, model: Model, hidden: torch.Tensor, batch: Batch
     ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        """Term → (logits (N, C), targets (N,)) from the hidden states (B, T, D)."""
+        """Term → (logits (N, C), targets (N,)) from the hidden states at `reads`: (N, D), or (B, T, D)."""
         raise NotImplementedError(f"{type(self).__name__}.outputs")
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -55,7 +60,7 @@ class Objective:
         return terms
 
     def _terms(self, model: Model, batch: Batch) -> dict[str, tuple[torch.Tensor, int, torch.Tensor]]:
-        hidden = model.encoder(batch.ids, batch.mask, batch.segments)  # (B, T, D)
+        hidden = model.encoder(batch.ids, batch.mask, batch.segments, at=self.reads(model, batch))
         terms = {}
         for name, (logits, targets) in self.outputs(model, hidden, batch).items():
             total = F.cross_entropy(logits.float(), targets, reduction="sum")
@@ -81,10 +86,24 @@ class Joint(Objective):
             example = part.corrupt(example, rng, phase)
         return example
 
+    def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
+        """The parts' positions, one after the other; everything when one part reads everything."""
+        wanted = [p.reads(model, batch) for p in self.parts]
+        return None if any(w is None for w in wanted) else torch.cat(wanted)  # type: ignore[arg-type]
+
     def outputs(
         self, model: Model, hidden: torch.Tensor, batch: Batch
     ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        return {name: pair for p in self.parts for name, pair in p.outputs(model, hidden, batch).items()}
+        wanted = [p.reads(model, batch) for p in self.parts]
+        shares: Sequence[torch.Tensor]
+        if hidden.ndim == 2:  # at the positions of `reads`
+            shares = hidden.split([len(w) for w in wanted if w is not None])
+        else:
+            shares = [picked(hidden, w) for w in wanted]
+        out: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+        for part, share in zip(self.parts, shares, strict=True):
+            out.update(part.outputs(model, share, batch))
+        return out
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {name: n for p in self.parts for name, n in p.counts(batch).items()}
