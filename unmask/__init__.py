@@ -6,6 +6,13 @@
 >>> model.fill("the president of the united [MASK]")                     # doctest: +SKIP
 """
 
+import os
+
+# OpenMP's threads spin while they wait for each other. When another program takes one core of two, the other thread
+# burns its time slice waiting for a thread that cannot run: training falls to a tenth (docs/log.md). Waiting
+# passively costs nothing measurable. Read by OpenMP when torch is first imported; the user's own setting wins.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 __version__ = "0.1.0"
 
 _API = (

@@ -58,8 +58,7 @@ def record(text: str) -> bytes:
 
 
 def records(path: Path) -> Iterator[tuple[int, np.ndarray]]:
-    """(number of the first, block of RECORD) through the file; read, not mapped, so that no page stays with
-    us."""
+    """(number of the first, block of RECORD) through the file; read, not mapped, so that no page stays with us."""
     with open(path, "rb") as file:
         first = 0
         while len(block := np.fromfile(file, RECORD, BLOCK)):

@@ -128,8 +128,7 @@ class DocumentEncoder:
     def _tokenize(
         self, texts: list[str], sentences: list[np.ndarray], bases: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """ids (n,) and spans (n, 2) in characters of the joined text; long texts are cut between
-        sentences."""
+        """ids (n,) and spans (n, 2) in characters of the joined text; long texts are cut between sentences."""
         ids, spans = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.int64)]
         waiting: list[str] = []
         places: list[int] = []
@@ -196,8 +195,7 @@ _NOTHING: Encoded = (np.zeros(0, np.int64), np.zeros(0, np.uint8), np.zeros(0, n
 
 
 def _cuts(text: str, starts: np.ndarray) -> list[int]:
-    """Where to cut a long text; the space between sentences goes with the second, as byte-level BPE has
-    it."""
+    """Where to cut a long text; the space between sentences goes with the second, as byte-level BPE has it."""
     cuts = [0]
     if len(text) > AT_ONCE:
         after = np.searchsorted(starts, np.arange(AT_ONCE, len(text), AT_ONCE))
@@ -210,8 +208,7 @@ def _cuts(text: str, starts: np.ndarray) -> list[int]:
 
 
 def _cut(document: Encoded, tail: float) -> tuple[Encoded, Encoded | None]:
-    """In two, before the sentence nearest to the last `tail` of the tokens; None for one that is one
-    sentence."""
+    """In two, before the sentence nearest to the last `tail` of the tokens; None for one that is one sentence."""
     ids, flags, sentences = document
     if len(sentences) < 2:
         return document, None

@@ -1,5 +1,4 @@
-"""A store that is being built: its lock, its growing files, and the journal from which a killed build goes
-on."""
+"""A store that is being built: its lock, its growing files, and the journal from which a killed build goes on."""
 
 import fcntl
 import json

@@ -45,8 +45,7 @@ class Pieces:
 
     @staticmethod
     def fits(tokenizer: Tokenizer) -> bool:
-        """Whether the tokenizer cuts as BERT does, and recognises its added tokens just as they are
-        written."""
+        """Whether the tokenizer cuts as BERT does, and recognises its added tokens just as they are written."""
         backend = json.loads(tokenizer.backend.to_str())
         normalizer, cutter, model = (backend[part] or {} for part in ("normalizer", "pre_tokenizer", "model"))
         return (

@@ -36,7 +36,8 @@ class Plan:
 def make_plan(scan: Path, plan: Path, deduplicate: bool, heldout: float, sample: int) -> Plan:
     """Write the file `plan` (uint8 per document) for the records in `scan`, and say what it holds."""
     documents = scan.stat().st_size // RECORD.itemsize
-    marks = np.memmap(plan, np.uint8, "w+", shape=(documents,))
+    _write_zeros(plan, documents)
+    marks = np.memmap(plan, np.uint8, "r+")
     if deduplicate:
         for numbers in exact_duplicates(scan, documents):
             marks[numbers] |= DROPPED
@@ -69,6 +70,13 @@ def make_plan(scan: Path, plan: Path, deduplicate: bool, heldout: float, sample:
     return Plan(documents, characters, documents - kept, tail_of, tail, rule)
 
 
+def _write_zeros(path: Path, size: int) -> None:
+    """Really written: a map over a hole in a file would end the process (SIGBUS) when the disk is full."""
+    with open(path, "wb") as file:
+        for at in range(0, size, 1 << 20):
+            file.write(bytes(min(1 << 20, size - at)))
+
+
 def decisions(scan: Path, plan: Path) -> Iterator[tuple[int, int]]:
     """(bits, characters) of every document, in corpus order."""
     with open(plan, "rb") as file:
@@ -85,8 +93,7 @@ def _kept(scan: Path, marks: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.n
 
 
 def _ranked(scan: Path, marks: np.ndarray, target: float, total: int) -> tuple[np.ndarray, int, float]:
-    """Documents to hold out, about `target` characters of `total`; or the document to cut, and how much of
-    it."""
+    """Documents to hold out, about `target` characters of `total`; or the document to cut, and how much of it."""
     block = np.fromfile(scan, RECORD)
     kept = np.flatnonzero(np.asarray(marks) & DROPPED == 0)
     sizes = block["characters"][kept]

@@ -40,8 +40,7 @@ def encode_here(
 def encode_in(
     workers: int, tokenizer: Path, language: str, batches: Iterable[Batch[T]]
 ) -> Generator[tuple[Result, T], None, None]:
-    """Results in the order of `batches`; at most two batches per worker are under way, so memory is
-    bounded."""
+    """Results in the order of `batches`; at most two batches per worker are under way, so memory is bounded."""
     pool = [_Worker(tokenizer, language) for _ in range(workers)]
     free: SimpleQueue[_Worker] = SimpleQueue()
     for worker in pool:

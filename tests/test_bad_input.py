@@ -1,0 +1,100 @@
+"""Every mistake of a user gets a clear error: what was got, what is valid, the command that fixes it. Never a traceback."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unmask.data.store import TokenStore
+
+FAST = ["--preset=bert-tiny", "--steps=2", "--length=32"]
+
+
+def unmask(*arguments: str, cwd: Path, stdin: str = "") -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "unmask", *arguments], capture_output=True, text=True, cwd=cwd, input=stdin, timeout=120
+    )
+    text = done.stdout + done.stderr
+    assert "Traceback" not in text, text
+    return done.returncode, text
+
+
+def written(path: Path, content: str | bytes) -> str:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path.name
+
+
+def cases(folder: Path, store: TokenStore) -> dict[str, tuple[list[str], list[str]]]:
+    """name → (arguments, words that the error must contain)"""
+    some = written(folder / "some.txt", "A cat sat.\n\nA dog ran.\n" * 20)
+    table = written(folder / "table.csv", "review,stars,other\ngood,5,bad\nbad,1,good\n")
+    (folder / "empty").mkdir()
+    gpt = folder / "gpt"
+    gpt.mkdir()
+    (gpt / "config.json").write_text(json.dumps({"model_type": "gpt_neox"}))
+    (gpt / "tokenizer.json").write_bytes((store.path / "tokenizer" / "tokenizer.json").read_bytes())
+    recipe = written(folder / "recipe.yaml", "train: {stepz: 3}\n")
+    return {
+        "no such file": (["pretrain", "sme.txt"], ["sme.txt", "some.txt"]),
+        "empty folder": (["pretrain", "empty"], ["empty"]),
+        "empty file": (["prepare", written(folder / "void.txt", "")], ["void.txt"]),
+        "binary file": (["pretrain", written(folder / "photo.bin", os.urandom(5000))], ["photo.bin", "binary"]),
+        "wrong column": (["prepare", table, "--column", "txt"], ["txt", "review", "--column"]),
+        "vocabulary too large": (["prepare", some, "--vocab-size", "9999"], ["9,999", "--vocab-size"]),
+        "rows too long": (["pretrain", str(store.path), *FAST, "--length=600"], ["600", "512 positions", "--length 512"]),
+        "unknown recipe key": (["pretrain", some, "--set", "train.stpes=3"], ["train.stpes", "did you mean steps?"]),
+        "unknown key in a file": (["pretrain", some, "--recipe", recipe], ["train.stepz", "did you mean steps?"]),
+        "no value": (["pretrain", some, "--set", "train.steps"], ["section.field=value"]),
+        "two budgets": (["pretrain", some, "--steps=1", "--set=train.epochs=1"], ["one budget", "steps and epochs"]),
+        "unknown preset": (["pretrain", str(store.path), "--preset=bert-mimi"], ["bert-mimi", "bert-mini"]),
+        "unknown objective": (["pretrain", str(store.path), "--objective=mml"], ["mml", "did you mean mlm?"]),
+        "unknown shape": (["pretrain", str(store.path), "--set=model.layer=3"], ["layer", "layers"]),
+        "heads": (["pretrain", str(store.path), "--set=model.hidden=100", "--set=model.heads=3"], ["100", "3"]),
+        "other family": (["pretrain", some, "--from", "gpt"], ["gpt_neox", "bert"]),
+        "not a model": (["fill", "empty", "a [MASK]"], ["empty"]),
+        "not a run": (["pretrain", "--resume", "empty"], ["not a run folder"]),
+        "not a store": (["show-batch", "empty"], ["not a token store", "unmask prepare"]),
+        "unknown sample": (["pretrain", "sample:moovies"], ["moovies", "python-docs"]),
+        "bad rate": (["pretrain", some, "--mask-rate", "1.5"], ["rate", "between 0 and 1"]),
+        "bad length": (["pretrain", some, "--length", "64:0.3,128:0.3"], ["64:0.3", "add up to 1"]),
+        "bad device": (["pretrain", some, "--device", "tpu"], ["device", "tpu", "cpu"]),
+        "no corpus": (["pretrain"], ["no corpus", "sample:"]),
+        "unknown encoding": (["prepare", some, "--encoding", "utf-99"], ["utf-99"]),
+        "nothing on standard input": (["prepare", "-"], ["corpus is empty"]),
+        "one document and nsp": (["pretrain", written(folder / "one.txt", "A b. C d. " * 300), *FAST, "--documents=file",
+                                  "--kind=char", "--objective=mlm+nsp"], ["two documents", "--objective mlm"]),
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def prepared(store: TokenStore, tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("bad")
+    return folder, cases(folder, store)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "no such file", "empty folder", "empty file", "binary file", "wrong column", "vocabulary too large",
+        "rows too long", "unknown recipe key", "unknown key in a file", "no value", "two budgets", "unknown preset",
+        "unknown objective", "unknown shape", "heads", "other family", "not a model", "not a run", "not a store",
+        "unknown sample", "bad rate", "bad length", "bad device", "no corpus", "unknown encoding",
+        "nothing on standard input", "one document and nsp",
+    ],
+)  # fmt: skip
+def test_bad_input(name: str, prepared) -> None:
+    folder, all_cases = prepared
+    arguments, words = all_cases[name]
+    code, text = unmask(*arguments, cwd=folder)
+    assert code == 2, text
+    assert "error: " in text
+    for word in words:
+        assert word in text, text
+    assert not (folder / "runs").exists(), "a run folder was made for nothing"
+
+
+def test_every_case_is_tested(prepared) -> None:
+    assert len(prepared[1]) == 27
