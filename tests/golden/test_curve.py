@@ -16,7 +16,10 @@ from unmask.train.run import Run
 
 GOLDEN = Path(__file__).with_name("curve.json")
 CASES = {
-    "bert": {"preset": "bert-tiny", "sets": ["model.layers=2", "model.hidden=32", "model.heads=2", "model.intermediate=64"]},
+    "bert": {
+        "preset": "bert-tiny",
+        "sets": ["model.layers=2", "model.hidden=32", "model.heads=2", "model.intermediate=64"],
+    },
     "modernbert": {"preset": "modernbert-mini", "sets": ["model.layers=2", "model.hidden=32", "model.heads=2"]},
 }
 
@@ -28,7 +31,9 @@ def text() -> str:
     documents = []
     for _ in range(120):
         topic = rng.choice(nouns)
-        lines = [f"the {topic} {rng.choice(verbs)} a {rng.choice(nouns)} near the {rng.choice(nouns)} ." for _ in range(9)]
+        lines = [
+            f"the {topic} {rng.choice(verbs)} a {rng.choice(nouns)} near the {rng.choice(nouns)} ." for _ in range(9)
+        ]
         documents.append(" ".join(lines))
     return "\n\n".join(documents)
 
@@ -37,7 +42,15 @@ def curve(name: str, folder: Path) -> list[float]:
     path = folder / "text.txt"
     path.write_text(text())
     run = api.pretrain(
-        path, steps=20, batch=16, length=32, kind="char", seed=11, out=folder / name, mask_rate="0.3:0.15", **CASES[name]
+        path,
+        steps=20,
+        batch=16,
+        length=32,
+        kind="char",
+        seed=11,
+        out=folder / name,
+        mask_rate="0.3:0.15",
+        **CASES[name],
     )
     return [e["loss"] for e in Run(run.path).events() if e["event"] == "train"]
 
@@ -45,7 +58,6 @@ def curve(name: str, folder: Path) -> list[float]:
 @pytest.mark.parametrize("name", CASES)
 def test_the_curve_has_not_moved(name: str, tmp_path: Path) -> None:
     assert curve(name, tmp_path) == pytest.approx(json.loads(GOLDEN.read_text())[name], rel=2e-4)
-
 
 
 if __name__ == "__main__":

@@ -50,23 +50,23 @@ class Objective:
         raise NotImplementedError(f"{type(self).__name__}.counts")
 
     def loss(self, model: Model, batch: Batch) -> Terms:
-        return {name: (total, n) for name, (total, n, _) in self._terms(model, batch).items()}
+        return {name: (_cross_entropy(*pair), len(pair[1])) for name, pair in self._forward(model, batch).items()}
 
     def evaluate(self, model: Model, batch: Batch) -> Terms:
         """The loss's terms, and beside each the number of right answers."""
         terms: Terms = {}
-        for name, (total, n, right) in self._terms(model, batch).items():
-            terms[name], terms[f"{name}_accuracy"] = (total, n), (right, n)
+        for name, (logits, targets) in self._forward(model, batch).items():
+            terms[name] = (_cross_entropy(logits, targets), len(targets))
+            terms[f"{name}_accuracy"] = ((logits.argmax(-1) == targets).sum(), len(targets))
         return terms
 
-    def _terms(self, model: Model, batch: Batch) -> dict[str, tuple[torch.Tensor, int, torch.Tensor]]:
+    def _forward(self, model: Model, batch: Batch) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
         hidden = model.encoder(batch.ids, batch.mask, batch.segments, at=self.reads(model, batch))
-        terms = {}
-        for name, (logits, targets) in self.outputs(model, hidden, batch).items():
-            total = F.cross_entropy(logits.float(), targets, reduction="sum")
-            right = (logits.detach().argmax(-1) == targets).sum()
-            terms[name] = (total, len(targets), right)
-        return terms
+        return self.outputs(model, hidden, batch)
+
+
+def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(logits.float(), targets, reduction="sum")  # half precision would round the sum
 
 
 class Joint(Objective):

@@ -1,0 +1,73 @@
+"""The report in real Chromium: what a person sees, in light and dark, and that no text of the user's becomes markup."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from unmask import api
+
+pytestmark = pytest.mark.browser
+INJECTION = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run on text that tries to break out of the page, from a file whose name tries too."""
+    folder = tmp_path_factory.mktemp("page")
+    words = ["the cat sat on the mat .", "a dog ran over the road .", INJECTION, "we read about <b>markup</b> & more ."]
+    path = folder / "x<script>document.title='owned'<%2fscript>.txt"
+    path.write_text("\n".join(f"{words[i % 4]} number {i} ." for i in range(400)))
+    run = api.pretrain(
+        path, preset="bert-tiny", objective="mlm", kind="char", steps=12, batch=8, length=32, out=folder / "run",
+        documents="line", sets=["train.eval_every=4"],
+    )  # fmt: skip
+    return run.path / "report.html"
+
+
+def chromium(page: Path, folder: Path, *flags: str) -> str:
+    browser = shutil.which("chromium")
+    assert browser, "make browser installs Chromium"
+    done = subprocess.run(
+        [browser, *FLAGS, f"--user-data-dir={folder / 'profile'}", *flags, page.as_uri()],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_page_says_what_was_trained(report: Path, tmp_path: Path) -> None:
+    page = chromium(report, tmp_path, "--dump-dom")
+    text = re.sub(r"<style.*?</style>|<svg.*?</svg>|<[^>]+>", " ", page, flags=re.S)
+    for words in ("bert-tiny", "held-out", "12", "unmask fill", "unigram entropy", "perplexity"):
+        assert words in text.lower() or words in text, words
+
+
+def test_nothing_of_the_user_becomes_markup(report: Path, tmp_path: Path) -> None:
+    page = chromium(report, tmp_path, "--dump-dom")
+    title = re.search(r"<title>(.*?)</title>", page, re.S)
+    assert title
+    assert title[1].strip() != "owned"
+    assert '<img src="x"' not in page
+    assert "onerror=" not in re.sub(r"&lt;.*?&gt;", "", page)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_looks_like_a_page(report: Path, tmp_path: Path, dark: bool) -> None:
+    picture = tmp_path / "page.png"
+    scheme = ["--blink-settings=preferredColorScheme=0"] if dark else ["--blink-settings=preferredColorScheme=1"]
+    chromium(report, tmp_path, f"--screenshot={picture}", "--window-size=1200,2400", *scheme)
+    pixels = Image.open(picture).convert("L")
+    assert pixels.size == (1200, 2400)
+    shades = pixels.resize((120, 240)).getcolors(256)
+    assert shades
+    assert len(shades) > 40, "an empty page"
+    background = max(shades)[1]
+    assert (background < 80) == dark
