@@ -173,10 +173,11 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
     if settings.path or recipe.start:
         return Tokenizer.load(settings.path or recipe.start)
     key = hashlib.sha256(f"{corpus.fingerprint()}\0{settings.model_dump_json()}".encode()).hexdigest()[:16]
-    folder = cache_dir() / "tokenizers" / f"{settings.kind}-{settings.vocab_size}-{key}"
+    folder = cache_dir() / "tokenizers" / f"{settings.kind}-{settings.vocab_size or 'auto'}-{key}"
     if (folder / "tokenizer.json").exists():
-        console.say(f"tokenizer: {settings.kind}, {settings.vocab_size:,} (cached)")
-        return Tokenizer.load(folder)
+        tokenizer = Tokenizer.load(folder)
+        console.say(f"tokenizer: {settings.kind}, {tokenizer.size:,} tokens, trained on this text before (cached)")
+        return tokenizer
     with console.bar("tokenizer") as update:
         total = corpus.bytes()
         tokenizer = Tokenizer.train(
@@ -272,6 +273,8 @@ def _pretrain(recipe: Recipe, out: str | Path | None, console: Console):
     from unmask.train.trainer import pick_device
 
     _threads(recipe)
+    if recipe.start and (Path(recipe.start) / "model" / "config.json").exists():  # a run folder stands for its model
+        recipe = recipe.model_copy(update={"start": str(Path(recipe.start) / "model")})
     world = World.join(pick_device(recipe.train.device).type)
     if not world.main:
         console = Console(quiet=True)

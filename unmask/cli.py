@@ -40,7 +40,9 @@ Column = Annotated[str | None, typer.Option(help="Column with the text (csv, tsv
 Encoding = Annotated[str | None, typer.Option(help="Of text files. Default: UTF-8, else detected.")]
 Language = Annotated[str | None, typer.Option(help="en or zh: rules for sentences and words. Default: detected.")]
 Kind = Annotated[str | None, typer.Option(help="wordpiece, bpe, unigram, char or byte.")]
-VocabSize = Annotated[int | None, typer.Option(help="Entries of the vocabulary.")]
+VocabSize = Annotated[
+    int | None, typer.Option(help="Entries of the vocabulary. Default: 8192, or what the text supports.")
+]
 Cased = Annotated[bool, typer.Option("--cased", help="Keep upper case and accents.")]
 Special = Annotated[
     list[str] | None, typer.Option("--special", help="A special token of your own; repeat for several.")

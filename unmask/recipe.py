@@ -32,12 +32,15 @@ class DataRecipe(Section):
     workers: int = 0  # processes that tokenize; 0 = one per core
 
 
+VOCABULARY = 8192  # entries, when no number is asked for: good for megabytes of text and models of millions of weights
+
+
 class TokenizerRecipe(Section):
     """A tokenizer to train (`kind`, …) or to take over (`path`)."""
 
     path: str = ""  # folder or tokenizer.json; empty = train one
     kind: Literal["wordpiece", "bpe", "unigram", "char", "byte"] = "wordpiece"
-    vocab_size: Annotated[int, Field(ge=8)] = 8192
+    vocab_size: Annotated[int, Field(ge=0)] = 0  # 0 = VOCABULARY, or fewer where the text has no more to give
     lowercase: bool = True
     strip_accents: Literal["auto", "yes", "no"] = "auto"  # auto = as lowercase, which is BERT's rule
     special_tokens: list[str] = []  # yours, beside [PAD] [UNK] [CLS] [SEP] [MASK]

@@ -26,7 +26,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.errors import UserError
-from unmask.recipe import TokenizerRecipe
+from unmask.recipe import VOCABULARY, TokenizerRecipe
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4
 CORE, COVERAGE = 0.99, 0.9999  # of the characters in the text
@@ -43,6 +43,8 @@ def learn(
     texts: Iterable[str], settings: TokenizerRecipe, progress: Callable[[int], None] | None = None
 ) -> tuple[tokenizers.Tokenizer, list[str], dict[str, int]]:
     """→ the bare tokenizer, its special tokens (ids 0, 1, …), and how much text was read and used."""
+    asked = settings.vocab_size  # a number that was asked for is kept or refused; the default adapts to the text
+    settings = settings.model_copy(update={"vocab_size": asked or VOCABULARY})
     special = _special_tokens(settings)
     limit = min(settings.sample_mb, UNIGRAM_MB) if settings.kind == "unigram" else settings.sample_mb
     pieces, counts = sample(texts, limit * 1e6, progress)
@@ -62,7 +64,7 @@ def learn(
             f"no character occurs {settings.min_frequency} times in the text ({counts['used_bytes']:,} bytes)",
             fix="more text, or --set tokenizer.min_frequency=1",
         )
-    if size < settings.vocab_size and settings.kind in ("wordpiece", "bpe", "unigram"):
+    if size < asked and settings.kind in ("wordpiece", "bpe", "unigram"):
         raise UserError(
             f"a vocabulary of {settings.vocab_size:,} is larger than the text supports: "
             f"{counts['used_bytes']:,} bytes gave {size:,} {settings.kind} pieces",

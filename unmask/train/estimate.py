@@ -17,7 +17,7 @@ from unmask.model import hf
 from unmask.model.config import change, preset
 from unmask.model.model import Model
 from unmask.objectives.objective import build
-from unmask.recipe import Recipe
+from unmask.recipe import VOCABULARY, Recipe
 from unmask.seeds import generator
 from unmask.train.distributed import World
 from unmask.train.loader import Loader
@@ -81,7 +81,7 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
 
 
 def _vocabulary(recipe: Recipe, tokenizer: Tokenizer | None) -> int:
-    return tokenizer.size if tokenizer else recipe.tokenizer.vocab_size
+    return tokenizer.size if tokenizer else recipe.tokenizer.vocab_size or VOCABULARY
 
 
 def _text(recipe: Recipe) -> tuple[Tokenizer | None, int, str]:

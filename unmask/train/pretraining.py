@@ -54,7 +54,8 @@ class Setup:
             rows = Rows(self.store.heldout, self.store.tokenizer, self.recipe.seed, self.objective.rows)
             count = min(rows.count(phase.length), self.recipe.train.eval_rows)
         except UserError as error:
-            self.notes.append(f"no held-out evaluation: {error.got}")
+            note = f"no held-out evaluation: {error.got}"
+            self.notes += [note] if note not in self.notes else []
             return []
         loader = Loader(rows, self.objective, self.recipe.seed)
         return [loader.batch(a, min(a + EVAL_BATCH, count), phase) for a in range(0, count, EVAL_BATCH)]
@@ -110,7 +111,23 @@ def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None)
         objective = build(recipe, tokenizer)
         model = Model(config, objective.heads).init(recipe.seed)
     rows = Rows(store.train, tokenizer, recipe.seed, objective.rows)
+    if objective.rows == "pairs":
+        notes += describe_pairs(store, [n for n, _ in lengths(recipe.train)])
     return Setup(recipe, store, model, objective, Loader(rows, objective, recipe.seed), notes)
+
+
+def describe_pairs(store: TokenStore, sizes: list[int]) -> list[str]:
+    """What sentence pairs make of this text: nothing is left out or cut in silence."""
+    counts, out = store.train.counts, []
+    for n in sizes:
+        pairs, cut = len(store.train.chunks(n)), store.train.truncated_chunks(n)
+        out.append(f"sentence pairs of {n} tokens: {pairs:,} an epoch, of which {cut:,} are too long for a row and cut")
+    single = counts.get("single_sentence_documents", 0)
+    if single:
+        out.append(
+            f"{single:,} of {counts['documents']:,} documents have one sentence and serve only as false second halves"
+        )
+    return out
 
 
 def make_plan(setup: Setup, world: World, console: Console) -> Plan:
@@ -145,7 +162,6 @@ def measure(setup: Setup, world: World) -> tuple[dict[int, float], float]:
     trainer.evaluate(heldout[:1])
     evaluation = (time.perf_counter() - begun) * len(heldout)
     setup.model.load_state_dict(kept)
-    setup.notes.clear()
     return seconds_of, evaluation
 
 

@@ -1,0 +1,154 @@
+"""The whole path as a user goes it: text in, a model out that opens in transformers, and can be trained further."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreTraining
+
+import unmask
+from unmask.data.store import TokenStore
+from unmask.model import hf
+
+CHINESE = (
+    "这家餐厅的菜很好吃，服务也很周到。我们下次还会再来。价格比想象的便宜！\n"
+    "手机的屏幕很清晰，但是电池不太耐用。客服说可以换货，三天以后收到了新的。\n"
+    "书的内容很丰富，适合初学者阅读。纸张质量一般，不过印刷清楚。推荐给大家。\n"
+)
+
+
+def test_bert_opens_in_the_class_it_names(text_file: Path, tmp_path: Path) -> None:
+    run = unmask.pretrain(
+        text_file, preset="bert-tiny", vocab_size=1000, steps=6, batch=8, length=32, out=tmp_path / "run"
+    )
+    config = json.loads((run.model / "config.json").read_text())
+    assert config["architectures"] == ["BertForPreTraining"]
+    theirs, found = BertForPreTraining.from_pretrained(run.model, output_loading_info=True)
+    assert not found["missing_keys"]
+    assert not found["unexpected_keys"]
+    tokenizer = AutoTokenizer.from_pretrained(run.model)
+    inputs = tokenizer("The list is sorted.", "It has [MASK] items.", return_tensors="pt")
+    ours = hf.load(run.model).model
+    with torch.no_grad():
+        answer = theirs.eval()(**inputs)
+        hidden = ours(inputs["input_ids"], inputs["attention_mask"].bool(), inputs["token_type_ids"])
+        assert torch.allclose(ours.logits("mlm", hidden.flatten(0, 1)), answer.prediction_logits[0], atol=1e-5)
+        assert torch.allclose(ours.logits("nsp", hidden), answer.seq_relationship_logits, atol=1e-5)
+    card = (run.model / "README.md").read_text()
+    assert "6" in card and "topics.txt" in card
+    names = {p.name for p in run.path.iterdir()}
+    assert {"recipe.yaml", "environment.json", "data.json", "log.jsonl", "curves.png", "report.html", "model"} <= names
+    environment = json.loads((run.path / "environment.json").read_text())
+    assert environment["versions"]["torch"] and environment["threads"] and environment["cpu"]
+    assert len(json.loads((run.path / "data.json").read_text())["parts"]["corpus"]) == 32
+
+
+def test_a_folder_of_transformers_is_trained_further(store: TokenStore, text_file: Path, tmp_path: Path) -> None:
+    """P8: continue from an existing checkpoint on domain text; the loss starts where that model stands."""
+    theirs = BertForMaskedLM(
+        BertConfig(
+            vocab_size=store.tokenizer.size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+            intermediate_size=64, max_position_embeddings=64,
+        )
+    )  # fmt: skip
+    theirs.save_pretrained(tmp_path / "theirs")
+    store.tokenizer.save(tmp_path / "theirs")
+    common = {"start": str(tmp_path / "theirs"), "objective": "mlm", "batch": 8, "length": 32}
+    run = unmask.pretrain(text_file, steps=8, out=tmp_path / "run", **common)
+    after, found = AutoModelForMaskedLM.from_pretrained(run.model, output_loading_info=True)
+    assert type(after) is BertForMaskedLM
+    assert not found["missing_keys"] and not found["unexpected_keys"]
+    moved = (after.bert.embeddings.word_embeddings.weight - theirs.bert.embeddings.word_embeddings.weight).abs().max()
+    assert 0 < moved < 0.5, "trained further from those weights, not anew"
+    again = unmask.pretrain(text_file, steps=2, out=tmp_path / "again", **{**common, "start": str(run.path)})
+    assert (again.model / "model.safetensors").exists()
+
+
+def test_a_new_head_on_an_old_model_is_said(store: TokenStore, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    from unmask.train.log import Console
+
+    first = unmask.pretrain(
+        store.path, preset="bert-tiny", objective="mlm", steps=2, batch=4, length=32, out=tmp_path / "a"
+    )
+    unmask.pretrain(
+        store.path,
+        start=str(first.model),
+        objective="mlm+nsp",
+        steps=2,
+        batch=4,
+        length=32,
+        out=tmp_path / "b",
+        console=Console(),
+    )
+    said = capsys.readouterr().err
+    assert "no nsp head: a new one was drawn at random" in said
+    assert "sentence pairs of 32 tokens" in said
+
+
+def test_chinese(tmp_path: Path) -> None:
+    """One token per character, words by segmenter in the store, pairs of sentences, and a mask filled."""
+    path = tmp_path / "评论.txt"
+    lines = CHINESE.splitlines()
+    path.write_text("\n".join(f"{lines[i % 3]}第{i}条评论。" for i in range(120)), "utf-8")
+    run = unmask.pretrain(
+        path, preset="bert-tiny", objective="mlm+nsp", steps=4, batch=4, length=32, out=tmp_path / "run"
+    )
+    opened = TokenStore.open(json.loads((run.path / "data.json").read_text())["store"])
+    words = np.flatnonzero(opened.train.flags & 1)
+    assert 0.4 < len(words) / len(opened.train.tokens) < 0.9, "words of several characters are marked as such"
+    filling = unmask.load(run.model).fill("这家餐厅的菜很[MASK]吃。", top=3)
+    assert len(filling.as_dict()["masks"][0]["candidates"]) == 3
+
+
+def test_static_masks_repeat_and_dynamic_ones_do_not(store: TokenStore) -> None:
+    from unmask.batch import Phase
+    from unmask.data.rows import Rows
+    from unmask.objectives.objective import build
+    from unmask.recipe import Recipe
+    from unmask.train.loader import Loader
+
+    def masks(masking: str, copies: int) -> list[set[bytes]]:
+        """Per epoch, the set of corrupted rows."""
+        recipe = Recipe.build({"objective": "mlm", "mlm": {"masking": masking, "copies": copies}})
+        objective = build(recipe, store.tokenizer)
+        loader = Loader(Rows(store.train, store.tokenizer, 0), objective, 0)
+        phase, n = Phase(0, 64, 0.15), loader.rows.count(64)
+        return [{loader.example(e * n + i, phase).ids.tobytes() for i in range(n)} for e in range(4)]
+
+    dynamic, static, two = masks("dynamic", 1), masks("static", 1), masks("static", 2)
+    assert static[0] == static[1] == static[2]
+    assert two[0] == two[2] != two[1] == two[3]
+    assert not dynamic[0] & dynamic[1]
+
+
+def test_the_command_line_does_the_same_as_python(text_file: Path, tmp_path: Path) -> None:
+    arguments = [
+        "--preset=bert-tiny",
+        "--vocab-size=1000",
+        "--steps=3",
+        "--batch=8",
+        "--length=32",
+        "--set=train.threads=1",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "unmask",
+        "pretrain",
+        str(text_file),
+        *arguments,
+        "--out",
+        str(tmp_path / "cli"),
+        "--json",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["state"] == "finished"
+    run = unmask.pretrain(
+        text_file, preset="bert-tiny", vocab_size=1000, steps=3, batch=8, length=32, out=tmp_path / "python"
+    )
+    ours, theirs = ((r / "model.safetensors").read_bytes() for r in (run.model, tmp_path / "cli" / "model"))
+    assert ours == theirs
