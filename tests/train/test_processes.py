@@ -1,6 +1,7 @@
 """Two processes do the work of one: same examples and masks per global batch, same losses, and a run can change count."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ def pretrain(processes: int, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def losses(run: Path, terms: tuple[str, ...] = ("loss", "grad_norm")) -> list[float]:
+def losses(run: Path, terms: tuple[str, ...]) -> list[float]:
     events = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     return [e[t] for e in events if e["event"] == "train" for t in terms]
 
@@ -49,13 +50,12 @@ def test_twenty_losses_agree(case: str, store: TokenStore, tmp_path: Path) -> No
     budget = ["--steps=20", "--set=model.layers=2"]
     for processes in (1, 2):
         pretrain(processes, str(store.path), *SHAPE, *CASES[case], *budget, "--out", str(tmp_path / f"run{processes}"))
-    one, two = losses(tmp_path / "run1"), losses(tmp_path / "run2")
-    assert len(one) == 40
+    one, two = losses(tmp_path / "run1", ("loss",)), losses(tmp_path / "run2", ("loss",))
+    assert len(one) == len(two) == 20
+    assert two == pytest.approx(one, rel=1e-5, abs=1e-9)
     if case == "no masked token":
-        assert 0.0 in one or min(abs(x) for x in one) >= 0  # some batches have none at all
-        assert two[0::2] == pytest.approx(one[0::2], rel=1e-5, abs=1e-9)
-    else:
-        assert two[0::2] == pytest.approx(one[0::2], rel=1e-5)
+        assert 0.0 in one, "a batch without any masked token"
+        assert len([x for x in one if x]) > 5, "and batches in which one rank may have none"
 
 
 def test_resume_with_another_number_of_processes(store: TokenStore, tmp_path: Path) -> None:
@@ -77,8 +77,6 @@ def test_resume_with_another_number_of_processes(store: TokenStore, tmp_path: Pa
     plan = json.loads((tmp_path / "two" / "plan.json").read_text())
     assert plan["stretches"][0]["rows"] == 19 * 13 + 5
     # back to step 12, as a kill would leave it
-    import shutil
-
     shutil.rmtree(tmp_path / "two" / "checkpoints" / "step-00000020")
     shutil.rmtree(tmp_path / "two" / "model")
     pretrain(1, "--resume", str(tmp_path / "two"))

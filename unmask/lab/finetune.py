@@ -48,7 +48,9 @@ def finetune(
 @torch.inference_mode()
 def answer(model: Model, task: Task, records: Sequence[Record], update: Update | None = None) -> list[Any]:
     """The task's answers, in the records' order; rows of similar length are computed together."""
-    examples = [e for record in records for e in task.encode(record)]
+    encoded = [task.encode(record) for record in records]
+    examples = [e for several in encoded for e in several]
+    record = np.repeat(np.arange(len(encoded)), [len(several) for several in encoded])
     order = sorted(range(len(examples)), key=lambda n: len(examples[n]))
     logits: list[np.ndarray | None] = [None] * len(examples)
     model.eval()
@@ -60,7 +62,7 @@ def answer(model: Model, task: Task, records: Sequence[Record], update: Update |
             logits[n] = row
         if update:
             update(start + len(picked), len(order), "")
-    return task.decode({"logits": np.stack(logits)}, examples)  # type: ignore[arg-type]
+    return task.decode({"logits": np.stack(logits), "record": record}, examples)  # type: ignore[arg-type]
 
 
 def _unlabelled(example: Example) -> Example:

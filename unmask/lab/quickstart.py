@@ -156,12 +156,13 @@ def classifier(
     task = Classify(recipe, Tokenizer.load(folder), labels, LENGTH)
     here = Run.create(run.path / name.replace(" ", "-"), "finetune", name)
     finetune(model, task, labelled, recipe, here, console, f"fine-tune, {name}")
-    task.shortened = 0
+    whole = Classify(recipe, task.tokenizer, labels, LENGTH, "windows")
     with console.bar(f"test, {name}") as update:
-        answers = answer(model, task, test, update)
-    accuracy = task.score(answers, test)["accuracy"]
+        answers = answer(model, whole, test, update)
+    accuracy = whole.score(answers, test)["accuracy"]
     console.say(
-        f"{name}: {accuracy:.1%} ({task.shortened:,} of {len(test):,} reviews are longer than {LENGTH} tokens and were cut)"
+        f"{name}: {accuracy:.1%}; trained on the first {LENGTH} tokens ({task.longer:,} of {len(labelled):,} reviews are longer), "
+        f"tested on whole reviews in windows of {LENGTH} ({whole.longer:,} of {len(test):,} are longer)"
     )
     return accuracy
 
@@ -185,7 +186,7 @@ def tfidf(labelled: list[Record], test: list[Record], console: Console) -> float
 
 def table(result: dict[str, float], labels: int, test: int) -> str:
     width = max(map(len, result))
-    lines = [f"accuracy on {test:,} reviews, from {labels:,} labels (the first {LENGTH} tokens of each; TF-IDF: all)"]
+    lines = [f"accuracy on {test:,} reviews, from {labels:,} labels ({LENGTH} tokens of each; TF-IDF learns from all)"]
     for name, value in sorted(result.items(), key=lambda item: -item[1]):
         lines.append(f"  {name:<{width}}  {value:6.1%}  {'█' * round((value - 0.5) * 80)}")
     return "\n".join(lines)
