@@ -9,6 +9,11 @@ from pathlib import Path
 import pytest
 
 from unmask.data.store import TokenStore
+from unmask.data.tokenizer import Tokenizer
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import TokenizerRecipe
 
 FAST = ["--preset=bert-tiny", "--steps=2", "--length=32"]
 
@@ -36,6 +41,9 @@ def cases(folder: Path, store: TokenStore) -> dict[str, tuple[list[str], list[st
     gpt.mkdir()
     (gpt / "config.json").write_text(json.dumps({"model_type": "gpt_neox"}))
     (gpt / "tokenizer.json").write_bytes((store.path / "tokenizer" / "tokenizer.json").read_bytes())
+    chars = Tokenizer.train(["the cat sat on the mat"], TokenizerRecipe(kind="char"))
+    shape = {"hidden": 32, "heads": 2, "layers": 1, "intermediate": 64}
+    hf.save(Model(preset("bert-tiny", vocab_size=chars.size, **shape), ("mlm",)).init(0), folder / "theirs", chars)
     recipe = written(folder / "recipe.yaml", "train: {stepz: 3}\n")
     return {
         "no such file": (["pretrain", "sme.txt"], ["sme.txt", "some.txt"]),
@@ -61,6 +69,13 @@ def cases(folder: Path, store: TokenStore) -> dict[str, tuple[list[str], list[st
         "bad rate": (["pretrain", some, "--mask-rate", "1.5"], ["rate", "between 0 and 1"]),
         "bad length": (["pretrain", some, "--length", "64:0.3,128:0.3"], ["64:0.3", "add up to 1"]),
         "bad device": (["pretrain", some, "--device", "tpu"], ["device", "tpu", "cpu"]),
+        "no such device": (["pretrain", some, "--device", "cuda"], ["--device cuda", "finds none", "cpu"]),
+        "resume and more": (["pretrain", "--resume", "gpt", "--steps=3"], ["--resume", "steps"]),
+        "small model vocabulary": (["pretrain", str(store.path), *FAST, "--set=model.vocab_size=10"], ["10", "1,000"]),
+        "negative share": (["pretrain", some, "--length=64:-1,32:2"], ["64:-1"]),
+        "another tokenizer": (["pretrain", str(store.path), *FAST, "--from", "theirs"], ["another tokenizer"]),
+        "tokenizer settings with from": (["pretrain", some, "--from", "theirs", "--kind=bpe"], ["brings its own tokenizer", "kind"]),
+        "out exists": (["pretrain", some, "--out", "gpt"], ["gpt exists already"]),
         "no corpus": (["pretrain"], ["no corpus", "sample:"]),
         "unknown encoding": (["prepare", some, "--encoding", "utf-99"], ["utf-99"]),
         "nothing on standard input": (["prepare", "-"], ["corpus is empty"]),
@@ -81,7 +96,8 @@ def prepared(store: TokenStore, tmp_path_factory: pytest.TempPathFactory):
         "no such file", "empty folder", "empty file", "binary file", "wrong column", "vocabulary too large",
         "rows too long", "unknown recipe key", "unknown key in a file", "no value", "two budgets", "unknown preset",
         "unknown objective", "unknown shape", "heads", "other family", "not a model", "not a run", "not a store",
-        "unknown sample", "bad rate", "bad length", "bad device", "no corpus", "unknown encoding",
+        "unknown sample", "no such device", "resume and more", "small model vocabulary", "negative share",
+        "another tokenizer", "tokenizer settings with from", "out exists", "bad rate", "bad length", "bad device", "no corpus", "unknown encoding",
         "nothing on standard input", "one document and nsp",
     ],
 )  # fmt: skip
@@ -97,4 +113,4 @@ def test_bad_input(name: str, prepared) -> None:
 
 
 def test_every_case_is_tested(prepared) -> None:
-    assert len(prepared[1]) == 27
+    assert len(prepared[1]) == 34

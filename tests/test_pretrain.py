@@ -89,6 +89,53 @@ def test_a_new_head_on_an_old_model_is_said(store: TokenStore, tmp_path: Path, c
     assert "sentence pairs of 32 tokens" in said
 
 
+def test_auto_objective_of_a_model_is_that_of_its_heads(store: TokenStore, tmp_path: Path) -> None:
+    first = unmask.pretrain(
+        store.path, preset="bert-tiny", objective="mlm", steps=1, batch=4, length=32, out=tmp_path / "a"
+    )
+    second = unmask.pretrain(store.path, start=str(first.path), steps=1, batch=4, length=32, out=tmp_path / "b")
+    assert json.loads((second.model / "config.json").read_text())["architectures"] == ["BertForMaskedLM"]
+    assert unmask.dry_run(store.path, start=str(first.path), steps=1, length=32)["architecture"] == "BertForMaskedLM"
+
+
+def test_a_finished_run_whose_report_is_missing_gets_it(store: TokenStore, tmp_path: Path) -> None:
+    """A kill between the last checkpoint and the report: resume trains nothing and writes the rest; then it is finished."""
+    run = unmask.pretrain(store.path, preset="bert-tiny", steps=2, batch=4, length=32, out=tmp_path / "run")
+    weights = (run.model / "model.safetensors").read_bytes()
+    lines = run.log.read_text().splitlines(keepends=True)
+    assert json.loads(lines[-1])["event"] == "end"
+    run.log.write_text("".join(lines[:-1]))
+    (run.path / "report.html").unlink()
+    unmask.resume(run.path)
+    assert (run.path / "report.html").exists()
+    assert (run.model / "model.safetensors").read_bytes() == weights
+    whole = run.log.read_text()
+    assert json.loads(whole.splitlines()[-1])["event"] == "end"
+    unmask.resume(run.path)
+    assert run.log.read_text() == whole, "a finished run is not touched"
+
+
+def test_one_heldout_document_still_measures_mlm(tmp_path: Path) -> None:
+    for n in range(3):
+        (tmp_path / f"{n}.txt").write_text(" ".join(f"Sentence {i} of text {n} is here." for i in range(60)))
+    run = unmask.pretrain(
+        [tmp_path / f"{n}.txt" for n in range(3)], preset="bert-tiny", kind="char", documents="file", steps=2, batch=4,
+        length=32, out=tmp_path / "run",
+    )  # fmt: skip
+    last = [e for e in run.events() if e["event"] == "eval"][-1]
+    assert last["mlm"] > 0 and "nsp" not in last
+
+
+def test_python_takes_the_names_of_the_flags(text_file: Path, tmp_path: Path) -> None:
+    store = unmask.prepare(text_file, tmp_path / "store", vocab_size=1000, documents="block")
+    assert store.tokenizer.size == 1000
+    assert len(unmask.show_batch(store.path, mask_rate=0.3, rows=2).as_dict()["rows"]) == 2
+    with pytest.raises(unmask.UserError, match="did you mean preset"):
+        unmask.pretrain(text_file, prest="bert-tiny")
+    with pytest.raises(unmask.UserError, match="corpus: 5"):
+        unmask.pretrain(5)  # type: ignore[arg-type]
+
+
 def test_chinese(tmp_path: Path) -> None:
     """One token per character, words by segmenter in the store, pairs of sentences, and a mask filled."""
     path = tmp_path / "评论.txt"

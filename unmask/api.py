@@ -4,18 +4,18 @@ run = unmask.pretrain("corpus/", preset="bert-mini", minutes=5)
 unmask.load(run.model).fill("the president of the united [MASK]")
 """
 
-import hashlib
 import os
+import shutil
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from unmask.data.cache import cache_dir
 from unmask.data.corpus import Corpus
 from unmask.data.prepare import prepare as build_store
 from unmask.data.store import TokenStore
-from unmask.data.tokenizer import Tokenizer
-from unmask.errors import UserError
+from unmask.data.tokenizer import Tokenizer, tokenizer_folder
+from unmask.errors import UserError, nearest
 from unmask.recipe import Recipe, merge
 from unmask.train.log import Console
 
@@ -31,6 +31,9 @@ __all__ = [
     "show_batch",
     "train_tokenizer",
 ]
+
+Corpora = str | Path | Sequence[str | Path] | None
+AnyRecipe = str | Path | Recipe | dict[str, Any] | None
 
 # Short names (flags, Python keywords) → where they stand in a recipe.
 SHORT = {
@@ -64,8 +67,8 @@ SHORT = {
 
 
 def make_recipe(
-    corpus: str | Path | Sequence[str | Path] | None = None,
-    recipe: str | Path | Recipe | None = None,
+    corpus: Corpora = None,
+    recipe: AnyRecipe = None,
     sets: Sequence[str] = (),
     **short: Any,
 ) -> Recipe:
@@ -77,11 +80,20 @@ def make_recipe(
     values: dict[str, Any] = {}
     if isinstance(recipe, Recipe):
         values = recipe.model_dump(exclude_unset=True)
+    elif isinstance(recipe, dict):
+        values = recipe
     elif recipe is not None:
         values = Recipe.read(recipe)
     if corpus is not None:
-        several = [corpus] if isinstance(corpus, str | Path) else list(corpus)
-        values = merge(values, {"data": {"corpus": [os.fspath(c) for c in several]}})
+        several = [corpus] if isinstance(corpus, str | Path) else corpus
+        if not isinstance(several, list | tuple) or not all(isinstance(c, str | Path) for c in several):
+            raise UserError(
+                f"corpus: {corpus!r}", valid="a path, a folder, a glob, '-', sample:NAME, or a list of these"
+            )
+        values = merge(values, {"data": {"corpus": [str(c) for c in several]}})
+    unknown = sorted(set(short) - set(SHORT))
+    if unknown:
+        raise UserError(f"unknown keyword {unknown[0]!r}{nearest(unknown[0], list(SHORT))}", valid=", ".join(SHORT))
     budgets = ("minutes", "tokens", "steps", "epochs")
     if any(short.get(b) is not None for b in budgets):  # a flag replaces the file's budget, whatever its unit
         values = merge(values, {"train": dict.fromkeys(budgets)})
@@ -91,7 +103,10 @@ def make_recipe(
             for key in reversed(SHORT[name].split(".")):
                 nested = {key: nested}
             values = merge(values, nested)
-    return Recipe.build(values, list(sets))
+    made = Recipe.build(values, [sets] if isinstance(sets, str) else list(sets))
+    if made.start and (Path(made.start) / "model" / "config.json").exists():  # a run folder stands for its model
+        made = made.model_copy(update={"start": str(Path(made.start) / "model")})
+    return made
 
 
 # ------------------------------------------------------------------------------------------------ text
@@ -105,14 +120,18 @@ def samples() -> list[dict[str, Any]]:
 
 
 def train_tokenizer(
-    corpus: str | Sequence[str] | None, out: str | Path, *, recipe: Recipe | None = None, console: Console | None = None
+    corpus: Corpora, out: str | Path, *, recipe: AnyRecipe = None, console: Console | None = None, **short: Any
 ) -> dict[str, Any]:
     """Train a tokenizer on a corpus and save it in `out`; a report on text held out from its training."""
-    recipe = make_recipe(corpus, recipe)
+    recipe = make_recipe(corpus, recipe, **short)
     console = console or Console(quiet=True)
     folder = Path(out)
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists already", fix="another folder with -o")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {folder}: {error.strerror}", fix="another folder with -o") from None
     source = open_corpus(recipe, console)
     heldout: list[str] = []
     size = 0
@@ -170,10 +189,14 @@ def say_problems(corpus: Corpus, console: Console) -> None:
 def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenizer:
     """The one named in the recipe, the one of the model to continue, or one trained on the corpus (and cached)."""
     settings = recipe.tokenizer
+    if recipe.start and settings.model_fields_set - {"path"}:
+        raise UserError(
+            f"--from {recipe.start} brings its own tokenizer; {', '.join(sorted(settings.model_fields_set))} cannot be changed",
+            fix="leave out the tokenizer's settings",
+        )
     if settings.path or recipe.start:
         return Tokenizer.load(settings.path or recipe.start)
-    key = hashlib.sha256(f"{corpus.fingerprint()}\0{settings.model_dump_json()}".encode()).hexdigest()[:16]
-    folder = cache_dir() / "tokenizers" / f"{settings.kind}-{settings.vocab_size or 'auto'}-{key}"
+    folder = tokenizer_folder(corpus, settings)
     if (folder / "tokenizer.json").exists():
         tokenizer = Tokenizer.load(folder)
         console.say(f"tokenizer: {settings.kind}, {tokenizer.size:,} tokens, trained on this text before (cached)")
@@ -185,22 +208,25 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
         )
     partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
     tokenizer.save(partial)
-    if not folder.exists():
+    try:
         partial.rename(folder)
+    except OSError:  # another process was faster, with the same result
+        shutil.rmtree(partial, ignore_errors=True)
     console.say(f"tokenizer: {settings.kind}, {tokenizer.size:,} tokens, trained on this text")
     return tokenizer
 
 
 def prepare(
-    corpus: str | Sequence[str] | None = None,
+    corpus: Corpora = None,
     out: str | Path | None = None,
     *,
-    recipe: Recipe | None = None,
+    recipe: AnyRecipe = None,
     lengths: Sequence[int] = (),
     console: Console | None = None,
+    **short: Any,
 ) -> TokenStore:
     """Corpus → memory-mapped token store: in `out`, or in the cache under a key of its settings."""
-    recipe = make_recipe(corpus, recipe)
+    recipe = make_recipe(corpus, recipe, **short)
     console = console or Console(quiet=True)
     if len(recipe.data.corpus) == 1 and (Path(recipe.data.corpus[0]) / "meta.json").exists():
         return TokenStore.open(recipe.data.corpus[0])
@@ -208,12 +234,13 @@ def prepare(
     tokenizer = find_tokenizer(recipe, source, console)
     with console.bar("prepare") as update:
         store = build_store(source, tokenizer, recipe.data, out, update, lengths)
-    say_problems(source, console)
+    for text in store.meta["corpus"].get("lines", []):
+        console.say(f"  {text}")
     console.say(store.describe())
     return store
 
 
-def show_batch(store: str | Path, *, recipe: Recipe | None = None, rows: int = 4):
+def show_batch(store: str | Path, *, recipe: AnyRecipe = None, rows: int = 4, **short: Any):
     """The first training rows of a store as the objective corrupts them: what is masked, random, kept."""
     from unmask.data.rows import Rows
     from unmask.objectives.objective import build
@@ -222,7 +249,7 @@ def show_batch(store: str | Path, *, recipe: Recipe | None = None, rows: int = 4
     from unmask.train.schedule import lengths, plan
 
     opened = TokenStore.open(store)
-    recipe = recipe or Recipe()
+    recipe = make_recipe(None, recipe, **short)
     if recipe.objective == "auto":
         recipe = recipe.model_copy(update={"objective": "mlm"})
     objective = build(recipe, opened.tokenizer)
@@ -236,17 +263,19 @@ def show_batch(store: str | Path, *, recipe: Recipe | None = None, rows: int = 4
 # ------------------------------------------------------------------------------------------------ training
 
 
-def dry_run(corpus: str | Sequence[str] | None = None, *, recipe: Recipe | None = None) -> dict[str, Any]:
+def dry_run(
+    corpus: Corpora = None, *, recipe: AnyRecipe = None, sets: Sequence[str] = (), **short: Any
+) -> dict[str, Any]:
     """What a run would be: resolved recipe, parameters, memory, steps and time, without reading the whole text."""
     from unmask.train import estimate
 
-    return estimate.estimate(make_recipe(corpus, recipe))
+    return estimate.estimate(make_recipe(corpus, recipe, sets, **short))
 
 
 def pretrain(
-    corpus: str | Path | Sequence[str | Path] | None = None,
+    corpus: Corpora = None,
     *,
-    recipe: str | Path | Recipe | None = None,
+    recipe: AnyRecipe = None,
     out: str | Path | None = None,
     sets: Sequence[str] = (),
     console: Console | None = None,
@@ -256,28 +285,18 @@ def pretrain(
 
     >>> run = pretrain("sample:python-docs", preset="bert-tiny", steps=100)     # doctest: +SKIP
     """
-    unknown = set(short) - set(SHORT)
-    if unknown:
-        from unmask.errors import nearest
-
-        name = sorted(unknown)[0]
-        raise UserError(f"unknown keyword {name!r}{nearest(name, list(SHORT))}", valid=", ".join(SHORT))
     return _pretrain(make_recipe(corpus, recipe, sets, **short), out, console or Console(quiet=True))
 
 
 def _pretrain(recipe: Recipe, out: str | Path | None, console: Console):
     from unmask.train import pretraining
-    from unmask.train.distributed import World
     from unmask.train.run import Run, environment
     from unmask.train.schedule import lengths
-    from unmask.train.trainer import pick_device
 
-    _threads(recipe)
-    if recipe.start and (Path(recipe.start) / "model" / "config.json").exists():  # a run folder stands for its model
-        recipe = recipe.model_copy(update={"start": str(Path(recipe.start) / "model")})
-    world = World.join(pick_device(recipe.train.device).type)
-    if not world.main:
-        console = Console(quiet=True)
+    pretraining.check(recipe)
+    if out is not None:
+        Run.check_free(out)
+    world, console = _join(recipe, console)
     sizes = [n for n, _ in lengths(recipe.train)]
     pairs = sizes if "nsp" in recipe.objective else []
     path = world.share(str(prepare(recipe=recipe, lengths=pairs, console=console).path) if world.main else None)
@@ -287,18 +306,16 @@ def _pretrain(recipe: Recipe, out: str | Path | None, console: Console):
     setup.recipe = pretraining.resolve(setup.recipe, plan)
     name = setup.recipe.preset if not recipe.start else Path(recipe.start).name
     run = Run(world.share(str(Run.create(out, "pretrain", name).path) if world.main else None))
-    if not world.main:
-        pretraining.pretrain(setup, plan, run, world, console)
-        world.leave()
-        return run
-    with run.lock():
-        setup.recipe.write(run.path / "recipe.yaml")
-        run.write_json("environment.json", environment())
-        run.write_json("plan.json", plan.as_dict())
-        run.write_json("data.json", {**store.meta, "store": str(store.path.resolve())})
-        console.say(announce(setup, plan, run))
+    with run.lock() if world.main else nullcontext():
+        if world.main:
+            setup.recipe.write(run.path / "recipe.yaml")
+            run.write_json("environment.json", environment())
+            run.write_json("plan.json", plan.as_dict())
+            run.write_json("data.json", {**store.meta, "store": str(store.path.resolve())})
+            console.say(announce(setup, plan, run))
         state = pretraining.pretrain(setup, plan, run, world, console)
-        finish(run, state, console)
+        if world.main:
+            finish(run, store, state, console)
     world.leave()
     return run
 
@@ -306,42 +323,48 @@ def _pretrain(recipe: Recipe, out: str | Path | None, console: Console):
 def resume(path: str | Path, *, console: Console | None = None):
     """Continue a run from its last whole checkpoint, bit for bit as if it had never stopped."""
     from unmask.train import checkpoint, pretraining
-    from unmask.train.distributed import World
     from unmask.train.run import Run
     from unmask.train.schedule import Plan
-    from unmask.train.trainer import pick_device
 
-    console = console or Console(quiet=True)
     run = Run.open(path)
     recipe = run.recipe()
-    _threads(recipe)
-    world = World.join(pick_device(recipe.train.device).type)
-    if not world.main:
-        console = Console(quiet=True)
+    world, console = _join(recipe, console or Console(quiet=True))
     plan = Plan.from_dict(run.read_json("plan.json"))
-    store = _store_of(run, recipe, console)
-    last = checkpoint.latest(run.checkpoints, console.warn)
-    weights = last.model if last else (recipe.start or None)
-    setup = pretraining.set_up(recipe, store, weights)
-    if not world.main:
-        pretraining.pretrain(setup, plan, run, world, console, last)
-        world.leave()
-        return run
-    with run.lock():
-        run.rewind(last.state["step"] if last else 0)
-        if last and last.state["step"] >= plan.steps and run.model.exists():
+    with run.lock() if world.main else nullcontext():
+        ended = world.share(any(e["event"] == "end" for e in run.events()) if world.main else None)
+        if ended:
             console.say(f"{run.path} is finished: {plan.steps:,} steps")
             world.leave()
             return run
-        console.say(f"continuing {run.path} at step {last.state['step'] if last else 0:,} of {plan.steps:,}")
+        store = TokenStore.open(world.share(str(_store_of(run, recipe, console).path) if world.main else None))
+        last = checkpoint.latest(run.checkpoints, console.warn)
+        done = last.state["step"] if last else 0
+        setup = pretraining.set_up(recipe, store, last.model if last else recipe.start or None)
+        if world.main:
+            run.rewind(done)
+            console.say(f"continuing {run.path} at step {done:,} of {plan.steps:,}")
         state = pretraining.pretrain(setup, plan, run, world, console, last)
-        finish(run, state, console)
+        if world.main:
+            finish(run, store, state, console)
     world.leave()
     return run
 
 
+def _join(recipe: Recipe, console: Console) -> tuple[Any, Console]:
+    """The processes of this run; only the first one speaks."""
+    import torch
+
+    from unmask.train.distributed import World
+    from unmask.train.trainer import pick_device
+
+    if recipe.train.threads:
+        torch.set_num_threads(recipe.train.threads)
+    world = World.join(pick_device(recipe.train.device).type)
+    return world, console if world.main else Console(quiet=True)
+
+
 def _store_of(run: Any, recipe: Recipe, console: Console) -> TokenStore:
-    """The run's own store; made again from the text when the cache was pruned, and refused when the text has changed."""
+    """The run's own store; made again when the cache was pruned, and refused when the text has changed."""
     meta = run.read_json("data.json")
     if (Path(meta["store"]) / "meta.json").exists():
         store = TokenStore.open(meta["store"])
@@ -356,13 +379,6 @@ def _store_of(run: Any, recipe: Recipe, console: Console) -> TokenStore:
     return store
 
 
-def _threads(recipe: Recipe) -> None:
-    if recipe.train.threads:
-        import torch
-
-        torch.set_num_threads(recipe.train.threads)
-
-
 def announce(setup: Any, plan: Any, run: Any) -> str:
     count = sum(p.numel() for p in setup.model.parameters())
     recipe, counts = setup.recipe, setup.store.meta["train"]
@@ -374,29 +390,20 @@ def announce(setup: Any, plan: Any, run: Any) -> str:
     )
 
 
-def finish(run: Any, state: dict[str, Any], console: Console) -> None:
-    """After the last step: fills, curves, report, model card."""
+def finish(run: Any, store: TokenStore, state: dict[str, Any], console: Console) -> None:
+    """After the last step: fills, curves, report, model card. The log ends with `end`."""
     from unmask.lab import report
     from unmask.train.log import Log, clock
 
+    predictor = load(run.model)
+    run.write_json("fills.json", predictor.example_fills(store, count=6) if "mlm" in predictor.heads else [])
     log = Log(run.log)
     log.write("end", step=state["step"], elapsed=round(state["elapsed"], 2), evaluation=state["evaluation"])
     log.close()
-    run.write_json("fills.json", _example_fills(run))
     report.draw_curves(run)
     report.write_report(run)
     report.write_card(run, run.model)
     console.say(f"done in {clock(state['elapsed'])}: {run.model}  (report: {run.path / 'report.html'})")
-
-
-def _example_fills(run: Any) -> list[dict[str, Any]]:
-    """A few held-out sentences of the run's own text with one word masked, and what the model puts there."""
-    meta = run.read_json("data.json")
-    store = TokenStore.open(meta["store"])
-    model = load(run.model)
-    if "mlm" not in model.heads:
-        return []
-    return model.example_fills(store, count=6)
 
 
 def load(model: str | Path, device: str = "auto"):

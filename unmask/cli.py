@@ -252,7 +252,7 @@ def prepare(
 def show_batch(
     store: str,
     objective: Annotated[str, typer.Option(help="mlm, nsp or mlm+nsp.")] = "mlm",
-    rows: Annotated[int, typer.Option(help="Rows to show.")] = 4,
+    rows: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 4,
     length: Annotated[int, typer.Option(help="Tokens per row.")] = 64,
     mask_rate: Annotated[str | None, typer.Option(help="Share of tokens chosen.")] = None,
     seed: int = 0,
@@ -329,13 +329,15 @@ def pretrain(
     quiet: Quiet = False,
 ) -> None:
     """Pre-train a model on text: tokenizer, preparation, training, report, all in one."""
+    given = [name for name, value in locals().items() if value and name not in ("resume", "as_json", "quiet")]
     from unmask import api
 
     console = _console(quiet, as_json)
     if resume:
-        if corpus or recipe or sets:
+        if given:
             raise UserError(
-                "--resume takes everything from the run; leave out the rest", fix=f"unmask pretrain --resume {resume}"
+                f"--resume takes everything from the run; got {', '.join(given)} beside it",
+                fix=f"unmask pretrain --resume {resume}",
             )
         run = api.resume(resume, console=console)
     else:
@@ -358,7 +360,9 @@ def pretrain(
         return  # one of several processes: the first one speaks
     if as_json:
         emit(api.info(run.path))
-    elif not quiet:
+    elif quiet:
+        typer.echo(run.path)
+    else:
         typer.echo(f'unmask fill {run.model} "… [MASK] …"')
 
 

@@ -5,6 +5,8 @@ the same schema. An unknown key is an error that names the nearest valid one. Wh
 `auto` values replaced, a budget in minutes turned into steps.
 """
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,6 +14,13 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from unmask.errors import UserError, nearest
+
+Count = Annotated[int, Field(ge=1)]
+CountOrZero = Annotated[int, Field(ge=0)]  # 0 has a meaning of its own, told beside the field
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+BelowOne = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 
 class Section(BaseModel):
@@ -26,10 +35,10 @@ class DataRecipe(Section):
     column: str = "text"  # of csv, tsv, jsonl and parquet records
     encoding: str = "auto"  # auto = UTF-8, else detected; or a Python codec name
     language: Literal["auto", "en", "zh"] = "auto"  # sentence and word rules
-    heldout: Annotated[float, Field(ge=0, lt=1)] = 0.02  # share of documents kept for evaluation
+    heldout: BelowOne = 0.02  # share of documents kept for evaluation
     deduplicate: Literal["exact", "off"] = "exact"
-    near_duplicate_sample: int = 20_000  # documents looked at by MinHash; 0 turns it off
-    workers: int = 0  # processes that tokenize; 0 = one per core
+    near_duplicate_sample: CountOrZero = 20_000  # documents looked at by MinHash; 0 turns it off
+    workers: CountOrZero = 0  # processes that tokenize; 0 = one per core
 
 
 VOCABULARY = 8192  # entries, when no number is asked for: good for megabytes of text and models of millions of weights
@@ -40,26 +49,26 @@ class TokenizerRecipe(Section):
 
     path: str = ""  # folder or tokenizer.json; empty = train one
     kind: Literal["wordpiece", "bpe", "unigram", "char", "byte"] = "wordpiece"
-    vocab_size: Annotated[int, Field(ge=0)] = 0  # 0 = VOCABULARY, or fewer where the text has no more to give
+    vocab_size: CountOrZero = 0  # 0 = VOCABULARY, or fewer where the text has no more to give
     lowercase: bool = True
     strip_accents: Literal["auto", "yes", "no"] = "auto"  # auto = as lowercase, which is BERT's rule
     special_tokens: list[str] = []  # yours, beside [PAD] [UNK] [CLS] [SEP] [MASK]
-    sample_mb: Annotated[float, Field(gt=0)] = 100  # text that training looks at, at most
-    min_frequency: int = 2
+    sample_mb: Positive = 100  # text that training looks at, at most
+    min_frequency: CountOrZero = 2  # occurrences that an entry needs; 0 = as 1
 
 
 class MLMRecipe(Section):
     """BERT 1810.04805 §3.1. The four numbers of P4, and how they are drawn."""
 
     rate: str | float = 0.15  # share of tokens chosen; "0.3:0.15" runs from one to the other
-    mask: Annotated[float, Field(ge=0, le=1)] = 0.8  # of the chosen: become [MASK] …
-    random: Annotated[float, Field(ge=0, le=1)] = 0.1  # … a random token, never a special one …
-    keep: Annotated[float, Field(ge=0, le=1)] = 0.1  # … or stay
+    mask: Share = 0.8  # of the chosen: become [MASK] …
+    random: Share = 0.1  # … a random token, never a special one …
+    keep: Share = 0.1  # … or stay
     count: Literal["exact", "drawn"] = (
         "exact"  # exact = rate × row (rounded up or down by lot); drawn = a coin per token
     )
     masking: Literal["dynamic", "static"] = "dynamic"  # static = the same masks every `copies` epochs
-    copies: Annotated[int, Field(ge=1)] = 1
+    copies: Count = 1
 
     @model_validator(mode="after")
     def _sums_to_one(self) -> "MLMRecipe":
@@ -70,56 +79,56 @@ class MLMRecipe(Section):
     @field_validator("rate")
     @classmethod
     def _rate(cls, value: str | float) -> str | float:
-        ends = [float(x) for x in str(value).split(":")]
-        if len(ends) > 2 or not all(0 < x < 1 for x in ends):
-            raise ValueError(f"a share between 0 and 1, or START:END, got {value!r}")
+        try:
+            ends = [float(x) for x in str(value).split(":")]
+        except ValueError:
+            ends = []
+        if len(ends) not in (1, 2) or not all(0 < x < 1 for x in ends):
+            raise ValueError("a share between 0 and 1, or START:END")
         return value
 
 
 class TrainRecipe(Section):
     """How the loss is minimised. One budget of four."""
 
-    minutes: float | None = None
-    tokens: float | None = None
-    steps: int | None = None
-    epochs: float | None = None
-    batch: Annotated[int, Field(ge=1)] = 32  # rows per update, over all processes
-    micro_batch: int = 0  # rows per forward pass; 0 = the whole batch; smaller accumulates
+    minutes: Positive | None = None
+    tokens: Positive | None = None
+    steps: Count | None = None
+    epochs: Positive | None = None
+    batch: Count = 32  # rows per update, over all processes
+    micro_batch: CountOrZero = 0  # rows per forward pass; 0 = the whole batch; smaller accumulates
     length: str | int = 128  # tokens per row; "64:0.9,128:0.1" = 90 % of the steps at 64, then 128
     optimizer: Literal["muon", "adamw"] = "muon"
-    lr: float = 0.0  # AdamW's (with muon: of embeddings, heads, norms, biases); 0 = 5e-3 with muon, 1e-3 without
-    muon_lr: float = 0.02  # of the matrices
-    weight_decay: float = 0.01
-    betas: tuple[float, float] = (0.9, 0.98)
-    eps: float = 1e-8
-    clip: float = 1.0  # gradient norm; 0 = off
+    lr: NotNegative = 0.0  # AdamW's (with muon: of embeddings, heads, norms, biases); 0 = 5e-3 with muon, 1e-3 without
+    muon_lr: Positive = 0.02  # of the matrices
+    weight_decay: NotNegative = 0.01
+    betas: tuple[BelowOne, BelowOne] = (0.9, 0.98)
+    eps: Positive = 1e-8
+    clip: NotNegative = 1.0  # gradient norm; 0 = off
     schedule: Literal["linear", "cosine", "wsd", "constant"] = (
         "linear"  # wsd = constant, then decay in the last `decay`
     )
-    warmup: float = 0.06  # share of the steps, or a number of steps when ≥ 1
-    decay: float = 0.2  # wsd only
-    evaluations: int = 10  # held-out evaluations per run …
-    eval_every: int = 0  # … or every so many steps
-    eval_rows: int = 512  # held-out rows read, at most
-    checkpoint_every: int = 200  # steps
-    checkpoint_minutes: float = 10.0  # and at least so often
-    keep: int = 1  # last checkpoints kept, beside the best
-    log_every: int = 1  # steps per line of log.jsonl
+    warmup: NotNegative = 0.06  # share of the steps, or a number of steps when ≥ 1
+    decay: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.2  # wsd only: share of the steps
+    evaluations: Count = 10  # held-out evaluations per run …
+    eval_every: CountOrZero = 0  # … or every so many steps, when above 0
+    eval_rows: Count = 512  # held-out rows read, at most
+    checkpoint_every: Count = 200  # steps
+    checkpoint_minutes: Positive = 10.0  # and at least so often
+    keep: Count = 1  # last checkpoints kept, beside the best
+    log_every: Count = 1  # steps per line of log.jsonl
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto = bf16 where the device is fast at it
     activation_checkpointing: bool = False
     compile: Literal["auto", "on", "off"] = "off"
-    prefetch: int = 4  # batches made ahead
-    threads: int = 0  # torch threads; 0 = torch's choice
+    prefetch: CountOrZero = 4  # batches made ahead
+    threads: CountOrZero = 0  # torch threads; 0 = torch's choice
 
     @model_validator(mode="after")
     def _one_budget(self) -> "TrainRecipe":
         given = [n for n in ("minutes", "tokens", "steps", "epochs") if getattr(self, n) is not None]
         if len(given) > 1:
             raise ValueError(f"one budget of minutes, tokens, steps, epochs; got {' and '.join(given)}")
-        for name in given:
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
         return self
 
 
@@ -140,14 +149,21 @@ class Recipe(Section):
     train: TrainRecipe = TrainRecipe()
 
     @classmethod
-    def build(cls, values: dict[str, Any] | None = None, sets: list[str] | None = None) -> "Recipe":
+    def build(cls, values: dict[str, Any] | None = None, sets: str | Sequence[str] | None = None) -> "Recipe":
         """`values` nested (a YAML file merged with flags), then `sets` as `section.field=value`."""
         values = merge({}, values or {})
-        for text in sets or []:
+        for text in [sets] if isinstance(sets, str) else sets or []:
             path, eq, value = text.partition("=")
             if not eq:
                 raise UserError(f"--set {text}", valid="--set section.field=value, e.g. train.batch=64")
-            nested: Any = yaml.safe_load(value) if value else value
+            try:
+                nested: Any = _load(value) if value else value
+            except (yaml.YAMLError, ValueError) as error:
+                why = getattr(error, "problem", None) or str(error)
+                raise UserError(
+                    f"--set {text}: the value cannot be read: {why}",
+                    valid="a number, a word, [a, list], {a: mapping}, or 'text in quotes'",
+                ) from None
             for key in reversed(path.strip().split(".")):
                 nested = {key: nested}
             values = merge(values, nested)
@@ -161,8 +177,8 @@ class Recipe(Section):
     @classmethod
     def read(cls, path: str | Path) -> dict[str, Any]:
         try:
-            values = yaml.safe_load(Path(path).read_text("utf-8")) or {}
-        except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+            values = _load(Path(path).read_text("utf-8")) or {}
+        except (OSError, yaml.YAMLError, ValueError) as error:
             raise UserError(f"cannot read the recipe {path}: {error}") from None
         if not isinstance(values, dict):
             raise UserError(f"the recipe {path} is not a mapping", valid="section: {field: value}")
@@ -172,7 +188,7 @@ class Recipe(Section):
         Path(path).write_text(self.text(), "utf-8")
 
     def text(self) -> str:
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        return yaml.dump(self.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def merge(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
@@ -188,19 +204,85 @@ def merge(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
+class _Loader(yaml.SafeLoader):
+    """Plain scalars as in YAML 1.2: PyYAML's 1.1 reads `off` as False, `64:1` as 3841 and `5e-4` as text."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that either version of YAML would read as something else."""
+
+
+def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    text = node.value.replace("_", "")
+    return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+
+
+_Loader.yaml_implicit_resolvers = {}  # none of 1.1's
+for _name, _pattern, _first in [
+    ("null", r"null|Null|NULL|~|", [*"nN~", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
+    ("int", r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+", [*"-+0123456789"]),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        [*"-+.0123456789"],
+    ),
+    ("merge", r"<<", ["<"]),
+]:
+    for _class in (_Loader, _Dumper):  # the first match wins: int before float
+        _class.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_pattern})$"), _first)
+_Loader.add_constructor("tag:yaml.org,2002:int", _int)
+
+
+def _load(text: str) -> Any:
+    """
+    >>> _load("{compile: off, lr: 5e-4, length: 64:1, lowercase: true}")
+    {'compile': 'off', 'lr': 0.0005, 'length': '64:1', 'lowercase': True}
+    """
+    return yaml.load(text, _Loader)
+
+
 def _explain(error: ValidationError, root: type[BaseModel]) -> str:
-    lines = []
+    """One line per field, by its path as a user writes it."""
+    unknown: list[str] = []  # lines
+    wrong: dict[str, tuple[list[str], list[str]]] = {}  # path → (messages, values got)
     for problem in error.errors():
-        path = [str(p) for p in problem["loc"]]
-        if problem["type"] == "extra_forbidden":
-            model: Any = root
-            for part in path[:-1]:
-                model = model.model_fields[part].annotation
-            valid = list(model.model_fields)
-            lines.append(
-                f"unknown recipe key {'.'.join(path)}{nearest(path[-1], valid)}; valid here: {', '.join(valid)}"
-            )
-        else:
-            message = problem["msg"].removeprefix("Value error, ")
-            lines.append(f"recipe key {'.'.join(path)}: {message} (got {problem['input']!r:.80})")
-    return "\n".join(lines)
+        path, model = _field(problem["loc"], root)
+        where, kind = ".".join(path), problem["type"]
+        if kind == "extra_forbidden":
+            section = _field(problem["loc"][:-1], root)[1]
+            valid = list(section.model_fields) if section else []
+            unknown.append(f"unknown recipe key {where}{nearest(path[-1], valid)}; valid here: {', '.join(valid)}")
+            continue
+        message, got = problem["msg"].removeprefix("Value error, "), f"{problem['input']!r:.80}"
+        if model and kind == "value_error":  # of fields taken together: the message names them
+            got = ""
+        elif model:
+            message = f"a section, with the fields {', '.join(model.model_fields)}"
+        messages, values = wrong.setdefault(where, ([], []))
+        short = message.removeprefix("Input should be ")
+        if message not in messages and short not in messages:
+            messages.append(short if messages else message)
+        if got and got not in values:
+            values.append(got)
+    return "\n".join(
+        unknown
+        + [
+            f"recipe key {where}: {' or '.join(messages)}" + (f" (got {', '.join(values)})" if values else "")
+            for where, (messages, values) in wrong.items()
+        ]
+    )
+
+
+def _field(loc: Sequence[str | int], root: type[BaseModel]) -> tuple[list[str], type[BaseModel] | None]:
+    """A field's path, without what pydantic adds below it (kinds of a union, places in a list); its section, if one."""
+    path: list[str] = []
+    model: type[BaseModel] | None = root
+    for part in loc:
+        if model is None:
+            break
+        path.append(str(part))
+        field = model.model_fields.get(str(part))
+        kind = field.annotation if field else None
+        model = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    return path, model

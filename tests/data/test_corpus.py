@@ -2,12 +2,14 @@
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import os
 import pickle
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ import pytest
 import zstandard
 
 from unmask.data.corpus import Corpus
+from unmask.data.decode import decompress
 from unmask.data.readers import LONGEST
 from unmask.errors import UserError
 from unmask.recipe import DataRecipe
@@ -166,6 +169,7 @@ def test_several_compressed_frames(tmp_path):
         path = tmp_path / f"a.txt{ending}"
         path.write_bytes(PACKED[ending](b"one\n\ntwo\n\n") + PACKED[ending](b"three\n\nfour"))
         assert texts(path) == ["one", "two", "three", "four"]
+        assert not read(path).report.problems
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
@@ -239,6 +243,11 @@ def test_documents_as_asked(tmp_path):
     assert "as asked" in corpus(tmp_path / "a.txt", documents="line").describe()
     with pytest.raises(UserError, match="has no records"):
         corpus(tmp_path / "a.txt", documents="record")
+    (tmp_path / "a.csv").write_text("review,stars\none text,5\n")
+    said = corpus(tmp_path / "a.csv", documents="line").describe()
+    assert "one document per record" in said
+    assert "'review' is the one that holds text; csv has records; documents=line is for text only" in said
+    assert "for text only" not in corpus(tmp_path / "a.csv", documents="record").describe()
 
 
 @pytest.mark.parametrize("mode", ["file", "block", "line"])
@@ -320,10 +329,16 @@ def test_unknown_encoding(tmp_path):
 
 
 def test_named_encoding_without_byte_order_mark(tmp_path):
-    (tmp_path / "a.txt").write_bytes("Ünïcödé text in UTF-16".encode("utf-16-le"))
-    with pytest.raises(UserError, match="encoding=utf-16-le"):
-        corpus(tmp_path / "a.txt")
-    assert texts(tmp_path / "a.txt", encoding="utf-16-le") == ["Ünïcödé text in UTF-16"]
+    for name in ("utf-16-le", "utf-16-be"):
+        for text in ("Ünïcödé text in UTF-16", "我们昨天在学校的图书馆里读书。\n老师说：这一本书很有意思！\n"):
+            path = tmp_path / "a.txt"
+            path.write_bytes(text.encode(name))
+            with pytest.raises(UserError, match=f"not text but .*\n.*\n  fix:   --encoding {name} "):
+                corpus(path)
+            assert texts(path, encoding=name, documents="file") == [text.strip()]
+    (tmp_path / "b.txt").write_text("text")
+    assert f"--encoding {name}" in corpus(tmp_path).describe()
+    assert f"--encoding {name}" in places(read(tmp_path))[0]
 
 
 # ----------------------------------------------------------------------------------------------- problems
@@ -376,6 +391,57 @@ def test_damaged_archive_gives_what_can_be_read(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else")
     with pytest.raises(UserError, match=r"a\.parquet: cannot be read"):
         corpus(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+@pytest.mark.parametrize("mode", ["file", "block", "line"])
+def test_cut_archive_is_used_up_to_the_cut(tmp_path, ending, mode):
+    """Also the document in which the cut is; in the second of two frames as in the first."""
+    lines = [os.urandom(30).hex() for _ in range(20_000)]
+    text = "".join(f"{line}\n\n" if i % 1000 == 999 else f"{line}\n" for i, line in enumerate(lines))
+    half = PACKED[ending](text.encode())
+    path = tmp_path / f"a.txt{ending}"
+    for data in (half[: len(half) * 2 // 3], half + half[: len(half) * 2 // 3], half + half[:-1], half[:-1]):
+        path.write_bytes(data)
+        found = corpus(path, documents=mode)
+        documents = [d.text for d in found]
+        assert found.report.counts["damaged_files"] == 1
+        assert not found.report.counts["empty_files"]
+        assert "end" in places(found)[0]
+        got = "".join("".join(documents).split())
+        whole = "".join(lines) * 2
+        assert whole.startswith(got)
+        assert len(got) > (len(data) / len(half) - 0.4) * len(whole) / 2
+        if mode != "file":
+            unit = "\n\n" if mode == "block" else "\n"
+            assert documents[:10] == [part.strip() for part in text.split(unit)[:20] if part.strip()][:10]
+    path.write_bytes(half + half)
+    assert not read(path, documents=mode).report.counts["damaged_files"]
+
+
+def test_cut_archive_of_records(tmp_path):
+    lines = [json.dumps({"text": os.urandom(30).hex()}) + "\n" for _ in range(10_000)]
+    for ending in (".gz", ".zst"):
+        data = PACKED[ending]("".join(lines).encode())
+        (tmp_path / f"a.jsonl{ending}").write_bytes(data[: len(data) // 2])
+        found = corpus(tmp_path / f"a.jsonl{ending}")
+        documents = [d.text for d in found]
+        assert documents == [json.loads(line)["text"] for line in lines[: len(documents)]]
+        assert len(documents) > 3000
+        assert found.report.counts["damaged_files"] == 1
+
+
+def test_small_zst_that_becomes_large_is_read_in_bounded_pieces():
+    stream = decompress(io.BytesIO(zstandard.compress(bytes(200_000_000), 19)))
+    tracemalloc.start()
+    size = 0
+    while data := stream.read1(1 << 20):
+        assert len(data) <= 1 << 20
+        size += len(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert size == 200_000_000
+    assert peak < 80_000_000
 
 
 def test_problems_of_json_lines(tmp_path):

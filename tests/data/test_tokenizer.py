@@ -261,6 +261,35 @@ def test_saved_loaded_pickled_is_the_same(kind, trained, tmp_path):
     assert (tmp_path / "vocab.txt").exists() == (kind == "wordpiece")
 
 
+FULL = """
+import resource, signal, sys
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+tokenizer = Tokenizer.load(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
+try:
+    tokenizer.save(sys.argv[2])
+except UserError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_full_disk_and_folder_that_cannot_be(kind, trained, tmp_path):
+    """The system refuses a file above 2,048 bytes, as it refuses one on a full disk."""
+    trained[kind, True].save(tmp_path / "good")
+    command = [sys.executable, "-c", FULL, str(tmp_path / "good"), str(tmp_path / "full")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(
+        f"cannot write the tokenizer to {tmp_path / 'full'}: File too large\n  fix:   make room"
+    )
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write the tokenizer to .*: (File exists|Not a directory)"):
+        trained[kind, True].save(tmp_path / "file")
+
+
 def test_old_folder_with_vocab_txt_only(trained, tmp_path):
     tokenizer = trained["wordpiece", True]
     tokenizer.save(tmp_path)

@@ -41,6 +41,6 @@ def test_learning_rate(schedule: str) -> None:
     values = [learning_rate(s, 100, t) for s in range(100)]
     assert values[:10] == pytest.approx([(s + 1) / 10 for s in range(10)])
     assert values[10] == pytest.approx(1, abs=0.02)
-    assert all(a >= b - 1e-9 for a, b in itertools.pairwise(values))
+    assert all(a >= b - 1e-9 for a, b in itertools.pairwise(values[10:]))
     assert (values[-1] < 0.06) == (schedule != "constant")
     assert values[79] == (1.0 if schedule in ("wsd", "constant") else pytest.approx(values[79]))

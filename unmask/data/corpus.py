@@ -26,7 +26,7 @@ from unmask.recipe import DataRecipe
 __all__ = ["Corpus", "Document", "File", "Report"]
 
 # Part of the fingerprint: raise it when the same files are cut into other documents than before.
-CUTTING = 1
+CUTTING = 2
 
 
 class Corpus:

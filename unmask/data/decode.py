@@ -74,14 +74,42 @@ def decompress(raw: BinaryIO) -> BinaryIO:
     if head.startswith(b"\x1f\x8b"):
         return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
     if head.startswith(b"\x28\xb5\x2f\xfd"):
-        import zstandard
-
-        return zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)  # type: ignore[return-value]
+        return _Zst(raw)  # type: ignore[return-value]
     if head.startswith(b"BZh"):
         return bz2.BZ2File(raw)  # type: ignore[return-value]
     if head == b"\xfd7zXZ\x00":
         return lzma.LZMAFile(raw)  # type: ignore[return-value]
     return raw
+
+
+class _Zst:
+    """Frames of zst one after another. zstandard's own reader takes a frame that is cut off for the end."""
+
+    INPUT = 1 << 10  # bytes at once: what comes out is held whole, and is up to 32,768 times as long
+
+    def __init__(self, raw: BinaryIO):
+        import zstandard
+
+        self.raw, self.context = raw, zstandard.ZstdDecompressor()
+        self.frame = self.context.decompressobj()
+        self.begun = False  # some bytes of the frame were read
+        self.data, self.at = b"", 0  # what came out, and how much of it was taken
+
+    def read1(self, size: int) -> bytes:
+        while self.at == len(self.data):
+            compressed = self.frame.unused_data
+            if self.frame.eof:
+                self.frame, self.begun = self.context.decompressobj(), False
+            compressed = compressed or self.raw.read(self.INPUT)
+            if not compressed:
+                if self.begun:
+                    raise EOFError("Compressed file ended before the end of the zst frame was reached")
+                return b""
+            self.begun = True
+            self.data, self.at = self.frame.decompress(compressed), 0
+        taken = self.data[self.at : self.at + size]
+        self.at += len(taken)
+        return taken
 
 
 def damage() -> tuple[type[Exception], ...]:
@@ -125,11 +153,21 @@ def why_binary(sample: bytes) -> str | None:
     controls = len(sample) - len(sample.translate(None, _CONTROLS))
     if not (controls > len(sample) / 10 or (controls >= 8 and controls > len(sample) / 100)):
         return None
-    halves = sample[0::2].count(0), sample[1::2].count(0)
-    if max(halves) > len(sample) * 0.3 and min(halves) < len(sample) * 0.02:
-        name = "utf-16-be" if halves[0] > halves[1] else "utf-16-le"
-        return f"UTF-16 without a byte order mark; say --set data.encoding={name}"
-    return "binary"
+    codec = guess_utf16(sample)
+    return f"binary, or UTF-16 without a byte order mark (--encoding {codec})" if codec else "binary"
+
+
+def guess_utf16(sample: bytes) -> str:
+    """The codec that reads `sample`, which looks binary and has no byte order mark, as writing; '' if none.
+
+    >>> guess_utf16("文本 and text".encode("utf-16-be")), guess_utf16(bytes(range(256)))
+    ('utf-16-be', '')
+    """
+    # A script takes few values of the higher byte and many of the lower.
+    name = "utf-16-le" if len(set(sample[1::2])) <= len(set(sample[0::2])) else "utf-16-be"
+    text = codecs.getincrementaldecoder(name)("replace").decode(sample)  # incremental: the end may be cut
+    bad = sum(char == "\ufffd" or not (char.isprintable() or char.isspace()) for char in text)
+    return name if text and bad <= len(text) / 100 else ""
 
 
 def check_codec(name: str) -> str:

@@ -19,6 +19,7 @@ from unmask.data.decode import (
     decode,
     decompress,
     detect_encoding,
+    guess_utf16,
     read_exactly,
     why_binary,
 )
@@ -67,7 +68,13 @@ def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> Fi
             head = read_exactly(stream, HEAD)
             if file.encoding == "auto":
                 if what := why_binary(head):
-                    raise UserError(f"{name}: not text but {what}", valid=VALID)
+                    codec = guess_utf16(head) if "UTF-16" in what else ""
+                    fix = (
+                        f"--encoding {codec} (of all text files), or iconv -f {codec.replace('16-', '16')} {name}"
+                        if codec
+                        else None
+                    )
+                    raise UserError(f"{name}: not text but {what}", valid=VALID, fix=fix)
                 file.encoding = detect_encoding(head)
             ending = Path(name.lower().removesuffix(_compression(name))).suffix
             file.kind = KINDS.get(ending, "text")
@@ -229,8 +236,12 @@ def choose_modes(files: list[File], wanted: str, why: str) -> None:
             fix="--documents auto",
         )
     if wanted != "auto":
-        for file in texts:
-            file.mode, file.why = wanted, why  # type: ignore[assignment]
+        for file in files:
+            if file.kind == "text":
+                file.mode, file.why = wanted, why  # type: ignore[assignment]
+            elif wanted != "record":
+                unheard = f"{file.kind} has records; documents={wanted} is for text only"
+                file.why = f"{file.why}; {unheard}" if file.why else unheard
         return
     sizes = [file.size * (3 if _compression(file.name) else 1) for file in texts]
     middle = median(sizes) if sizes else 0

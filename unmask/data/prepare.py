@@ -77,7 +77,7 @@ def prepare(
     """
     parts = store_parts(corpus, tokenizer, settings)
     key = _key(parts)
-    path = Path(out) if out is not None else cache_dir() / "stores" / f"{_name(corpus)}-{key}"
+    path = Path(out) if out is not None else _place(corpus, key)
     report = progress or (lambda done, total, message: None)
     if not _is_there(path, key, parts):
         partial = path.with_name(f"{path.name}.partial-{key}")
@@ -94,6 +94,16 @@ def prepare(
         store.train.chunks(length)
         store.heldout.chunks(length)
     return store
+
+
+def cached_store(corpus: Corpus, tokenizer: Tokenizer, settings: DataRecipe) -> TokenStore | None:
+    """The store that `prepare` keeps of this in the cache, if it is there."""
+    path = _place(corpus, store_key(corpus, tokenizer, settings))
+    return TokenStore.open(path) if (path / "meta.json").exists() else None
+
+
+def _place(corpus: Corpus, key: str) -> Path:
+    return cache_dir() / "stores" / f"{_name(corpus)}-{key}"
 
 
 class _Build:
@@ -246,7 +256,11 @@ class _Build:
             "unmask": _version(),
             "key": _key(self.parts),
             "parts": self.parts,
-            "corpus": {"description": self.corpus.describe(), "report": self.corpus.report.as_dict()},
+            "corpus": {
+                "description": self.corpus.describe(),
+                "report": self.corpus.report.as_dict(),
+                "lines": self.corpus.report.lines(),
+            },
             "vocabulary": self.tokenizer.size,
             "dtype": self.dtype.name,
             **sides,

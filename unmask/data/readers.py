@@ -74,7 +74,7 @@ class Reading:
                     for line, value in self._values(raw):
                         yield from self._record(value, line)
         except damage() as error:
-            self.note("damaged_files", 0, str(error) or type(error).__name__)
+            self._damaged(error)
         self.report.bytes = self.before + self.file.size
 
     def document(self, text: str, line: int) -> Document | None:
@@ -87,9 +87,16 @@ class Reading:
         return Document(body, self.file.name, line)
 
     def _chunks(self, raw: BinaryIO) -> Iterator[str]:
-        for chunk in decode(decompress(raw), self.file.encoding, self.note):
-            self.report.bytes = self.before + raw.tell()
-            yield chunk
+        """Text up to the end or to damage, which ends it: what was read before is used."""
+        try:
+            for chunk in decode(decompress(raw), self.file.encoding, self.note):
+                self.report.bytes = self.before + raw.tell()
+                yield chunk
+        except damage() as error:
+            self._damaged(error)
+
+    def _damaged(self, error: Exception) -> None:
+        self.note("damaged_files", 0, str(error) or type(error).__name__)
 
     # --------------------------------------------------------------------------------------------------- text
 

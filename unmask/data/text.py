@@ -48,9 +48,10 @@ def detect_language(text: str) -> Language:
 
 _CLOSERS = "\"'”’»›)\\]}」』）】》〉"
 _OPENERS = "\"'“‘«‹(\\[{「『（【《¿¡*_–—-"
-# A stop, what closes after it, and the white space up to the next sentence; or a blank line. Without the
-# look-behind a line of a million dots would take a million tries of a million steps.
-_STOP = re.compile(rf"(?<![.!?…])(?P<stop>[.!?…]+)[{_CLOSERS}]*(?P<gap>\s+)|\n\s*\n\s*")
+# A stop, what closes after it, and the white space up to the next sentence; or a blank line. The set in front
+# makes the search four times as fast. Without the look-behind for two stops a line of a million dots would take
+# a million tries of a million steps.
+_STOP = re.compile(rf"[.!?…\n](?:(?<=\n)\s*\n\s*|(?<!\n)(?<![.!?…]{{2}})(?P<more>[.!?…]*)[{_CLOSERS}]*(?P<gap>\s+))")
 _ZH_STOP = re.compile(rf"(?:[。！？；｡]|[!?]|……|…)+[{_CLOSERS}]*\s*|\n\s*\n\s*")
 _NEXT = re.compile(rf"[{_OPENERS}]*(\w+)?")
 _ACRONYM = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")
@@ -68,6 +69,7 @@ in on at by for from with to of as if when while after before since but and or s
 because what who why how where which not no yes now then once one some many most all both each every another
 such even only just let do did does is are was were has have had will would can could should may might must"""
 _TITLE, _NUMBER, _MAYBE, _STARTER = (frozenset(w.split()) for w in (_TITLES, _NUMBERED, _AMBIGUOUS, _STARTERS))
+_SHORTENED = _TITLE | _NUMBER | _MAYBE
 
 
 def sentence_starts(text: str, language: Language) -> np.ndarray:
@@ -91,28 +93,28 @@ def _english_starts(text: str) -> list[int]:
     lower = text.islower()  # nothing to learn from capitals
     starts = []
     for match in _STOP.finditer(text):
-        stop = match["stop"]
-        if stop is None or match["gap"].count("\n") > 1 or _ends(text, match, stop, lower):
-            starts.append(match.end())
+        more, gap = match.groups()
+        at, end = match.span()
+        if gap is None or gap.count("\n") > 1 or _ends(text, at, end, not more and text[at] == ".", lower):
+            starts.append(end)
     return starts
 
 
-def _ends(text: str, match: re.Match[str], stop: str, lower: bool) -> bool:
-    """Whether the stop at `match` ends a sentence."""
-    at = match.start()
-    following = _NEXT.match(text, match.end())
+def _ends(text: str, at: int, end: int, dot: bool, lower: bool) -> bool:
+    """Whether the stop at `at`, a single dot or others, with white space up to `end`, ends a sentence."""
+    following = _NEXT.match(text, end)
     word = following[1] if following and following[1] else ""
     before = text[max(0, at - 24) : at]
     # " . " with a space in front: text that was tokenized, often lower-cased, where a stop is a stop.
     apart = before[-1:].isspace()
     if not lower and not apart and word[:1].islower():
         return False
-    if stop != ".":
+    if not dot:
         return True
-    last = (before.split() or [""])[-1].lstrip("\"'“‘«([{").lower()
+    last = (before.rsplit(None, 1) or [""])[-1].lstrip("\"'“‘«([{").lower()
     if apart:  # "j . r . r . tolkien"
         return not (len(last) == 1 and last.isalpha() and last not in "ia")
-    if not last or not word:
+    if not last or not word or (len(last) > 1 and last.isalpha() and last not in _SHORTENED):
         return True
     if last in _TITLE:
         return False

@@ -27,6 +27,8 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
+from unmask.data.cache import cache_dir
+from unmask.data.corpus import Corpus
 from unmask.data.vocabulary import CJK, SPECIAL, learn
 from unmask.errors import UserError
 from unmask.hub import resolve
@@ -122,8 +124,6 @@ class Tokenizer:
         `max_length`: how many positions it has.
         """
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.backend.save(str(folder / "tokenizer.json"))
         inputs = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
         named = dict(zip(NAMES, (self.pad, self.unk, self.cls, self.sep, self.mask)))
         config: dict[str, Any] = {
@@ -138,9 +138,21 @@ class Tokenizer:
             "model_max_length": max_length,
             "clean_up_tokenization_spaces": False,
         }
-        (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        files = {
+            "tokenizer.json": self.backend.to_str(pretty=True),  # its own `save` raises bare Exception on a full disk
+            "tokenizer_config.json": json.dumps(config, indent=2, ensure_ascii=False) + "\n",
+        }
         if self.kind == "wordpiece":
-            (folder / "vocab.txt").write_text("".join(self.token(i) + "\n" for i in range(self.size)), "utf-8")
+            files["vocab.txt"] = "".join(self.token(i) + "\n" for i in range(self.size))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():
+                (folder / name).write_text(text, "utf-8")
+        except OSError as error:
+            raise UserError(
+                f"cannot write the tokenizer to {folder}: {error.strerror or error}",
+                fix="make room (unmask cache prune), or another folder",
+            ) from error
 
     def fingerprint(self) -> str:
         """Checksum of everything that decides ids."""
@@ -254,3 +266,9 @@ def _read_json(file: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"cannot read {file}: {error}", valid="JSON") from None
     return value if isinstance(value, dict) else {}
+
+
+def tokenizer_folder(corpus: Corpus, settings: TokenizerRecipe) -> Path:
+    """Where the tokenizer that these settings make of this corpus is kept, or will be."""
+    key = hashlib.sha256(f"{corpus.fingerprint()}\0{settings.model_dump_json()}".encode()).hexdigest()[:16]
+    return cache_dir() / "tokenizers" / f"{settings.kind}-{settings.vocab_size or 'auto'}-{key}"

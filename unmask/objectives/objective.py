@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from unmask.batch import Batch, Example, Phase
 from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
 from unmask.model.layers import picked
 from unmask.model.model import Model
 from unmask.recipe import Recipe
@@ -111,5 +112,9 @@ class Joint(Objective):
 
 def build(recipe: Recipe, tokenizer: Tokenizer) -> Objective:
     """`mlm`, `nsp` or a sum such as `mlm+nsp` → the objective."""
-    parts = [OBJECTIVES[name](recipe, tokenizer) for name in recipe.objective.split("+")]
+    names = recipe.objective.split("+")
+    once = list(dict.fromkeys(names))
+    if names != once:
+        raise UserError(f"objective {recipe.objective} names a part twice", fix=f"--objective {'+'.join(once)}")
+    parts = [OBJECTIVES[name](recipe, tokenizer) for name in names]
     return parts[0] if len(parts) == 1 else Joint(recipe, tokenizer, parts)

@@ -4,20 +4,22 @@ Time is measured, not guessed: two steps of the real model on random tokens. A c
 counted in bytes, and its tokens estimated from them; the result says so.
 """
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from unmask.batch import Example
 from unmask.data.corpus import Corpus
+from unmask.data.prepare import cached_store
 from unmask.data.store import TokenStore
-from unmask.data.tokenizer import Tokenizer
+from unmask.data.tokenizer import Tokenizer, tokenizer_folder
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import change, preset
 from unmask.model.model import Model
 from unmask.objectives.objective import build
-from unmask.recipe import VOCABULARY, Recipe
+from unmask.recipe import VOCABULARY, Recipe, TokenizerRecipe
 from unmask.seeds import generator
 from unmask.train.distributed import World
 from unmask.train.loader import Loader
@@ -25,7 +27,7 @@ from unmask.train.pretraining import check_length, memory, with_objective
 from unmask.train.schedule import lengths, plan
 from unmask.train.trainer import Trainer, seconds_per_step
 
-BYTES_PER_TOKEN = 4.3  # English WordPiece of 8,192; only used until the text is prepared
+BYTES_PER_TOKEN = {"char": 1.0, "byte": 1.0}  # others: 4.3, as English WordPiece of 8,192; until the text is prepared
 
 
 class RandomRows:
@@ -48,12 +50,16 @@ class RandomRows:
 def estimate(recipe: Recipe) -> dict[str, Any]:
     tokenizer, tokens, source = _text(recipe)
     if recipe.start:
-        config = change(hf.load(recipe.start, heads=()).config, **recipe.model)
+        found = hf.load(recipe.start)
+        config = change(found.config, **recipe.model)
+        recipe = with_objective(recipe, config, found.model.heads)
     else:
         config = preset(recipe.preset, **{"vocab_size": _vocabulary(recipe, tokenizer), **recipe.model})
+        recipe = with_objective(recipe, config)
     check_length(recipe, config, recipe.start or recipe.preset)
-    recipe = with_objective(recipe, config)
-    stand_in = tokenizer or Tokenizer.train(["a b"], recipe.tokenizer.model_copy(update={"kind": "byte"}))
+    stand_in = tokenizer or Tokenizer.train(["a b"], TokenizerRecipe(kind="byte"))
+    if config.vocab_size < stand_in.size:
+        config = change(config, vocab_size=stand_in.size)
     objective = build(recipe, stand_in)
     rows_of = {n: max(1, tokens // (n - 2)) for n, _ in lengths(recipe.train)}
     model = Model(config, objective.heads).init(recipe.seed)
@@ -81,7 +87,9 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
 
 
 def _vocabulary(recipe: Recipe, tokenizer: Tokenizer | None) -> int:
-    return tokenizer.size if tokenizer else recipe.tokenizer.vocab_size or VOCABULARY
+    if tokenizer:
+        return tokenizer.size
+    return {"byte": 261, "char": 512}.get(recipe.tokenizer.kind, recipe.tokenizer.vocab_size or VOCABULARY)
 
 
 def _text(recipe: Recipe) -> tuple[Tokenizer | None, int, str]:
@@ -96,6 +104,10 @@ def _text(recipe: Recipe) -> tuple[Tokenizer | None, int, str]:
         except UserError:
             pass
     corpus = Corpus(sources, recipe.data)
-    named = recipe.tokenizer.path or recipe.start
-    tokenizer = Tokenizer.load(named) if named else None
-    return tokenizer, int(corpus.bytes() / BYTES_PER_TOKEN), f"estimated: {corpus.bytes():,} bytes / {BYTES_PER_TOKEN}"
+    named = recipe.tokenizer.path or recipe.start or tokenizer_folder(corpus, recipe.tokenizer)
+    tokenizer = Tokenizer.load(named) if Path(named).exists() or isinstance(named, str) else None
+    cached = cached_store(corpus, tokenizer, recipe.data) if tokenizer else None
+    if cached:
+        return tokenizer, cached.meta["train"]["tokens"], "counted in the cached store"
+    ratio = BYTES_PER_TOKEN.get(recipe.tokenizer.kind, 4.3)
+    return tokenizer, int(corpus.bytes() / ratio), f"estimated: {corpus.bytes():,} bytes / {ratio}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from unmask.batch import Batch
 from unmask.errors import UserError
+from unmask.objectives.objective import Objective
 from unmask.train import checkpoint
 from unmask.train.health import Health
 from unmask.train.loader import Loader
@@ -32,6 +33,7 @@ def fit(
     console: Console,
     health: Health | None = None,
     resume: checkpoint.Checkpoint | None = None,
+    heldout_objective: Objective | None = None,
     title: str = "pretrain",
 ) -> dict[str, Any]:
     """Train to the end of the plan; the state at the end: step, elapsed, tokens, last and best evaluation."""
@@ -58,7 +60,7 @@ def fit(
         world.barrier()
 
     def evaluate() -> None:
-        values = trainer.evaluate(heldout)
+        values = trainer.evaluate(heldout, heldout_objective)
         state["evaluation"] = {"step": state["step"], **values}
         write("eval", step=state["step"], elapsed=round(state["elapsed"], 2), **values)
         best = state["best"]

@@ -5,6 +5,7 @@ and a recipe that are already there.
 """
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from unmask.model.config import ModelConfig, preset
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective, build
 from unmask.recipe import Recipe
+from unmask.registry import OBJECTIVES
 from unmask.train import checkpoint
 from unmask.train.distributed import World
 from unmask.train.fit import fit
@@ -29,9 +31,15 @@ from unmask.train.loader import Loader
 from unmask.train.log import Console
 from unmask.train.run import Run
 from unmask.train.schedule import Plan, lengths, plan
-from unmask.train.trainer import Trainer, seconds_per_step
+from unmask.train.trainer import Trainer, pick_device, seconds_per_step, use_bf16
 
 EVAL_BATCH = 32  # rows
+
+
+@dataclass(frozen=True)
+class Heldout:
+    objective: Objective
+    batches: list[Batch]
 
 
 @dataclass
@@ -45,20 +53,35 @@ class Setup:
     loader: Loader
     notes: list[str]
 
-    def heldout(self, p: Plan) -> list[Batch]:
-        """The held-out rows, masked once and for all at the last rate of the schedule."""
+    def heldout(self, p: Plan) -> Heldout:
+        """The held-out rows, masked once and for all at the last rate of the schedule.
+
+        Pairs need two documents; held-out text that has one still serves the objective's MLM part.
+        """
         if not len(self.store.heldout.tokens):
-            return []
-        phase = p.final_phase()
+            return Heldout(self.objective, [])
+        objective, phase = self.objective, p.final_phase()
         try:
-            rows = Rows(self.store.heldout, self.store.tokenizer, self.recipe.seed, self.objective.rows)
-            count = min(rows.count(phase.length), self.recipe.train.eval_rows)
+            rows = Rows(self.store.heldout, self.store.tokenizer, self.recipe.seed, objective.rows)
+            count = rows.count(phase.length)
         except UserError as error:
-            note = f"no held-out evaluation: {error.got}"
-            self.notes += [note] if note not in self.notes else []
-            return []
-        loader = Loader(rows, self.objective, self.recipe.seed)
-        return [loader.batch(a, min(a + EVAL_BATCH, count), phase) for a in range(0, count, EVAL_BATCH)]
+            if "mlm" not in objective.terms:
+                self._note(f"no held-out evaluation: {error.got}")
+                return Heldout(objective, [])
+            self._note(
+                "held-out evaluation of mlm alone: the held-out text has no pairs of sentences from two documents"
+            )
+            objective = build(self.recipe.model_copy(update={"objective": "mlm"}), self.store.tokenizer)
+            rows = Rows(self.store.heldout, self.store.tokenizer, self.recipe.seed, objective.rows)
+            count = rows.count(phase.length)
+        count = min(count, self.recipe.train.eval_rows)
+        loader = Loader(rows, objective, self.recipe.seed)
+        ends = [(a, min(a + EVAL_BATCH, count)) for a in range(0, count, EVAL_BATCH)]
+        return Heldout(objective, [loader.batch(*end, phase) for end in ends])
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
     def save(self, folder: Path) -> None:
         hf.save(self.model, folder, self.store.tokenizer)
@@ -75,16 +98,36 @@ def check_length(recipe: Recipe, config: ModelConfig, who: str) -> None:
         )
 
 
-def with_objective(recipe: Recipe, config: ModelConfig) -> Recipe:
-    """`auto` replaced by the family's own objective."""
-    return recipe.model_copy(update={"objective": config.default_objective}) if recipe.objective == "auto" else recipe
+def with_objective(recipe: Recipe, config: ModelConfig, heads: Iterable[str] = ()) -> Recipe:
+    """`auto` replaced by the objectives of a loaded model's heads, or for a new model by the family's own."""
+    if recipe.objective != "auto":
+        return recipe
+    own = "+".join(name for name in OBJECTIVES.names() if name in set(heads))
+    return recipe.model_copy(update={"objective": own or config.default_objective})
 
 
 def new_config(recipe: Recipe, tokenizer: Tokenizer) -> ModelConfig:
     ids = {"pad_id": tokenizer.pad, "cls_id": tokenizer.cls, "sep_id": tokenizer.sep}
     config = preset(recipe.preset, **{"vocab_size": tokenizer.size, **ids, **recipe.model})
+    if config.vocab_size < tokenizer.size:
+        raise UserError(
+            f"model.vocab_size {config.vocab_size}, but the tokenizer has {tokenizer.size:,} entries",
+            fix="leave model.vocab_size out; --vocab-size sets the tokenizer's",
+        )
     check_length(recipe, config, recipe.preset)
     return config
+
+
+def check(recipe: Recipe) -> None:
+    """Everything that can be wrong with a recipe, before the text is read, which may take hours."""
+    if recipe.start:
+        config = hf.load(recipe.start, heads=()).config
+    else:
+        config = preset(recipe.preset, **recipe.model)
+    check_length(recipe, config, recipe.start or recipe.preset)
+    for name in with_objective(recipe, config).objective.split("+"):
+        OBJECTIVES[name]
+    use_bf16(recipe.train.precision, pick_device(recipe.train.device))
 
 
 def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None) -> Setup:
@@ -92,14 +135,14 @@ def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None)
     notes: list[str] = []
     tokenizer = store.tokenizer
     if weights:
-        config = hf.load(weights, heads=()).config
-        if config.vocab_size < tokenizer.size:
+        found = hf.load(weights)
+        if Tokenizer.load(weights).fingerprint() != tokenizer.fingerprint():
             raise UserError(
-                f"{weights} knows {config.vocab_size:,} tokens, the text was cut with {tokenizer.size:,}",
-                fix="prepare the text with the model's own tokenizer: give the corpus itself and leave out --tokenizer",
+                f"the text was cut with another tokenizer than that of {weights}: its ids mean other words to the model",
+                fix="give the text itself and leave out --tokenizer: it is then cut with the model's own",
             )
-        check_length(recipe, config, str(weights))
-        recipe = with_objective(recipe, config)
+        check_length(recipe, found.config, str(weights))
+        recipe = with_objective(recipe, found.config, found.model.heads)
         objective = build(recipe, tokenizer)
         loaded = hf.load(weights, heads=objective.heads, changes=recipe.model, seed=recipe.seed)
         model = loaded.model
@@ -159,8 +202,8 @@ def measure(setup: Setup, world: World) -> tuple[dict[int, float], float]:
         seconds_of[stretch.length] = seconds_per_step(trainer, setup.loader, rough.phase(stretch.start))
     begun = time.perf_counter()
     heldout = setup.heldout(rough)
-    trainer.evaluate(heldout[:1])
-    evaluation = (time.perf_counter() - begun) * len(heldout)
+    trainer.evaluate(heldout.batches[:1], heldout.objective)
+    evaluation = (time.perf_counter() - begun) * len(heldout.batches)
     setup.model.load_state_dict(kept)
     return seconds_of, evaluation
 
@@ -189,7 +232,7 @@ def pretrain(
     for text in text_warnings(store.meta):
         console.warn(text)
     health = Health(store.meta["unigram_entropy"], p.steps) if world.main else None
-    state = fit(run, trainer, setup.loader, heldout, setup.save, console, health, resume)
+    state = fit(run, trainer, setup.loader, heldout.batches, setup.save, console, health, resume, heldout.objective)
     if world.main:
         checkpoint.write_folder(run.model, setup.save)
     world.barrier()

@@ -29,22 +29,36 @@ class Run:
     @classmethod
     def create(cls, out: str | Path | None, verb: str, name: str) -> "Run":
         """A new folder: `out`, or the next free number under runs/."""
-        if out is None:
-            base = Path("runs") / verb
+        if out is not None:
+            cls.check_free(out)
+            return cls._make(Path(out))
+        base = Path("runs") / verb
+        while True:  # another run may take the number first
             taken = [
                 int(m[1]) for p in base.glob(f"{name}-*") if (m := re.fullmatch(rf"{re.escape(name)}-(\d+)", p.name))
             ]
-            out = base / f"{name}-{max(taken, default=0) + 1}"
+            try:
+                return cls._make(base / f"{name}-{max(taken, default=0) + 1}", exist_ok=False)
+            except FileExistsError:
+                continue
+
+    @staticmethod
+    def check_free(out: str | Path) -> None:
         path = Path(out)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UserError(
                 f"{path} exists already, and a run is never overwritten",
                 fix=f"another --out, or go on with it: unmask pretrain --resume {path}",
             )
+
+    @classmethod
+    def _make(cls, path: Path, exist_ok: bool = True) -> "Run":
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=exist_ok)
+        except FileExistsError:
+            raise
         except OSError as error:
-            raise UserError(f"cannot make the run folder {path}: {error.strerror}") from None
+            raise UserError(f"cannot make the run folder {path}: {error.strerror}", fix="another --out") from None
         return cls(path)
 
     @classmethod

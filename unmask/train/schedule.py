@@ -70,7 +70,7 @@ def lengths(train: TrainRecipe) -> list[tuple[int, float]]:
         pairs = [(int(p[0]), float(p[1]) if len(p) > 1 else 1.0) for p in parts]
     except (ValueError, IndexError):
         pairs = []
-    if not pairs or abs(sum(s for _, s in pairs) - 1) > 1e-6 or any(n < 8 for n, _ in pairs):
+    if not pairs or abs(sum(s for _, s in pairs) - 1) > 1e-6 or any(n < 8 or share <= 0 for n, share in pairs):
         raise UserError(
             f"train.length: {train.length!r}",
             valid="a number of at least 8, or LENGTH:SHARE,LENGTH:SHARE whose shares add up to 1, e.g. 128:0.9,512:0.1",

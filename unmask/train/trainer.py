@@ -40,8 +40,16 @@ class Step:
 
 
 def pick_device(name: str) -> torch.device:
+    """`auto` = the best there is. One that is asked for and not there is an error."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        name = next(device for device, present in there.items() if present)
+    if not there[name]:
+        raise UserError(
+            f"--device {name}, but torch {torch.__version__} finds none here",
+            valid=", ".join(device for device, present in there.items() if present),
+            fix="--device cpu, or leave it out",
+        )
     return torch.device(name)
 
 
@@ -118,21 +126,22 @@ class Trainer:
         return {name: int(n) for name, n in zip(names, totals)}, int(tokens)
 
     @torch.no_grad()
-    def evaluate(self, batches: list[Batch]) -> dict[str, float]:
+    def evaluate(self, batches: list[Batch], objective: Objective | None = None) -> dict[str, float]:
         """Means of the objective's terms over held-out batches, divided among the processes."""
+        objective = objective or self.objective
         self.model.eval()
         sums: dict[str, list[float]] = {}
         for n in self.world.micro_batches(len(batches)):
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-                terms = self.objective.evaluate(self.model, batches[n].to(self.device))
+                terms = objective.evaluate(self.model, batches[n].to(self.device))
             for name, (total, count) in terms.items():
                 pair = sums.setdefault(name, [0.0, 0])
                 pair[0] += float(total)
                 pair[1] += count
-        names = [f"{t}{suffix}" for t in self.objective.terms for suffix in ("", "_accuracy")]
+        names = [f"{t}{suffix}" for t in objective.terms for suffix in ("", "_accuracy")]
         flat = self.world.sum([x for name in names for x in sums.get(name, [0.0, 0])], self.device)
         means = {name: s / max(1, n) for name, s, n in zip(names, flat[::2], flat[1::2])}
-        means["loss"] = sum(means[t] for t in self.objective.terms)
+        means["loss"] = sum(means[t] for t in objective.terms)
         if "mlm" in means:
             means["perplexity"] = math.exp(min(means["mlm"], 50))
         return means

@@ -1,0 +1,221 @@
+"""Recipes from files, `--set` and Python: odd but valid spellings are read, impossible values are refused by name."""
+
+import typing
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.objectives.objective import build
+from unmask.recipe import Recipe, TokenizerRecipe
+
+
+def got(recipe: Recipe, path: str) -> object:
+    value: object = recipe
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def refusal(*sets: str) -> str:
+    with pytest.raises(UserError) as caught:
+        Recipe.build({}, sets)
+    return caught.value.got
+
+
+def literals(model: type[BaseModel], path: str = "") -> list[tuple[str, str]]:
+    """(path, value) for every value of every field that has a list of choices."""
+    out = []
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if typing.get_origin(kind) is typing.Literal:
+            out += [(path + name, value) for value in typing.get_args(kind)]
+        elif isinstance(kind, type) and issubclass(kind, BaseModel):
+            out += literals(kind, f"{path}{name}.")
+    return out
+
+
+LITERALS = literals(Recipe)
+
+
+def test_the_choices_are_found() -> None:
+    assert {("train.compile", "on"), ("tokenizer.strip_accents", "no"), ("data.deduplicate", "off")} <= set(LITERALS)
+
+
+@pytest.mark.parametrize(("path", "value"), LITERALS)
+def test_every_choice_can_be_made_and_written(path: str, value: str, tmp_path: Path) -> None:
+    recipe = Recipe.build({}, [f"{path}={value}"])
+    assert got(recipe, path) == value
+    section, name = path.split(".")
+    (tmp_path / "mine.yaml").write_text(f"{section}:\n  {name}: {value}\n")
+    assert Recipe.build(Recipe.read(tmp_path / "mine.yaml")) == recipe
+    recipe.write(tmp_path / "recipe.yaml")
+    assert Recipe.build(Recipe.read(tmp_path / "recipe.yaml")) == recipe
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "value"),
+    [
+        ("train.lr", "5e-4", 5e-4),
+        ("train.lr", "5E-4", 5e-4),
+        ("train.lr", ".001", 1e-3),
+        ("train.lr", "1.", 1.0),
+        ("train.lr", "'5e-4'", 5e-4),
+        ("train.tokens", "1e9", 1e9),
+        ("train.tokens", "2_000_000", 2e6),
+        ("train.steps", "1e3", 1000),
+        ("train.steps", "010", 10),
+        ("train.steps", "+10", 10),
+        ("train.steps", "0x10", 16),
+        ("train.steps", "null", None),
+        ("train.eps", "1e-08", 1e-8),
+        ("train.betas", "[0.9, 0.95]", (0.9, 0.95)),
+        ("train.betas", "[9e-1, 0]", (0.9, 0.0)),
+        ("train.length", "64:1", "64:1"),
+        ("train.length", "64:0.9,128:0.1", "64:0.9,128:0.1"),
+        ("train.clip", "0", 0.0),
+        ("train.warmup", "100", 100.0),
+        ("train.decay", "1", 1.0),
+        ("train.prefetch", "0", 0),
+        ("train.eval_every", "0", 0),
+        ("train.activation_checkpointing", "on", True),
+        ("tokenizer.lowercase", "no", False),
+        ("tokenizer.lowercase", "False", False),
+        ("tokenizer.path", "2024-01-01", "2024-01-01"),
+        ("tokenizer.special_tokens", "[yes, 'null', \"5e-4\"]", ["yes", "null", "5e-4"]),
+        ("data.corpus", "[a.txt, sample:python-docs]", ["a.txt", "sample:python-docs"]),
+        ("data.corpus", "['-']", ["-"]),
+        ("data.near_duplicate_sample", "0", 0),
+        ("mlm.rate", "0.3:0.15", "0.3:0.15"),
+        ("mlm.rate", "3e-1", 0.3),
+        ("model", "{layers: 2, eps: 1e-5}", {"layers": 2, "eps": 1e-5}),
+        ("start", "", ""),
+        ("start", "a=b", "a=b"),
+    ],
+)
+def test_valid_spellings(path: str, text: str, value: object, tmp_path: Path) -> None:
+    recipe = Recipe.build({}, [f"{path}={text}"])
+    assert got(recipe, path) == value
+    assert type(got(recipe, path)) is type(value)
+    recipe.write(tmp_path / "recipe.yaml")
+    assert Recipe.build(Recipe.read(tmp_path / "recipe.yaml")) == recipe
+
+
+ODD = [
+    "off", "On", "y", "n", "true", "Null", "~", "", "5e-4", "1e5", ".5", "-.inf", ".nan", "64:1", "1:30:00", "0o17", "017",
+    "0b11", "0x1F", "1_000", "2024-01-01", "=", "<<", "- a", "a: b", "#x", "'", '"', "[MASK]", "é\n中", " x ", "!!int 3",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_text_stays_text(text: str, tmp_path: Path) -> None:
+    recipe = Recipe.build({"start": text, "tokenizer": {"special_tokens": [text]}, "model": {"a": [text, 1e-8, 3]}})
+    recipe.write(tmp_path / "recipe.yaml")
+    assert Recipe.read(tmp_path / "recipe.yaml") == recipe.model_dump(mode="json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("data.heldout=1", "data.heldout=-0.1", "data.near_duplicate_sample=-1", "data.workers=-1"),
+        *("tokenizer.vocab_size=-1", "tokenizer.sample_mb=0", "tokenizer.sample_mb=.inf", "tokenizer.min_frequency=-1"),
+        *("mlm.rate=0", "mlm.rate=1.5", "mlm.rate=.nan", "mlm.rate=half", "mlm.rate=0.3:0.2:0.1", "mlm.rate=[0.1]"),
+        *("mlm.mask=-1", "mlm.mask=.nan", "mlm.random=2", "mlm.keep=-0.1", "mlm.copies=0"),
+        *("train.minutes=0", "train.minutes=-1", "train.minutes=.inf", "train.tokens=0", "train.tokens=.nan"),
+        *(
+            "train.steps=0",
+            "train.steps=-5",
+            "train.steps=1.5",
+            "train.epochs=0",
+            "train.epochs=-1",
+            "train.epochs=.nan",
+        ),
+        *("train.batch=0", "train.micro_batch=-1", "train.lr=-1", "train.lr=.nan", "train.lr=.inf", "train.lr=fast"),
+        *("train.muon_lr=-1", "train.muon_lr=0", "train.weight_decay=-1", "train.weight_decay=.nan"),
+        *("train.betas=[2,3]", "train.betas=[0.9,1]", "train.betas=[-1,0.9]", "train.betas=0.9", "train.betas=[0.9]"),
+        *("train.betas=[.nan,0.9]", "train.eps=-1", "train.eps=0", "train.clip=-1", "train.clip=.nan"),
+        *("train.warmup=-1", "train.warmup=.inf", "train.decay=0", "train.decay=1.5", "train.decay=.nan"),
+        *(
+            "train.evaluations=-1",
+            "train.evaluations=0",
+            "train.eval_every=-1",
+            "train.eval_rows=-3",
+            "train.eval_rows=0",
+        ),
+        *("train.checkpoint_every=0", "train.checkpoint_minutes=-1", "train.checkpoint_minutes=0", "train.keep=0"),
+        *("train.log_every=0", "train.prefetch=-3", "train.threads=-1", "train.compile=true", "train.compile=offf"),
+        *("train.length=[64]", "tokenizer.lowercase=maybe", "seed=x"),
+    ],
+)
+def test_impossible_values_are_refused_by_name(text: str) -> None:
+    path = text.partition("=")[0]
+    said = refusal(text)
+    assert said.startswith(f"recipe key {path}: "), said
+    assert len(said.splitlines()) == 1 and "(got " in said, said
+
+
+def test_every_number_has_a_bound() -> None:
+    def numbers(model: type[BaseModel]) -> list[str]:
+        out = []
+        for name, field in model.model_fields.items():
+            kind = field.annotation
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                out += [f"{name}.{n}" for n in numbers(kind)]
+            elif kind in (int, float) or typing.get_args(kind)[-1:] == (type(None),):
+                out.append(name)
+        return out
+
+    found = [n for n in numbers(Recipe) if n != "seed"]
+    assert len(found) > 25
+    for path in found:
+        for value in ("-1", ".nan", ".inf"):
+            assert f"recipe key {path}: " in refusal(f"{path}={value}")
+
+
+def test_several_mistakes_are_several_lines() -> None:
+    said = refusal("train.log_every=0", "mlm.rate=[1]", "train.stpes=3").splitlines()
+    assert said[0].startswith("unknown recipe key train.stpes (did you mean steps?); valid here: minutes, tokens")
+    assert sorted(said[1:]) == [
+        "recipe key mlm.rate: Input should be a valid string or a valid number (got [1])",
+        "recipe key train.log_every: Input should be greater than or equal to 1 (got 0)",
+    ]
+
+
+def test_items_of_a_list_are_one_line() -> None:
+    assert refusal("train.betas=[2, 3]") == "recipe key train.betas: Input should be less than 1 (got 2, 3)"
+
+
+def test_fields_taken_together_show_no_dictionary() -> None:
+    assert refusal("train.steps=1", "train.epochs=2") == (
+        "recipe key train: one budget of minutes, tokens, steps, epochs; got steps and epochs"
+    )
+    assert refusal("mlm.mask=0.5") == "recipe key mlm: mask + random + keep must be 1, got 0.7"
+
+
+def test_a_section_is_no_value() -> None:
+    said = refusal("mlm=3")
+    assert said.startswith("recipe key mlm: a section, with the fields rate, mask") and said.endswith("(got 3)")
+
+
+@pytest.mark.parametrize("text", ["train.length={a: b", "train.length=[1", "start='a", "start=!!python/name:os.x"])
+def test_broken_yaml_is_explained(text: str, tmp_path: Path) -> None:
+    assert refusal(text).startswith(f"--set {text}: ")
+    path, _, value = text.partition("=")
+    (tmp_path / "mine.yaml").write_text(f"{path}: {value}\n")
+    with pytest.raises(UserError, match=r"mine\.yaml"):
+        Recipe.read(tmp_path / "mine.yaml")
+
+
+def test_one_string_is_one_item() -> None:
+    assert Recipe.build({}, "train.steps=2").train.steps == 2
+
+
+@pytest.mark.parametrize(("name", "fix"), [("mlm+mlm", "mlm"), ("mlm+nsp+mlm", "mlm+nsp")])
+def test_a_repeated_objective_is_refused(name: str, fix: str) -> None:
+    tokenizer = Tokenizer.train(["a"], TokenizerRecipe(kind="byte"))
+    with pytest.raises(UserError, match="twice") as caught:
+        build(Recipe.build({"objective": name}), tokenizer)
+    assert name in caught.value.got and caught.value.fix == f"--objective {fix}"
+    assert build(Recipe.build({"objective": fix}), tokenizer).name == fix
