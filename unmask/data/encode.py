@@ -69,11 +69,14 @@ class DocumentEncoder:
         languages = [self._language(work.text) for work in batch]
         signatures = [signature(w.text, language) for w, language in zip(batch, languages) if w.sampled]
         encoded: list[Encoded] = [_NOTHING] * len(batch)
-        for language in ("en", "zh"):
-            here = [i for i, spoken in enumerate(languages) if spoken == language]
-            if here:
-                for i, document in zip(here, self.encode([batch[i].text for i in here], language)):
-                    encoded[i] = document
+        # Apart by language, and by what `pieces` can do: one odd character must not slow down a whole batch.
+        groups: dict[tuple[Language, bool], list[int]] = {}
+        for i, (work, language) in enumerate(zip(batch, languages)):
+            quick = self.pieces is not None and self.pieces.can(work.text)
+            groups.setdefault((language, quick), []).append(i)
+        for (language, _), here in groups.items():
+            for i, document in zip(here, self.encode([batch[i].text for i in here], language)):
+                encoded[i] = document
         train: list[Encoded] = []
         heldout: list[Encoded] = []
         for work, document in zip(batch, encoded):

@@ -41,11 +41,12 @@ DOCS = (
     "the [MASK] argument is optional .",
 )
 FINETUNE = {
-    "epochs": 4,
+    "epochs": 3,
     "batch": 16,
     "length": LENGTH,
-    "optimizer": "adamw",
-    "lr": 5e-4,
+    "optimizer": "muon",
+    "muon_lr": 0.003,
+    "lr": 0.002,
     "warmup": 0.1,
     "checkpoint_every": 10_000,
 }
