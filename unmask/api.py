@@ -207,10 +207,12 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
             (d.text for d in corpus), settings, lambda read: update(min(read, total), total, "")
         )
     partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
-    tokenizer.save(partial)
     try:
+        tokenizer.save(partial)
         partial.rename(folder)
     except OSError:  # another process was faster, with the same result
+        pass
+    finally:
         shutil.rmtree(partial, ignore_errors=True)
     console.say(f"tokenizer: {settings.kind}, {tokenizer.size:,} tokens, trained on this text")
     return tokenizer

@@ -61,6 +61,9 @@ def write_folder(path: Path, save: Callable[[Path], None]) -> None:
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise disk_error(error, path) from error
+    except UserError as error:  # the tokenizer's
+        shutil.rmtree(partial, ignore_errors=True)
+        raise (disk_error(error.__cause__, path) if isinstance(error.__cause__, OSError) else error) from error
     except Exception as error:  # safetensors reports a full disk as its own kind of error
         shutil.rmtree(partial, ignore_errors=True)
         if any(word in str(error) for word in ("No space left", "File too large", "StorageFull")):
