@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from unmask.batch import collate
+from unmask.batch import Phase, collate
 from unmask.data.store import TokenStore
 from unmask.lab.finetune import answer, finetune
 from unmask.model.config import preset
@@ -44,6 +44,17 @@ def test_windows_cover_the_text_and_are_averaged(store: TokenStore) -> None:
     answers = task.decode({"logits": logits, "record": np.array([0, 0, 1])}, rows)
     assert [a["label"] for a in answers] == ["class", "list"]
     assert answers[1]["probability"] == pytest.approx(1 / (1 + np.exp(-1)))
+
+
+def test_hidden_tokens_are_others_each_time_and_never_special(store: TokenStore) -> None:
+    task = Classify(RECIPE, store.tokenizer, ["list", "class"], 64, hide=0.25)
+    (row,) = task.encode({"text": "the list of numbers is sorted in place by a method of the class " * 4})
+    outs = [task.corrupt(row, np.random.default_rng(n), Phase(0, 64)) for n in range(200)]
+    share = np.mean([(o.ids == store.tokenizer.mask).sum() / (len(row) - 2) for o in outs])
+    assert share == pytest.approx(0.25, abs=0.02)
+    assert all(o.ids[0] == store.tokenizer.cls and o.ids[-1] == store.tokenizer.sep for o in outs)
+    assert len({o.ids.tobytes() for o in outs}) == 200
+    assert task_of(store).corrupt(row, np.random.default_rng(0), Phase(0, 64)).ids.tolist() == row.ids.tolist()
 
 
 def test_pairs_have_segments(store: TokenStore) -> None:

@@ -28,6 +28,7 @@ from unmask.train.log import Console, clock
 from unmask.train.run import Run
 
 TEST, LABELLED, LENGTH = 5000, 2000, 256
+HIDE = 0.2  # share of tokens masked while fine-tuning: 83.5 % instead of 82.6 on dev (docs/log.md)
 FILMS = (
     "this movie is absolutely [MASK] .",
     "the acting was [MASK] and the plot made no sense .",
@@ -154,7 +155,7 @@ def classifier(
     loaded = hf.load(folder, heads=("classify",), changes={"labels": labels, "pooling": "mean"}, seed=seed)
     model = loaded.model if weights else Model(loaded.model.config, ("classify",)).init(seed)
     recipe = Recipe.build({"seed": seed, "train": FINETUNE})
-    task = Classify(recipe, Tokenizer.load(folder), labels, LENGTH)
+    task = Classify(recipe, Tokenizer.load(folder), labels, LENGTH, hide=HIDE)
     here = Run.create(run.path / name.replace(" ", "-"), "finetune", name)
     finetune(model, task, labelled, recipe, here, console, f"fine-tune, {name}")
     whole = Classify(recipe, task.tokenizer, labels, LENGTH, "windows")

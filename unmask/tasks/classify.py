@@ -6,16 +6,17 @@
 | {"text": "a", "pair": "b", "label": …}  | [CLS] a [SEP] b [SEP]     |                |
 
 A text longer than `length` keeps its first tokens (`long="first"`), or is read in windows of that length whose decisions are
-averaged (`long="windows"`). `longer` counts such texts.
+averaged (`long="windows"`). `longer` counts such texts. `hide`: share of tokens masked while training.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from unmask.batch import Batch, Example
+from unmask.batch import Batch, Example, Phase
 from unmask.data.tokenizer import Tokenizer
 from unmask.model.model import Model
 from unmask.recipe import Recipe
@@ -29,9 +30,17 @@ class Classify(Task):
     terms = ("classify",)
     heads = ("classify",)
 
-    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, labels: Sequence[str], length: int, long: Long = "first"):
+    def __init__(
+        self,
+        recipe: Recipe,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        length: int,
+        long: Long = "first",
+        hide: float = 0.0,
+    ):
         super().__init__(recipe, tokenizer)
-        self.labels, self.length, self.long, self.longer = list(labels), length, long, 0
+        self.labels, self.length, self.long, self.hide, self.longer = list(labels), length, long, hide, 0
         self._number = {label: n for n, label in enumerate(self.labels)}
 
     def encode(self, record: Record) -> list[Example]:
@@ -52,6 +61,11 @@ class Classify(Task):
         segments = np.array([0] * (len(a) + 2) + [1] * (len(ids) - len(a) - 2))
         labels = {"label": np.array([self._number[str(record["label"])]])} if "label" in record else {}
         return Example(np.array(ids), segments, labels=labels)
+
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+        """While training, a share `hide` of the tokens stands behind [MASK], others each epoch: few labels last longer."""
+        hidden = (rng.random(len(example)) < self.hide) & ~self.tokenizer.special[example.ids]
+        return replace(example, ids=np.where(hidden, self.tokenizer.mask, example.ids))
 
     def outputs(
         self, model: Model, hidden: torch.Tensor, batch: Batch
