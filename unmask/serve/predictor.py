@@ -114,13 +114,8 @@ class Predictor:
                 fix="put the tokenizer.json that the model was trained with beside its weights",
             )
         self.tokenizer = tokenizer
-        try:
-            self.device = pick_device(device)
-            self.model = model.to(self.device).eval()
-        except (RuntimeError, AssertionError) as error:  # no such device in this torch, or on this machine
-            reason = str(error).split("\n")[0]
-            valid = "auto, cpu, cuda, mps"
-            raise UserError(f"device {device}: {reason}", valid=valid, fix="--device cpu") from None
+        self.device = pick_device(device)
+        self.model = model.to(self.device).eval()
         # A special token fills nothing, and an entry that the tokenizer does not know has no name.
         ordinary = np.zeros(vocabulary, bool)
         named = [tokenizer.token(i) != "" for i in range(tokenizer.size)]

@@ -44,7 +44,7 @@ def pick_device(name: str) -> torch.device:
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         name = next(device for device, present in there.items() if present)
-    if not there[name]:
+    if not there.get(name):
         raise UserError(
             f"--device {name}, but torch {torch.__version__} finds none here",
             valid=", ".join(device for device, present in there.items() if present),
