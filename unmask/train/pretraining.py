@@ -200,8 +200,8 @@ def measure(setup: Setup, world: World) -> tuple[dict[int, float], float]:
     seconds_of = {}
     for stretch in rough.stretches:
         seconds_of[stretch.length] = seconds_per_step(trainer, setup.loader, rough.phase(stretch.start))
-    begun = time.perf_counter()
     heldout = setup.heldout(rough)
+    begun = time.perf_counter()
     trainer.evaluate(heldout.batches[:1], heldout.objective)
     evaluation = (time.perf_counter() - begun) * len(heldout.batches)
     setup.model.load_state_dict(kept)

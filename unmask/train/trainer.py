@@ -147,14 +147,14 @@ class Trainer:
         return means
 
 
-def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any, repeats: int = 4) -> float:
-    """Median seconds of a training step in `phase`, after one to warm up. The caller restores the weights."""
+def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any, repeats: int = 6) -> float:
+    """Median seconds of a training step in `phase`, after two to warm up. The caller restores the weights."""
     times = []
-    for n in range(repeats + 1):
+    for n in range(repeats + 2):
         batch_rows = trainer.plan.batch
         ranges = loading.micro_ranges(n * batch_rows, (n + 1) * batch_rows, trainer.micro)
         begun = time.perf_counter()
         batches = [(m, loader.batch(*ranges[m], phase)) for m in trainer.world.micro_batches(len(ranges))]
         trainer.step(0, batches)
         times.append(time.perf_counter() - begun)
-    return sorted(times[1:])[repeats // 2]
+    return sorted(times[2:])[repeats // 2]
