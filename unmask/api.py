@@ -19,19 +19,6 @@ from unmask.errors import UserError, nearest
 from unmask.recipe import Recipe, merge
 from unmask.train.log import Console
 
-__all__ = [
-    "dry_run",
-    "info",
-    "load",
-    "prepare",
-    "pretrain",
-    "quickstart",
-    "resume",
-    "samples",
-    "show_batch",
-    "train_tokenizer",
-]
-
 Corpora = str | Path | Sequence[str | Path] | None
 AnyRecipe = str | Path | Recipe | dict[str, Any] | None
 
