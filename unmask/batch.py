@@ -1,11 +1,17 @@
 """Example: one row, in numpy. Batch: a collated group of rows, in torch. Nothing here knows an objective.
 
 `labels` is what an objective adds. Keys ending in `.positions` hold indices inside the row; collating turns them
-into indices of the flattened (B·T) batch, so that a loss reads its positions with one `index_select`.
+into indices of the flattened (B·T) batch, so that a loss reads its positions with one `index_select`. Keys ending in
+`.outputs` do the same for the decoder's row (B·U).
+
+What a token may see is data: `prefix` tokens see each other, the ones after them see only what stands before
+(0 = causal; None = as the model is made: all of the row, or causal for a GPT). `documents` numbers the documents packed
+into a row; tokens see their own only.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +32,9 @@ class Example:
     segments: np.ndarray | None = None  # (T,) int64: 0 for A, 1 for B
     flags: np.ndarray | None = None  # (T,) uint8: WORD | SENTENCE | DOCUMENT starts here
     labels: dict[str, np.ndarray] = field(default_factory=dict)
+    prefix: int | None = None  # tokens that see each other; the later ones see what stands before them
+    documents: np.ndarray | None = None  # (T,) int64: tokens of equal number see each other
+    decoder: np.ndarray | None = None  # (U,) int64: what an encoder–decoder's decoder is given
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -37,6 +46,10 @@ class Batch:
     mask: torch.Tensor | None = None  # (B, T) bool, True where a token stands; None when no row is padded
     segments: torch.Tensor | None = None  # (B, T) int64
     labels: dict[str, torch.Tensor] = field(default_factory=dict)
+    prefix: torch.Tensor | None = None  # (B,) int64
+    documents: torch.Tensor | None = None  # (B, T) int64
+    decoder: torch.Tensor | None = None  # (B, U) int64
+    decoder_mask: torch.Tensor | None = None  # (B, U) bool; None when no row is padded
 
     @property
     def rows(self) -> int:
@@ -48,11 +61,12 @@ class Batch:
         return self.ids.numel() if self.mask is None else int(self.mask.sum())
 
     def to(self, device: torch.device | str) -> "Batch":
-        def move(x: torch.Tensor | None) -> torch.Tensor | None:
+        def move(x: Any) -> Any:
+            if isinstance(x, dict):
+                return {name: move(value) for name, value in x.items()}
             return None if x is None else x.to(device, non_blocking=True)
 
-        labels = {name: x.to(device, non_blocking=True) for name, x in self.labels.items()}
-        return Batch(self.ids.to(device, non_blocking=True), move(self.mask), move(self.segments), labels)
+        return Batch(**{f.name: move(getattr(self, f.name)) for f in fields(self)})
 
 
 def collate(examples: Iterable[Example], pad: int, multiple: int = 1) -> Batch:
@@ -63,24 +77,47 @@ def collate(examples: Iterable[Example], pad: int, multiple: int = 1) -> Batch:
     ([[5, 6], [7, 0]], [[True, True], [True, False]])
     """
     rows = list(examples)
-    width = max(len(e) for e in rows)
-    width = -(-width // multiple) * multiple
-    ids = np.full((len(rows), width), pad, np.int64)
-    segments = np.zeros_like(ids) if rows[0].segments is not None else None
-    lengths = np.array([len(e) for e in rows])
+    ids, mask = _stack([e.ids for e in rows], pad, multiple)
+    width = ids.shape[1]
+    segments = _optional([e.segments for e in rows], 0, multiple)
+    documents = _optional([e.documents for e in rows], -1, multiple)
+    decoder, decoder_mask = None, None
+    if rows[0].decoder is not None:
+        decoder, decoder_mask = _stack([e.decoder for e in rows if e.decoder is not None], pad, multiple)
     gathered: dict[str, list[np.ndarray]] = {}
     for b, e in enumerate(rows):
-        ids[b, : len(e)] = e.ids
-        if segments is not None:
-            assert e.segments is not None
-            segments[b, : len(e)] = e.segments
         for name, value in e.labels.items():
             value = np.atleast_1d(value)
-            gathered.setdefault(name, []).append(value + b * width if name.endswith(".positions") else value)
-    mask = np.arange(width)[None, :] < lengths[:, None] if (lengths < width).any() else None
+            if name.endswith(".positions"):
+                value = value + b * width
+            elif name.endswith(".outputs"):
+                assert decoder is not None
+                value = value + b * decoder.shape[1]
+            gathered.setdefault(name, []).append(value)
+    prefix = [e.prefix for e in rows if e.prefix is not None]
     return Batch(
         torch.from_numpy(ids),
         None if mask is None else torch.from_numpy(mask),
-        None if segments is None else torch.from_numpy(segments),
+        segments,
         {name: torch.from_numpy(np.concatenate(parts)) for name, parts in gathered.items()},
+        torch.tensor(prefix) if prefix else None,
+        documents,
+        None if decoder is None else torch.from_numpy(decoder),
+        None if decoder_mask is None else torch.from_numpy(decoder_mask),
     )
+
+
+def _stack(rows: list[np.ndarray], fill: int, multiple: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Rows one below the other, and where they stand (None when all are of one length)."""
+    lengths = np.array([len(row) for row in rows])
+    width = -(-int(lengths.max()) // multiple) * multiple
+    out = np.full((len(rows), width), fill, np.int64)
+    for b, row in enumerate(rows):
+        out[b, : len(row)] = row
+    return out, np.arange(width)[None, :] < lengths[:, None] if (lengths < width).any() else None
+
+
+def _optional(rows: list[np.ndarray | None], fill: int, multiple: int) -> torch.Tensor | None:
+    if rows[0] is None:
+        return None
+    return torch.from_numpy(_stack([row for row in rows if row is not None], fill, multiple)[0])

@@ -85,7 +85,11 @@ STDIN = "from unmask.data.corpus import Corpus; c = Corpus(['-'])\nfor _ in 1, 2
 
 @pytest.mark.parametrize(
     "data",
-    [BLOCKS.encode(), gzip.compress(BLOCKS.encode(), mtime=0), "\n".join(json.dumps({"text": t}) for t in BLOCK_TEXTS).encode()],
+    [
+        BLOCKS.encode(),
+        gzip.compress(BLOCKS.encode(), mtime=0),
+        "\n".join(json.dumps({"text": t}) for t in BLOCK_TEXTS).encode(),
+    ],
     ids=["text", "gzip", "jsonl"],
 )
 def test_standard_input_can_be_read_twice(data):

@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from unmask.errors import UserError
-from unmask.model.config import FAMILIES, PRESETS, ModelConfig, preset
+from unmask.model.config import PRESETS, ModelConfig, preset
+from unmask.model.families import FAMILIES
 from unmask.model.model import parameters, with_needs
 
 

@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 
 from unmask.model import hf
 from unmask.model.config import PRESETS, change, preset
+from unmask.model.families import FAMILIES
 from unmask.model.model import Model, parameters, with_needs
 
 TOLERANCE = 1e-5
@@ -245,7 +246,7 @@ def test_loss_and_gradient(name, tmp_path):
     loss.backward()
     gradients = {key: value.grad for key, value in reference.named_parameters()}
     for key, value in model.named_parameters():
-        other = torch.cat([gradients[k] for k in hf.there(hf.TABLES[model.config.family], key)])
+        other = torch.cat([gradients[k] for k in hf.there(FAMILIES[model.config.family], key)])
         assert (value.grad - other).norm() <= 1e-6 * (other.norm() + 1e-3), key
 
 
@@ -280,7 +281,7 @@ def test_first_weights_are_spread_as_in_transformers(name):
     torch.manual_seed(0)
     reference = their_class(config.architecture(["mlm"]))(kind(**hf.write_config(config))).state_dict()
     for key, value in model.named_parameters():
-        other = torch.cat([reference[k] for k in hf.there(hf.TABLES[config.family], key)])
+        other = torch.cat([reference[k] for k in hf.there(FAMILIES[config.family], key)])
         spread, count = other.std().item(), value.numel()
         assert value.std().item() == pytest.approx(spread, rel=5 / count**0.5), key  # five standard errors
         assert value.mean().item() == pytest.approx(other.mean().item(), abs=7 * spread / count**0.5), key

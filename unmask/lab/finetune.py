@@ -57,7 +57,7 @@ def answer(model: Model, task: Task, records: Sequence[Record], update: Update |
     for start in range(0, len(order), ROWS):
         picked = order[start : start + ROWS]
         batch = collate([_unlabelled(examples[n]) for n in picked], task.tokenizer.pad)
-        found = model.logits(task.heads[0], model(batch.ids, batch.mask, batch.segments), batch.mask)
+        found = model.logits(task.heads[0], model.encode(batch), batch.mask)
         for n, row in zip(picked, found.float().numpy()):
             logits[n] = row
         if update:

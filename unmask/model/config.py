@@ -1,16 +1,16 @@
 """ModelConfig: the shape of an encoder in plain values, without torch. A family is a set of traits, a preset a size.
 
-The families differ in a few choices that the one encoder reads from here (Devlin et al. 1810.04805, Turc et al.
-1908.08962 for the small sizes, Warner et al. 2412.13663 for ModernBERT). A family fixes the traits that its class in
-transformers cannot express otherwise (`norm`, `positions`, …), so that every ModelConfig there is can be saved, and
-opens there. Nothing outside this file and the family's renaming table (`hf.py`) asks for the family's name.
+The families (`families/`) differ in a few choices that the one encoder reads from here. A family fixes the traits that
+its class in transformers cannot express otherwise (`norm`, `positions`, …), so that every ModelConfig there is can be
+saved, and opens there.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
 
 from unmask.errors import UserError, nearest
+from unmask.model.families import FAMILIES
 
 # Spelled as in the ecosystem's config.json. gelu_new and gelu_pytorch_tanh are the same tanh approximation.
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
@@ -40,6 +40,7 @@ class ModelConfig:
     intermediate: int = 3072  # width inside the MLP (of each half, when gated)
     max_positions: int = 512  # longest sequence
 
+    causal: bool = False  # a token sees only what stands before it (GPT)
     positions: str = "learned"  # learned = a vector per position; rope = rotated queries and keys
     rope_theta: float = 160_000.0  # base wavelength, of global layers …
     local_rope_theta: float = 10_000.0  # … and of local ones
@@ -155,95 +156,6 @@ class ModelConfig:
         elif value < 0 or (value == 0 and name not in ("segments", "local_window", "init_cutoff")):
             raise UserError(f"{name}: {value}", valid="above 0")
 
-
-@dataclass(frozen=True)
-class Family:
-    objective: str  # of its paper
-    fixed: dict[str, Any]  # traits that make it this family
-    defaults: dict[str, Any]  # traits that a recipe may change
-    architectures: dict[str, tuple[str, ...]]  # class in transformers → heads it holds; the first that fits is taken
-    presets: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-
-def _bert(layers: int, hidden: int) -> dict[str, Any]:
-    return {"layers": layers, "hidden": hidden, "heads": hidden // 64, "intermediate": 4 * hidden}
-
-
-def _modernbert(layers: int, hidden: int, intermediate: int) -> dict[str, Any]:
-    return {"layers": layers, "hidden": hidden, "heads": hidden // 64, "intermediate": intermediate}
-
-
-# The published ModernBERT shares a tokenizer, whose special tokens stand at the end of the vocabulary.
-_MODERNBERT_IDS = {"vocab_size": 50368, "pad_id": 50283, "cls_id": 50281, "sep_id": 50282}
-
-FAMILIES: dict[str, Family] = {
-    "bert": Family(
-        objective="mlm+nsp",
-        fixed={
-            "positions": "learned",
-            "norm": "post",
-            "gated": False,
-            "global_every": 1,
-            "norm_bias": True,
-            "attention_bias": True,
-            "mlp_bias": True,
-            "head_bias": True,
-            "decoder_bias": True,
-            "head_activation": "",
-            "pooling": "tanh",
-            "init_cutoff": 0.0,
-            "init": "flat",
-        },
-        defaults={},
-        architectures={
-            "BertForSequenceClassification": ("pooler", "classify"),
-            "BertForPreTraining": ("mlm", "pooler", "nsp"),
-            "BertForMaskedLM": ("mlm",),
-            "BertForNextSentencePrediction": ("pooler", "nsp"),
-            "BertModel": ("pooler",),
-        },
-        presets={
-            "bert-tiny": _bert(2, 128),
-            "bert-mini": _bert(4, 256),
-            "bert-small": _bert(4, 512),
-            "bert-medium": _bert(8, 512),
-            "bert-base": _bert(12, 768),
-            "bert-large": _bert(24, 1024),
-        },
-    ),
-    "modernbert": Family(
-        objective="mlm",
-        fixed={"positions": "rope", "norm": "pre", "gated": True, "segments": 0, "init": "scaled"},
-        defaults={
-            "vocab_size": 8192,
-            "max_positions": 8192,
-            "local_window": 128,
-            "global_every": 3,
-            "norm_eps": 1e-5,
-            "norm_bias": False,
-            "attention_bias": False,
-            "mlp_bias": False,
-            "dropout": 0.0,
-            "attention_dropout": 0.0,
-            "classifier_dropout": 0.0,
-            "pooling": "cls",
-            "head_activation": "gelu",
-            "head_bias": False,
-            "init_cutoff": 2.0,
-        },
-        architectures={
-            "ModernBertForSequenceClassification": ("pooler", "classify"),
-            "ModernBertForMaskedLM": ("mlm",),
-            "ModernBertModel": (),
-        },
-        presets={
-            "modernbert-mini": _modernbert(4, 256, 512),
-            "modernbert-small": _modernbert(6, 384, 768),
-            "modernbert-base": _modernbert(22, 768, 1152) | _MODERNBERT_IDS,
-            "modernbert-large": _modernbert(28, 1024, 2624) | _MODERNBERT_IDS,
-        },
-    ),
-}
 
 # name → every field that differs from ModelConfig's defaults
 PRESETS: dict[str, dict[str, Any]] = {

@@ -62,6 +62,8 @@ class Encoder(nn.Module):
         segments: Tensor | None = ...,
         layers: Literal[False] = ...,
         at: Tensor | None = ...,
+        prefix: Tensor | None = ...,
+        documents: Tensor | None = ...,
     ) -> Tensor: ...
     @overload
     def forward(
@@ -74,12 +76,15 @@ class Encoder(nn.Module):
         segments: Tensor | None = None,
         layers: bool = False,
         at: Tensor | None = None,
+        prefix: Tensor | None = None,
+        documents: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
         """ids (B, T), mask (B, T) bool with True where a token stands, segments (B, T) → hidden (B, T, D).
 
         With `at` (N,), positions of the flattened batch, only those come out of the last layer: (N, D). Its MLP, most
         of its work, is then not done for tokens that no loss reads.
         With `layers` also every hidden state: the embeddings, then each layer's, the last after the final norm.
+        `prefix` (B,) and `documents` (B, T) say what tokens see (`batch.py`).
         """
         T = ids.shape[1]
         if self.config.max_positions < T:
@@ -88,7 +93,7 @@ class Encoder(nn.Module):
             )
         x = self.embeddings(ids, segments)
         states = [x]
-        everyone = None if mask is None else mask[:, None, None, :]  # (B, 1, 1, T)
+        everyone = sight(T, ids.device, mask, self.config.causal, prefix, documents)
         nearby = self._window(ids, everyone)
         rope = None if self.rotary is None else self.rotary(T)
         local_rope = None if self.local_rotary is None else self.local_rotary(T)
@@ -115,3 +120,35 @@ class Encoder(nn.Module):
             return near
         # Padding far from any token would see nothing, and the softmax of nothing is NaN: it sees itself.
         return (near & everyone) | (distance == 0)
+
+
+def sight(
+    T: int,
+    device: torch.device,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    prefix: Tensor | None = None,
+    documents: Tensor | None = None,
+) -> Tensor | None:
+    """Which token sees which, as (B or 1, 1, T or 1, T) bool; None where the attention's own kind says it all.
+
+    In a causal row padding stands after every token and is never seen, so it needs no mask.
+
+    >>> sight(3, torch.device("cpu"), prefix=torch.tensor([2]))[0, 0].int().tolist()
+    [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
+    """
+    if causal and prefix is None and documents is None:
+        return None
+    seen = None if mask is None else mask[:, None, None, :]
+    place = torch.arange(T, device=device)
+    if causal or prefix is not None:
+        before = (place[:, None] >= place[None, :])[None, None]
+        if prefix is not None:
+            before = before | (place < prefix[:, None])[:, None, None, :]
+        seen = before if seen is None else seen & before
+    if documents is not None:
+        together = (documents[:, :, None] == documents[:, None, :])[:, None]
+        seen = together if seen is None else seen & together
+    if seen is not None and seen.shape[2] > 1:  # padding that sees nothing would be NaN: it sees itself
+        seen = seen | (place[:, None] == place[None, :])
+    return seen

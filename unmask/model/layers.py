@@ -70,7 +70,7 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.heads, self.dropout = config.heads, config.attention_dropout
+        self.heads, self.dropout, self.causal = config.heads, config.attention_dropout, config.causal
         self.qkv = nn.Linear(config.hidden, 3 * config.hidden, bias=config.attention_bias)
         self.out = nn.Linear(config.hidden, config.hidden, bias=config.attention_bias)
 
@@ -87,6 +87,7 @@ class Attention(nn.Module):
             k.transpose(1, 2),
             v.transpose(1, 2),
             attn_mask=mask,
+            is_causal=self.causal and mask is None,
             dropout_p=self.dropout if self.training else 0.0,
         )
         return self.out(picked(y.transpose(1, 2).reshape(B, T, D), at))

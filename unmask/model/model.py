@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from unmask.batch import Batch
 from unmask.errors import UserError, nearest
 from unmask.model.config import ModelConfig
 from unmask.model.encoder import Encoder
@@ -34,6 +35,12 @@ class Model(nn.Module):
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """ids (B, T), mask (B, T) bool, segments (B, T) → hidden (B, T, D)."""
         return self.encoder(ids, mask, segments)
+
+    def encode(self, batch: Batch, at: Tensor | None = None) -> Tensor:
+        """The batch's hidden states: (B, T, D), or (N, D) at the positions `at` of the flattened batch."""
+        return self.encoder(
+            batch.ids, batch.mask, batch.segments, at=at, prefix=batch.prefix, documents=batch.documents
+        )
 
     def logits(self, head: str, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
         """`mlm`: hidden at chosen positions (N, D) → (N, V). Heads that read a row: (B, T, D) → (B, …)."""

@@ -62,8 +62,7 @@ class Objective:
         return terms
 
     def _forward(self, model: Model, batch: Batch) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        hidden = model.encoder(batch.ids, batch.mask, batch.segments, at=self.reads(model, batch))
-        return self.outputs(model, hidden, batch)
+        return self.outputs(model, model.encode(batch, self.reads(model, batch)), batch)
 
 
 def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

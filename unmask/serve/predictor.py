@@ -306,7 +306,7 @@ class Predictor:
         for group in batches(lengths or [len(item) for item in items]):
             rows = [items[i] if make is None else make(items[i]) for i in group]
             batch = collate(rows, self.tokenizer.pad).to(self.device)
-            yield group, batch, self.model(batch.ids, batch.mask, batch.segments)
+            yield group, batch, self.model.encode(batch)
 
     def _log_probabilities(self, hidden: Tensor, batch: Batch) -> Tensor:
         """(n, V) at the batch's n chosen positions, and nowhere else."""

@@ -1,0 +1,132 @@
+"""ModernBERT (Warner et al. 2412.13663): pre-norm, rotary positions, GeGLU, local and global attention in turn, no biases."""
+
+from typing import TYPE_CHECKING, Any
+
+from unmask.errors import UserError
+from unmask.model.family import COMMON_FIELDS, Family
+
+if TYPE_CHECKING:
+    from unmask.model.config import ModelConfig
+
+
+def _size(layers: int, hidden: int, intermediate: int) -> dict[str, Any]:
+    return {"layers": layers, "hidden": hidden, "heads": hidden // 64, "intermediate": intermediate}
+
+
+def _read(raw: dict[str, Any]) -> dict[str, Any]:
+    rope = raw.get("rope_parameters") or {}
+    thetas = []
+    # Folders older than transformers 5 have global_rope_theta and local_rope_theta instead.
+    for kind, old, default in (
+        ("full_attention", "global_rope_theta", 160_000.0),
+        ("sliding_attention", "local_rope_theta", 10_000.0),
+    ):
+        given = rope.get(kind) or {}
+        if given.get("rope_type", "default") != "default" or raw.get("rope_scaling"):
+            raise UserError(f"a modernbert folder with rope_type {given.get('rope_type')!r}", valid="default")
+        thetas.append(float(given.get("rope_theta", raw.get(old, default))))
+    layers = raw.get("num_hidden_layers", 22)
+    every = raw.get("global_attn_every_n_layers", 3)
+    if kinds := raw.get("layer_types"):
+        fits = [n for n in range(1, layers + 1) if kinds == _layer_types(layers, n)]
+        if not fits:
+            raise UserError(f"layer_types {kinds}", valid="every n-th layer full_attention, beginning with the first")
+        every = fits[0]
+    return {"rope_theta": thetas[0], "local_rope_theta": thetas[1], "global_every": every}
+
+
+def _write(config: "ModelConfig") -> dict[str, Any]:
+    return {
+        "bos_token_id": config.cls_id,
+        "eos_token_id": config.sep_id,
+        "embedding_dropout": config.dropout,
+        "layer_types": _layer_types(config.layers, config.global_every),
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": config.rope_theta},
+            "sliding_attention": {"rope_type": "default", "rope_theta": config.local_rope_theta},
+        },
+    }
+
+
+def _layer_types(layers: int, every: int) -> list[str]:
+    return ["sliding_attention" if i % every else "full_attention" for i in range(layers)]
+
+
+# The published ones share a tokenizer, whose special tokens stand at the end of the vocabulary.
+_PUBLISHED_IDS = {"vocab_size": 50368, "pad_id": 50283, "cls_id": 50281, "sep_id": 50282}
+
+FAMILY = Family(
+    objective="mlm",
+    fixed={"causal": False, "positions": "rope", "norm": "pre", "gated": True, "segments": 0, "init": "scaled"},
+    defaults={
+        "vocab_size": 8192,
+        "max_positions": 8192,
+        "local_window": 128,
+        "global_every": 3,
+        "norm_eps": 1e-5,
+        "norm_bias": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "classifier_dropout": 0.0,
+        "pooling": "cls",
+        "head_activation": "gelu",
+        "head_bias": False,
+        "init_cutoff": 2.0,
+    },
+    architectures={
+        "ModernBertForSequenceClassification": ("pooler", "classify"),
+        "ModernBertForMaskedLM": ("mlm",),
+        "ModernBertModel": (),
+    },
+    presets={
+        "modernbert-mini": _size(4, 256, 512),
+        "modernbert-small": _size(6, 384, 768),
+        "modernbert-base": _size(22, 768, 1152) | _PUBLISHED_IDS,
+        "modernbert-large": _size(28, 1024, 2624) | _PUBLISHED_IDS,
+    },
+    base="modernbert-base",
+    prefix="model.",
+    fields=COMMON_FIELDS
+    | {
+        "activation": "hidden_activation",
+        # transformers has the two other places of `dropout` under other names; see also _write.
+        "dropout": "mlp_dropout",
+        "attention_dropout": "attention_dropout",
+        "local_window": "local_attention",
+        "norm_eps": "norm_eps",
+        "norm_bias": "norm_bias",
+        "attention_bias": "attention_bias",
+        "mlp_bias": "mlp_bias",
+        "pooling": "classifier_pooling",
+        "head_activation": "classifier_activation",
+        "head_bias": "classifier_bias",
+        "decoder_bias": "decoder_bias",
+        "init_cutoff": "initializer_cutoff_factor",
+    },
+    read=_read,
+    write=_write,
+    names={
+        "encoder.embeddings.tokens": "model.embeddings.tok_embeddings",
+        "encoder.embeddings.norm": "model.embeddings.norm",
+        "encoder.layers.{i}.attention.qkv": "model.layers.{i}.attn.Wqkv",
+        "encoder.layers.{i}.attention.out": "model.layers.{i}.attn.Wo",
+        "encoder.layers.{i}.attention_norm": "model.layers.{i}.attn_norm",
+        "encoder.layers.{i}.mlp.up": "model.layers.{i}.mlp.Wi",
+        "encoder.layers.{i}.mlp.down": "model.layers.{i}.mlp.Wo",
+        "encoder.layers.{i}.mlp_norm": "model.layers.{i}.mlp_norm",
+        "encoder.norm": "model.final_norm",
+    },
+    heads={
+        "mlm": {
+            "heads.mlm.dense": "head.dense",
+            "heads.mlm.norm": "head.norm",
+            "heads.mlm.decoder": "decoder",
+            "heads.mlm": "decoder",
+        },
+        "pooler": {"heads.pooler.dense": "head.dense", "heads.pooler.norm": "head.norm"},
+        "classify": {"heads.classify.out": "classifier"},
+    },
+    ignored=r"decoder\.weight",
+)
