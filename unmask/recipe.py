@@ -39,6 +39,7 @@ class DataRecipe(Section):
     deduplicate: Literal["exact", "off"] = "exact"
     near_duplicate_sample: CountOrZero = 20_000  # documents looked at by MinHash; 0 turns it off
     workers: CountOrZero = 0  # processes that tokenize; 0 = one per core
+    mix: list[str] = []  # "PATH:SHARE": that share of the rows comes from another text, against forgetting
 
 
 VOCABULARY = 8192  # entries, when no number is asked for: good for megabytes of text and models of millions of weights
@@ -48,13 +49,24 @@ class TokenizerRecipe(Section):
     """A tokenizer to train (`kind`, …) or to take over (`path`)."""
 
     path: str = ""  # folder or tokenizer.json; empty = train one
-    kind: Literal["wordpiece", "bpe", "unigram", "char", "byte"] = "wordpiece"
+    kind: Literal["auto", "wordpiece", "bpe", "unigram", "char", "byte"] = "auto"  # auto = the family's own
+    template: Literal["auto", "bert", "albert", "roberta", "t5", "gpt2"] = "auto"  # what special tokens are called
     vocab_size: CountOrZero = 0  # 0 = VOCABULARY, or fewer where the text has no more to give
-    lowercase: bool = True
+    lowercase: bool | Literal["auto"] = "auto"
     strip_accents: Literal["auto", "yes", "no"] = "auto"  # auto = as lowercase, which is BERT's rule
-    special_tokens: list[str] = []  # yours, beside [PAD] [UNK] [CLS] [SEP] [MASK]
+    special_tokens: list[str] = []  # yours, beside those of the template
     sample_mb: Positive = 100  # text that training looks at, at most
     min_frequency: CountOrZero = 2  # occurrences that an entry needs; 0 = as 1
+    extend: CountOrZero = 0  # words of the corpus added to the tokenizer of the model that is continued (`--from`)
+
+    def settled(self, own: dict[str, Any] | None = None) -> "TokenizerRecipe":
+        """`auto` replaced by a family's own choices, and by BERT's where it has none.
+
+        >>> TokenizerRecipe(lowercase=False).settled({"kind": "unigram"}).kind
+        'unigram'
+        """
+        choices = {"kind": "wordpiece", "template": "bert", "lowercase": True} | (own or {})
+        return self.model_copy(update={name: value for name, value in choices.items() if getattr(self, name) == "auto"})
 
 
 class MLMRecipe(Section):
@@ -69,6 +81,10 @@ class MLMRecipe(Section):
     )
     masking: Literal["dynamic", "static"] = "dynamic"  # static = the same masks every `copies` epochs
     copies: Count = 1
+    unit: Literal["token", "word", "span", "ngram", "named"] = (
+        "token"  # what is chosen together; see docs/objectives.md
+    )
+    phrases: str = ""  # unit named: a file of phrases, one per line (of a tsv, the first column)
 
     @model_validator(mode="after")
     def _sums_to_one(self) -> "MLMRecipe":
@@ -88,6 +104,72 @@ class MLMRecipe(Section):
         return value
 
 
+class HybridRecipe(Section):
+    """GPT-BERT 2410.24159: rows to fill in and rows to continue, in one batch."""
+
+    clm: Share = 0.5  # share of rows that are continued; the others are masked
+
+
+class RTDRecipe(Section):
+    """ELECTRA 2003.10555."""
+
+    weight: Positive = 50.0  # of the discriminator's loss beside the generator's
+    mask: Share = 1.0  # of the chosen tokens, as in the paper; the authors' code masks 0.85 and keeps the others
+
+
+class SpanRecipe(Section):
+    """T5 1910.10683 §3.1.4. The share of tokens is mlm.rate."""
+
+    mean: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 3.0  # tokens of a span, on average
+
+
+NOISE = ("infill", "permute", "delete", "rotate")
+
+
+class DenoiseRecipe(Section):
+    """BART 1910.13461 §2.2."""
+
+    noise: str = "infill+permute"  # any of infill, permute, delete, rotate
+    rate: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = (
+        0.3  # share of tokens that infill or delete removes
+    )
+    mean: Positive = 3.0  # words of a span, on average (Poisson: a span of none is a mask put between words)
+
+    @field_validator("noise")
+    @classmethod
+    def _noise(cls, value: str) -> str:
+        names = value.split("+")
+        if not set(names) <= set(NOISE) or len(set(names)) < len(names):
+            raise ValueError(f"one or more of {', '.join(NOISE)}, joined by +")
+        if {"infill", "delete"} <= set(names):
+            raise ValueError("infill or delete: both remove tokens, and the rate is of one of them")
+        return value
+
+
+class DistillRecipe(Section):
+    """DistilBERT 1910.01108; the weights are of its code."""
+
+    teacher: str = ""  # folder or hub name: any family with an MLM head and the same tokenizer
+    temperature: Positive = 2.0
+    soft: NotNegative = 5.0  # weight of the teacher's distribution …
+    cosine: NotNegative = 1.0  # … of the angle between hidden states; needs a student as wide as the teacher …
+    mlm: NotNegative = 2.0  # … and of the masked tokens themselves
+    init: Literal["layers", "none"] = "layers"  # layers = a new student gets evenly spaced layers of the teacher
+
+
+class BiLMRecipe(Section):
+    """ELMo 1802.05365 §3.1."""
+
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the tokens that the loss reads, others each epoch
+
+
+class CBOWRecipe(Section):
+    """word2vec 1301.3781 §3.1."""
+
+    window: Count = 5  # words on each side, at most: each token draws its own, from 1 to this
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the tokens that the loss reads, others each epoch
+
+
 class TrainRecipe(Section):
     """How the loss is minimised. One budget of four."""
 
@@ -98,9 +180,14 @@ class TrainRecipe(Section):
     batch: Count = 32  # rows per update, over all processes
     micro_batch: CountOrZero = 0  # rows per forward pass; 0 = the whole batch; smaller accumulates
     length: str | int = 128  # tokens per row; "64:0.9,128:0.1" = 90 % of the steps at 64, then 128
+    packing: Literal["across", "apart"] = "across"  # apart = tokens see only their own of the documents in a row
+    embeddings: Literal["counted", "random"] = "counted"  # a new model's token vectors: counted from the text, or drawn
     optimizer: Literal["muon", "adamw"] = "muon"
     lr: NotNegative = 0.0  # AdamW's (with muon: of embeddings, heads, norms, biases); 0 = 5e-3 with muon, 1e-3 without
     muon_lr: Positive = 0.02  # of the matrices
+    layer_decay: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = (
+        1.0  # each layer learns at this share of the rate of the one above it; heads at the full rate
+    )
     weight_decay: NotNegative = 0.01
     betas: tuple[BelowOne, BelowOne] = (0.9, 0.98)
     eps: Positive = 1e-8
@@ -142,10 +229,17 @@ class Recipe(Section):
     preset: str = "modernbert-mini"
     model: dict[str, Any] = {}  # fields of the preset's shape to change: {layers: 6}
     start: str = ""  # a folder to continue from (`--from`)
-    objective: str = "auto"  # "mlm", "nsp", "mlm+nsp"; auto = the family's own
+    objective: str = "auto"  # "mlm", "mlm+sop", "rtd", …; auto = the family's own
     data: DataRecipe = DataRecipe()
     tokenizer: TokenizerRecipe = TokenizerRecipe()
     mlm: MLMRecipe = MLMRecipe()
+    bilm: BiLMRecipe = BiLMRecipe()
+    cbow: CBOWRecipe = CBOWRecipe()
+    hybrid: HybridRecipe = HybridRecipe()
+    rtd: RTDRecipe = RTDRecipe()
+    span: SpanRecipe = SpanRecipe()
+    denoise: DenoiseRecipe = DenoiseRecipe()
+    distill: DistillRecipe = DistillRecipe()
     train: TrainRecipe = TrainRecipe()
 
     @classmethod

@@ -48,8 +48,18 @@ class Registry:
 OBJECTIVES = Registry(
     "objectives",
     {
+        "bilm": "unmask.objectives.bilm:BiLM",
+        "cbow": "unmask.objectives.cbow:CBOW",
+        "clm": "unmask.objectives.clm:CLM",
+        "denoise": "unmask.objectives.denoise:Denoise",
+        "distill": "unmask.objectives.distill:Distill",
+        "hybrid": "unmask.objectives.hybrid:Hybrid",
         "mlm": "unmask.objectives.mlm:MLM",
         "nsp": "unmask.objectives.nsp:NSP",
+        "prefix": "unmask.objectives.prefix:Prefix",
+        "rtd": "unmask.objectives.rtd:RTD",
+        "sop": "unmask.objectives.sop:SOP",
+        "span": "unmask.objectives.span:Span",
     },
 )
 TASKS = Registry("tasks", {"classify": "unmask.tasks.classify:Classify"})

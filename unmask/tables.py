@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 
@@ -56,6 +57,7 @@ def dry_run_text(expected: dict[str, Any]) -> str:
     memory = expected["memory_bytes"]
     parts = ", ".join(f"{name} {value / 1e6:,.0f}" for name, value in memory.items())
     seconds = ", ".join(f"{s:.2f} s at {n} tokens a row" for n, s in expected["seconds_per_step"].items())
+    new = expected.get("extension")
     return "\n".join(
         [
             yaml.safe_dump(expected["recipe"], sort_keys=False, allow_unicode=True).rstrip(),
@@ -63,6 +65,7 @@ def dry_run_text(expected: dict[str, Any]) -> str:
             f"architecture  {expected['architecture']}",
             f"parameters    {expected['parameters']:,}",
             f"memory        about {sum(memory.values()) / 1e6:,.0f} MB ({parts}), beside about 400 MB of Python and torch",
+            *([new["text"]] if new else []),
             f"text          {expected['text_tokens']:,} tokens ({expected['text_tokens_from']})",
             f"steps         {expected['steps']:,} = {expected['tokens']:,} tokens = {expected['epochs']:.2f} passes over the text",
             f"time          about {expected['minutes']:.1f} minutes on this machine ({seconds}); nothing was written",
@@ -76,7 +79,17 @@ def run_summary(found: dict[str, Any]) -> None:
     table = _table("", "")
     table.show_header = False
     for label, text in facts(found):
-        table.add_row(label, text)
+        table.add_row(escape(label), escape(text))  # a path may hold [brackets]
+    _print(table)
+
+
+def model_summary(found: dict[str, Any]) -> None:
+    from unmask.lab.describe import lines
+
+    table = _table("", "")
+    table.show_header = False
+    for label, text in lines(found):
+        table.add_row(escape(label), escape(text))
     _print(table)
 
 

@@ -723,7 +723,19 @@ def test_chunks_of_a_store(expected, tmp_path, monkeypatch, block):
 
 def test_chunks_are_indexed_with_the_store(text_file, tokenizers, tmp_path):
     prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(), tmp_path / "s", lengths=(32, 128))
-    assert sorted(p.name for p in (tmp_path / "s").glob("*/chunks*")) == 2 * ["chunks-128.bin"] + 2 * ["chunks-32.bin"]
+    names = [f"chunks-{n}.{kind}" for n in (128, 32) for kind in ("bin", "json")]
+    assert sorted(p.name for p in (tmp_path / "s").glob("*/chunks*")) == sorted(2 * names)
+
+
+def test_chunks_too_long_are_counted_once(expected, tmp_path, monkeypatch):
+    """A run starts in seconds, whatever the corpus: what was counted is read, not counted again."""
+    shutil.copytree(expected, tmp_path / "store")
+    counted = TokenStore.open(tmp_path / "store").train.truncated_chunks(64)
+    with monkeypatch.context() as patch:
+        patch.setattr("unmask.data.store.Split._count_truncated", None)
+        assert TokenStore.open(tmp_path / "store").train.truncated_chunks(64) == counted > 0
+    (tmp_path / "store" / "train" / "chunks-64.json").write_text("{")  # damaged: counted again
+    assert TokenStore.open(tmp_path / "store").train.truncated_chunks(64) == counted
 
 
 def test_chunks_of_a_store_that_cannot_be_written(expected, tmp_path, monkeypatch):

@@ -14,7 +14,8 @@ from pydoc_data.topics import topics
 
 import pytest
 
-from unmask.data.tokenizer import SPECIAL, Tokenizer
+from unmask.data.templates import SPECIAL
+from unmask.data.tokenizer import Tokenizer
 from unmask.data.vocabulary import sample
 from unmask.errors import UserError
 from unmask.recipe import TokenizerRecipe

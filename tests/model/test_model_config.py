@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from unmask.errors import UserError
-from unmask.model.config import PRESETS, ModelConfig, preset
+from unmask.model.config import ModelConfig, preset
 from unmask.model.families import FAMILIES
 from unmask.model.model import parameters, with_needs
 
@@ -46,11 +46,22 @@ def test_published_parameter_counts(name, heads, millions):
     assert parameters(preset(name), heads) / 1e6 == pytest.approx(millions, abs=0.06)
 
 
-@pytest.mark.parametrize("name", list(PRESETS))
-def test_every_preset_has_a_class_for_its_objective(name):
-    config = preset(name)
-    architecture = config.architecture(with_needs(config.default_objective.split("+")))
-    assert architecture in ("BertForPreTraining", "ModernBertForMaskedLM")
+@pytest.mark.parametrize(
+    ("family", "architecture"),
+    [
+        ("bert", "BertForPreTraining"),
+        ("roberta", "RobertaForMaskedLM"),
+        ("xlm-roberta", "XLMRobertaForMaskedLM"),
+        ("albert", "AlbertForPreTraining"),
+        ("distilbert", "DistilBertForMaskedLM"),
+        ("electra", "ElectraForPreTraining"),
+        ("modernbert", "ModernBertForMaskedLM"),
+    ],
+)
+def test_every_preset_has_a_class_for_its_objective(family, architecture):
+    for name in FAMILIES[family].presets:
+        config = preset(name)
+        assert config.architecture(with_needs(config.default_objective.split("+"))) == architecture
 
 
 @pytest.mark.parametrize(
@@ -62,6 +73,15 @@ def test_every_preset_has_a_class_for_its_objective(name):
         ("bert", ["classify"], "BertForSequenceClassification"),
         ("bert", ["classify", "mlm"], "BertForSequenceClassification"),
         ("bert", ["pooler"], "BertModel"),
+        ("bert", ["tag"], "BertForTokenClassification"),
+        ("bert", ["answer"], "BertForQuestionAnswering"),
+        ("bert", ["choose"], "BertForMultipleChoice"),
+        ("roberta", ["classify"], "RobertaForSequenceClassification"),
+        ("roberta", ["pooler"], "RobertaModel"),
+        ("albert", ["mlm", "sop"], "AlbertForPreTraining"),
+        ("electra", ["mlm"], "ElectraForMaskedLM"),
+        ("electra", ["rtd", "generator"], "ElectraForPreTraining"),
+        ("modernbert", ["rtd", "generator"], "ModernBertModel"),
         ("modernbert", ["mlm"], "ModernBertForMaskedLM"),
         ("modernbert", ["mlm", "nsp"], "ModernBertForMaskedLM"),
         ("modernbert", ["classify"], "ModernBertForSequenceClassification"),
@@ -94,6 +114,12 @@ def test_architecture(family, heads, architecture):
         ("modernbert-mini", {"segments": 2}, "is not modernbert"),
         ("modernbert-mini", {"hidden": 12}, "even number"),
         ("modernbert-mini", {"local_window": 0}, "2 or more"),
+        ("bert-mini", {"embedding": 64}, "is not bert"),
+        ("bert-mini", {"shared_layers": True}, "is not bert"),
+        ("albert-mini", {"shared_layers": False}, "is not albert"),
+        ("roberta-mini", {"pad_id": None}, "counted from it"),
+        ("electra-mini", {"generator": 1.5}, "at most 1"),
+        ("electra-mini", {"generator": 0.0}, "above 0"),
     ],
 )
 def test_a_mistake_is_explained(name, changes, said):

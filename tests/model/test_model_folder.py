@@ -128,13 +128,18 @@ def test_token_classification_is_not_taken_for_a_classifier(tmp_path):
     raw["architectures"] = ["ModernBertForTokenClassification"]
     (tmp_path / "config.json").write_text(json.dumps(raw))
     loaded = hf.load(tmp_path)
+    assert list(loaded.model.heads) == ["tag"]
+    assert loaded.config.labels == ("a", "b")
+    raw["architectures"] = ["ModernBertForMaskedLM"]  # undeclared, it is neither
+    (tmp_path / "config.json").write_text(json.dumps(raw))
+    loaded = hf.load(tmp_path)
     assert list(loaded.model.heads) == []
     assert "classifier.weight" in loaded.unexpected
 
 
 def test_extra_settings_and_the_tokenizer_are_written(tmp_path):
     class Text:
-        def save(self, folder):
+        def save(self, folder, **settings):
             (folder / "tokenizer.json").write_text("{}")
 
     hf.save(Model(BERT).init(0), tmp_path, Text(), extra={"problem_type": "regression"})
@@ -181,8 +186,8 @@ def _break(folder, what):
     [
         ("no config", "no config.json"),
         ("bad json", "cannot read"),
-        ("family", r"'gpt_neox'[\s\S]*bert, modernbert"),
-        ("no family", r"None[\s\S]*bert, modernbert"),
+        ("family", r"'gpt_neox'[\s\S]*bert, [\s\S]*modernbert"),
+        ("no family", r"None[\s\S]*bert, [\s\S]*modernbert"),
         ("decoder", "is_decoder"),
         ("no weights", "no weights"),
         ("cut", r"cannot read .*model\.safetensors"),

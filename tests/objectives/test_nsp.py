@@ -1,5 +1,6 @@
 """P5: pairs of sentences, half true, the false halves always from another document."""
 
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -33,7 +34,7 @@ def documents_of(sentences_per_document: list[int], words: int = 12, vocabulary:
     ends = split.sentences[1:].copy()
     ends[split.document_sentences[1:] - 1] -= 1
     split.sentence_end = lambda s: int(ends[s])
-    split.chunks = lambda length: greedy(split.sentences, split.document_sentences, length - 3)
+    split.chunks = cache(lambda length: greedy(split.sentences, split.document_sentences, length - 3))
     return split
 
 

@@ -4,124 +4,27 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
+from parity.reference import (
+    TOLERANCE,
+    assert_opens_there,
+    build_theirs,
+    compare,
+    rows,
+    small,
+    stir,
+    their_class,
+    theirs,
+)
 from safetensors.torch import load_file
 
 from unmask.model import hf
-from unmask.model.config import PRESETS, change, preset
+from unmask.model.config import PRESETS, preset
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model, parameters, with_needs
 
-TOLERANCE = 1e-5
-VOCAB = 97
-
-
-def small(name, **changes):
-    """The preset's depth (up to 8 layers), heads and ratios at 16 numbers per head."""
-    full = preset(name, vocab_size=VOCAB, pad_id=0, cls_id=2, sep_id=3)
-    hidden = 16 * full.heads
-    shape = {
-        "layers": min(full.layers, 8),
-        "hidden": hidden,
-        "intermediate": full.intermediate * hidden // full.hidden,
-        "max_positions": 64,
-    }
-    if full.local_window:
-        shape["local_window"] = 10  # shorter than the rows below
-    return change(full, **(shape | changes))
-
-
-def stir(model, seed=0):
-    """No zero bias, no norm of ones: a swapped or forgotten tensor must show."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            value.normal_(1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0, 0.1, generator=generator)
-    return model.eval()
-
-
-def rows(lengths=(48, 31, 5)):
-    """ids, mask, segments; the last row is so short that its padding is out of every local window's sight."""
-    generator = torch.Generator().manual_seed(1)
-    width = max(lengths)
-    mask = torch.arange(width)[None] < torch.tensor(lengths)[:, None]
-    ids = torch.randint(5, VOCAB, (len(lengths), width), generator=generator) * mask
-    segments = ((torch.arange(width)[None] >= torch.tensor(lengths)[:, None] // 2) & mask).long()
-    return ids, mask, segments
-
-
-def theirs(model, **more):
-    ids, mask, segments = rows()
-    inputs = {"input_ids": ids, "attention_mask": mask.long()}
-    if model.config.model_type == "bert":
-        inputs["token_type_ids"] = segments
-    return model(**inputs, **more)
-
-
-def their_class(architecture):
-    return getattr(transformers, architecture)
-
-
-def build_theirs(config, architecture):
-    """transformers' own model of that shape, spelled out here rather than by our table."""
-    common = {
-        "vocab_size": VOCAB,
-        "hidden_size": config.hidden,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "intermediate_size": config.intermediate,
-        "max_position_embeddings": config.max_positions,
-        "tie_word_embeddings": config.tie,
-    }
-    if architecture.startswith("Bert"):
-        return their_class(architecture)(transformers.BertConfig(**common))
-    return their_class(architecture)(
-        transformers.ModernBertConfig(
-            **common,
-            local_attention=config.local_window,
-            pad_token_id=0,
-            cls_token_id=2,
-            sep_token_id=3,
-            bos_token_id=2,
-            eos_token_id=3,
-            classifier_pooling=config.pooling,
-        )
-    )
-
-
-def compare(model, reference):
-    """Largest difference over every output, at the tokens that are not padding."""
-    ids, mask, segments = rows()
-    with torch.no_grad():
-        hidden = model(ids, mask, segments)
-        out = theirs(reference)
-    named = {"mlm": out.get("prediction_logits", out.get("logits")), "nsp": out.get("seq_relationship_logits")}
-    if set(model.heads) == {"pooler", "nsp"}:
-        named["nsp"] = out.logits
-    checks = []
-    if "mlm" in model.heads:
-        checks.append((model.logits("mlm", hidden)[mask] - named["mlm"][mask]).abs().max())
-    if "nsp" in model.heads and named["nsp"] is not None:
-        checks.append((model.logits("nsp", hidden, mask) - named["nsp"]).abs().max())
-    if "classify" in model.heads:
-        checks.append((model.logits("classify", hidden, mask) - out.logits).abs().max())
-    if "last_hidden_state" in out:
-        checks.append((hidden - out.last_hidden_state)[mask].abs().max())
-    if "pooler_output" in out:
-        checks.append((model.heads["pooler"](hidden, mask) - out.pooler_output).abs().max())
-    assert checks
-    return max(checks).item()
-
-
-def assert_opens_there(folder, model):
-    opened = their_class(model.config.architecture(model.heads))
-    reference, info = opened.from_pretrained(folder, output_loading_info=True)
-    assert not any(info.values()), info
-    assert compare(model, reference.eval()) <= TOLERANCE
-    return reference
-
-
+NAMES = [name for name, fields in PRESETS.items() if fields["family"] in ("bert", "modernbert")]
 CASES = [
-    (name, heads) for name in PRESETS for heads in ([["mlm", "nsp"], ["mlm"]] if name.startswith("bert") else [["mlm"]])
+    (name, heads) for name in NAMES for heads in ([["mlm", "nsp"], ["mlm"]] if name.startswith("bert") else [["mlm"]])
 ]
 
 
@@ -250,7 +153,7 @@ def test_loss_and_gradient(name, tmp_path):
         assert (value.grad - other).norm() <= 1e-6 * (other.norm() + 1e-3), key
 
 
-@pytest.mark.parametrize("name", list(PRESETS))
+@pytest.mark.parametrize("name", NAMES)
 def test_as_many_parameters_as_transformers(name):
     config = preset(name)
     heads = with_needs(config.default_objective.split("+"))
@@ -263,13 +166,13 @@ def test_as_many_parameters_as_transformers(name):
 
 
 def test_published_sizes_are_transformers_defaults():
-    for name, theirs in (
+    for name, reference in (
         ("bert-base", transformers.BertConfig()),
         ("modernbert-base", transformers.ModernBertConfig()),
     ):
         ours = hf.write_config(preset(name))
         # BERT's file has no [CLS] and [SEP]: we add them only where they are known.
-        differ = {k: (v, getattr(theirs, k, None)) for k, v in ours.items() if v != getattr(theirs, k, None)}
+        differ = {k: v for k, v in ours.items() if v != getattr(reference, k, None)}
         assert differ == {}
 
 

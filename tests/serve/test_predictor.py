@@ -28,11 +28,13 @@ from transformers import (
 
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
 from unmask.serve.pieces import mask_spans, piece, put_in, readable
-from unmask.serve.predictor import TOKENS, Predictor, batches, load
+from unmask.serve.predictor import Predictor, load
+from unmask.serve.texts import TOKENS, batches
 from unmask.train import checkpoint
 
 CORPUS = [
@@ -498,3 +500,21 @@ def test_a_bert_with_one_head_has_the_methods_of_that_head(tmp_path, tokenizer):
     predictor = load(make_folder(tmp_path, tokenizer, BertForMaskedLM))
     assert predictor.heads == ["mlm"]
     assert repr(predictor) == f"Predictor(bert 2 × 32, {tokenizer.size + 5} tokens, heads: mlm)"
+
+
+def test_a_model_that_predicts_at_the_token_before_is_read_there(tmp_path):
+    """clm, prefix and hybrid train that way; the folder says so, and fill follows."""
+    tokenizer = train()
+    config = preset("modernbert-mini", vocab_size=tokenizer.size, hidden=32, heads=2, layers=2, predicts="next")
+    model = Model(config, ("mlm",)).init(3).eval()
+    hf.save(model, tmp_path, tokenizer)
+    found = load(tmp_path)
+    assert found.model.config.predicts == "next"
+    text = "the president of the [MASK] states"
+    ids = [tokenizer.cls, *tokenizer.encode(text), tokenizer.sep]
+    hidden = model(torch.tensor([ids]))[0]
+    at = ids.index(tokenizer.mask)
+    expected = {place: model.logits("mlm", hidden[[place]]).softmax(-1)[0].max().item() for place in (at - 1, at)}
+    got = found.fill(text, top=1).as_dict()["masks"][0]["candidates"][0]["probability"]
+    assert got == pytest.approx(expected[at - 1], rel=1e-4)
+    assert got != pytest.approx(expected[at], rel=1e-4)

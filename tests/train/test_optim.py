@@ -87,6 +87,25 @@ def test_who_gets_muon() -> None:
     assert not any("heads" in n or "embeddings" in n or "norm" in n or "bias" in n for n in bert)
     modern = matrix_parts(Model(preset("modernbert-mini", vocab_size=100), ("mlm",)))
     assert modern["encoder.layers.0.mlp.up.weight"] == 2
+    bart = matrix_parts(Model(preset("bart-mini", vocab_size=100), ("lm",)))
+    assert bart["decoder.layers.0.cross.kv.weight"] == 2
+    electra = Model(preset("electra-mini", vocab_size=100), ("rtd", "generator"))
+    assert "heads.generator.encoder.layers.0.mlp.up.weight" in matrix_parts(electra)
+    electra.encoder.requires_grad_(False)
+    assert not any(n.startswith("encoder.") for n in matrix_parts(electra))  # frozen ones have no optimizer
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+def test_each_layer_learns_slower_than_the_one_above(optimizer: str) -> None:
+    model = Model(preset("bert-tiny", vocab_size=100, labels=("a", "b")), ("classify",))
+    settings = TrainRecipe(optimizer=optimizer, lr=0.1, muon_lr=0.1, layer_decay=0.5)
+    optimizers = Optimizers(model, settings)
+    rates = {optimizers.names[p]: g["lr"] for o in optimizers.all for g in o.param_groups for p in g["params"]}
+    assert set(rates) == {n for n, _ in model.named_parameters()}
+    assert rates["heads.classify.out.weight"] == rates["heads.pooler.dense.bias"] == pytest.approx(0.1)
+    assert rates["encoder.layers.1.mlp.up.weight"] == rates["encoder.layers.1.mlp.up.bias"] == pytest.approx(0.05)
+    assert rates["encoder.layers.0.attention.qkv.weight"] == pytest.approx(0.025)
+    assert rates["encoder.embeddings.tokens.weight"] == pytest.approx(0.0125)
 
 
 def test_state_goes_through_tensors_unchanged() -> None:

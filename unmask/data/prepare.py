@@ -30,7 +30,7 @@ from unmask.data.corpus import Corpus
 from unmask.data.dedupe import PERMUTATIONS, near_duplicates, record
 from unmask.data.encode import Work
 from unmask.data.flags import WORD
-from unmask.data.partial import Files, empty, lock, read_journal, sync_folder, write_journal, write_synced
+from unmask.data.partial import Files, empty, lock, read_journal, sync, write_journal, write_synced
 from unmask.data.scan import DROPPED, HELDOUT, SAMPLED, Plan, decisions, make_plan
 from unmask.data.store import FORMAT, SPLITS, TokenStore, read_meta
 from unmask.data.tokenizer import Tokenizer
@@ -90,9 +90,7 @@ def prepare(
         except OSError as error:
             raise _explain(error, path, partial, corpus) from error
     store = TokenStore.open(path)
-    for length in lengths:
-        store.train.chunks(length)
-        store.heldout.chunks(length)
+    store.index(lengths)
     return store
 
 
@@ -351,7 +349,7 @@ def _publish(partial: Path, path: Path, key: str, parts: dict[str, Any]) -> None
             raise
         shutil.rmtree(partial)
     (path / "lock").unlink(missing_ok=True)  # ours until now, so that nobody began anew in between
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def _explain(error: OSError, path: Path, partial: Path, corpus: Corpus) -> UserError:

@@ -1,32 +1,36 @@
 """Rows: the store's tokens as training rows, each found in O(1) from its address.
 
-Two kinds. `stream` (RoBERTa's full sentences): the text is one long run of tokens in which documents end with
+Three kinds. `stream` (RoBERTa's full sentences): the text is one long run of tokens in which documents end with
 `[SEP]`; row i is the i-th window of it, moved by an offset that changes each epoch, and begun at a word. No row is
-padded. `pairs` (BERT's NSP): a chunk of whole sentences is cut in two, and half the time its second part is replaced
-by text of another document.
+padded. With `apart`, its documents are numbered, and tokens see their own document only; the row's [CLS] belongs to the
+first. `pairs` (BERT's NSP): a chunk of whole sentences is cut in two, and half the time its second part is replaced
+by text of another document. `order` (ALBERT's SOP): the same two parts, half the time the second one first.
 
-Label of a pair: 0 = B follows A, 1 = B is from elsewhere, as Google's code and transformers have it.
+Labels: `nsp` 0 = B follows A, 1 = B is from elsewhere; `sop` 0 = in order, 1 = swapped, as Google's code and transformers
+have it. A tokenizer without a cls token (T5) has rows that begin with the text.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
 from unmask.batch import Example, Phase
-from unmask.data.flags import WORD
+from unmask.data.flags import DOCUMENT, WORD
 from unmask.data.store import Split
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.seeds import generator
 
-Kind = Literal["stream", "pairs"]
+Kind = Literal["stream", "pairs", "order"]
 SNAP = 32  # tokens looked at for the start of a word
 
 
 class Rows:
-    def __init__(self, split: Split, tokenizer: Tokenizer, seed: int, kind: Kind = "stream"):
-        self.split, self.seed, self.kind = split, seed, kind
-        self.cls, self.sep, self.pad = tokenizer.cls, tokenizer.sep, tokenizer.pad
+    def __init__(self, split: Split, tokenizer: Tokenizer, seed: int, kind: Kind = "stream", apart: bool = False):
+        self.split, self.seed, self.kind, self.apart = split, seed, kind, apart
+        self.first = [] if tokenizer.cls is None else [tokenizer.cls]  # what every row begins with
+        self.sep, self.pad = tokenizer.sep, tokenizer.pad
         if kind == "pairs":
             self._check_pairs()
 
@@ -42,7 +46,7 @@ class Rows:
     def count(self, length: int) -> int:
         """Rows in an epoch."""
         if self.kind == "stream":
-            return max(1, len(self.split.tokens) // (length - 2))
+            return max(1, len(self.split.tokens) // (length - len(self.first) - 1))
         chunks = len(self.split.chunks(length))
         if not chunks:
             raise UserError(
@@ -57,7 +61,7 @@ class Rows:
 
     def _stream(self, epoch: int, i: int, phase: Phase) -> Example:
         tokens, flags = self.split.tokens, self.split.flags
-        total, width = len(tokens), phase.length - 2
+        total, width = len(tokens), phase.length - len(self.first) - 1
         if total <= width:
             start, body, marks = 0, tokens[:], flags[:]
         else:
@@ -67,37 +71,48 @@ class Rows:
             start += int(words[0]) if len(words) else 0
             take = np.arange(start, start + width) % total if start + width > total else slice(start, start + width)
             body, marks = tokens[take], flags[take]
-        ids = np.empty(len(body) + 2, np.int64)
-        ids[0], ids[1:-1], ids[-1] = self.cls, body, self.sep
-        out = np.zeros(len(ids), np.uint8)
-        out[1:-1] = marks
-        return Example(ids, flags=out)
+        example = self._row(body, flags=[marks])
+        if self.apart:
+            assert example.flags is not None
+            starts = (example.flags & DOCUMENT) > 0
+            starts[: len(self.first) + 1] = False  # [CLS] is of the document that follows it
+            example.documents = np.cumsum(starts)
+        return example
 
     def _pair(self, epoch: int, i: int, phase: Phase) -> Example:
         rng = generator(self.seed, "pair", epoch, i, phase.index)
         first, last = (int(x) for x in self.split.chunks(phase.length)[i])
         cut = first + int(rng.integers(1, last - first))  # B's first sentence, were it the true one
-        is_next = rng.random() < 0.5
+        true = rng.random() < 0.5
         a = self._span(first, cut)
         b = self._span(cut, last)
-        if not is_next:
+        if self.kind == "pairs" and not true:
             b = self._elsewhere(first, b[1] - b[0], rng)
-        budget = phase.length - 3
+        budget = phase.length - len(self.first) - 2
         while (a[1] - a[0]) + (b[1] - b[0]) > budget:
             over = (a[1] - a[0]) + (b[1] - b[0]) - budget
             if a[1] - a[0] > b[1] - b[0]:
                 a = _shorten(a, min(over, max(1, (a[1] - a[0]) - (b[1] - b[0]))), rng)
             else:
                 b = _shorten(b, min(over, max(1, (b[1] - b[0]) - (a[1] - a[0]))), rng)
-        na, nb = a[1] - a[0], b[1] - b[0]
-        ids = np.empty(na + nb + 3, np.int64)
-        flags = np.zeros(na + nb + 3, np.uint8)
-        segments = np.zeros(na + nb + 3, np.int64)
-        ids[0], ids[na + 1], ids[-1] = self.cls, self.sep, self.sep
-        ids[1 : na + 1], ids[na + 2 : -1] = self.split.tokens[slice(*a)], self.split.tokens[slice(*b)]
-        flags[1 : na + 1], flags[na + 2 : -1] = self.split.flags[slice(*a)], self.split.flags[slice(*b)]
-        segments[na + 2 :] = 1
-        return Example(ids, segments, flags, {"nsp": np.array([0 if is_next else 1])})
+        if self.kind == "order" and not true:
+            a, b = b, a
+        tokens, flags = self.split.tokens, self.split.flags
+        example = self._row(*(tokens[slice(*x)] for x in (a, b)), flags=[flags[slice(*x)] for x in (a, b)])
+        example.segments = np.zeros(len(example), np.int64)
+        example.segments[len(self.first) + a[1] - a[0] + 1 :] = 1
+        example.labels["nsp" if self.kind == "pairs" else "sop"] = np.array([0 if true else 1])
+        return example
+
+    def _row(self, *parts: np.ndarray, flags: Sequence[np.ndarray]) -> Example:
+        """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]; special tokens have no flag."""
+        size = len(self.first) + sum(len(part) + 1 for part in parts)
+        ids, out, end = np.full(size, self.sep, np.int64), np.zeros(size, np.uint8), len(self.first)
+        ids[:end] = self.first
+        for part, marks in zip(parts, flags, strict=True):
+            ids[end : end + len(part)], out[end : end + len(part)] = part, marks
+            end += len(part) + 1
+        return Example(ids, flags=out)
 
     def _span(self, first: int, last: int) -> tuple[int, int]:
         """Token range of sentences first … last − 1, which are of one document."""

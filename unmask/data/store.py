@@ -13,6 +13,7 @@ folder:
       sentences.bin              (S+1,) int64: where each sentence starts in tokens; the last is N
       document_sentences.bin     (D+1,) int64: number of each document's first sentence; the last is S
       chunks-<length>.bin        (C, 2) int64: sentence ranges for pairs, made when first asked for
+      chunks-<length>.json       how many of them are too long for a row
 
 Every document is followed by one `[SEP]` with flag 0, which is inside the document's range but in no
 sentence:
@@ -24,6 +25,7 @@ sentence:
 
 import json
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -79,7 +81,19 @@ class Split:
         return self._chunks[length]
 
     def truncated_chunks(self, length: int) -> int:
-        """How many chunks are two sentences too long for the row, which the reader has to cut."""
+        """How many chunks are two sentences too long for the row, which the reader has to cut.
+
+        Counted once per length and kept beside the chunks: a run starts in seconds, whatever the corpus.
+        """
+        path = self.path / f"chunks-{length}.json"
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return int(json.loads(path.read_text("utf-8"))["truncated"])
+        over = self._count_truncated(length)
+        with suppress(OSError):  # a store that cannot be written counts again next time
+            _write_blocks(path, [json.dumps({"truncated": over}).encode()])
+        return over
+
+    def _count_truncated(self, length: int) -> int:
         chunks, over = self.chunks(length), 0
         for low in range(0, len(chunks), 1 << 16):
             first, last = chunks[low : low + (1 << 16)].T
@@ -116,6 +130,13 @@ class TokenStore:
         with suppress(OSError):  # a read-only store is fine; it only looks unused
             (path / USED).touch()
         return store
+
+    def index(self, lengths: Iterable[int]) -> None:
+        """Sentence pairs for rows of these lengths, found and counted now."""
+        for length in lengths:
+            for split in (self.train, self.heldout):
+                split.chunks(length)
+                split.truncated_chunks(length)
 
     def describe(self) -> str:
         """A few lines for people: how much text, what was held out, dropped and found to be double."""
@@ -175,13 +196,13 @@ def _map(path: Path, dtype: str, count: int) -> np.ndarray:
     return np.asarray(np.memmap(path, dtype, "r"))
 
 
-def _write_blocks(path: Path, blocks: Any) -> None:
+def _write_blocks(path: Path, blocks: Iterable[np.ndarray | bytes]) -> None:
     """All or nothing; two processes doing the same at once write the same bytes."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
             for block in blocks:
-                file.write(block.tobytes())
+                file.write(block if isinstance(block, bytes) else block.tobytes())
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -8,8 +8,8 @@
 | char | one per character, blanks too | NFC |
 | byte | one per UTF-8 byte, in order of its value; never unknown | none: lossless when cased |
 
-Ids of a new tokenizer: [PAD] [UNK] [CLS] [SEP] [MASK] are 0 to 4, then come the user's special tokens, then
-the pieces (`vocabulary.py`). Special tokens are recognised in the text itself, never split, never lower-cased.
+Ids of a new tokenizer: the special tokens of its family's template (`templates.py`; BERT's [PAD] [UNK] [CLS] [SEP] [MASK]
+are 0 to 4), then the user's special tokens, then the pieces (`vocabulary.py`). Special tokens are recognised in the text itself, never split, never lower-cased.
 Where a piece carries the blank before it (bpe, unigram), [MASK] takes that blank too, as RoBERTa's does: in
 "the united [MASK]" it stands for " states". `strip_accents` drops every combining mark, also those that are
 vowels in Thai or Hindi; that is BERT's rule.
@@ -25,22 +25,19 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, processors
 
+from unmask.data import foreign
 from unmask.data.cache import cache_dir
 from unmask.data.corpus import Corpus
-from unmask.data.vocabulary import CJK, SPECIAL, learn
+from unmask.data.templates import ROLES, TEMPLATES, roles_in
+from unmask.data.vocabulary import CJK, learn
 from unmask.errors import UserError
 from unmask.hub import resolve
 from unmask.recipe import TokenizerRecipe
 
-NAMES = ("pad", "unk", "cls", "sep", "mask")
-# Names that tokenizers without a special_tokens_map use.
-_USUAL = {name: (token, f"<{name}>") for name, token in zip(NAMES, SPECIAL)} | {
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"),
-}
-FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+NAMES = (*ROLES, "bos", "eos")  # what a tokenizer_config.json may name
+FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", *foreign.FILES)
 
 # Words for counting: an ideograph, or a run of anything else between blanks.
 _WORD = re.compile(f"[{CJK}]|[^\\s{CJK}]+")
@@ -56,30 +53,37 @@ class Tokenizer:
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, named: dict[str, str] | None = None):
-        """`named`: which token is the "pad", "unk", "cls", "sep", "mask"; else it goes by its usual names."""
+        """`named`: which token is the "pad", "unk", "cls", "sep", "mask", "eos"; else it goes by its usual names."""
         # A tokenizer.json may carry its owner's truncation (sentence-transformers: 128) and padding.
         backend.no_truncation()
         backend.no_padding()
         self.backend = backend
         self.trained_on: dict[str, int] = {}  # documents, read_bytes, used_bytes; empty when loaded
+        self.notes: list[str] = []  # what its files left open, and how it was taken
         vocabulary = backend.get_vocab(with_added_tokens=True)
         self.size: int = max(vocabulary.values()) + 1  # ids of a foreign vocabulary may have holes
         self.special = np.zeros(self.size, bool)
         for i, added in backend.get_added_tokens_decoder().items():
             self.special[i] |= added.special
-        ids = {}
-        for name in NAMES:
-            candidates = [(named or {}).get(name, ""), *_USUAL[name]]
-            ids[name] = next((vocabulary[token] for token in candidates if token in vocabulary), -1)
-        missing = [f"{name} ({' or '.join(_USUAL[name])})" for name, i in ids.items() if i < 0]
+        roles = roles_in(vocabulary, named or {})
+        usual = {role: f"{TEMPLATES['bert'].roles[role]} or {TEMPLATES['roberta'].roles[role]}" for role in ROLES}
+        missing = [f"{role} ({usual[role]})" for role, id in roles.items() if id == -1]
         if missing:
             raise UserError(
                 f"the tokenizer has no {', no '.join(missing)} token",
                 valid="a tokenizer of a masked language model, with pad, unk, cls, sep and mask tokens",
                 fix="name them in special_tokens_map.json, or train one: unmask tokenizer train CORPUS",
             )
-        self.pad, self.unk, self.cls, self.sep, self.mask = (ids[name] for name in NAMES)
-        self.special[list(ids.values())] = True
+        # Every tokenizer has something to fill rows, to stand for the unknown, and to end a text with.
+        self.pad, self.unk, self.sep = (int(roles[role] or 0) for role in ("pad", "unk", "sep"))
+        self.cls: int | None = roles["cls"]  # None: rows begin with the text (T5, GPT-2)
+        self.mask: int | None = roles["mask"]  # None: nothing can be masked (T5, GPT-2)
+        self.special[[id for id in roles.values() if id is not None]] = True
+        # T5's <extra_id_0>, <extra_id_1>, …: what stands for a span that was taken out
+        self.sentinels: list[int] = []
+        while (id := vocabulary.get(f"<extra_id_{len(self.sentinels)}>")) is not None:
+            self.sentinels.append(id)
+        self.special[self.sentinels] = True
         self.kind: str = _kind(backend)
 
     @classmethod
@@ -87,35 +91,47 @@ class Tokenizer:
         cls, texts: Iterable[str], settings: TokenizerRecipe, progress: Callable[[int], None] | None = None
     ) -> "Tokenizer":
         """Reads all of `texts`, learns from `settings.sample_mb` of it; `progress` gets the bytes read."""
+        settings = settings.settled()
         backend, special, counts = learn(texts, settings, progress)
-        _finish(backend, settings.kind, special)
+        _finish(backend, settings, special)
         tokenizer = cls(backend)
         tokenizer.trained_on = counts
         return tokenizer
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """A folder, a `tokenizer.json`, a `vocab.txt` of BERT's time (alone or in a folder), or a hub name."""
+        """A folder, a `tokenizer.json`, a file of the time before it (`foreign.py`), or a hub name."""
         path = resolve(path, FILES)
         folder = path if path.is_dir() else path.parent
-        files = [folder / "tokenizer.json", folder / "vocab.txt"] if path.is_dir() else [path]
-        file = next((f for f in files if f.is_file()), None)
+        file: Path | None = path
+        if path.is_dir():
+            file = folder / "tokenizer.json" if (folder / "tokenizer.json").is_file() else foreign.find(folder)
         if file is None:
-            raise UserError(f"no tokenizer in {path}", valid="a folder with tokenizer.json or vocab.txt")
+            raise UserError(
+                f"no tokenizer in {path}",
+                valid="a folder with tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model",
+            )
         config = _read_json(folder / "tokenizer_config.json") | _read_json(folder / "special_tokens_map.json")
         named = {}
         for name in NAMES:  # a token is written as "[CLS]" or as {"content": "[CLS]", …}
             token = config.get(f"{name}_token") or ""
             named[name] = token["content"] if isinstance(token, dict) else token
+        notes: list[str] = []
         try:
-            if file.suffix == ".txt":
-                return cls(_bert(file, config, named), named)
-            backend = tokenizers.Tokenizer.from_file(str(file))
+            if file.suffix in (".txt", ".model") or file.name == "vocab.json":
+                backend, notes = foreign.read(file, config, named)
+            else:
+                backend = tokenizers.Tokenizer.from_file(str(file))
         except UserError:
             raise
         except Exception as error:  # the library raises bare Exception
-            raise UserError(f"cannot read the tokenizer {file}: {error}", valid="tokenizer.json or vocab.txt") from None
-        return cls(backend, named)
+            raise UserError(
+                f"cannot read the tokenizer {file}: {error}",
+                valid="tokenizer.json, vocab.txt, vocab.json, spiece.model",
+            ) from None
+        tokenizer = cls(backend, named)
+        tokenizer.notes = notes
+        return tokenizer
 
     def save(self, folder: str | Path, segments: bool = True, max_length: int = 512) -> None:
         """Writes what `transformers.AutoTokenizer` opens to the same ids.
@@ -125,7 +141,12 @@ class Tokenizer:
         """
         folder = Path(folder)
         inputs = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
-        named = dict(zip(NAMES, (self.pad, self.unk, self.cls, self.sep, self.mask)))
+        roles = {"pad": self.pad, "unk": self.unk, "cls": self.cls, "sep": self.sep, "mask": self.mask}
+        named = {role: id for role, id in roles.items() if id is not None}
+        if not self.token(self.sep).startswith("["):  # those who generate go on until eos
+            named |= {"eos": self.sep} | (
+                {"bos": self.sep if self.cls is None else self.cls} if not self.sentinels else {}
+            )
         config: dict[str, Any] = {
             # Trap: without this class, AutoTokenizer beside `model_type: bert` puts BERT's own normaliser and
             # pre-tokeniser in place of those in tokenizer.json, silently.
@@ -153,6 +174,18 @@ class Tokenizer:
                 f"cannot write the tokenizer to {folder}: {error.strerror or error}",
                 fix="make room (unmask cache prune), or another folder",
             ) from error
+
+    def config_ids(self) -> dict[str, int | None]:
+        """The ids that a new model's config keeps: what fills rows, begins a text, ends it.
+
+        GPT-2's one token does all three. As what fills rows it is not named, as that one is never learnt.
+        """
+        alone = self.pad == self.sep
+        return {
+            "pad_id": None if alone else self.pad,
+            "cls_id": self.sep if alone and self.cls is None else self.cls,
+            "sep_id": self.sep,
+        }
 
     def fingerprint(self) -> str:
         """Checksum of everything that decides ids."""
@@ -183,6 +216,16 @@ class Tokenizer:
         """The piece as it is written in the vocabulary; '' where a foreign vocabulary has a hole."""
         return self.backend.id_to_token(int(id)) or ""
 
+    @property
+    def mask_token(self) -> str:
+        """What a text writes where a word is asked for."""
+        if self.mask is None:
+            raise UserError(
+                "this tokenizer has no mask token, so nothing can be masked",
+                valid="a model of BERT's kind: bert, roberta, albert, distilbert, electra, modernbert",
+            )
+        return self.token(self.mask)
+
     def report(self, texts: Iterable[str]) -> dict[str, Any]:
         """How well the vocabulary fits `texts`, which should be text it was not trained on.
 
@@ -211,44 +254,20 @@ class Tokenizer:
         }
 
 
-def _finish(backend: tokenizers.Tokenizer, kind: str, special: list[str]) -> None:
+def _finish(backend: tokenizers.Tokenizer, settings: TokenizerRecipe, special: list[str]) -> None:
     """Special tokens as the text shows them, and `[CLS] A [SEP] B [SEP]` for those who ask transformers."""
-    lstrip = kind in ("bpe", "unigram")
+    kind, template = settings.kind, TEMPLATES[settings.template]
+    lstrip, mask = kind in ("bpe", "unigram"), template.roles.get("mask")
     backend.add_special_tokens(
-        [AddedToken(t, special=True, normalized=False, lstrip=lstrip and t == SPECIAL[4]) for t in special]
+        [AddedToken(t, special=True, normalized=False, lstrip=lstrip and t == mask) for t in [*special, *template.last]]
     )
-    steps: list[Any] = [_template(SPECIAL[2], 2, SPECIAL[3], 3)]
+    steps: list[Any] = []
     if kind in ("bpe", "byte"):  # "Ġword" spans the word, not the blank before it
-        steps.insert(0, processors.ByteLevel(trim_offsets=kind == "bpe"))
-    backend.post_processor = processors.Sequence(steps) if len(steps) > 1 else steps[0]
-
-
-def _template(cls: str, cls_id: int, sep: str, sep_id: int) -> processors.TemplateProcessing:
-    return processors.TemplateProcessing(
-        single=f"{cls} $A {sep}",
-        pair=f"{cls} $A {sep} $B:1 {sep}:1",
-        special_tokens=[(cls, cls_id), (sep, sep_id)],
-    )
-
-
-def _bert(file: Path, config: dict[str, Any], named: dict[str, str]) -> tokenizers.Tokenizer:
-    """A folder of BERT's time: one piece per line, case in `do_lower_case`."""
-    vocabulary = {token: i for i, token in enumerate(file.read_text("utf-8").rstrip("\n").split("\n"))}
-    tokens = {name: named[name] or usual for name, usual in zip(NAMES, SPECIAL)}
-    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=tokens["unk"], max_input_chars_per_word=100))
-    backend.normalizer = normalizers.BertNormalizer(
-        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
-        strip_accents=config.get("strip_accents"),  # None: as lowercase
-        lowercase=config.get("do_lower_case", True),
-    )
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece(prefix="##")
-    present = [token for token in tokens.values() if token in vocabulary]
-    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in present])
-    if len(present) == len(tokens):  # otherwise the caller says which one is missing
-        cls, sep = tokens["cls"], tokens["sep"]
-        backend.post_processor = _template(cls, vocabulary[cls], sep, vocabulary[sep])
-    return backend
+        steps.append(processors.ByteLevel(trim_offsets=kind == "bpe"))
+    if around := template.processor(backend.get_vocab()):
+        steps.append(around)
+    if steps:
+        backend.post_processor = processors.Sequence(steps) if len(steps) > 1 else steps[0]
 
 
 def _kind(backend: tokenizers.Tokenizer) -> str:
@@ -270,5 +289,6 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 def tokenizer_folder(corpus: Corpus, settings: TokenizerRecipe) -> Path:
     """Where the tokenizer that these settings make of this corpus is kept, or will be."""
+    settings = settings.settled()
     key = hashlib.sha256(f"{corpus.fingerprint()}\0{settings.model_dump_json()}".encode()).hexdigest()[:16]
     return cache_dir() / "tokenizers" / f"{settings.kind}-{settings.vocab_size or 'auto'}-{key}"

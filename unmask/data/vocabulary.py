@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterable, Iterator
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
+from unmask.data.templates import TEMPLATES
 from unmask.errors import UserError
 from unmask.recipe import VOCABULARY, TokenizerRecipe
 
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4
 CORE, COVERAGE = 0.99, 0.9999  # of the characters in the text
 UNIGRAM_MB = 20  # of text: its time is ten times that of the others
 PIECE = 8192  # characters; the unit of sampling and training: a huge document is neither all nor nothing
@@ -42,10 +42,14 @@ _UNIGRAM_WORD = r"▁?[\p{L}\p{M}\p{N}&&[^\p{Han}]]+|▁?\p{Han}+|▁?[^▁\p{L}
 def learn(
     texts: Iterable[str], settings: TokenizerRecipe, progress: Callable[[int], None] | None = None
 ) -> tuple[tokenizers.Tokenizer, list[str], dict[str, int]]:
-    """→ the bare tokenizer, its special tokens (ids 0, 1, …), and how much text was read and used."""
+    """→ the bare tokenizer, its special tokens (ids 0, 1, …), and how much text was read and used.
+
+    The tokens that its template puts last are not in it yet, but have their place in `vocab_size`.
+    """
+    last = len(TEMPLATES[settings.template].last)
     asked = settings.vocab_size  # a number that was asked for is kept or refused; the default adapts to the text
-    settings = settings.model_copy(update={"vocab_size": asked or VOCABULARY})
-    special = _special_tokens(settings)
+    special = _special_tokens(settings.model_copy(update={"vocab_size": asked or VOCABULARY}))
+    settings = settings.model_copy(update={"vocab_size": (asked or VOCABULARY) - last})
     limit = min(settings.sample_mb, UNIGRAM_MB) if settings.kind == "unigram" else settings.sample_mb
     pieces, counts = sample(texts, limit * 1e6, progress)
     if settings.special_tokens:  # they are no words: nothing is learnt from their letters
@@ -58,15 +62,15 @@ def learn(
             fix="unmask samples lists text that is at hand",
         )
     backend = _LEARN[settings.kind](pieces, settings, special)
-    size = backend.get_vocab_size()
-    if size == len(special):
+    size = backend.get_vocab_size() + last
+    if size == len(special) + last:
         raise UserError(
             f"no character occurs {settings.min_frequency} times in the text ({counts['used_bytes']:,} bytes)",
             fix="more text, or --set tokenizer.min_frequency=1",
         )
     if size < asked and settings.kind in ("wordpiece", "bpe", "unigram"):
         raise UserError(
-            f"a vocabulary of {settings.vocab_size:,} is larger than the text supports: "
+            f"a vocabulary of {asked:,} is larger than the text supports: "
             f"{counts['used_bytes']:,} bytes gave {size:,} {settings.kind} pieces",
             valid=f"at most {size:,} for this text",
             fix=f"--vocab-size {size - size % 64 if size >= 512 else size}, or more text" if size >= 8 else "more text",
@@ -118,33 +122,40 @@ def _cut(text: str) -> Iterator[str]:
 
 
 def _special_tokens(settings: TokenizerRecipe) -> list[str]:
-    own = settings.special_tokens
-    bad = [token for token in own if not token.strip() or token in SPECIAL or own.count(token) > 1]
+    own, template = settings.special_tokens, TEMPLATES[settings.template]
+    built_in = {*template.tokens, *template.last}
+    bad = [token for token in own if not token.strip() or token in built_in or own.count(token) > 1]
     if bad:
         raise UserError(
             f"special_tokens {bad[0]!r}: empty, given twice, or one of the built-in", valid="e.g. <url>, [E1]"
         )
-    special = [*SPECIAL, *own]
-    least = len(special) + (256 if settings.kind in ("bpe", "byte") else 1)
+    special = [*template.tokens, *own]
+    count = len(special) + len(template.last)
+    least = count + (256 if settings.kind in ("bpe", "byte") else 1)
     if settings.kind != "byte" and settings.vocab_size < least:
         raise UserError(
-            f"vocab_size {settings.vocab_size}: no room for {len(special)} special tokens and the alphabet",
+            f"vocab_size {settings.vocab_size}: no room for {count} special tokens and the alphabet",
             valid=f"at least {least} for {settings.kind}",
             fix=f"--vocab-size {least}",
         )
     return special
 
 
+def _unk(settings: TokenizerRecipe) -> str:
+    return TEMPLATES[settings.template].roles["unk"]
+
+
 def _normalizer(settings: TokenizerRecipe) -> normalizers.Normalizer:
-    strip = settings.lowercase if settings.strip_accents == "auto" else settings.strip_accents == "yes"
+    lower = bool(settings.lowercase)
+    strip = lower if settings.strip_accents == "auto" else settings.strip_accents == "yes"
     if settings.kind == "wordpiece":
-        return normalizers.BertNormalizer(strip_accents=strip, lowercase=settings.lowercase)
+        return normalizers.BertNormalizer(strip_accents=strip, lowercase=lower)
     steps: list[normalizers.Normalizer] = []
     if settings.kind == "unigram":  # Nmt: line breaks and other blanks become spaces, control characters go
         steps = [normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
     elif settings.kind == "char":
         steps = [normalizers.NFC()]
-    if settings.lowercase:
+    if lower:
         steps.append(normalizers.Lowercase())
     if strip:  # composed again, or Korean syllables would fall apart
         steps += [normalizers.NFD(), normalizers.StripAccents(), normalizers.NFC()]
@@ -205,7 +216,7 @@ def _wordpiece(pieces: list[str], settings: TokenizerRecipe, special: list[str])
     in the order of their numbers, so every run gave another vocabulary. Handing the `##x` over as "special
     tokens" fixes their numbers; a fresh model then forgets that they were special.
     """
-    backend = tokenizers.Tokenizer(models.WordPiece(unk_token=SPECIAL[1]))
+    backend = tokenizers.Tokenizer(models.WordPiece(unk_token=_unk(settings)))
     backend.normalizer = _normalizer(settings)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     counts = _count(pieces, backend.normalizer, compose=False)
@@ -224,7 +235,7 @@ def _wordpiece(pieces: list[str], settings: TokenizerRecipe, special: list[str])
     found = backend.get_vocab()
     ordered = [*sorted(found, key=lambda token: found[token]), *spare][: settings.vocab_size]
     vocabulary = {token: i for i, token in enumerate(ordered)}
-    backend = _copy(backend, models.WordPiece(vocabulary, unk_token=SPECIAL[1], max_input_chars_per_word=100))
+    backend = _copy(backend, models.WordPiece(vocabulary, unk_token=_unk(settings), max_input_chars_per_word=100))
     backend.decoder = decoders.WordPiece(prefix="##")
     return backend
 
@@ -272,14 +283,16 @@ def _unigram(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -
         drop = re.compile(f"[{re.escape(rare)}]")
         pieces = [drop.sub(" ", normalizer.normalize_str(piece)) for piece in pieces]
     trainer = trainers.UnigramTrainer(
-        vocab_size=settings.vocab_size, special_tokens=special, unk_token=SPECIAL[1], show_progress=False
+        vocab_size=settings.vocab_size, special_tokens=special, unk_token=_unk(settings), show_progress=False
     )
     backend.train_from_iterator(pieces, trainer)
     learnt = json.loads(backend.to_str())["model"]["vocab"][len(special) :]
     learnt = sorted(((piece, round(score, 4)) for piece, score in learnt), key=lambda x: (-x[1], x[0]))
     free = settings.vocab_size - len(special) - len(learnt)
     learnt += [(character, learnt[-1][1] - 1) for character in spare[:free]]
-    return _copy(backend, models.Unigram([(token, 0.0) for token in special] + learnt, unk_id=1))
+    return _copy(
+        backend, models.Unigram([(token, 0.0) for token in special] + learnt, unk_id=special.index(_unk(settings)))
+    )
 
 
 def _char(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> tokenizers.Tokenizer:
@@ -287,7 +300,7 @@ def _char(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> t
     counts = _count(pieces, normalizer, compose=True, blanks=True)
     kept = [c for c, n in sorted(counts.items(), key=lambda x: (-x[1], x[0])) if n >= settings.min_frequency]
     vocabulary = {token: i for i, token in enumerate([*special, *kept][: settings.vocab_size])}
-    backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=SPECIAL[1]))
+    backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=_unk(settings)))
     backend.normalizer = normalizer
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     backend.decoder = decoders.Fuse()

@@ -25,6 +25,7 @@ from unmask.lab.summary import (
     shape,
     summary,
 )
+from unmask.model.families import FAMILIES
 from unmask.recipe import Recipe
 from unmask.train.run import Run
 
@@ -42,7 +43,8 @@ def write_card(run: Run, folder: Path) -> Path:
     s = summary(run) | {"model": shape(folder)}
     data, model, task = s["data"], s["model"], pipeline(s["model"])[0]
     name = (model.get("family") if s["start"] else s["preset"]) or "model"
-    front: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": task}
+    library = "unmask" if opens_here_alone(model) else "transformers"
+    front: dict[str, Any] = {"library_name": library, "pipeline_tag": task}
     if data["language"]:
         front["language"] = data["language"]
     front["tags"] = ["unmask", *([model["family"]] if model.get("family") else [])]
@@ -73,6 +75,7 @@ def write_card(run: Run, folder: Path) -> Path:
         "## Recipe",
         _bullets(*[(key, code(value)) for key, value in recipe.items() if value not in (None, "")]),
         "## Use",
+        "transformers has no class for this family: the folder opens with unmask." if opens_here_alone(model) else "",
         "In this folder:",
         f"```sh\nunmask fill . {shlex.quote(example(s))}\n```" if task == "fill-mask" else "",
         f"```python\n{snippet(model, '.', example(s))}\n```",
@@ -158,8 +161,17 @@ def example(s: dict[str, Any]) -> str:
     return EXAMPLES.get(s["data"]["language"], EXAMPLES["en"])
 
 
+def opens_here_alone(model: dict[str, Any]) -> bool:
+    """Whether transformers has no class for the model's family."""
+    family = FAMILIES.get(model.get("family") or "")
+    return family is not None and family.own
+
+
 def snippet(model: dict[str, Any], folder: str, text: str) -> str:
     """Lines of Python that open the folder in its own class of transformers and use it."""
+    if opens_here_alone(model):
+        plain = " ".join(text.replace("[MASK]", " ").split())
+        return f"import unmask\n\nmodel = unmask.load({folder!r})\nprint(model.embed({plain!r}).shape)"
     name = model.get("architecture") or "AutoModelForMaskedLM"
     task, output = pipeline(model)
     lines = [

@@ -5,6 +5,7 @@ No text of the user's goes into them, only numbers and fixed words: matplotlib's
 """
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -66,6 +67,15 @@ class _Panels:
         if held_steps:
             label = f"held-out (last {held[-1]:.2f})"
             ax.plot(held_steps, held, color=orange, label=label, zorder=4, **self._marker("o", held))
+        for n, (name, track) in enumerate(mixed_tracks(self.evals).items(), 1):
+            mixed_steps, mixed = series(track, term)
+            if mixed:  # only plain names: the font has few letters, and $ begins a formula
+                plain = name if re.fullmatch(r"[A-Za-z0-9 ._-]+", name) else f"mixed text {n}"
+                label = f"held-out of {plain} (last {mixed[-1]:.2f})"
+                ax.plot(
+                    mixed_steps, mixed, color=orange, linestyle="--", label=label, **self._marker("os^Dv"[n % 5], mixed)
+                )
+                held = held + mixed
         low, high = min(values + held), max(values + held)
         if term == "mlm" and finite(self.unigram):
             low, high = min(low, self.unigram), max(high, self.unigram)
@@ -169,6 +179,20 @@ def series(events: Events, key: str) -> tuple[list[float], list[float]]:
     """
     pairs = [(e["step"], e[key]) for e in events if finite(e.get("step")) and finite(e.get(key))]
     return [step for step, _ in pairs], [value for _, value in pairs]
+
+
+def mixed_tracks(evals: Events) -> dict[str, list[dict[str, Any]]]:
+    """Held-out values of mixed texts, by name, each like an evaluation of its own.
+
+    >>> mixed_tracks([{"step": 5, "loss": 3.0, "heldout[news]": {"loss": 2.0}}])
+    {'news': [{'step': 5, 'loss': 2.0}]}
+    """
+    out: dict[str, list[dict[str, Any]]] = {}
+    for e in evals:
+        for key, values in e.items():
+            if key.startswith("heldout[") and isinstance(values, dict) and finite(values.get("loss")):
+                out.setdefault(key[8:-1], []).append({"step": e.get("step"), **values})
+    return out
 
 
 def accuracies(evals: Events) -> list[str]:

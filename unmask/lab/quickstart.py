@@ -28,7 +28,7 @@ from unmask.train.log import Console, clock
 from unmask.train.run import Run
 
 TEST, LABELLED, LENGTH = 5000, 2000, 256
-HIDE = 0.2  # share of tokens masked while fine-tuning: 83.5 % instead of 82.6 on dev (docs/log.md)
+HIDE = 0.2  # share of tokens masked while fine-tuning (docs/log.md)
 FILMS = (
     "this movie is absolutely [MASK] .",
     "the acting was [MASK] and the plot made no sense .",
@@ -41,16 +41,11 @@ DOCS = (
     "raise a [MASK] if the key is not found .",
     "the [MASK] argument is optional .",
 )
-FINETUNE = {
-    "epochs": 3,
-    "batch": 16,
-    "length": LENGTH,
-    "optimizer": "muon",
-    "muon_lr": 0.003,
-    "lr": 0.002,
-    "warmup": 0.1,
-    "checkpoint_every": 10_000,
-}
+FINETUNE = {"epochs": 3, "batch": 32, "length": LENGTH, "warmup": 0.1, "checkpoint_every": 10_000}
+# What was learnt before is worth keeping: small steps for the layers, smaller ones for the vectors below them. A model that
+# has learnt nothing needs large ones.
+GENTLE = {**FINETUNE, "optimizer": "adamw", "lr": 0.001, "layer_decay": 0.5}
+BOLD = {**FINETUNE, "batch": 16, "optimizer": "muon", "muon_lr": 0.003, "lr": 0.002}
 
 
 def quickstart(pretrain: Any, out: str | Path | None, minutes: float, seed: int, console: Console) -> dict[str, Any]:
@@ -154,17 +149,17 @@ def classifier(
     labels = ("0", "1")
     loaded = hf.load(folder, heads=("classify",), changes={"labels": labels, "pooling": "mean"}, seed=seed)
     model = loaded.model if weights else Model(loaded.model.config, ("classify",)).init(seed)
-    recipe = Recipe.build({"seed": seed, "train": FINETUNE})
-    task = Classify(recipe, Tokenizer.load(folder), labels, LENGTH, hide=HIDE)
+    recipe = Recipe.build({"seed": seed, "train": GENTLE if weights else BOLD})
+    task = Classify(recipe, Tokenizer.load(folder), labels, LENGTH, "windows", hide=HIDE)
     here = Run.create(run.path / name.replace(" ", "-"), "finetune", name)
     finetune(model, task, labelled, recipe, here, console, f"fine-tune, {name}")
-    whole = Classify(recipe, task.tokenizer, labels, LENGTH, "windows")
+    learnt, task.longer = task.longer, 0
     with console.bar(f"test, {name}") as update:
-        answers = answer(model, whole, test, update)
-    accuracy = whole.score(answers, test)["accuracy"]
+        answers = answer(model, task, test, update)
+    accuracy = task.score(answers, test)["accuracy"]
     console.say(
-        f"{name}: {accuracy:.1%}; trained on the first {LENGTH} tokens ({task.longer:,} of {len(labelled):,} reviews are longer), "
-        f"tested on whole reviews in windows of {LENGTH} ({whole.longer:,} of {len(test):,} are longer)"
+        f"{name}: {accuracy:.1%}; reviews are read whole, in windows of {LENGTH} tokens "
+        f"({learnt:,} of {len(labelled):,} to learn from and {task.longer:,} of {len(test):,} in the test are longer than one)"
     )
     return accuracy
 
@@ -188,7 +183,7 @@ def tfidf(labelled: list[Record], test: list[Record], console: Console) -> float
 
 def table(result: dict[str, float], labels: int, test: int) -> str:
     width = max(map(len, result))
-    lines = [f"accuracy on {test:,} reviews, from {labels:,} labels ({LENGTH} tokens of each; TF-IDF learns from all)"]
+    lines = [f"accuracy on {test:,} reviews, from {labels:,} labels"]
     for name, value in sorted(result.items(), key=lambda item: -item[1]):
         lines.append(f"  {name:<{width}}  {value:6.1%}  {'█' * round((value - 0.5) * 80)}")
     return "\n".join(lines)

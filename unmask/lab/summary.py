@@ -14,7 +14,8 @@ from statistics import median
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.lab.curves import accuracies, finite, term_name
+from unmask.lab.curves import accuracies, finite, mixed_tracks, term_name
+from unmask.model.families import FAMILIES
 from unmask.recipe import Recipe
 from unmask.train.health import text_warnings
 from unmask.train.run import Run
@@ -74,15 +75,34 @@ def summary(run: Run) -> dict[str, Any]:
                 "last": scored[-1] if scored else None,
                 "best": min(scored, key=lambda e: e["loss"]) if scored else None,
             },
+            "mixed": _mixed([e for e in log if e.get("event") == "eval"]),
             "model": shape(run.model),
             "data": _data(meta, recipe),
             "device": dig(recipe, "train", "device"),
             "environment": read("environment.json"),
             "warnings": warnings,
             "continue": f"unmask pretrain --resume {quoted}" if state == "interrupted" else None,
-            "use": f"unmask fill {quoted}/model" if state == "finished" else None,
+            "use": use(run.model) if state == "finished" else None,
         }
     )
+
+
+def use(folder: Path) -> str:
+    """The command to try a model with: what its heads allow."""
+    model, quoted = shape(folder), shlex.quote(str(folder))
+    family = FAMILIES.get(model.get("family") or "")
+    heads = family.architectures.get(model["architecture"], ()) if family else ()
+    if (folder / "generator").is_dir():  # ELECTRA: the discriminator judges tokens, its generator proposes them
+        return f'unmask fill {quoted}/generator "… [MASK] …"'
+    if "mlm" in heads:
+        return f'unmask fill {quoted} "… [MASK] …"'
+    return f'unmask generate {quoted} "…"' if "lm" in heads else f"unmask info {quoted}"
+
+
+def _mixed(evals: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mixed text → its first and last held-out values: whether the model forgets it."""
+    tracks = mixed_tracks(evals)
+    return {name: {"first": track[0], "last": track[-1]} for name, track in tracks.items()}
 
 
 def events(run: Run, kind: str | None = None) -> list[dict[str, Any]]:
@@ -194,6 +214,7 @@ def facts(s: dict[str, Any]) -> list[tuple[str, str]]:
         ("speed", f"{s['tokens_per_second']:,.0f} tokens/s (median)" if s["tokens_per_second"] else None),
         ("held-out", describe_scores(last) if last else None),
         ("best held-out", f"{describe_scores(best)} (step {best['step']:,})" if best != last else None),
+        *[(f"held-out of {name}", describe_change(m["first"], m["last"])) for name, m in s.get("mixed", {}).items()],
         ("unigram entropy", f"{entropy:.3f} nats" if finite(entropy) else None),
         ("text", ", ".join(s["data"]["sources"])),
         ("trained on", counts(s["data"]["train"])),
@@ -230,6 +251,14 @@ def describe_scores(e: dict[str, Any]) -> str:
     parts += [f"perplexity {e['perplexity']:,.1f}"] if finite(e.get("perplexity")) else []
     parts += [f"{term_name(t)} accuracy {e[f'{t}_accuracy']:.1%}" for t in accuracies([e])]
     return ", ".join(parts)
+
+
+def describe_change(first: dict[str, Any], last: dict[str, Any]) -> str:
+    """
+    >>> describe_change({"step": 0, "loss": 2.5}, {"step": 9, "loss": 2.75})
+    'loss 2.750 (2.500 at step 0)'
+    """
+    return describe_scores(last) + (f" ({first['loss']:.3f} at step {first['step']:,})" if first != last else "")
 
 
 def describe_duplicates(duplicates: dict[str, Any]) -> str:

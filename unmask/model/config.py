@@ -11,17 +11,26 @@ from typing import Any, get_args
 
 from unmask.errors import UserError, nearest
 from unmask.model.families import FAMILIES
+from unmask.model.family import PLAIN
+from unmask.recipe import Recipe
 
 # Spelled as in the ecosystem's config.json. gelu_new and gelu_pytorch_tanh are the same tanh approximation.
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
 CHOICES: dict[str, tuple[str, ...]] = {
-    "positions": ("learned", "rope"),
+    "encoder": ("transformer", "lstm", "bag"),
+    "positions": ("learned", "rope", "relative", "none"),
     "norm": ("post", "pre"),
-    "pooling": ("tanh", "cls", "mean"),
-    "init": ("flat", "scaled"),
+    "norm_kind": ("layer", "rms"),
+    "pooling": ("tanh", "relu", "gelu", "cls", "mean"),
+    "predicts": ("here", "next"),
+    "init": ("flat", "scaled", "fan"),
     "activation": ACTIVATIONS,
     "head_activation": ("", *ACTIVATIONS),
 }
+MAY_BE_ZERO = (
+    "segments", "local_window", "init_cutoff", "head_size", "intermediate", "decoder_layers", "position_offset",
+    "embedding",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,26 +42,41 @@ class ModelConfig:
     """
 
     family: str = "bert"
+    encoder: str = "transformer"  # lstm = two stacks, one per direction (ELMo); bag = a vector per token (word2vec)
     vocab_size: int = 30522
     hidden: int = 768  # D, the width of the stream
+    embedding: int = 0  # width of the embeddings, projected to hidden; 0 = hidden
     layers: int = 12
+    decoder_layers: int = 0  # of a decoder that reads what the encoder made; 0 = no decoder
     heads: int = 12  # attention heads; hidden is divided among them
-    intermediate: int = 3072  # width inside the MLP (of each half, when gated)
+    head_size: int = 0  # width of a head; 0 = hidden / heads
+    intermediate: int = 3072  # width inside the MLP (of each half, when gated); 0 = 4 × hidden
     max_positions: int = 512  # longest sequence
 
+    characters: bool = False  # lstm: a token's vector is made from its bytes; else looked up
     causal: bool = False  # a token sees only what stands before it (GPT)
-    positions: str = "learned"  # learned = a vector per position; rope = rotated queries and keys
+    positions: str = "learned"  # learned = a vector per position; rope = rotated queries and keys; relative = T5's bias
+    # rows of the learned table before the one of the first token; null = those up to the pad id and its own (RoBERTa)
+    position_offset: int | None = 0
+    buckets: int = 32  # relative: how many distances have a bias of their own …
+    bucket_reach: int = 128  # … and from which on all share one
     rope_theta: float = 160_000.0  # base wavelength, of global layers …
     local_rope_theta: float = 10_000.0  # … and of local ones
     local_window: int = 0  # a local layer's token sees local_window // 2 tokens on each side
     global_every: int = 1  # layer i is global when i % global_every == 0, else local; 1 = all global
     segments: int = 2  # sentence A/B vectors; 0 = none, and the encoder ignores segment ids
+    embedding_norm: bool = True  # the embeddings are normalised (pre-norm: then the first layer does not do it again)
+    embedding_map: bool = False  # the embeddings are projected even where they are as wide as hidden (ALBERT)
+    embedding_scale: bool = False  # token vectors are multiplied by sqrt(hidden)
 
+    shared_layers: bool = False  # one layer, used `layers` times (ALBERT)
     norm: str = "post"  # post = after the residual sum (BERT); pre = on the way into each sub-layer
+    norm_kind: str = "layer"  # layer; rms = divided by the root mean square only
     norm_eps: float = 1e-12
     norm_bias: bool = True
     activation: str = "gelu"
     gated: bool = False  # GeGLU: act(a) · b instead of act(a)
+    attention_scale: bool = True  # attention scores are divided by sqrt(width of a head)
     attention_bias: bool = True
     mlp_bias: bool = True
 
@@ -60,24 +84,72 @@ class ModelConfig:
     attention_dropout: float = 0.1  # on the attention weights
     classifier_dropout: float | None = None  # before the classifier; None = dropout
 
-    pooling: str = "tanh"  # tanh = tanh(dense([CLS])), BERT's; cls, mean = norm(act(dense(…))), ModernBERT's
+    # tanh, relu, gelu = that function of dense([CLS]); cls, mean = norm(act(dense([CLS] or the mean))), ModernBERT's
+    pooling: str = "tanh"
+    token_dense: bool = False  # "tag" and "answer" have norm(act(dense(…))) before their last layer (ModernBERT)
     head_activation: str = ""  # in the heads; empty = activation
     head_bias: bool = True  # of the heads' dense layer
     decoder_bias: bool = True  # one number per vocabulary entry on the MLM logits
-    tie: bool = True  # MLM logits use the token embedding as their matrix
-    labels: tuple[str, ...] = ()  # names of the classes of the "classify" head, in order
+    tie: bool = True  # MLM and LM logits use the token embedding as their matrix
+    scale_logits: bool = False  # LM logits are divided by sqrt(hidden)
+    predicts: str = "here"  # where vocabulary logits of a token stand: at it, or at the one before it (clm, hybrid)
+    labels: tuple[str, ...] = ()  # names of the classes of the "classify" and "tag" heads, in order
+    generator: float = 0.25  # size of the "generator" head (ELECTRA) as a share of this model
 
     pad_id: int | None = 0  # its embedding gets no gradient as an input
-    cls_id: int | None = None  # kept for the ecosystem's config.json; the encoder reads neither
-    sep_id: int | None = None
+    cls_id: int | None = None  # begins a text; kept for the ecosystem's config.json, the encoder reads neither
+    sep_id: int | None = None  # ends it; generation stops here
+    decoder_start_id: int | None = None  # the decoder's first token; None = the one that the family has for it
 
     initializer_range: float = 0.02  # standard deviation of the first weights
     init_cutoff: float = 0.0  # normal truncated at so many standard deviations; 0 = not truncated
-    init: str = "flat"  # flat = the same everywhere; scaled = projections back into the stream / sqrt(2 · layers)
+    # flat = the same everywhere; scaled = projections back into the stream / sqrt(2 · layers); fan = T5's, 1 / sqrt(inputs)
+    init: str = "flat"
 
     @property
     def head_dim(self) -> int:
-        return self.hidden // self.heads
+        return self.head_size or self.hidden // self.heads
+
+    @property
+    def embedding_size(self) -> int:
+        return self.embedding or self.hidden
+
+    @property
+    def first_position(self) -> int:
+        """The row of the positions table that belongs to the first token."""
+        return (self.pad_id or 0) + 1 if self.position_offset is None else self.position_offset
+
+    @property
+    def mlp_width(self) -> int:
+        return self.intermediate or 4 * self.hidden
+
+    @property
+    def start_id(self) -> int | None:
+        """What the decoder is given first.
+
+        >>> preset("t5-mini").start_id, preset("bart-mini", sep_id=3).start_id
+        (0, 3)
+        """
+        role = FAMILIES[self.family].decoder_start
+        return getattr(self, f"{role}_id") if self.decoder_start_id is None else self.decoder_start_id
+
+    def generator_config(self) -> "ModelConfig":
+        """The shape of the "generator" head: narrower, or where embeddings have no width of their own, of fewer layers.
+
+        >>> preset("electra-base").generator_config().hidden, preset("modernbert-mini").generator_config().layers
+        (256, 1)
+        """
+        if "embedding" not in FAMILIES[self.family].fields:
+            return replace(self, layers=max(1, round(self.layers * self.generator)), labels=())
+        heads = max(1, round(self.heads * self.generator))
+        return replace(
+            self,
+            hidden=heads * self.head_dim,
+            heads=heads,
+            intermediate=self.intermediate * heads // self.heads,
+            embedding=self.embedding_size,
+            labels=(),
+        )
 
     def is_local(self, layer: int) -> bool:
         return layer % self.global_every != 0
@@ -109,13 +181,15 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", tuple(str(label) for label in self.labels))
+        if self.embedding == self.hidden:
+            object.__setattr__(self, "embedding", 0)  # one spelling
         if self.family not in FAMILIES:
             raise UserError(
                 f"unknown family {self.family!r}{nearest(self.family, list(FAMILIES))}", valid=", ".join(FAMILIES)
             )
         for f in fields(self):
             self._check(f.name, getattr(self, f.name), f.type)
-        if self.hidden % self.heads:
+        if not self.head_size and self.hidden % self.heads:
             raise UserError(
                 f"hidden {self.hidden} cannot be divided among {self.heads} attention heads",
                 valid="hidden = heads × a whole number",
@@ -123,9 +197,20 @@ class ModelConfig:
             )
         if self.positions == "rope" and self.head_dim % 2:
             raise UserError(f"rope rotates pairs, but hidden / heads is {self.head_dim}", valid="an even number")
+        if self.position_offset is None and self.pad_id is None:
+            raise UserError("pad_id: null, but positions are counted from it", valid="pad_id: the padding's id")
+        if self.generator > 1:
+            raise UserError(f"generator: {self.generator}", valid="above 0, at most 1: a share of the model's size")
+        if self.encoder == "lstm" and (self.hidden % 2 or 2 * self.intermediate < self.hidden):
+            raise UserError(
+                f"hidden {self.hidden} with {self.intermediate} cells (intermediate) in each direction",
+                valid="an even hidden, half of which is at most intermediate",
+            )
         if self.global_every > 1 and self.local_window < 2:
             raise UserError(f"local_window {self.local_window} with local layers", valid="2 or more tokens")
-        for name, value in FAMILIES[self.family].fixed.items():
+        family = FAMILIES[self.family]
+        plain = {name: value for name, value in PLAIN.items() if name not in {*family.defaults, *family.fields}}
+        for name, value in (plain | family.fixed).items():
             if getattr(self, name) != value:
                 raise UserError(
                     f"{name}: {getattr(self, name)!r} is not {self.family}: transformers could not open it",
@@ -153,7 +238,7 @@ class ModelConfig:
         elif name.endswith("dropout"):
             if not 0 <= value < 1:
                 raise UserError(f"{name}: {value}", valid="0 or more, below 1")
-        elif value < 0 or (value == 0 and name not in ("segments", "local_window", "init_cutoff")):
+        elif value < 0 or (value == 0 and name not in MAY_BE_ZERO):
             raise UserError(f"{name}: {value}", valid="above 0")
 
 
@@ -174,6 +259,21 @@ def preset(name: str, **changes: Any) -> ModelConfig:
     if name not in PRESETS:
         raise UserError(f"unknown preset {name!r}{nearest(name, list(PRESETS))}", valid=", ".join(PRESETS))
     return change(ModelConfig(**PRESETS[name]), **changes)
+
+
+def with_tokenizer(recipe: Recipe) -> Recipe:
+    """What is `auto` about a new tokenizer replaced by what the preset's family has.
+
+    >>> with_tokenizer(Recipe(preset="bert-tiny")).tokenizer.kind
+    'wordpiece'
+    """
+    if recipe.start or recipe.tokenizer.path:  # it is taken over as it is
+        return recipe
+    if "distill" in recipe.objective.split("+") and recipe.distill.teacher:  # a student reads what its teacher reads
+        taken = recipe.tokenizer.model_copy(update={"path": recipe.distill.teacher})
+        return recipe.model_copy(update={"tokenizer": taken})
+    own = FAMILIES[preset(recipe.preset).family].tokenizer
+    return recipe.model_copy(update={"tokenizer": recipe.tokenizer.settled(own)})
 
 
 def change(config: ModelConfig, **changes: Any) -> ModelConfig:

@@ -10,28 +10,47 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from unmask.errors import UserError
+from unmask.model.cache import Cache
 from unmask.model.config import ModelConfig
 from unmask.model.layers import Layer, Rotary, layer_norm
+from unmask.model.relative import Relative
 
 
 class Embeddings(nn.Module):
-    def __init__(self, config: ModelConfig):
-        super().__init__()
-        self.tokens = nn.Embedding(config.vocab_size, config.hidden, padding_idx=config.pad_id)
-        learned = config.positions == "learned"
-        self.positions = nn.Embedding(config.max_positions, config.hidden) if learned else None
-        self.segments = nn.Embedding(config.segments, config.hidden) if config.segments else None
-        self.norm = layer_norm(config)
-        self.drop = nn.Dropout(config.dropout)
+    tokens: nn.Embedding
 
-    def forward(self, ids: Tensor, segments: Tensor | None) -> Tensor:
-        x = self.tokens(ids)  # (B, T, D)
+    def __init__(self, config: ModelConfig, tokens: bool = True):
+        """Without `tokens` it has no table of its own and is given one: the decoder shares the encoder's."""
+        super().__init__()
+        width, self.first = config.embedding_size, config.first_position
+        self.scale = width**0.5 if config.embedding_scale else 1.0
+        # Padding learns nothing as an input, unless the decoder begins with it.
+        starts = config.decoder_layers > 0 and config.start_id == config.pad_id
+        if tokens:
+            self.tokens = nn.Embedding(config.vocab_size, width, padding_idx=None if starts else config.pad_id)
+        learned = config.positions == "learned"
+        self.positions = nn.Embedding(self.first + config.max_positions, width) if learned else None
+        self.segments = nn.Embedding(config.segments, width) if config.segments else None
+        self.norm = layer_norm(config, width) if config.embedding_norm else nn.Identity()
+        self.drop = nn.Dropout(config.dropout)
+        mapped = width != config.hidden or config.embedding_map
+        self.project = nn.Linear(width, config.hidden) if mapped else nn.Identity()
+
+    def forward(
+        self, ids: Tensor, segments: Tensor | None, past: int = 0, tokens: nn.Embedding | None = None
+    ) -> Tensor:
+        """The row's tokens after its first `past` ones."""
+        x = (self.tokens if tokens is None else tokens)(ids)  # (B, T, D)
+        if self.scale != 1.0:
+            x = x * self.scale
         if self.segments is not None:
             # The order of the sums is transformers', to the last bit.
-            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+            alike = segments is None or len(self.segments.weight) == 1  # RoBERTa has one vector for all
+            x = x + (self.segments.weight[0] if alike else self.segments(segments))
         if self.positions is not None:
-            x = x + self.positions.weight[: ids.shape[1]]
-        return self.drop(self.norm(x))
+            first = self.first + past
+            x = x + self.positions.weight[first : first + ids.shape[1]]
+        return self.project(self.drop(self.norm(x)))
 
 
 class Encoder(nn.Module):
@@ -45,13 +64,15 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(Layer(config, first=i == 0) for i in range(config.layers))
+        count = 1 if config.shared_layers else config.layers
+        self.layers = nn.ModuleList(Layer(config, first=i == 0) for i in range(count))
         self.norm = layer_norm(config) if config.norm == "pre" else nn.Identity()
         rope = config.positions == "rope"
         any_local = any(config.is_local(i) for i in range(config.layers))
         size = (config.head_dim, config.max_positions)
         self.rotary = Rotary(*size, config.rope_theta) if rope else None
         self.local_rotary = Rotary(*size, config.local_rope_theta) if rope and any_local else None
+        self.relative = Relative(config, config.causal) if config.positions == "relative" else None
         self.checkpointing = False  # recompute activations in the backward pass: less memory, a third more work
 
     @overload
@@ -64,6 +85,7 @@ class Encoder(nn.Module):
         at: Tensor | None = ...,
         prefix: Tensor | None = ...,
         documents: Tensor | None = ...,
+        cache: Cache | None = ...,
     ) -> Tensor: ...
     @overload
     def forward(
@@ -78,6 +100,7 @@ class Encoder(nn.Module):
         at: Tensor | None = None,
         prefix: Tensor | None = None,
         documents: Tensor | None = None,
+        cache: Cache | None = None,
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
         """ids (B, T), mask (B, T) bool with True where a token stands, segments (B, T) → hidden (B, T, D).
 
@@ -85,24 +108,30 @@ class Encoder(nn.Module):
         of its work, is then not done for tokens that no loss reads.
         With `layers` also every hidden state: the embeddings, then each layer's, the last after the final norm.
         `prefix` (B,) and `documents` (B, T) say what tokens see (`batch.py`).
+        `cache`, of a causal model, holds the tokens before `ids`, and takes these in: first a prompt, then one by one.
         """
         T = ids.shape[1]
-        if self.config.max_positions < T:
-            raise UserError(
-                f"a sequence of {T} tokens", valid=f"at most {self.config.max_positions}, the model's positions"
-            )
-        x = self.embeddings(ids, segments)
+        past = 0 if cache is None else cache.length
+        assert cache is None or (self.config.causal and self.rotary is None and (past == 0 or T == 1))
+        check_length(self.config, past + T)
+        x = self.embeddings(ids, segments, past)
         states = [x]
         everyone = sight(T, ids.device, mask, self.config.causal, prefix, documents)
+        if self.relative is not None:
+            everyone = self.relative(T, past, everyone)
         nearby = self._window(ids, everyone)
         rope = None if self.rotary is None else self.rotary(T)
         local_rope = None if self.local_rotary is None else self.local_rotary(T)
-        for i, layer in enumerate(self.layers):
+        for i in range(self.config.layers):
+            layer = self.layers[i % len(self.layers)]  # shared: the one there is
             local = self.config.is_local(i)
             seen = (x, nearby, local_rope) if local else (x, everyone, rope)
             # Non-reentrant checkpointing restores the random state, so dropout repeats itself.
             last = at if i == self.config.layers - 1 else None
-            x = checkpoint(layer, *seen, last, use_reentrant=False) if self.checkpointing else layer(*seen, last)
+            if self.checkpointing:
+                x = checkpoint(layer, *seen, last, use_reentrant=False)
+            else:
+                x = layer(*seen, last, None if cache is None else cache.layers[i])
             states.append(x)
         x = self.norm(x)
         states[-1] = x
@@ -120,6 +149,13 @@ class Encoder(nn.Module):
             return near
         # Padding far from any token would see nothing, and the softmax of nothing is NaN: it sees itself.
         return (near & everyone) | (distance == 0)
+
+
+def check_length(config: ModelConfig, length: int) -> None:
+    if config.positions != "relative" and config.max_positions < length:
+        raise UserError(
+            f"a sequence of {length} tokens", valid=f"at most {config.max_positions}, the model's positions"
+        )
 
 
 def sight(

@@ -28,10 +28,39 @@ class Family:
     fields: dict[str, str]  # ModelConfig field → config.json key
     names: Names  # of every parameter that is not in a head
     heads: dict[str, Names]
+    own: bool = False  # transformers has no class for it: the folder opens here alone, with the names used here
     read: Callable[[dict[str, Any]], dict[str, Any]] = lambda raw: {}  # fields that need more than another name …
     write: Callable[["ModelConfig"], dict[str, Any]] = lambda config: {}  # … and back
     copies: dict[str, str] = field(default_factory=dict)  # parameter → a second tensor, when embeddings are not tied
+    places: dict[str, Names] = field(default_factory=dict)  # class → names that it has elsewhere than `heads` says
     ignored: str = r"(?!)"  # tensors that carry nothing: buffers, and what tying repeats
+    transposed: tuple[str, ...] = ()  # ends of the names here whose matrices lie on their side there
+    more: Callable[["ModelConfig"], Names] = lambda config: {}  # names that depend on the traits
+    decoder_start: str = "sep"  # what a decoder is given first: pad, cls or sep
+    tokenizer: dict[str, Any] = field(default_factory=dict)  # of a new one: fields of TokenizerRecipe; empty = BERT's
+    generation: Callable[["ModelConfig"], dict[str, Any]] = lambda config: {}  # generation_config.json beside the ids
+
+
+# What only some families have. The others keep these values, as their classes in transformers have no place for more.
+PLAIN: dict[str, Any] = {
+    "encoder": "transformer",
+    "characters": False,
+    "head_size": 0,
+    "decoder_layers": 0,
+    "position_offset": 0,
+    "embedding": 0,
+    "embedding_map": False,
+    "shared_layers": False,
+    "token_dense": False,
+    "buckets": 32,
+    "bucket_reach": 128,
+    "embedding_norm": True,
+    "embedding_scale": False,
+    "norm_kind": "layer",
+    "attention_scale": True,
+    "scale_logits": False,
+    "decoder_start_id": None,
+}
 
 
 COMMON_FIELDS = {

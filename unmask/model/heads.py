@@ -1,7 +1,8 @@
 """Heads: small modules between hidden states and an answer. A head says which other heads it reads.
 
-"pooler" makes one vector of a row; "nsp" and "classify" read it. "mlm" reads the positions it is given, never a
-whole row, so that vocabulary logits exist only where a loss or a caller asks for them.
+"pooler" makes one vector of a row; "nsp", "sop", "classify" and "choose" read it. "mlm" reads the positions it is
+given, never a whole row, so that vocabulary logits exist only where a loss or a caller asks for them. "tag", "answer"
+and "rtd" read every hidden state they are given.
 """
 
 from typing import ClassVar
@@ -17,6 +18,7 @@ from unmask.model.layers import ACTIVATION, layer_norm
 
 class Head(nn.Module):
     needs: ClassVar[tuple[str, ...]] = ()  # heads whose output it reads
+    tied: ClassVar[bool] = False  # whether it reads the token embedding too
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -30,12 +32,15 @@ class MLM(Head):
     torch.Size([3, 50])
     """
 
+    tied = True
+
     def __init__(self, config: ModelConfig):
         super().__init__(config)
         self.activation = ACTIVATION[config.head_activation or config.activation]
-        self.dense = nn.Linear(config.hidden, config.hidden, bias=config.head_bias)
-        self.norm = layer_norm(config)
-        self.decoder = None if config.tie else nn.Linear(config.hidden, config.vocab_size, bias=False)
+        width = config.embedding_size
+        self.dense = nn.Linear(config.hidden, width, bias=config.head_bias)
+        self.norm = layer_norm(config, width)
+        self.decoder = None if config.tie else nn.Linear(width, config.vocab_size, bias=False)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.decoder_bias else None
 
     def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
@@ -44,16 +49,70 @@ class MLM(Head):
         return F.linear(self.norm(self.activation(self.dense(hidden))), weight, self.bias)
 
 
-class Pooler(Head):
-    """A row's hidden states → one vector: tanh(dense([CLS])), or norm(act(dense([CLS] or the mean)))."""
+class LM(Head):
+    """Hidden states at chosen positions → vocabulary logits, without a transform of its own.
+
+    BART's bias is no parameter: it is 0 in its training and only shifts what a user wants shifted.
+    """
+
+    tied = True
+    final_logits_bias: Tensor | None
 
     def __init__(self, config: ModelConfig):
         super().__init__(config)
-        tanh = config.pooling == "tanh"
+        self.scale = config.hidden**-0.5 if config.scale_logits else 1.0
+        self.decoder = None if config.tie else nn.Linear(config.hidden, config.vocab_size, bias=False)
+        self.register_buffer("final_logits_bias", torch.zeros(1, config.vocab_size) if config.decoder_bias else None)
+
+    def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
+        """As MLM's."""
+        weight = embedding if self.decoder is None else self.decoder.weight
+        logits = F.linear(hidden if self.scale == 1.0 else hidden * self.scale, weight)
+        return logits if self.final_logits_bias is None else logits + self.final_logits_bias[0]
+
+
+class BiLM(Head):
+    """One direction's states (N, D / 2) → vocabulary logits; both directions share it (ELMo 1802.05365)."""
+
+    tied = True
+
+    def __init__(self, config: ModelConfig):
+        super().__init__(config)
+        own = config.characters or not config.tie  # a model that reads characters has no matrix of tokens to share
+        self.decoder = nn.Linear(config.hidden // 2, config.vocab_size, bias=False) if own else None
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.decoder_bias else None
+
+    def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
+        """As MLM's."""
+        return F.linear(hidden, embedding if self.decoder is None else self.decoder.weight, self.bias)
+
+
+class CBOW(Head):
+    """Means of context vectors (N, D) → vocabulary logits (word2vec 1301.3781)."""
+
+    tied = True
+
+    def __init__(self, config: ModelConfig):
+        super().__init__(config)
+        self.decoder = None if config.tie else nn.Linear(config.hidden, config.vocab_size, bias=False)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.decoder_bias else None
+
+    def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
+        """As MLM's."""
+        return F.linear(hidden, embedding if self.decoder is None else self.decoder.weight, self.bias)
+
+
+class Pooler(Head):
+    """A row's hidden states → one vector: act(dense([CLS])), or norm(act(dense([CLS] or the mean)))."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__(config)
+        normed = config.pooling in ("cls", "mean")
         self.mean = config.pooling == "mean"
         self.dense = nn.Linear(config.hidden, config.hidden, bias=config.head_bias)
-        self.activation = torch.tanh if tanh else ACTIVATION[config.head_activation or config.activation]
-        self.norm = nn.Identity() if tanh else layer_norm(config)
+        activation = (config.head_activation or config.activation) if normed else config.pooling
+        self.activation = ACTIVATION[activation]
+        self.norm = layer_norm(config) if normed else nn.Identity()
 
     def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
         """hidden (B, T, D), mask (B, T) bool → (B, D)."""
@@ -80,6 +139,10 @@ class NSP(Head):
         return self.out(pooled)
 
 
+class SOP(NSP):
+    """Pooled (B, D) → (B, 2): logit 0 = the two halves stand in their order, logit 1 = swapped (ALBERT 1909.11942)."""
+
+
 class Classify(Head):
     """Pooled (B, D) → (B, labels)."""
 
@@ -87,14 +150,94 @@ class Classify(Head):
 
     def __init__(self, config: ModelConfig):
         super().__init__(config)
-        if not config.labels:
-            raise UserError("a classify head without labels", valid='labels=("negative", "positive") in the config')
-        p = config.dropout if config.classifier_dropout is None else config.classifier_dropout
-        self.drop = nn.Dropout(p)
-        self.out = nn.Linear(config.hidden, len(config.labels))
+        self.drop = classifier_dropout(config)
+        self.out = nn.Linear(config.hidden, label_count(config, "classify"))
 
     def forward(self, pooled: Tensor) -> Tensor:
         return self.out(self.drop(pooled))
 
 
-HEADS: dict[str, type[Head]] = {"mlm": MLM, "pooler": Pooler, "nsp": NSP, "classify": Classify}
+class Choose(Head):
+    """Pooled (B, D) → (B,): how well each row answers; a softmax over the rows of one question makes the choice."""
+
+    needs = ("pooler",)
+
+    def __init__(self, config: ModelConfig):
+        super().__init__(config)
+        self.drop = classifier_dropout(config)
+        self.out = nn.Linear(config.hidden, 1)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        return self.out(self.drop(pooled)).squeeze(-1)
+
+
+class Tag(Head):
+    """Hidden states (…, D) → (…, labels)."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__(config)
+        self.dense, self.norm = None, None
+        if config.token_dense:
+            self.activation = ACTIVATION[config.head_activation or config.activation]
+            self.dense = nn.Linear(config.hidden, config.hidden, bias=config.head_bias)
+            self.norm = layer_norm(config)
+        self.drop = classifier_dropout(config)
+        self.out = nn.Linear(config.hidden, self.size(config))
+
+    def size(self, config: ModelConfig) -> int:
+        return label_count(config, "tag")
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        if self.dense is not None and self.norm is not None:
+            hidden = self.norm(self.activation(self.dense(hidden)))
+        return self.out(self.drop(hidden))
+
+
+class Answer(Tag):
+    """Hidden states (…, D) → (…, 2): how well an answer begins, and ends, at each token."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__(config)
+        self.drop = nn.Dropout(0.0)  # BERT's has none
+
+    def size(self, config: ModelConfig) -> int:
+        return 2
+
+
+class RTD(Head):
+    """Hidden states (…, D) → (…): above 0 where the token looks replaced (ELECTRA 2003.10555)."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__(config)
+        self.activation = ACTIVATION[config.activation]
+        self.dense = nn.Linear(config.hidden, config.hidden)
+        self.out = nn.Linear(config.hidden, 1)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.out(self.activation(self.dense(hidden))).squeeze(-1)
+
+
+def classifier_dropout(config: ModelConfig) -> nn.Dropout:
+    return nn.Dropout(config.dropout if config.classifier_dropout is None else config.classifier_dropout)
+
+
+def label_count(config: ModelConfig, head: str) -> int:
+    if not config.labels:
+        raise UserError(f"a {head} head without labels", valid='labels=("negative", "positive") in the config')
+    return len(config.labels)
+
+
+HEADS: dict[str, type[Head]] = {
+    "mlm": MLM,
+    "lm": LM,
+    "pooler": Pooler,
+    "nsp": NSP,
+    "sop": SOP,
+    "rtd": RTD,
+    "classify": Classify,
+    "tag": Tag,
+    "answer": Answer,
+    "choose": Choose,
+    "bilm": BiLM,
+    "cbow": CBOW,
+}

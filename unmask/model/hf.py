@@ -21,17 +21,30 @@ from unmask.hub import resolve
 from unmask.model.config import PRESETS, ModelConfig, change
 from unmask.model.families import FAMILIES
 from unmask.model.family import Family
+from unmask.model.generation import GENERATION_KEYS
 from unmask.model.heads import HEADS
-from unmask.model.model import Model, with_needs
-from unmask.model.weights import OLD_PATTERNS, PATTERNS, has_weights, read_json, read_tensors, read_weights
+from unmask.model.model import TIED, Model, with_needs
+from unmask.model.weights import (
+    OLD_PATTERNS,
+    PATTERNS,
+    has_weights,
+    read_json,
+    read_settings,
+    read_tensors,
+    read_weights,
+)
 
 HEADS_FILE, HEADS_VERSION = "heads.safetensors", "1"
+DECLARED = {"classify", "tag", "answer", "choose"}  # heads of tasks
+LABELLED = {"classify", "tag"}  # those whose outputs have names
+GENERATOR = "generator"  # the head that is a model, and its folder
+GENERATION_FILE = "generation_config.json"
 
 
 class Saves(Protocol):
     """What `save` asks of a tokenizer."""
 
-    def save(self, folder: Path) -> Any: ...
+    def save(self, folder: Path, *, segments: bool, max_length: int) -> Any: ...
 
 
 def save(model: Model, folder: str | Path, tokenizer: Saves | None = None, extra: dict[str, Any] | None = None) -> str:
@@ -48,26 +61,36 @@ def save(model: Model, folder: str | Path, tokenizer: Saves | None = None, extra
     beside: dict[str, Tensor] = {}
     for name, value in state.items():
         if name.startswith("heads.") and name.split(".")[1] not in held:
-            beside[name] = value
+            if name.split(".")[1] != GENERATOR:
+                beside[name] = value
             continue
-        targets = there(family, name)
+        targets = there(family, name, config, architecture)
         for target, part in zip(targets, value.chunk(len(targets)), strict=True):
-            placed[target] = part.clone()  # safetensors refuses views of one storage
+            # safetensors refuses views of one storage
+            placed[target] = part.t().contiguous().clone() if _lies(family, name) else part.clone()
         if name in family.copies and not config.tie:
             placed[family.copies[name]] = value.clone()
-    if architecture.endswith("Model"):
+    if architecture.endswith("Model") and not architecture.endswith("HeadModel"):
         placed = {name.removeprefix(family.prefix): value for name, value in placed.items()}
 
     folder.mkdir(parents=True, exist_ok=True)
-    settings = {"architectures": [architecture], "model_type": config.family}
+    settings: dict[str, Any] = {"architectures": [architecture], "model_type": config.family}
+    if GENERATOR in model.heads:
+        settings["generator_size"] = config.generator
     settings["dtype"] = str(model.embedding.dtype).removeprefix("torch.")
-    text = json.dumps(settings | write_config(config) | (extra or {}), indent=2, ensure_ascii=False, sort_keys=True)
+    settings |= write_config(config, architecture) | (extra or {})
+    text = json.dumps(settings, indent=2, ensure_ascii=False, sort_keys=True)
     (folder / "config.json").write_text(text + "\n", "utf-8")
     save_file(placed, folder / "model.safetensors", {"format": "pt"})
     if beside:
         save_file(beside, folder / HEADS_FILE, {"format": "pt", "version": HEADS_VERSION})
+    if "lm" in model.heads:
+        text = json.dumps(model.generation or default_generation(config), indent=2, sort_keys=True)
+        (folder / GENERATION_FILE).write_text(text + "\n", "utf-8")
     if tokenizer is not None:
-        tokenizer.save(folder)
+        tokenizer.save(folder, segments=config.segments > 1, max_length=config.max_positions)
+    if GENERATOR in model.heads:
+        save(model.heads[GENERATOR], folder / GENERATOR, tokenizer)  # type: ignore[arg-type]
     return architecture
 
 
@@ -93,68 +116,87 @@ def load(
     in `missing`. `changes`: ModelConfig fields to change, e.g. {"labels": ("no", "yes"), "dropout": 0.0}.
     """
     folder = resolve(name, PATTERNS)
-    if not folder.joinpath("config.json").is_file():
-        raise UserError(f"{folder} is not a model folder: it has no config.json", valid="a folder with config.json")
-    settings = read_json(folder / "config.json")
+    settings = read_settings(folder)
     found_config = read_config(settings)
-    config = change(found_config, **(changes or {}))
-    family = FAMILIES[config.family]
+    family = FAMILIES[found_config.family]
     if not has_weights(folder):
         folder = resolve(name, PATTERNS + OLD_PATTERNS)
     tensors = _modern_names(read_weights(folder), family)
 
-    found = _heads_in(tensors, found_config, settings)
+    found_config = _untied(found_config, tensors)
+    config = change(found_config, **(changes or {}))
+    architecture, found = _heads_in(tensors, found_config, settings)
     beside = read_tensors(folder / HEADS_FILE) if (folder / HEADS_FILE).is_file() else {}
     stored = {key.split(".")[1] for key in beside if key.startswith("heads.")} & set(HEADS)
+    generator = folder / GENERATOR
+    if generator.is_dir():
+        stored.add(GENERATOR)
     model = Model(config, [*found, *stored] if heads is None else heads)
 
     read: set[str] = set()  # tensors that some parameter is made of
     for head in found:
-        read.update(key for parameter in _head_names(head, found_config) for key in there(family, parameter))
+        names = _head_names(head, found_config)
+        read.update(key for parameter in names for key in there(family, parameter, found_config, architecture))
+    if GENERATOR in model.heads and generator.is_dir():
+        inside = load(generator, heads=["mlm"]).model.state_dict()
+        beside |= {f"heads.{GENERATOR}.{key}": value for key, value in inside.items()}
     state: dict[str, Tensor] = {}
     missing: list[str] = []
+    drawn = {key for key, _ in model.named_parameters()}  # BART's bias is a buffer: without a file it is 0
     for parameter, empty in model.state_dict().items():
+        if parameter in TIED:
+            continue  # read under the model's own name
         in_head = parameter.startswith("heads.")
         if in_head and parameter.split(".")[1] not in found:
             value = beside.get(parameter)
         else:
-            sources = there(family, parameter)
+            sources = there(family, parameter, config, architecture)
             if not config.tie and family.copies.get(parameter) in tensors:
                 sources = (family.copies[parameter],)
             read.update(sources)
             parts = [tensors[key] for key in sources if key in tensors]
+            if _lies(family, parameter):
+                parts = [part.t() for part in parts]
             value = torch.cat(parts) if len(parts) == len(sources) else None
         if value is not None and value.shape == empty.shape:
             state[parameter] = value.to(empty.dtype)
         elif in_head:
-            missing.append(parameter)
+            if parameter in drawn:
+                missing.append(parameter)
         else:
             got = "is not there" if value is None else f"has shape {tuple(value.shape)}"
             raise UserError(
-                f"{folder}: {' + '.join(there(family, parameter))} {got}",
+                f"{folder}: {' + '.join(sources)} {got}",
                 valid=f"shape {tuple(empty.shape)}, as config.json says",
             )
     model.load_state_dict(state, strict=False)
     model.init(seed, only=missing)
+    if (folder / GENERATION_FILE).is_file():
+        model.generation = read_json(folder / GENERATION_FILE)
+    else:  # folders older than that file have its keys in config.json
+        model.generation = {key: value for key, value in settings.items() if key in GENERATION_KEYS}
     unexpected = [key for key in tensors if key not in read and not re.fullmatch(family.ignored, key)]
     unexpected += [key for key in beside if key.split(".")[1:2] and key.split(".")[1] not in HEADS]
     return Loaded(model.eval(), missing, sorted(unexpected), folder, settings)
 
 
-def there(family: Family, name: str) -> tuple[str, ...]:
-    """A parameter's name here → its tensors' names in transformers.
+def there(family: Family, name: str, config: ModelConfig | None = None, architecture: str = "") -> tuple[str, ...]:
+    """A parameter's name here → its tensors' names in transformers, in that class where classes differ.
 
     >>> there(FAMILIES["modernbert"], "encoder.layers.3.mlp.up.weight")
     ('model.layers.3.mlp.Wi.weight',)
     """
+    if family.own:
+        return (name,)
     stem, _, kind = name.rpartition(".")
     number = re.search(r"\blayers\.(\d+)\.", stem)
     if number:
         stem = stem.replace(number[0], "layers.{i}.")
     rules = family.heads[stem.split(".")[1]] if stem.startswith("heads.") else family.names
-    targets = rules[stem]
+    targets = (rules | ({} if config is None else family.more(config)) | family.places.get(architecture, {}))[stem]
     i = number[1] if number else ""
-    return tuple(f"{t.replace('{i}', i)}.{kind}" for t in ((targets,) if isinstance(targets, str) else targets))
+    owners = (targets,) if isinstance(targets, str) else targets
+    return tuple(f"{t.replace('{i}', i)}.{kind}".lstrip(".") for t in owners)
 
 
 def read_config(raw: dict[str, Any]) -> ModelConfig:
@@ -164,25 +206,64 @@ def read_config(raw: dict[str, Any]) -> ModelConfig:
         raise UserError(f"a folder of the family {name!r} (model_type)", valid=", ".join(FAMILIES))
     family = FAMILIES[name]
     values = {name: raw[key] for name, key in family.fields.items() if key in raw} | family.read(raw)
-    if "classify" in family.architectures.get(_declared(raw), ()):
+    for name, value in values.items():
+        if name.endswith("_id") and isinstance(value, list):  # several that end a text: generation_config.json's matter
+            values[name] = value[0] if value else None
+    if "generator_size" in raw:
+        values["generator"] = raw["generator_size"]
+    if "unmask_predicts" in raw:
+        values["predicts"] = raw["unmask_predicts"]
+    if LABELLED & set(family.architectures.get(_declared(raw), ())):
         # transformers leaves two classes with default names out of the file.
         names = raw.get("id2label") or {i: f"LABEL_{i}" for i in range(raw.get("num_labels", 2))}
         values["labels"] = tuple(names[i] for i in sorted(names, key=int))
     return change(ModelConfig(**PRESETS[family.base]), **values)
 
 
-def write_config(config: ModelConfig) -> dict[str, Any]:
+def write_config(config: ModelConfig, architecture: str = "") -> dict[str, Any]:
     """ModelConfig → config.json, the inverse of `read_config`.
+
+    The names of labels only for a class that has them: others count their two outputs by the same key.
 
     >>> write_config(ModelConfig())["hidden_size"]
     768
     """
     family = FAMILIES[config.family]
     values = {key: getattr(config, name) for name, key in family.fields.items()} | family.write(config)
-    if config.labels:
+    if config.predicts != "here":  # a key of ours: transformers has no word for it, and its fill-mask reads elsewhere
+        values["unmask_predicts"] = config.predicts
+    if LABELLED & set(family.architectures.get(architecture, ())):
         values["id2label"] = {str(i): label for i, label in enumerate(config.labels)}
         values["label2id"] = {label: i for i, label in enumerate(config.labels)}
     return values
+
+
+def _lies(family: Family, name: str) -> bool:
+    """Whether the matrix lies on its side in the folder, as GPT's do."""
+    return name.endswith(tuple(f"{end}.weight" for end in family.transposed)) and not name.startswith("heads.")
+
+
+def _untied(config: ModelConfig, tensors: dict[str, Tensor]) -> ModelConfig:
+    """Where config.json says that embedding and logits share a matrix, but two are there that differ, they count.
+
+    transformers 5 writes that of every T5 v1.1.
+    """
+    family = FAMILIES[config.family]
+    for head in ("mlm", "lm"):
+        if config.tie and f"heads.{head}.decoder" in family.heads.get(head, {}):
+            (own,) = there(family, f"heads.{head}.decoder.weight")
+            shared = tensors.get(there(family, "encoder.embeddings.tokens.weight")[0])
+            if own in tensors and shared is not None and not torch.equal(tensors[own], shared):
+                return change(config, tie=False)
+    return config
+
+
+def default_generation(config: ModelConfig) -> dict[str, Any]:
+    """generation_config.json of a new model: which ids begin and end, and what the family adds."""
+    ids = {"bos_token_id": config.cls_id, "eos_token_id": config.sep_id, "pad_token_id": config.pad_id}
+    if config.decoder_layers:
+        ids["decoder_start_token_id"] = config.start_id
+    return {key: value for key, value in ids.items() if value is not None} | FAMILIES[config.family].generation(config)
 
 
 def _declared(raw: dict[str, Any]) -> str:
@@ -201,20 +282,23 @@ def _modern_names(tensors: dict[str, Tensor], family: Family) -> dict[str, Tenso
 
 def _head_names(head: str, config: ModelConfig) -> list[str]:
     with torch.device("meta"):
-        return [f"heads.{head}.{key}" for key in HEADS[head](config).state_dict()]
+        return [f"heads.{head}.{key}" for key, _ in HEADS[head](config).named_parameters()]
 
 
-def _heads_in(tensors: dict[str, Tensor], config: ModelConfig, raw: dict[str, Any]) -> tuple[str, ...]:
-    """The heads of the first class whose tensors are all there, whatever `architectures` says.
+def _heads_in(tensors: dict[str, Tensor], config: ModelConfig, raw: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """The first class whose tensors are all there, whatever `architectures` says, and its heads.
 
-    Google's own files hold more than the class they name. Only a classifier must be declared: token classification
-    and multiple choice use the same tensor names for something else.
+    Google's own files hold more than the class they name. Only the heads of tasks must be declared: a classifier, a
+    tagger and multiple choice use the same tensor names.
     """
     family = FAMILIES[config.family]
     for architecture, heads in family.architectures.items():
-        if "classify" in heads and architecture != _declared(raw):
+        if DECLARED & set(heads) and architecture != _declared(raw):
             continue
-        names = [key for head in heads for name in _head_names(head, config) for key in there(family, name)]
+        parameters = [name for head in heads for name in _head_names(head, config)]
+        names = [key for name in parameters for key in there(family, name, config, architecture)]
+        if heads and not names and _declared(raw) not in ("", architecture):
+            continue  # a head without tensors of its own is there when it is declared
         if all(key in tensors for key in names):
-            return tuple(with_needs(heads))
-    return ()
+            return architecture, tuple(with_needs(heads))
+    return "", ()

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unmask.model.cache import Past
 from unmask.model.config import ModelConfig
 
 _gelu_tanh = partial(F.gelu, approximate="tanh")
@@ -25,8 +26,10 @@ ACTIVATION: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def layer_norm(config: ModelConfig) -> nn.LayerNorm:
-    return nn.LayerNorm(config.hidden, eps=config.norm_eps, bias=config.norm_bias)
+def layer_norm(config: ModelConfig, width: int = 0) -> nn.LayerNorm | nn.RMSNorm:
+    if config.norm_kind == "rms":
+        return nn.RMSNorm(width or config.hidden, eps=config.norm_eps)
+    return nn.LayerNorm(width or config.hidden, eps=config.norm_eps, bias=config.norm_bias)
 
 
 class Rotary(nn.Module):
@@ -68,38 +71,49 @@ def picked(x: Tensor, at: Tensor | None) -> Tensor:
 class Attention(nn.Module):
     """Self-attention with one matrix for queries, keys and values."""
 
-    def __init__(self, config: ModelConfig):
+    def __init__(self, config: ModelConfig, causal: bool | None = None):
         super().__init__()
-        self.heads, self.dropout, self.causal = config.heads, config.attention_dropout, config.causal
-        self.qkv = nn.Linear(config.hidden, 3 * config.hidden, bias=config.attention_bias)
-        self.out = nn.Linear(config.hidden, config.hidden, bias=config.attention_bias)
+        self.heads, self.dropout = config.heads, config.attention_dropout
+        self.causal = config.causal if causal is None else causal
+        self.scale = None if config.attention_scale else 1.0  # None: the kernel's, one over the root of K
+        inner = config.heads * config.head_dim
+        self.qkv = nn.Linear(config.hidden, 3 * inner, bias=config.attention_bias)
+        self.out = nn.Linear(inner, config.hidden, bias=config.attention_bias)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None, rope: tuple[Tensor, Tensor] | None, at: Tensor | None = None
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        rope: tuple[Tensor, Tensor] | None,
+        at: Tensor | None = None,
+        past: Past | None = None,
     ) -> Tensor:
-        B, T, D = x.shape
-        q, k, v = self.qkv(x).view(B, T, 3, self.heads, D // self.heads).unbind(2)
+        B, T, _ = x.shape
+        q, k, v = self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2)
         if rope is not None:
             cos, sin = (table.to(q.dtype) for table in rope)  # bf16 under autocast
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if past is not None:
+            k, v = past.extend(k, v)
         y = F.scaled_dot_product_attention(
             q.transpose(1, 2),  # (B, H, T, K): views, the kernels read strides
             k.transpose(1, 2),
             v.transpose(1, 2),
             attn_mask=mask,
-            is_causal=self.causal and mask is None,
+            is_causal=self.causal and mask is None and T > 1,  # one token sees all that stands before it
             dropout_p=self.dropout if self.training else 0.0,
+            scale=self.scale,
         )
-        return self.out(picked(y.transpose(1, 2).reshape(B, T, D), at))
+        return self.out(picked(y.transpose(1, 2).reshape(B, T, -1), at))
 
 
 class MLP(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.gated, self.activation = config.gated, ACTIVATION[config.activation]
-        width = 2 * config.intermediate if config.gated else config.intermediate
+        width = 2 * config.mlp_width if config.gated else config.mlp_width
         self.up = nn.Linear(config.hidden, width, bias=config.mlp_bias)
-        self.down = nn.Linear(config.intermediate, config.hidden, bias=config.mlp_bias)
+        self.down = nn.Linear(config.mlp_width, config.hidden, bias=config.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.gated:
@@ -113,17 +127,26 @@ class Layer(nn.Module):
         super().__init__()
         self.pre = config.norm == "pre"
         self.attention, self.mlp = Attention(config), MLP(config)
-        # Pre-norm: the embeddings come normalised, so the first layer does not do it again.
-        self.attention_norm = nn.Identity() if self.pre and first else layer_norm(config)
+        # Pre-norm: where the embeddings come normalised, the first layer does not do it again.
+        again = self.pre and first and config.embedding_norm
+        self.attention_norm = nn.Identity() if again else layer_norm(config)
         self.mlp_norm = layer_norm(config)
         self.drop = nn.Dropout(config.dropout)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None, rope: tuple[Tensor, Tensor] | None, at: Tensor | None = None
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        rope: tuple[Tensor, Tensor] | None,
+        at: Tensor | None = None,
+        past: Past | None = None,
     ) -> Tensor:
-        """(B, T, D) → (B, T, D), or (N, D) at the positions `at` of the flattened batch (the last layer only)."""
+        """(B, T, D) → (B, T, D), or (N, D) at the positions `at` of the flattened batch (the last layer only).
+
+        `past` holds what stands before x in the row, and takes x in.
+        """
         if self.pre:
-            x = picked(x, at) + self.drop(self.attention(self.attention_norm(x), mask, rope, at))
+            x = picked(x, at) + self.drop(self.attention(self.attention_norm(x), mask, rope, at, past))
             return x + self.drop(self.mlp(self.mlp_norm(x)))
-        x = self.attention_norm(picked(x, at) + self.drop(self.attention(x, mask, rope, at)))
+        x = self.attention_norm(picked(x, at) + self.drop(self.attention(x, mask, rope, at, past)))
         return self.mlp_norm(x + self.drop(self.mlp(x)))

@@ -1,17 +1,25 @@
 """Model: one encoder and its heads. Losses are the objectives' business; this only computes logits."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.errors import UserError, nearest
+from unmask.model.bag import Bag
+from unmask.model.cache import Cache
 from unmask.model.config import ModelConfig
+from unmask.model.decoder import Decoder
 from unmask.model.encoder import Encoder
 from unmask.model.heads import HEADS
+from unmask.model.lstm import LSTMEncoder
 from unmask.seeds import address
+
+# ModelConfig.encoder → class; all are called as Encoder is.
+ENCODERS: dict[str, Any] = {"transformer": Encoder, "lstm": LSTMEncoder, "bag": Bag}
 
 
 class Model(nn.Module):
@@ -28,9 +36,15 @@ class Model(nn.Module):
     def __init__(self, config: ModelConfig, heads: Iterable[str] = ("mlm",)):
         super().__init__()
         self.config = config
+        self.generation: dict[str, Any] = {}  # what generation_config.json of its folder says
         with torch.random.fork_rng(devices=[]):  # torch's own first weights are overwritten: they leave no trace
-            self.encoder = Encoder(config)
+            self.encoder: Encoder = ENCODERS[config.encoder](config)
+            self.decoder = Decoder(config) if config.decoder_layers else None
             self.heads = nn.ModuleDict({name: HEADS[name](config) for name in with_needs(heads)})
+        if "generator" in self.heads:  # as in the paper, token and position vectors are the same parameters
+            generator: Any = self.heads["generator"]
+            small, own = generator.encoder.embeddings, self.encoder.embeddings
+            small.tokens, small.positions = own.tokens, own.positions
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """ids (B, T), mask (B, T) bool, segments (B, T) → hidden (B, T, D)."""
@@ -42,16 +56,31 @@ class Model(nn.Module):
             batch.ids, batch.mask, batch.segments, at=at, prefix=batch.prefix, documents=batch.documents
         )
 
+    def decode(self, batch: Batch, hidden: Tensor, at: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+        """The decoder's states of `batch.decoder`, which sees `hidden`, all that `encode` gave: (B, U, D), or (N, D)."""
+        assert self.decoder is not None
+        assert batch.decoder is not None
+        return self.decoder(batch.decoder, self.encoder.embeddings.tokens, hidden, batch.mask, at, cache)
+
     def logits(self, head: str, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`mlm`: hidden at chosen positions (N, D) → (N, V). Heads that read a row: (B, T, D) → (B, …)."""
+        """`mlm`: hidden at chosen positions (N, D) → (N, V). Heads that read a row: (B, T, D) → (B, …).
+
+        Heads that read tokens (`tag`, `answer`, `rtd`): (…, D) → (…, labels), (…, 2), (…).
+        """
         if "pooler" in HEADS[head].needs:
             return self.heads[head](self.heads["pooler"](hidden, mask))
-        return self.heads[head](hidden, self.embedding)
+        return self.heads[head](hidden, self.embedding) if HEADS[head].tied else self.heads[head](hidden)
 
     @property
     def embedding(self) -> Tensor:
         """The token embedding (V, D), which the MLM logits share."""
         return self.encoder.embeddings.tokens.weight
+
+    def spell(self, pieces: Sequence[bytes]) -> None:
+        """How each id is written (`data/spelling.py`), to a model that reads characters."""
+        if self.config.characters:
+            tokens: Any = self.encoder.embeddings.tokens
+            tokens.spell(pieces)
 
     @torch.no_grad()
     def init(self, seed: int, only: Iterable[str] | None = None) -> "Model":
@@ -67,6 +96,10 @@ class Model(nn.Module):
 
     def _draw(self, name: str, value: Tensor, seed: int) -> None:
         config, (owner, _, kind) = self.config, name.rpartition(".")
+        encoder: Any = self.encoder
+        own = hasattr(encoder, "first") and owner.startswith("encoder.")
+        if own and encoder.first(name, value):  # filled with what it has to begin with
+            return
         if kind == "bias":
             value.zero_()
         elif owner.endswith("norm"):
@@ -74,24 +107,55 @@ class Model(nn.Module):
         else:
             generator = torch.Generator().manual_seed(address(seed, "init", name))
             first = torch.empty(value.shape)  # drawn on the CPU: the same numbers on every device
-            std, cutoff = self._std(owner), config.init_cutoff
+            std = encoder.std(owner, value) if own else self._std(owner)
+            cutoff = config.init_cutoff
             if cutoff:
                 # By the inverse distribution function: torch's trunc_normal_ takes many times as long.
                 edge = math.erf(cutoff / math.sqrt(2))
                 first.uniform_(-edge, edge, generator=generator).erfinv_().mul_(std * math.sqrt(2))
             else:
                 first.normal_(0.0, std, generator=generator)
-            if owner == "encoder.embeddings.tokens" and config.pad_id is not None:
-                first[config.pad_id] = 0.0
+            pad = getattr(self.encoder.embeddings.tokens, "padding_idx", None)
+            if owner == "encoder.embeddings.tokens" and pad is not None:
+                first[pad] = 0.0
+            if config.init == "fan" and owner.endswith((".qkv", ".q")):  # the queries take over what a scale would do
+                first[: config.heads * config.head_dim] *= config.head_dim**-0.5
             value.copy_(first)
 
     def _std(self, owner: str) -> float:
         config = self.config
+        if owner.startswith("heads.generator."):
+            return Model._std(self.heads["generator"], owner.removeprefix("heads.generator."))  # type: ignore[arg-type]
+        if config.init == "fan":
+            if owner in ("encoder.embeddings.tokens", "heads.lm.decoder"):
+                return config.initializer_range
+            inputs = {"out": config.heads * config.head_dim, "down": config.mlp_width}
+            return config.initializer_range * inputs.get(owner.rpartition(".")[2], config.hidden) ** -0.5
         if config.init == "flat" or owner.startswith("encoder.embeddings") or owner.endswith((".qkv", ".up")):
             return config.initializer_range
-        if owner in ("heads.classify.out", "heads.nsp.out"):
+        if owner.startswith("heads.") and owner.endswith(".out"):
             return config.hidden**-0.5
         return config.initializer_range / math.sqrt(2 * config.layers)
+
+
+class Generator(Model):
+    """ELECTRA's generator (2003.10555 §3): a smaller model with a masked-LM head, itself a head of the discriminator.
+
+    >>> from unmask.model.config import preset
+    >>> model = Model(preset("electra-mini", vocab_size=50), ["rtd", "generator"])
+    >>> model.heads["generator"].embedding is model.embedding
+    True
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, config: ModelConfig):
+        super().__init__(config.generator_config(), ("mlm",))
+
+
+# The generator's names of what is the model's own.
+TIED = tuple(f"heads.generator.encoder.embeddings.{name}.weight" for name in ("tokens", "positions"))
+HEADS["generator"] = Generator  # type: ignore[assignment]  # a head that is a Model: heads.py cannot know it
 
 
 def with_needs(heads: Iterable[str]) -> list[str]:

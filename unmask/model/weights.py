@@ -1,10 +1,15 @@
-"""Tensors of a model folder: model.safetensors, in shards or not, or the older pytorch_model.bin, read without code.
+"""What a model folder holds, of every age: its settings, and its tensors under the names that transformers has for them.
 
-A pickle may run anything, so a .bin is read with `weights_only=True`, which refuses all but tensors.
+| weights | settings | |
+|---|---|---|
+| model.safetensors, in shards or not | config.json | today's |
+| pytorch_model.bin, in shards or not | config.json | a pickle, which may run anything: all but tensors is refused |
+| *.index, *.data-… | bert_config.json | TensorFlow's (`tensorflow.py`) |
 """
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +19,44 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from unmask.errors import UserError
+from unmask.model.tensorflow import checkpoints, read_checkpoint
 
 # Asked of the hub in this order of preference; a repository often holds the same weights in several formats.
-PATTERNS = ["config.json", "model*.safetensors", "model.safetensors.index.json", "heads.safetensors"]
-OLD_PATTERNS = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
+PATTERNS = [
+    "config.json",
+    "bert_config.json",
+    "generation_config.json",
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    "heads.safetensors",
+    "generator/*",
+]
+OLD_PATTERNS = ["pytorch_model*.bin", "pytorch_model.bin.index.json", "*.ckpt.index", "*.ckpt.data-*"]
 FORMATS = ("model.safetensors", "pytorch_model.bin")
 
 
 def has_weights(folder: Path) -> bool:
-    return any((folder / (name + end)).exists() for name in FORMATS for end in ("", ".index.json"))
+    """
+    >>> has_weights(Path("no-such-folder"))
+    False
+    """
+    files = any((folder / (name + end)).exists() for name in FORMATS for end in ("", ".index.json"))
+    return files or bool(checkpoints(folder))
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """config.json; or, of TensorFlow's folders, bert_config.json in the same words."""
+    if (folder / "config.json").is_file():
+        return read_json(folder / "config.json")
+    if not (folder / "bert_config.json").is_file():
+        raise UserError(
+            f"{folder} is not a model folder: it has no config.json",
+            valid="a folder with config.json or bert_config.json",
+        )
+    settings = read_json(folder / "bert_config.json")
+    # A BERT whose embeddings are narrower than its layers is, to transformers, an ELECTRA.
+    narrow = settings.get("embedding_size", settings.get("hidden_size")) != settings.get("hidden_size")
+    return {"model_type": "electra" if narrow else "bert"} | settings
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -35,8 +69,14 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
             if missing := [shard for shard in shards if not (folder / shard).is_file()]:
                 raise UserError(f"{folder} lacks {', '.join(missing)}, which {index.name} names")
             return {key: value for shard in shards for key, value in read_tensors(folder / shard).items()}
+    if found := checkpoints(folder):
+        if len(found) > 1 and found[0].name != "bert_model.ckpt.index":
+            names = ", ".join(file.stem for file in found)
+            raise UserError(f"{folder} has {len(found)} checkpoints: {names}", valid="one", fix="move the others away")
+        return read_checkpoint(found[0])
     raise UserError(
-        f"no weights in {folder}", valid=f"{' or '.join(FORMATS)}, whole or in shards with their .index.json"
+        f"no weights in {folder}",
+        valid=f"{' or '.join(FORMATS)}, whole or in shards with their .index.json, or bert_model.ckpt.index and its data",
     )
 
 
@@ -44,12 +84,28 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        name = re.search(r"GLOBAL (\S+)|[Uu]nsupported (?:class|global) (\S+)", str(error))
+        if name is None:
+            raise UserError(
+                f"cannot read {path}: it is damaged, or holds more than tensors", fix="copy or download the file again"
+            ) from None
+        raise UserError(
+            f"cannot read {path}: it asks to run {name[1] or name[2]}, so it holds more than tensors, and was not opened",
+            valid="a file of tensors alone",
+            fix="ask its author for model.safetensors",
+        ) from None
+    except (SafetensorError, RuntimeError, EOFError, OSError, ValueError) as error:
         raise UserError(
             f"cannot read {path}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
             fix="copy or download the file again",
         ) from None
+    found = found if isinstance(found, dict) else {}
+    tensors = {str(key): value for key, value in found.items() if isinstance(value, Tensor)}
+    if not tensors:
+        raise UserError(f"{path} holds no tensors by name", valid="the state of a model, as torch.save writes it")
+    return tensors
 
 
 def read_json(path: Path) -> dict[str, Any]:

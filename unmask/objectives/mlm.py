@@ -8,7 +8,7 @@
 
 Special tokens are never chosen, and a random token is never a special one. With `count: exact` a row of n ordinary
 tokens has rate × n chosen, rounded up or down by lot so that the mean is exact, and one at the least; with `drawn`
-every token is chosen by its own coin.
+every token is chosen by its own coin. `unit` says which tokens are chosen together (`units.py`).
 """
 
 from collections.abc import Mapping
@@ -19,15 +19,18 @@ import torch
 
 from unmask.batch import Batch, Example, Phase
 from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.model.config import ModelConfig
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
+from unmask.objectives.units import Phrases, distribution, read_phrases, runs, take, words
 from unmask.recipe import Recipe
 
 
 class MLM(Objective):
     name = "mlm"
-    terms = ("mlm",)
-    heads = ("mlm",)
+    terms: tuple[str, ...] = ("mlm",)
+    heads: tuple[str, ...] = ("mlm",)
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer):
         super().__init__(recipe, tokenizer)
@@ -35,27 +38,68 @@ class MLM(Objective):
         self.special = tokenizer.special  # (V,) bool
         self.ordinary = np.flatnonzero(~tokenizer.special)  # ids that a random token may be
         self.variants = self.settings.copies if self.settings.masking == "static" else 0
+        self.phrases = Phrases(self.settings.phrases, tokenizer) if self.settings.unit == "named" else None
+        if tokenizer.mask is None:
+            raise UserError(
+                f"objective {self.name} hides tokens behind a mask token, and this tokenizer has none",
+                fix="--objective clm, or a tokenizer with a mask token",
+            )
+
+    @classmethod
+    def check(cls, recipe: Recipe, config: ModelConfig) -> None:
+        super().check(recipe, config)
+        if recipe.mlm.unit == "named":
+            read_phrases(recipe.mlm.phrases)
+        elif recipe.mlm.phrases:
+            raise UserError("mlm.phrases is read by the unit named alone", fix="--mask-unit named")
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
-        chosen = self._choose(example.ids, rng, phase.mask_rate)
+        chosen, together = self._choose(example, rng, phase.mask_rate)
         targets = example.ids[chosen]
         ids = example.ids.copy()
         lot = rng.random(len(chosen))
+        if together is not None:
+            lot = lot[together]  # the fate of a unit is that of its first token
         ids[chosen[lot < self.settings.mask]] = self.tokenizer.mask
         swapped = chosen[(lot >= self.settings.mask) & (lot < self.settings.mask + self.settings.random)]
         ids[swapped] = self.ordinary[rng.integers(len(self.ordinary), size=len(swapped))]
         labels = {**example.labels, "mlm.positions": chosen, "mlm.targets": targets}
         return replace(example, ids=ids, labels=labels)
 
-    def _choose(self, ids: np.ndarray, rng: np.random.Generator, rate: float) -> np.ndarray:
-        """Sorted positions of the chosen tokens."""
-        candidates = np.flatnonzero(~self.special[ids])
+    def _choose(self, example: Example, rng: np.random.Generator, rate: float) -> tuple[np.ndarray, np.ndarray | None]:
+        """Sorted positions of the chosen tokens; which of them is the first of each one's unit, if that decides."""
+        candidates = np.flatnonzero(~self.special[example.ids])
+        if self.settings.unit != "token":
+            return self._choose_units(example, candidates, rng, rate)
         if self.settings.count == "drawn":
-            return candidates[rng.random(len(candidates)) < rate]
+            return candidates[rng.random(len(candidates)) < rate], None
         exact = rate * len(candidates)
         number = int(exact) + int(rng.random() < exact - int(exact))
         number = min(max(number, 1), len(candidates))
-        return np.sort(rng.choice(candidates, number, replace=False))
+        return np.sort(rng.choice(candidates, number, replace=False)), None
+
+    def _choose_units(
+        self, example: Example, candidates: np.ndarray, rng: np.random.Generator, rate: float
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        unit, n = self.settings.unit, len(candidates)
+        budget = float(rng.binomial(n, rate)) if self.settings.count == "drawn" else rate * n
+        starts, ends = words(candidates, example.flags)
+        if unit in ("span", "ngram"):
+            order = runs(starts, ends, distribution(unit), budget, rng)
+        else:
+            named = self.phrases.find(example.ids, starts, ends) if self.phrases else []
+            named = [named[i] for i in rng.permutation(len(named))]
+            inside = np.zeros(len(example) + 1, bool)
+            for start, end in named:
+                inside[start:end] = True
+            rest = np.flatnonzero(~inside[starts])
+            order = named + [(int(starts[i]), int(ends[i])) for i in rng.permutation(rest)]
+        units = sorted(take(order, budget, rng))
+        chosen = np.concatenate([np.arange(start, end) for start, end in units] or [np.zeros(0, np.int64)])
+        if unit in ("word", "ngram"):
+            return chosen, None
+        sizes = np.array([end - start for start, end in units], np.int64)
+        return chosen, np.repeat(np.cumsum(sizes) - sizes, sizes)
 
     def reads(self, model: Model, batch: Batch) -> torch.Tensor:
         return batch.labels["mlm.positions"]

@@ -6,6 +6,7 @@
 | [CLS] A [SEP] C [SEP]   | 0 … 0 0 1 … 1     | 1: C is from another document |
 
 The rows themselves (which half is false, and with what) are made by `data/rows.py`, as pairs are a matter of the text.
+Its term, its head and its label have the objective's own name.
 """
 
 from collections.abc import Mapping
@@ -13,15 +14,16 @@ from collections.abc import Mapping
 import torch
 
 from unmask.batch import Batch
+from unmask.data.rows import Kind
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 
 
 class NSP(Objective):
     name = "nsp"
-    terms = ("nsp",)
-    heads = ("nsp",)
-    rows = "pairs"
+    terms: tuple[str, ...] = ("nsp",)
+    heads: tuple[str, ...] = ("nsp",)
+    rows: Kind = "pairs"
 
     def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
         if model.config.pooling == "mean":
@@ -32,9 +34,9 @@ class NSP(Objective):
     def outputs(
         self, model: Model, hidden: torch.Tensor, batch: Batch
     ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        if hidden.ndim == 2:  # (B, D): [CLS] alone
-            return {"nsp": (model.logits("nsp", hidden[:, None]), batch.labels["nsp"])}
-        return {"nsp": (model.logits("nsp", hidden, batch.mask), batch.labels["nsp"])}
+        whole = hidden.ndim == 3
+        logits = model.logits(self.name, hidden, batch.mask) if whole else model.logits(self.name, hidden[:, None])
+        return {self.name: (logits, batch.labels[self.name])}
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        return {"nsp": batch.rows}
+        return {self.name: batch.rows}

@@ -2,21 +2,27 @@
 
 `corrupt` is pure and runs on the CPU: same example, same address, same result. `outputs` gives, per term, logits and
 targets at the positions that the loss reads, and no others. Losses are sums with counts: the trainer divides each term
-once, by its count over all micro-batches and processes.
+once, by its count over all micro-batches and processes, and weighs it.
+
+An objective says what it needs of a model and a recipe (`check`) and why it cannot be added to others (`alone`), so that what cannot
+work is refused before the text is read.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from types import MappingProxyType
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from unmask.batch import Batch, Example, Phase
+from unmask.data.rows import Kind
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.model.config import PRESETS, ModelConfig, preset
+from unmask.model.families import FAMILIES
 from unmask.model.layers import picked
-from unmask.model.model import Model
+from unmask.model.model import Model, with_needs
 from unmask.recipe import Recipe
 from unmask.registry import OBJECTIVES
 
@@ -26,12 +32,62 @@ Terms = dict[str, tuple[torch.Tensor, int]]  # term → (sum over its items, num
 class Objective:
     name: str
     terms: tuple[str, ...] = ()  # names of its loss's terms
-    heads: tuple[str, ...] = ()  # heads of the model that its loss reads
-    rows: Literal["stream", "pairs"] = "stream"  # which rows of the store it needs
+    heads: tuple[str, ...] = ()  # heads of the model that its loss reads; "lm|mlm" = the one that the family has
+    weights: Mapping[str, float] = MappingProxyType({})  # of the terms in the loss, where not 1
+    rows: Kind = "stream"  # which rows of the store it needs
     variants: int = 0  # how many different versions of an example there are; 0 = a new one each epoch
+    alone: str = ""  # why it cannot be added to another objective; empty = it can
+    decoder: bool = False  # whether its loss is read at a decoder
+    encoders: tuple[str, ...] = ("transformer",)  # the kinds of encoder that it trains
+    predicts: str = "here"  # where the logits of a token stand; "next" = at the token before it
+    both_sides: bool = True  # whether a token has to see what stands after it
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer):
         self.recipe, self.tokenizer = recipe, tokenizer
+
+    @classmethod
+    def unfit(cls, config: ModelConfig) -> str:
+        """Why this objective cannot train such a model; empty when it can."""
+        if config.encoder not in cls.encoders:
+            return f"its encoder has to be of the kind {' or '.join(cls.encoders)}, and this one is {config.encoder}"
+        if cls.decoder and not config.decoder_layers:
+            return "it writes its answer with a decoder, and this model has none"
+        if config.decoder_layers and not cls.decoder:
+            return "it reads the encoder alone, and this model answers with its decoder"
+        if config.causal and cls.both_sides:
+            return "it needs both sides of a token, and this model sees only what stands before it"
+        return ""
+
+    @classmethod
+    def check(cls, recipe: Recipe, config: ModelConfig) -> None:
+        """Everything that can be wrong with a recipe for this objective, before the text is read."""
+        reason = cls.unfit(config)
+        if reason:
+            fitting = [name for name in PRESETS if not cls.unfit(preset(name))]
+            raise UserError(
+                f"objective {cls.name} does not fit a {config.family} model: {reason}",
+                valid=f"--preset {', '.join(fitting)}" if fitting else None,
+                fix=f"--objective {config.default_objective}, which is {config.family}'s own",
+            )
+        if recipe.train.packing == "apart" and (cls.decoder or cls.rows != "stream" or config.encoder != "transformer"):
+            raise UserError(
+                f"train.packing=apart with the objective {cls.name} and a {config.family} model: only attention over "
+                "rows that are runs of documents can keep them apart",
+                fix="leave train.packing out",
+            )
+
+    def bind(self, config: ModelConfig) -> None:
+        """What the objective reads from the model's config: which of its heads the family has."""
+        family = FAMILIES[config.family]
+        choices = [head.split("|") for head in self.heads]
+        self.heads = tuple(next((head for head in c if head in family.heads), c[-1]) for c in choices)
+        have, classes = set(with_needs(self.heads)), list(family.architectures.values())
+        if not any(set(held) <= have for held in classes):  # BertModel has a pooler, and every folder opens somewhere
+            self.heads += classes[-1]
+
+    def begin(self, model: Model) -> list[str]:
+        """Change a new model's first weights, and say how."""
+        return []
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
         return example
@@ -51,13 +107,13 @@ class Objective:
         raise NotImplementedError(f"{type(self).__name__}.counts")
 
     def loss(self, model: Model, batch: Batch) -> Terms:
-        return {name: (_cross_entropy(*pair), len(pair[1])) for name, pair in self._forward(model, batch).items()}
+        return {name: (cross_entropy(*pair), len(pair[1])) for name, pair in self._forward(model, batch).items()}
 
     def evaluate(self, model: Model, batch: Batch) -> Terms:
         """The loss's terms, and beside each the number of right answers."""
         terms: Terms = {}
         for name, (logits, targets) in self._forward(model, batch).items():
-            terms[name] = (_cross_entropy(logits, targets), len(targets))
+            terms[name] = (cross_entropy(logits, targets), len(targets))
             terms[f"{name}_accuracy"] = ((logits.argmax(-1) == targets).sum(), len(targets))
         return terms
 
@@ -65,7 +121,7 @@ class Objective:
         return self.outputs(model, model.encode(batch, self.reads(model, batch)), batch)
 
 
-def _cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits.float(), targets, reduction="sum")  # half precision would round the sum
 
 
@@ -78,8 +134,14 @@ class Joint(Objective):
         self.name = "+".join(p.name for p in parts)
         self.terms = tuple(t for p in parts for t in p.terms)
         self.heads = tuple(dict.fromkeys(h for p in parts for h in p.heads))
-        self.rows = "pairs" if any(p.rows == "pairs" for p in parts) else "stream"
+        self.weights = {t: w for p in parts for t, w in p.weights.items()}
+        self.rows = next((p.rows for p in parts if p.rows != "stream"), "stream")
         self.variants = max(p.variants for p in parts)
+
+    def bind(self, config: ModelConfig) -> None:
+        super().bind(config)
+        for part in self.parts:
+            part.bind(config)
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
         for part in self.parts:
@@ -88,13 +150,26 @@ class Joint(Objective):
 
     def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
         """The parts' positions, one after the other; everything when one part reads everything."""
-        wanted = [p.reads(model, batch) for p in self.parts]
-        return None if any(w is None for w in wanted) else torch.cat(wanted)  # type: ignore[arg-type]
+        return _together(self._wanted(model, batch))
 
     def outputs(
         self, model: Model, hidden: torch.Tensor, batch: Batch
     ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        wanted = [p.reads(model, batch) for p in self.parts]
+        return self._shared(model, hidden, batch, self._wanted(model, batch))
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {name: n for p in self.parts for name, n in p.counts(batch).items()}
+
+    def _forward(self, model: Model, batch: Batch) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        wanted = self._wanted(model, batch)  # asked for once, for the encoder and for the parts
+        return self._shared(model, model.encode(batch, _together(wanted)), batch, wanted)
+
+    def _wanted(self, model: Model, batch: Batch) -> list[torch.Tensor | None]:
+        return [p.reads(model, batch) for p in self.parts]
+
+    def _shared(
+        self, model: Model, hidden: torch.Tensor, batch: Batch, wanted: list[torch.Tensor | None]
+    ) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         shares: Sequence[torch.Tensor]
         if hidden.ndim == 2:  # at the positions of `reads`
             shares = hidden.split([len(w) for w in wanted if w is not None])
@@ -105,15 +180,51 @@ class Joint(Objective):
             out.update(part.outputs(model, share, batch))
         return out
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {name: n for p in self.parts for name, n in p.counts(batch).items()}
+
+def _together(wanted: list[torch.Tensor | None]) -> torch.Tensor | None:
+    return None if any(w is None for w in wanted) else torch.cat(wanted)  # type: ignore[arg-type]
 
 
-def build(recipe: Recipe, tokenizer: Tokenizer) -> Objective:
-    """`mlm`, `nsp` or a sum such as `mlm+nsp` → the objective."""
-    names = recipe.objective.split("+")
+def build(recipe: Recipe, tokenizer: Tokenizer, config: ModelConfig | None = None) -> Objective:
+    """`mlm`, `nsp` or a sum such as `mlm+nsp` → the objective, bound to the model's `config` where one is given."""
+    if config:
+        check(recipe, config)
+    parts = [kind(recipe, tokenizer) for kind in parse(recipe.objective)]
+    objective = parts[0] if len(parts) == 1 else Joint(recipe, tokenizer, parts)
+    if config:
+        objective.bind(config)
+    return objective
+
+
+def check(recipe: Recipe, config: ModelConfig) -> None:
+    for kind in parse(recipe.objective):
+        kind.check(recipe, config)
+
+
+def parse(text: str) -> list[type[Objective]]:
+    """The classes of `mlm+nsp`; what cannot be combined is refused with the reason."""
+    names = text.split("+")
     once = list(dict.fromkeys(names))
     if names != once:
-        raise UserError(f"objective {recipe.objective} names a part twice", fix=f"--objective {'+'.join(once)}")
-    parts = [OBJECTIVES[name](recipe, tokenizer) for name in names]
-    return parts[0] if len(parts) == 1 else Joint(recipe, tokenizer, parts)
+        raise UserError(f"objective {text} names a part twice", fix=f"--objective {'+'.join(once)}")
+    kinds: list[type[Objective]] = [OBJECTIVES[name] for name in names]
+    if len(kinds) == 1:
+        return kinds
+    for kind in kinds:
+        if kind.alone:
+            raise UserError(f"objective {text}: {kind.name} stands alone: {kind.alone}", fix=f"--objective {kind.name}")
+    special = [k for k in kinds if k.rows != "stream"]
+    if len({k.rows for k in special}) > 1:
+        raise UserError(
+            f"objective {text}: {' and '.join(k.name for k in special)} need different rows: each says by itself "
+            "what the second half is",
+            fix=f"--objective {'+'.join(n for n in names if n not in {k.name for k in special[1:]})}",
+        )
+    terms = [t for k in kinds for t in k.terms]
+    twice = next((t for t in terms if terms.count(t) > 1), None)
+    if twice:
+        both = [k.name for k in kinds if twice in k.terms]
+        raise UserError(
+            f"objective {text}: {' and '.join(both)} both have the term {twice}", fix=f"--objective {both[-1]}"
+        )
+    return kinds

@@ -42,7 +42,7 @@ class Filling(Answer):
 class TokenScore:
     token: str
     id: int
-    logprob: float  # natural logarithm of its probability when it alone is hidden
+    logprob: float  # natural logarithm of its probability when it alone is hidden, or after those before it
     start: int  # characters [start, end) of the text
     end: int
     odd: bool  # far below the text's mean
@@ -54,6 +54,16 @@ class Score(Answer):
     total: float  # sum over the tokens, in nats
     perplexity: float  # exp(−total / tokens): a pseudo-perplexity, for comparing texts under one model
     per_token: list[TokenScore]
+    pseudo: bool = True  # each token was seen from both sides; False: from the left, and `perplexity` is one
+
+
+@dataclass(frozen=True)
+class Continuation(Answer):
+    text: str  # the prompt
+    new: str  # what the model wrote after it; an encoder–decoder: what it made of it
+    tokens: list[str]  # of `new`, the one that ends it too
+    ended: bool  # by itself; else at the greatest length
+    continues: bool  # `new` goes on where `text` ends; False: it stands for itself
 
 
 @dataclass(frozen=True)

@@ -77,5 +77,6 @@ def _hide_word(split: Split, sentence: int, t: Tokenizer, longest: int) -> Examp
         return None
     hidden = usable[len(usable) // 2]
     labels = {"mlm.positions": np.array([hidden]), "mlm.targets": ids[[hidden]]}
+    assert t.mask is not None
     ids[hidden] = t.mask
     return Example(ids, labels=labels)

@@ -54,7 +54,7 @@ def _blank_before(token: str) -> str:
 
 def mask_spans(tokenizer: Tokenizer, text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The masks' characters; the blank before them too, where a mask stands for a piece with its blank."""
-    added = tokenizer.backend.get_added_tokens_decoder().get(tokenizer.mask)
+    added = None if tokenizer.mask is None else tokenizer.backend.get_added_tokens_decoder().get(tokenizer.mask)
     if added is None or not added.lstrip:
         return list(spans)
     return [(len(text[:start].rstrip()), end) for start, end in spans]

@@ -4,6 +4,8 @@
 |---|---|---|
 | fill | mlm | what may stand under each [MASK], and the whole text filled |
 | score | mlm | pseudo-log-likelihood, token by token (Salazar et al. 1910.14659) |
+| score | lm, causal | log-likelihood, each token after those before it |
+| generate | lm, mlm | what comes next, or what an encoder–decoder makes of a text |
 | next | nsp | whether B follows A (BERT 1810.04805 §3.1) |
 | embed | none | a vector per text, or per token |
 
@@ -16,7 +18,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -32,18 +34,20 @@ from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.model import Model
-from unmask.serve.answers import Candidate, Filling, Mask, Score, TokenScore
+from unmask.serve import causal
+from unmask.serve.answers import Candidate, Continuation, Filling, Mask, Score, TokenScore
 from unmask.serve.examples import LONGEST, hide_words
 from unmask.serve.pieces import mask_spans, piece, put_in
+from unmask.serve.texts import batches, several, short, which
 from unmask.train import checkpoint
 from unmask.train.trainer import pick_device
 
-TOKENS = 4096  # per forward pass, padding included: fills two cores, and bounds memory
 ODD = 1.5  # standard deviations below a text's mean at which a token is called odd
 MASKS = re.compile(r"\[MASK\]|<mask>")  # what a person may type, whatever the tokenizer calls it
 TRAIN = {  # head → the command that makes a model with it
     "mlm": "unmask pretrain CORPUS --preset bert-mini --objective mlm",
     "nsp": "unmask pretrain CORPUS --preset bert-mini --objective mlm+nsp",
+    "lm": "unmask pretrain CORPUS --preset gpt2-mini",
 }
 Pooling = Literal["mean", "cls", "token"]
 Guess = tuple[np.ndarray, np.ndarray]  # of one row with M masks: ids (M, top), likeliest first; probabilities
@@ -66,6 +70,8 @@ def load(path: str | PathLike[str], device: str = "auto", say: Callable[[str], N
     except UserError as error:
         fix = error.fix or f"copy the tokenizer.json that the model was trained with into {source}"
         raise UserError(error.got, valid=error.valid, fix=fix) from None
+    for note in tokenizer.notes:
+        (say or (lambda text: print(text, file=sys.stderr)))(note)
     return Predictor(loaded.model, tokenizer, device)
 
 
@@ -73,7 +79,7 @@ def _model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str 
     folder = Path(path).expanduser()
     if not folder.is_dir():
         return str(path)  # a name on the hub, or a mistake that hf.load explains
-    if (folder / "config.json").is_file():
+    if (folder / "config.json").is_file() or (folder / "bert_config.json").is_file():
         return folder
     if (folder / "model" / "config.json").is_file():  # a finished run, or a checkpoint
         return folder / "model"
@@ -141,14 +147,14 @@ class Predictor:
         self._need("mlm", "fill a mask")
         if top < 1:
             raise UserError(f"top {top}", valid="1 or more candidates")
-        mask = self.tokenizer.token(self.tokenizer.mask)
-        texts = [MASKS.sub(lambda _: mask, t) for t in _several(text)]
+        mask = self.tokenizer.mask_token
+        texts = [MASKS.sub(lambda _: mask, t) for t in several(text)]
         rows, spans = [], []
         for number, encoding in enumerate(self._encode(texts)):
             where = [i for i, id in enumerate(encoding.ids) if id == self.tokenizer.mask]
             if not where:
                 raise UserError(
-                    f"no mask in {_which(texts, number)}: {_short(texts[number])}",
+                    f"no mask in {which(texts, number)}: {short(texts[number])}",
                     valid=f"{mask}, written exactly so, wherever the model should put a word",
                     fix=f'"the president of the united {mask}"',
                 )
@@ -167,12 +173,12 @@ class Predictor:
     def next(self, a: str | Iterable[str], b: str | Iterable[str]) -> dict[str, float] | list[dict[str, float]]:
         """Whether `b` follows `a`: {"next": p, "other": 1 − p}."""
         self._need("nsp", "tell whether a text follows another")
-        firsts, seconds, t = _several(a), _several(b), self.tokenizer
+        firsts, seconds, t = several(a), several(b), self.tokenizer
         if len(firsts) != len(seconds):
             raise UserError(f"{len(firsts)} first and {len(seconds)} second texts", valid="as many of each")
         rows = []
         for number, (x, y) in enumerate(zip(t.encode_batch(firsts), t.encode_batch(seconds))):
-            self._fits(len(x) + len(y), 3, _which(firsts, number, "pair"))
+            self._fits(len(x) + len(y), 3, which(firsts, number, "pair"))
             ids = np.array([t.cls, *x.ids, t.sep, *y.ids, t.sep], np.int64)
             rows.append(Example(ids, segments=np.repeat([0, 1], [len(x) + 2, len(y) + 1])))
         out: list[dict[str, float]] = [{} for _ in rows]
@@ -190,20 +196,28 @@ class Predictor:
     def score(self, text: str | Iterable[str]) -> Score | list[Score]:
         """How likely each token is to the model when it alone is hidden and all others are seen.
 
+        To a causal model: when only those before it are seen.
         [UNK] is scored as what it is; other special tokens typed in the text are only seen.
         """
-        self._need("mlm", "score a text")
-        texts, t = _several(text), self.tokenizer
+        left = "lm" in self.model.heads and self.model.config.causal
+        if not left:
+            self._need("mlm", "score a text")
+        texts, t = several(text), self.tokenizer
         encodings, where = self._encode(texts), []
         for number, encoding in enumerate(encodings):
-            if t.mask in encoding.ids:
+            if t.mask in encoding.ids and not left:
                 raise UserError(
-                    f"a mask in {_which(texts, number)}: a hidden word has no score",
-                    fix=f'unmask fill MODEL "{_short(texts[number])}"',
+                    f"a mask in {which(texts, number)}: a hidden word has no score",
+                    fix=f'unmask fill MODEL "{short(texts[number])}"',
                 )
             where.append([i for i, id in enumerate(encoding.ids) if id == t.unk or not t.special[id]])
             if not where[-1]:
-                raise UserError(f"no word in {_which(texts, number)}: {_short(texts[number])!r}")
+                raise UserError(f"no word in {which(texts, number)}: {short(texts[number])!r}")
+        if left:
+            known = causal.log_likelihoods(self.model, t, [encoding.ids for encoding in encodings])
+            parts = [logprobs[positions] for logprobs, positions in zip(known, where)]
+            out = [replace(self._score(*answer), pseudo=False) for answer in zip(texts, encodings, where, parts)]
+            return out[0] if isinstance(text, str) else out
         jobs = [(number, i) for number, positions in enumerate(where) for i in positions]
 
         def hide(job: tuple[int, int]) -> Example:
@@ -222,6 +236,19 @@ class Predictor:
         return out[0] if isinstance(text, str) else out
 
     @overload
+    def generate(self, text: str, **settings: Any) -> Continuation: ...  # type: ignore[overload-overlap]
+    @overload
+    def generate(self, text: Iterable[str], **settings: Any) -> list[Continuation]: ...
+    def generate(self, text: str | Iterable[str], **settings: Any) -> Continuation | list[Continuation]:
+        """Continue a text, or give what an encoder–decoder makes of it. `settings`: see `model/generation.py`."""
+        if not {"lm", "mlm"} & set(self.model.heads):
+            self._need("lm", "continue a text")
+        texts = several(text)
+        rows = [causal.prompt(self.model, self.tokenizer, encoding.ids) for encoding in self._encode(texts)]
+        out = causal.continuations(self.model, self.tokenizer, texts, rows, **settings)
+        return out[0] if isinstance(text, str) else out
+
+    @overload
     def embed(self, text: str | Iterable[str], pooling: Literal["mean", "cls"] = "mean") -> np.ndarray: ...
     @overload
     def embed(self, text: str, pooling: Literal["token"]) -> np.ndarray: ...  # type: ignore[overload-overlap]
@@ -236,7 +263,7 @@ class Predictor:
         """
         if pooling not in ("mean", "cls", "token"):
             raise UserError(f"pooling {pooling!r}", valid="mean, cls, token")
-        rows = [self._row(encoding.ids) for encoding in self._encode(_several(text))]
+        rows = [self._row(encoding.ids) for encoding in self._encode(several(text))]
         out = [np.empty(0, np.float32) for _ in rows]
         for group, _, hidden in self._forward(rows):
             for i, vectors in zip(group, hidden.float().cpu().numpy()):
@@ -252,7 +279,7 @@ class Predictor:
         """A word hidden in a few held-out sentences: [{"text", "answer", "fills": [candidate, …]}, …]."""
         self._need("mlm", "fill a mask")
         rows = list(hide_words(store, count, min(LONGEST, self.model.config.max_positions - 2)))
-        mask, out = self.tokenizer.token(self.tokenizer.mask), []
+        mask, out = self.tokenizer.mask_token, []
         for row, (ids, probabilities) in zip(rows, self._guess(rows, top)):
             answer = piece(self.tokenizer, int(row.labels["mlm.targets"][0]))
             text = self.tokenizer.decode(row.ids[1:-1])
@@ -278,7 +305,7 @@ class Predictor:
         """Without special tokens, but every one known to fit with them."""
         encodings = self.tokenizer.encode_batch(texts)
         for number, encoding in enumerate(encodings):
-            self._fits(len(encoding), 2, _which(texts, number))
+            self._fits(len(encoding), 2, which(texts, number))
         return encodings
 
     def _fits(self, tokens: int, special: int, what: str) -> None:
@@ -292,8 +319,9 @@ class Predictor:
 
     def _row(self, ids: Sequence[int], positions: Sequence[int] = ()) -> Example:
         """[CLS] ids [SEP]; `positions` are those in `ids`."""
-        row = np.array([self.tokenizer.cls, *ids, self.tokenizer.sep], np.int64)
-        return Example(row, labels={"mlm.positions": np.array(positions, np.int64) + 1})
+        first = [] if self.tokenizer.cls is None else [self.tokenizer.cls]
+        row = np.array([*first, *ids, self.tokenizer.sep], np.int64)
+        return Example(row, labels={"mlm.positions": np.array(positions, np.int64) + len(first)})
 
     def _forward(
         self, items: Sequence[Any], make: Callable[[Any], Example] | None = None, lengths: Sequence[int] = ()
@@ -310,7 +338,8 @@ class Predictor:
 
     def _log_probabilities(self, hidden: Tensor, batch: Batch) -> Tensor:
         """(n, V) at the batch's n chosen positions, and nowhere else."""
-        chosen = hidden.flatten(0, 1).index_select(0, batch.labels["mlm.positions"])
+        before = int(self.model.config.predicts == "next")
+        chosen = hidden.flatten(0, 1).index_select(0, batch.labels["mlm.positions"] - before)
         return self.model.logits("mlm", chosen).float().log_softmax(-1)
 
     @torch.inference_mode()
@@ -362,36 +391,3 @@ class Predictor:
             id, (start, end) = encoding.ids[i], encoding.offsets[i]
             per_token.append(TokenScore(piece(self.tokenizer, id), id, logprob, start, end, logprob < floor))
         return Score(text, float(logprobs.sum()), float(np.exp(-logprobs.mean())), per_token)
-
-
-def batches(lengths: Sequence[int], tokens: int = TOKENS) -> Iterator[list[int]]:
-    """Indices grouped by length, at most `tokens` with padding; longest first: memory fails at once or never.
-
-    >>> list(batches([3, 9, 4, 8], tokens=16))
-    [[1], [3, 2], [0]]
-    """
-    group: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if group and lengths[group[0]] * (len(group) + 1) > tokens:
-            yield group
-            group = []
-        group.append(i)
-    if group:
-        yield group
-
-
-def _several(text: str | Iterable[str]) -> list[str]:
-    texts = [text] if isinstance(text, str) else list(text)
-    for item in texts:
-        if not isinstance(item, str):
-            raise UserError(f"{item!r:.80} is not text", valid="a str, or a list of them")
-    # Half of a surrogate pair (a shell argument that is not UTF-8) can be neither encoded nor printed.
-    return [re.sub("[\ud800-\udfff]", "\ufffd", item) for item in texts]
-
-
-def _which(texts: list[str], number: int, what: str = "text") -> str:
-    return f"the {what}" if len(texts) == 1 else f"{what} {number + 1} of {len(texts)}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:59] + "…"

@@ -17,7 +17,7 @@ from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResul
 from rich.table import Table
 from rich.text import Text
 
-from unmask.serve.answers import Filling, MaskedBatch, Row, Score
+from unmask.serve.answers import Continuation, Filling, MaskedBatch, Row, Score
 from unmask.serve.pieces import is_ideograph
 
 BAR = 24  # columns of a bar that is full
@@ -153,16 +153,15 @@ def score_line(score: Score) -> Lines:
 
 
 def score_table(score: Score) -> Stack:
-    """The line, a bar per token (long = surprising), the sum and the pseudo-perplexity."""
+    """The line, a bar per token (long = surprising), the sum and the perplexity."""
+    kind = "pseudo-perplexity" if score.pseudo else "perplexity"
     worst = max(10.0, max(-t.logprob for t in score.per_token))  # nats of a full bar
     rows = [
         (token_text(t.token), -t.logprob / worst, f"{t.logprob:.2f}", "odd" if t.odd else "") for t in score.per_token
     ]
     n = len(rows)
     figures = f"log-likelihood {score.total:.2f} nats over {n} token{'s' * (n != 1)}"
-    return Stack(
-        [score_line(score), Bars(rows), Text(f"{figures}, pseudo-perplexity {score.perplexity:,.1f}", style="dim")]
-    )
+    return Stack([score_line(score), Bars(rows), Text(f"{figures}, {kind} {score.perplexity:,.1f}", style="dim")])
 
 
 def heat(logprob: float) -> str:
@@ -232,6 +231,13 @@ def print_next(a: str, b: str, answer: dict[str, float]) -> None:
 
 def print_score(score: Score) -> None:
     _print(score_table(score))
+
+
+def print_continuations(made: Sequence[Continuation]) -> None:
+    for answer in made:
+        # What a causal model adds begins with its own blank, or joins the word; the other kind stands alone.
+        joined = Text.assemble((answer.text, "dim"), answer.new) if answer.continues else Text(answer.new)
+        _print(joined)
 
 
 def print_batch(batch: MaskedBatch) -> None:

@@ -64,8 +64,9 @@ class Classify(Task):
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
         """While training, a share `hide` of the tokens stands behind [MASK], others each epoch: few labels last longer."""
+        mask = self.tokenizer.unk if self.tokenizer.mask is None else self.tokenizer.mask
         hidden = (rng.random(len(example)) < self.hide) & ~self.tokenizer.special[example.ids]
-        return replace(example, ids=np.where(hidden, self.tokenizer.mask, example.ids))
+        return replace(example, ids=np.where(hidden, mask, example.ids))
 
     def outputs(
         self, model: Model, hidden: torch.Tensor, batch: Batch

@@ -7,7 +7,6 @@ checksums; a damaged checkpoint is passed over for the one before it, and said.
 import errno
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from unmask.data.partial import sync
 from unmask.errors import UserError
 
 SUMS = "checksums.json"
@@ -48,7 +48,7 @@ def write_folder(path: Path, save: Callable[[Path], None]) -> None:
         save(partial)
         for p in sorted(partial.rglob("*")):
             if p.is_file():
-                _sync(p)
+                sync(p)
         if path.exists():
             old = path.with_name(path.name + ".old")
             shutil.rmtree(old, ignore_errors=True)
@@ -57,7 +57,7 @@ def write_folder(path: Path, save: Callable[[Path], None]) -> None:
             shutil.rmtree(old)
         else:
             partial.rename(path)
-        _sync(path.parent)
+        sync(path.parent)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise disk_error(error, path) from error
@@ -98,14 +98,6 @@ def disk_error(error: OSError, path: Path) -> UserError:
         f"cannot write {path}: {error.strerror or error} ({free}); earlier checkpoints are whole",
         fix="make room (unmask cache prune), then continue with --resume",
     )
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def read(path: Path) -> Checkpoint:

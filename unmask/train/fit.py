@@ -4,16 +4,15 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from unmask.batch import Batch
 from unmask.errors import UserError
-from unmask.objectives.objective import Objective
 from unmask.train import checkpoint
 from unmask.train.health import Health
+from unmask.train.heldout import Heldout
 from unmask.train.loader import Loader
 from unmask.train.log import Console, Log
 from unmask.train.run import Run
@@ -28,15 +27,18 @@ def fit(
     run: Run,
     trainer: Trainer,
     loader: Loader,
-    heldout: list[Batch],
+    heldout: Sequence[Heldout],
     save_model: Callable[[Path], None],
     console: Console,
     health: Health | None = None,
     resume: checkpoint.Checkpoint | None = None,
-    heldout_objective: Objective | None = None,
     title: str = "pretrain",
 ) -> dict[str, Any]:
-    """Train to the end of the plan; the state at the end: step, elapsed, tokens, last and best evaluation."""
+    """Train to the end of the plan; the state at the end: step, elapsed, tokens, last and best evaluation.
+
+    `heldout`: the run's own held-out rows first, whose loss decides what is best, then those of mixed texts.
+    """
+    tracks = [track for track in heldout if track.batches]
     state: dict[str, Any] = {"step": 0, "elapsed": 0.0, "tokens": 0, "evaluation": None, "best": None}
     if resume:
         state = dict(resume.state)
@@ -60,11 +62,14 @@ def fit(
         world.barrier()
 
     def evaluate() -> None:
-        values = trainer.evaluate(heldout, heldout_objective)
+        values: dict[str, Any] = {}
+        for track in tracks:
+            found = trainer.evaluate(track.batches, track.objective)
+            values |= {track.key: found} if track.name else found
         state["evaluation"] = {"step": state["step"], **values}
         write("eval", step=state["step"], elapsed=round(state["elapsed"], 2), **values)
         best = state["best"]
-        if best is None or values["loss"] < best["loss"]:
+        if "loss" in values and (best is None or values["loss"] < best["loss"]):
             state["best"] = state["evaluation"]
             if world.main and state["step"] < total:  # at the end the model itself is the best one
                 checkpoint.write(run.checkpoints / "best", save_model, None, state)
@@ -72,7 +77,7 @@ def fit(
 
     try:
         with stop_signals() as stopped, console.bar(title) as update:
-            if not resume and heldout:
+            if not resume and tracks:
                 evaluate()
             for done in trainer.run(loader, state["step"]):
                 state["step"], state["tokens"] = done.step + 1, state["tokens"] + done.tokens
@@ -83,7 +88,7 @@ def fit(
                 for text in health.check(done.step, done.values) if health else []:
                     write("warning", step=state["step"], text=text)
                     console.warn(text)
-                if heldout and (state["step"] % eval_every(settings, total) == 0 or state["step"] == total):
+                if tracks and (state["step"] % eval_every(settings, total) == 0 or state["step"] == total):
                     evaluate()
                     state["elapsed"] = before + time.monotonic() - begun
                 stop, overdue = world.sum(
@@ -127,11 +132,16 @@ def brief(done: Step) -> str:
     return f"loss {done.values['loss']:.3f}  {done.tokens / done.seconds:,.0f} tokens/s"
 
 
-def describe(values: dict[str, float]) -> str:
-    """Evaluation values in one line: loss first, shares as per cent."""
-    parts = [f"loss {values['loss']:.3f}"]
+def describe(values: dict[str, Any]) -> str:
+    """Evaluation values in one line: loss first, shares as per cent, then the same of mixed texts.
+
+    >>> describe({"loss": 3.0, "mlm_accuracy": 0.5, "heldout[news]": {"loss": 2.0}})
+    'loss 3.000  mlm accuracy 50.0%  | news: loss 2.000'
+    """
+    parts = [f"loss {values['loss']:.3f}"] if "loss" in values else []
     parts += [f"perplexity {values['perplexity']:.1f}"] if "perplexity" in values else []
     parts += [f"{k.removesuffix('_accuracy')} accuracy {v:.1%}" for k, v in values.items() if k.endswith("_accuracy")]
+    parts += [f"| {key[8:-1]}: {describe(v)}" for key, v in values.items() if key.startswith("heldout[")]
     return "  ".join(parts)
 
 

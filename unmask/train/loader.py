@@ -43,6 +43,10 @@ class Loader:
         rng = generator(self.seed, "mask", version, i, phase.index)
         return example, self.objective.corrupt(example, rng, phase)
 
+    def count(self, length: int) -> int:
+        """Examples in an epoch."""
+        return self.rows.count(length)
+
     def batch(self, first: int, end: int, phase: Phase) -> Batch:
         return collate((self.example(n, phase) for n in range(first, end)), self.rows.pad)
 

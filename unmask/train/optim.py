@@ -7,7 +7,9 @@ which no comparison between process counts survives. A parameter that stands for
 of a gated layer) is treated as those. Embeddings, heads, norms and biases are left to AdamW.
 """
 
+import re
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,17 +34,17 @@ def orthogonalize(g: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """`params`: (parameter, parts) – parts is the number of matrices stacked in the parameter's rows."""
+    """`params`: (parameter, parts[, share of lr]) – parts is the number of matrices stacked in the parameter's rows."""
 
-    def __init__(self, params: Iterable[tuple[nn.Parameter, int]], lr: float, momentum: float = 0.95, weight_decay=0.0):
-        groups: dict[tuple[int, int], list[nn.Parameter]] = {}
+    def __init__(self, params: Iterable[tuple[Any, ...]], lr: float, momentum: float = 0.95, weight_decay=0.0):
+        groups: dict[tuple[int, int, float], list[nn.Parameter]] = {}
         self.parts: dict[nn.Parameter, int] = {}
-        for p, parts in params:
+        for p, parts, *share in params:
             assert p.ndim == 2 and p.shape[0] % parts == 0
-            groups.setdefault((p.shape[0] // parts, p.shape[1]), []).append(p)
+            groups.setdefault((p.shape[0] // parts, p.shape[1], share[0] if share else 1.0), []).append(p)
             self.parts[p] = parts
         defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
-        super().__init__([{"params": ps} for ps in groups.values()], defaults)
+        super().__init__([{"params": ps, "lr": lr * share} for (_, _, share), ps in groups.items()], defaults)
 
     @torch.no_grad()
     def step(self, closure=None):  # type: ignore[override]
@@ -72,22 +74,28 @@ class Optimizers:
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         self.names: dict[Tensor, str] = {p: n for n, p in named}
         matrices = matrix_parts(model) if settings.optimizer == "muon" else {}
-        lr = settings.lr or (5e-3 if matrices else 1e-3)
+        lr = settings.lr or (5e-3 if settings.optimizer == "muon" else 1e-3)  # also where no matrix is Muon's
         rest = [(n, p) for n, p in named if n not in matrices]
-        plain = {"lr": lr, "betas": settings.betas, "eps": settings.eps}
+        share = {n: settings.layer_decay ** depth_below_heads(n, model) for n, _ in named}
+        groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
+        for n, p in sorted(rest, key=lambda pair: pair[1].ndim < 2):  # stable: the order of before is kept
+            groups.setdefault((share[n], p.ndim >= 2), []).append(p)
         fused = all(p.device.type in ("cpu", "cuda") for _, p in rest)
         self.adamw = torch.optim.AdamW(
             [
-                {"params": [p for _, p in rest if p.ndim >= 2], "weight_decay": settings.weight_decay},
-                {"params": [p for _, p in rest if p.ndim < 2], "weight_decay": 0.0},  # norms and biases
+                # norms and biases do not decay
+                {"params": ps, "lr": lr * part, "weight_decay": settings.weight_decay if wide else 0.0}
+                for (part, wide), ps in groups.items()
             ],
             fused=fused,
-            **plain,  # type: ignore[arg-type]
+            lr=lr,
+            betas=settings.betas,
+            eps=settings.eps,
         )
         self.all: list[torch.optim.Optimizer] = [self.adamw]
         if matrices:
             by_name = dict(named)
-            muon = [(by_name[n], parts) for n, parts in matrices.items()]
+            muon = [(by_name[n], parts, share[n]) for n, parts in matrices.items()]
             self.all.append(Muon(muon, lr=settings.muon_lr, weight_decay=settings.weight_decay))
         for group in self._groups():
             group["peak"] = group["lr"]
@@ -122,15 +130,35 @@ class Optimizers:
             optimizer.state[p][key] = value.to(p.device) if value.ndim else value.clone().to(p.device)
 
 
+STACKS = ("encoder.", "decoder.", "heads.generator.encoder.")  # where the Transformer layers stand
+
+
 def matrix_parts(model: Model) -> dict[str, int]:
-    """Names of the encoder's matrices, each with the number of matrices it stands for (3 in a fused QKV)."""
+    """Names of the layers' matrices, each with the number of matrices it stands for (3 in a fused QKV)."""
     gated = model.config.gated
-    stacked = {"qkv": 3, "up": 2 if gated else 1}
+    stacked = {"qkv": 3, "kv": 2, "up": 2 if gated else 1}
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
     return {
         f"{name}.weight": stacked.get(name.rpartition(".")[2], 1)
         for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and name.startswith("encoder.")
+        if isinstance(module, nn.Linear) and name.startswith(STACKS) and f"{name}.weight" in trained
     }
+
+
+def depth_below_heads(name: str, model: Model) -> int:
+    """How many layers stand between a parameter and the heads: 0 for a head, 1 for the last layer, … the embeddings.
+
+    >>> from unmask.model.config import preset
+    >>> model = Model(preset("bert-tiny", vocab_size=50), ("nsp",))
+    >>> [depth_below_heads(f"{n}.weight", model) for n in ("heads.nsp.out", "encoder.layers.1.mlp.up", "encoder.embeddings.tokens")]
+    [0, 1, 3]
+    """
+    if not name.startswith("encoder."):
+        return 0
+    number = re.match(r"encoder\.layers\.(\d+)\.", name)
+    if number:
+        return max(1, model.config.layers - int(number[1]))
+    return model.config.layers + 1 if name.startswith("encoder.embeddings.") else 1
 
 
 def clip_(parameters: Iterable[nn.Parameter], limit: float) -> float:

@@ -5,21 +5,27 @@ and a recipe that are already there.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from unmask.batch import Batch
-from unmask.data.rows import Rows
+from unmask.data.corpus import Corpus
+from unmask.data.extend import new_pieces
+from unmask.data.mix import parts
+from unmask.data.spelling import spellings
 from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.hub import resolve as locate
 from unmask.model import hf
-from unmask.model.config import ModelConfig, preset
+from unmask.model.config import ModelConfig, change, preset
+from unmask.model.grow import remake
 from unmask.model.model import Model
+from unmask.model.weights import PATTERNS, read_json
+from unmask.objectives import objective as objectives
 from unmask.objectives.objective import Objective, build
 from unmask.recipe import Recipe
 from unmask.registry import OBJECTIVES
@@ -27,19 +33,14 @@ from unmask.train import checkpoint
 from unmask.train.distributed import World
 from unmask.train.fit import fit
 from unmask.train.health import Health, text_warnings
+from unmask.train.heldout import Heldout, heldout
 from unmask.train.loader import Loader
 from unmask.train.log import Console
+from unmask.train.mix import Mixed, loader
 from unmask.train.run import Run
 from unmask.train.schedule import Plan, lengths, plan
 from unmask.train.trainer import Trainer, pick_device, seconds_per_step, use_bf16
-
-EVAL_BATCH = 32  # rows
-
-
-@dataclass(frozen=True)
-class Heldout:
-    objective: Objective
-    batches: list[Batch]
+from unmask.train.warm import warm
 
 
 @dataclass
@@ -52,36 +53,17 @@ class Setup:
     objective: Objective
     loader: Loader
     notes: list[str]
+    mixed: Sequence[Mixed] = ()
 
-    def heldout(self, p: Plan) -> Heldout:
-        """The held-out rows, masked once and for all at the last rate of the schedule.
+    def heldout(self, p: Plan) -> list[Heldout]:
+        """The held-out rows of the run's own text, then those of each mixed one."""
+        phase = p.final_phase()
+        stores = [(self.store, ""), *((other.store, other.part.name) for other in self.mixed)]
+        return [heldout(store, self.recipe, self.objective, phase, self.notes, name) for store, name in stores]
 
-        Pairs need two documents; held-out text that has one still serves the objective's MLM part.
-        """
-        if not len(self.store.heldout.tokens):
-            return Heldout(self.objective, [])
-        objective, phase = self.objective, p.final_phase()
-        try:
-            rows = Rows(self.store.heldout, self.store.tokenizer, self.recipe.seed, objective.rows)
-            count = rows.count(phase.length)
-        except UserError as error:
-            if "mlm" not in objective.terms:
-                self._note(f"no held-out evaluation: {error.got}")
-                return Heldout(objective, [])
-            self._note(
-                "held-out evaluation of mlm alone: the held-out text has no pairs of sentences from two documents"
-            )
-            objective = build(self.recipe.model_copy(update={"objective": "mlm"}), self.store.tokenizer)
-            rows = Rows(self.store.heldout, self.store.tokenizer, self.recipe.seed, objective.rows)
-            count = rows.count(phase.length)
-        count = min(count, self.recipe.train.eval_rows)
-        loader = Loader(rows, objective, self.recipe.seed)
-        ends = [(a, min(a + EVAL_BATCH, count)) for a in range(0, count, EVAL_BATCH)]
-        return Heldout(objective, [loader.batch(*end, phase) for end in ends])
-
-    def _note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
+    def rows_of(self) -> dict[int, int]:
+        """Rows in an epoch of the run's own text, those that are mixed in among them, per row length."""
+        return {n: self.loader.count(n) for n, _ in lengths(self.recipe.train)}
 
     def save(self, folder: Path) -> None:
         hf.save(self.model, folder, self.store.tokenizer)
@@ -107,8 +89,7 @@ def with_objective(recipe: Recipe, config: ModelConfig, heads: Iterable[str] = (
 
 
 def new_config(recipe: Recipe, tokenizer: Tokenizer) -> ModelConfig:
-    ids = {"pad_id": tokenizer.pad, "cls_id": tokenizer.cls, "sep_id": tokenizer.sep}
-    config = preset(recipe.preset, **{"vocab_size": tokenizer.size, **ids, **recipe.model})
+    config = preset(recipe.preset, **{"vocab_size": tokenizer.size, **tokenizer.config_ids(), **recipe.model})
     if config.vocab_size < tokenizer.size:
         raise UserError(
             f"model.vocab_size {config.vocab_size}, but the tokenizer has {tokenizer.size:,} entries",
@@ -120,43 +101,74 @@ def new_config(recipe: Recipe, tokenizer: Tokenizer) -> ModelConfig:
 
 def check(recipe: Recipe) -> None:
     """Everything that can be wrong with a recipe, before the text is read, which may take hours."""
-    if recipe.start:
-        config = hf.load(recipe.start, heads=()).config
-    else:
-        config = preset(recipe.preset, **recipe.model)
+    config = config_of(recipe.start) if recipe.start else preset(recipe.preset)
+    config = change(config, **recipe.model)
     check_length(recipe, config, recipe.start or recipe.preset)
-    for name in with_objective(recipe, config).objective.split("+"):
-        OBJECTIVES[name]
+    objectives.check(with_objective(recipe, config), config)
+    for part in parts(recipe.data.mix):
+        if not (Path(part.source) / "meta.json").exists():
+            Corpus([part.source], recipe.data)
     use_bf16(recipe.train.precision, pick_device(recipe.train.device))
 
 
-def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None) -> Setup:
+def pair_lengths(recipe: Recipe) -> list[int]:
+    """Row lengths for which the objective wants sentence pairs, to be indexed with the text."""
+    if recipe.start and recipe.objective == "auto":  # its heads decide, which are not looked at yet
+        return []
+    kinds = objectives.parse(with_objective(recipe, preset(recipe.preset)).objective)
+    return [n for n, _ in lengths(recipe.train)] if any(kind.rows != "stream" for kind in kinds) else []
+
+
+def open_mix(recipe: Recipe, folders: Sequence[str]) -> list[Mixed]:
+    return [Mixed(part, TokenStore.open(f)) for part, f in zip(parts(recipe.data.mix), folders, strict=True)]
+
+
+def config_of(name: str | Path) -> ModelConfig:
+    """The config of a model folder or hub name, without its weights."""
+    file = locate(name, PATTERNS) / "config.json"
+    return hf.read_config(read_json(file)) if file.is_file() else hf.load(name, heads=()).config
+
+
+def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None, mixed: Sequence[Mixed] = ()) -> Setup:
     """`weights`: a model folder to start from (`--from`, or a checkpoint's); without it a new model is drawn."""
     notes: list[str] = []
     tokenizer = store.tokenizer
     if weights:
         found = hf.load(weights)
-        if Tokenizer.load(weights).fingerprint() != tokenizer.fingerprint():
-            raise UserError(
-                f"the text was cut with another tokenizer than that of {weights}: its ids mean other words to the model",
-                fix="give the text itself and leave out --tokenizer: it is then cut with the model's own",
-            )
+        words = _new_words(recipe, weights, tokenizer)
         check_length(recipe, found.config, str(weights))
         recipe = with_objective(recipe, found.config, found.model.heads)
-        objective = build(recipe, tokenizer)
-        loaded = hf.load(weights, heads=objective.heads, changes=recipe.model, seed=recipe.seed)
-        model = loaded.model
-        for head in sorted({name.split(".")[1] for name in loaded.missing}):
+        config = change(found.config, **recipe.model)
+        objective = build(recipe, tokenizer, config)
+        config = change(config, predicts=objective.predicts)
+        model, missing = remake(found.model, config, objective.heads, words, recipe.seed)
+        for head in sorted({name.split(".")[1] for name in missing}):
             notes.append(f"{weights} has no {head} head: a new one was drawn at random")
     else:
         config = new_config(recipe, tokenizer)
         recipe = with_objective(recipe, config)
-        objective = build(recipe, tokenizer)
+        objective = build(recipe, tokenizer, config)
+        config = change(config, predicts=objective.predicts)
         model = Model(config, objective.heads).init(recipe.seed)
-    rows = Rows(store.train, tokenizer, recipe.seed, objective.rows)
-    if objective.rows == "pairs":
+    if config.characters:
+        model.spell(spellings(tokenizer))
+    if objective.rows != "stream":
         notes += describe_pairs(store, [n for n, _ in lengths(recipe.train)])
-    return Setup(recipe, store, model, objective, Loader(rows, objective, recipe.seed), notes)
+    return Setup(recipe, store, model, objective, loader(store, mixed, recipe, objective), notes, mixed)
+
+
+def _new_words(recipe: Recipe, weights: str | Path, tokenizer: Tokenizer) -> dict[int, list[int]]:
+    """Ids that the text's tokenizer has beyond the model's, with the ids of their pieces: {} when they are the same."""
+    own = Tokenizer.load(weights)
+    if own.fingerprint() == tokenizer.fingerprint():
+        return {}
+    words = new_pieces(own, tokenizer) if recipe.tokenizer.extend else None
+    if words is None:
+        raise UserError(
+            f"the text was cut with another tokenizer than that of {weights}: its ids mean other words to the model",
+            fix="give the text itself and leave out --tokenizer: it is then cut with the model's own",
+        )
+    return words
 
 
 def describe_pairs(store: TokenStore, sizes: list[int]) -> list[str]:
@@ -176,7 +188,7 @@ def describe_pairs(store: TokenStore, sizes: list[int]) -> list[str]:
 def make_plan(setup: Setup, world: World, console: Console) -> Plan:
     """The budget as steps; minutes are measured on this machine, on the weights' copies."""
     train = setup.recipe.train
-    rows_of = {n: setup.loader.rows.count(n) for n, _ in lengths(train)}
+    rows_of = setup.rows_of()
     if train.minutes is None:
         return plan(setup.recipe, rows_of)
     console.say("measuring the speed of this machine …")
@@ -194,16 +206,16 @@ def measure(setup: Setup, world: World) -> tuple[dict[int, float], float]:
     kept = {k: v.clone() for k, v in setup.model.state_dict().items()}
     rough = plan(
         setup.recipe.model_copy(update={"train": train.model_copy(update={"minutes": None, "steps": 10})}),
-        {n: setup.loader.rows.count(n) for n, _ in lengths(train)},
+        setup.rows_of(),
     )
     trainer = Trainer(setup.model, setup.objective, train, rough, setup.recipe.seed, world)
     seconds_of = {}
     for stretch in rough.stretches:
         seconds_of[stretch.length] = seconds_per_step(trainer, setup.loader, rough.phase(stretch.start))
-    heldout = setup.heldout(rough)
+    tracks = setup.heldout(rough)
     begun = time.perf_counter()
-    trainer.evaluate(heldout.batches[:1], heldout.objective)
-    evaluation = (time.perf_counter() - begun) * len(heldout.batches)
+    trainer.evaluate(tracks[0].batches[:1], tracks[0].objective)
+    evaluation = (time.perf_counter() - begun) * sum(len(track.batches) for track in tracks)
     setup.model.load_state_dict(kept)
     return seconds_of, evaluation
 
@@ -225,14 +237,23 @@ def pretrain(
     recipe, store = setup.recipe, setup.store
     if recipe.train.compile != "off":
         _compile(setup.model, recipe.train.compile, p, console)
+    first = [] if resume or recipe.start else setup.objective.begin(setup.model)
+    for text in first:
+        console.say(text)
+    counted = recipe.train.embeddings == "counted" and setup.model.config.encoder == "transformer"
+    if counted and resume is None and not recipe.start and not first:
+        begun = time.perf_counter()
+        warm(setup.model, store, recipe.seed)
+        console.say(f"first token vectors counted from the text in {time.perf_counter() - begun:.0f} s")
+    world.copy_weights(setup.model)
     trainer = Trainer(setup.model, setup.objective, recipe.train, p, recipe.seed, world)
-    heldout = setup.heldout(p)
+    tracks = setup.heldout(p)
     for text in setup.notes:
         console.say(text)
     for text in text_warnings(store.meta):
         console.warn(text)
     health = Health(store.meta["unigram_entropy"], p.steps) if world.main else None
-    state = fit(run, trainer, setup.loader, heldout.batches, setup.save, console, health, resume, heldout.objective)
+    state = fit(run, trainer, setup.loader, tracks, setup.save, console, health, resume)
     if world.main:
         checkpoint.write_folder(run.model, setup.save)
     world.barrier()
@@ -251,26 +272,3 @@ def _compile(model: Model, mode: str, p: Plan, console: Console) -> None:
     if able and (mode == "on" or p.steps >= 2000):
         console.say("compiling the encoder (once, about half a minute) …")
         model.encoder.compile()
-
-
-def memory(config: ModelConfig, parameters: int, recipe: Recipe) -> dict[str, int]:
-    """Bytes expected, roughly: weights, gradients, optimizer state, and activations of one micro-batch."""
-    train = recipe.train
-    longest = max(n for n, _ in lengths(train))
-    rows = train.micro_batch or train.batch
-    tokens = rows * longest
-    wide = config.intermediate * (3 if config.gated else 2)
-    per_token = (
-        config.layers * (10 * config.hidden + wide)
-        if not train.activation_checkpointing
-        else (config.layers * config.hidden + 10 * config.hidden + wide)
-    )
-    attention = 0 if config.attention_dropout == 0 else config.layers * config.heads * longest
-    rate = max(float(x) for x in str(recipe.mlm.rate).split(":"))
-    logits = int(3 * tokens * rate) * config.vocab_size
-    return {
-        "weights": 4 * parameters,
-        "gradients": 4 * parameters,
-        "optimizer": 8 * parameters,
-        "activations": 4 * (tokens * (per_token + attention) + logits),
-    }

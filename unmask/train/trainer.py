@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +74,8 @@ class Trainer:
         self.device = pick_device(settings.device)
         self.model = model.to(self.device)
         self.model.encoder.checkpointing = settings.activation_checkpointing
+        if self.model.decoder is not None:
+            self.model.decoder.checkpointing = settings.activation_checkpointing
         self.objective, self.settings, self.plan, self.seed, self.world = objective, settings, plan, seed, world
         self.optimizers = Optimizers(model, settings)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -89,12 +92,13 @@ class Trainer:
         self.model.train()
         counts, tokens = self._global_counts([b for _, b in batches])
         self.optimizers.zero_grad()
-        sums = dict.fromkeys(counts, 0.0)
+        sums, weights = dict.fromkeys(counts, 0.0), self.objective.weights
         for number, batch in batches:
             torch.manual_seed(address(self.seed, "dropout", step, number) >> 1)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
                 terms = self.objective.loss(self.model, batch.to(self.device))
-            loss = torch.stack([total / max(1, counts[name]) for name, (total, _) in terms.items()]).sum()
+            shares = [weights.get(name, 1.0) * total / max(1, counts[name]) for name, (total, _) in terms.items()]
+            loss = torch.stack(shares).sum()
             loss.backward()
             for name, (total, _) in terms.items():
                 sums[name] += float(total.detach())
@@ -102,7 +106,7 @@ class Trainer:
         means = {name: total / max(1, counts[name]) for name, total in zip(sums, totals)}
         self.world.sum_gradients(self.parameters)
         norm = clip_(self.parameters, self.settings.clip)
-        mean = sum(means.values())
+        mean = sum(weights.get(name, 1.0) * value for name, value in means.items())
         if not (math.isfinite(mean) and math.isfinite(norm)):
             raise NonFinite(f"loss {mean:g}, gradient norm {norm:g} at step {step + 1}")
         factor = learning_rate(step, self.plan.steps, self.settings)
@@ -140,21 +144,33 @@ class Trainer:
                 pair[1] += count
         names = [f"{t}{suffix}" for t in objective.terms for suffix in ("", "_accuracy")]
         flat = self.world.sum([x for name in names for x in sums.get(name, [0.0, 0])], self.device)
-        means = {name: s / max(1, n) for name, s, n in zip(names, flat[::2], flat[1::2])}
-        means["loss"] = sum(means[t] for t in objective.terms)
-        if "mlm" in means:
-            means["perplexity"] = math.exp(min(means["mlm"], 50))
+        counted = zip(names, flat[::2], flat[1::2])
+        means = {name: s / max(1, n) for name, s, n in counted if n or not name.endswith("_accuracy")}
+        means["loss"] = sum(objective.weights.get(t, 1.0) * means[t] for t in objective.terms)
+        words = next((term for term in ("mlm", "clm") if term in means), None)
+        if words:
+            means["perplexity"] = math.exp(min(means[words], 50))
         return means
 
 
-def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any, repeats: int = 6) -> float:
-    """Median seconds of a training step in `phase`, after two to warm up. The caller restores the weights."""
+def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any, repeats: int = 8) -> float:
+    """Median seconds of a training step in `phase`, after two to warm up. The caller restores the weights.
+
+    As in training, the next batch is made by a thread while a step runs.
+    """
+
+    def make(n: int) -> list[tuple[int, Batch]]:
+        rows = trainer.plan.batch
+        ranges = loading.micro_ranges(n * rows, (n + 1) * rows, trainer.micro)
+        return [(m, loader.batch(*ranges[m], phase)) for m in trainer.world.micro_batches(len(ranges))]
+
     times = []
-    for n in range(repeats + 2):
-        batch_rows = trainer.plan.batch
-        ranges = loading.micro_ranges(n * batch_rows, (n + 1) * batch_rows, trainer.micro)
-        begun = time.perf_counter()
-        batches = [(m, loader.batch(*ranges[m], phase)) for m in trainer.world.micro_batches(len(ranges))]
-        trainer.step(0, batches)
-        times.append(time.perf_counter() - begun)
+    with ThreadPoolExecutor(1) as pool:
+        ahead = pool.submit(make, 0)
+        for n in range(repeats + 2):
+            begun = time.perf_counter()
+            batches = ahead.result()
+            ahead = pool.submit(make, n + 1)
+            trainer.step(0, batches)
+            times.append(time.perf_counter() - begun)
     return sorted(times[2:])[repeats // 2]

@@ -1,10 +1,35 @@
 """Every family, one file each. A new one is its file and its line here."""
 
-from unmask.model.families import bert, modernbert
+from unmask.model.families import (
+    albert,
+    bart,
+    bert,
+    cbow,
+    distilbert,
+    electra,
+    elmo,
+    gpt,
+    gpt2,
+    modernbert,
+    roberta,
+    t5,
+    xlm_roberta,
+)
 from unmask.model.family import Family
 
 # model_type, as config.json says it → family
 FAMILIES: dict[str, Family] = {
     "bert": bert.FAMILY,
+    "roberta": roberta.FAMILY,
+    "xlm-roberta": xlm_roberta.FAMILY,
+    "albert": albert.FAMILY,
+    "distilbert": distilbert.FAMILY,
+    "electra": electra.FAMILY,
     "modernbert": modernbert.FAMILY,
+    "openai-gpt": gpt.FAMILY,
+    "gpt2": gpt2.FAMILY,
+    "t5": t5.FAMILY,
+    "bart": bart.FAMILY,
+    "elmo": elmo.FAMILY,
+    "cbow": cbow.FAMILY,
 }

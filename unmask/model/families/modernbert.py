@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UserError
-from unmask.model.family import COMMON_FIELDS, Family
+from unmask.model.family import COMMON_FIELDS, Family, Names
 
 if TYPE_CHECKING:
     from unmask.model.config import ModelConfig
@@ -52,12 +52,24 @@ def _layer_types(layers: int, every: int) -> list[str]:
     return ["sliding_attention" if i % every else "full_attention" for i in range(layers)]
 
 
+def _reads_tokens(head: str) -> Names:
+    return {f"heads.{head}.dense": "head.dense", f"heads.{head}.norm": "head.norm", f"heads.{head}.out": "classifier"}
+
+
 # The published ones share a tokenizer, whose special tokens stand at the end of the vocabulary.
 _PUBLISHED_IDS = {"vocab_size": 50368, "pad_id": 50283, "cls_id": 50281, "sep_id": 50282}
 
 FAMILY = Family(
     objective="mlm",
-    fixed={"causal": False, "positions": "rope", "norm": "pre", "gated": True, "segments": 0, "init": "scaled"},
+    fixed={
+        "causal": False,
+        "positions": "rope",
+        "norm": "pre",
+        "gated": True,
+        "segments": 0,
+        "init": "scaled",
+        "token_dense": True,
+    },
     defaults={
         "vocab_size": 8192,
         "max_positions": 8192,
@@ -77,6 +89,9 @@ FAMILY = Family(
     },
     architectures={
         "ModernBertForSequenceClassification": ("pooler", "classify"),
+        "ModernBertForTokenClassification": ("tag",),
+        "ModernBertForQuestionAnswering": ("answer",),
+        "ModernBertForMultipleChoice": ("pooler", "choose"),
         "ModernBertForMaskedLM": ("mlm",),
         "ModernBertModel": (),
     },
@@ -127,6 +142,9 @@ FAMILY = Family(
         },
         "pooler": {"heads.pooler.dense": "head.dense", "heads.pooler.norm": "head.norm"},
         "classify": {"heads.classify.out": "classifier"},
+        "choose": {"heads.choose.out": "classifier"},
+        "tag": _reads_tokens("tag"),
+        "answer": _reads_tokens("answer"),
     },
     ignored=r"decoder\.weight",
 )

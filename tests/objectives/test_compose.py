@@ -1,0 +1,140 @@
+"""What goes together, what is refused and why, and objectives of third parties."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from objectives.rows import TOKENIZER
+
+from unmask.batch import Phase, collate
+from unmask.data.rows import Rows
+from unmask.data.store import TokenStore
+from unmask.errors import UserError
+from unmask.model.config import PRESETS, preset
+from unmask.model.model import Model
+from unmask.objectives.objective import Joint, build, check, parse
+from unmask.recipe import Recipe
+from unmask.registry import OBJECTIVES, Registry
+from unmask.seeds import generator
+
+SMALL = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64}
+
+
+@pytest.mark.parametrize("text", ["mlm+sop", "nsp+mlm", "mlm+nsp", "distill+sop"])
+def test_these_go_together(text: str) -> None:
+    assert [k.name for k in parse(text)] == text.split("+")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("nsp+sop", "need different rows"),
+        ("mlm+nsp+sop", "need different rows"),
+        ("clm+nsp", "clm stands alone"),
+        ("mlm+clm", "clm stands alone"),
+        ("rtd+mlm", "trained by mlm already"),
+        ("span+mlm", "no other objective reads"),
+        ("denoise+sop", "no other objective reads"),
+        ("hybrid+mlm", "hybrid stands alone"),
+        ("prefix+mlm", "prefix stands alone"),
+        ("mlm+mlm", "names a part twice"),
+        ("mlm+distill", "both have the term mlm"),
+        ("mlm+nps", "did you mean nsp"),
+    ],
+)
+def test_these_are_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("objective", "name", "reason", "fits"),
+    [
+        ("span", "bert-mini", "has none", "t5-mini"),
+        ("denoise", "gpt2-mini", "has none", "bart-mini"),
+        ("mlm", "gpt2-mini", "both sides", "bert-mini"),
+        ("mlm+nsp", "gpt-mini", "both sides", "bert-mini"),
+        ("mlm", "t5-mini", "answers with its decoder", "roberta-mini"),
+        ("clm", "bart-mini", "answers with its decoder", "gpt2-mini"),
+        ("mlm", "elmo-mini", "lstm", "albert-mini"),
+        ("rtd", "gpt2-mini", "both sides", "electra-mini"),
+    ],
+)
+def test_a_model_that_cannot_is_refused_with_presets_that_can(
+    objective: str, name: str, reason: str, fits: str
+) -> None:
+    with pytest.raises(UserError, match=reason) as caught:
+        check(Recipe.build({"objective": objective}), preset(name))
+    assert fits in caught.value.valid
+    assert name not in caught.value.valid.replace(",", "").split()
+
+
+def test_every_preset_can_do_its_own_objective() -> None:
+    for name in PRESETS:
+        config = preset(name)
+        check(Recipe.build({"objective": config.default_objective}), config)
+
+
+def test_heads_are_those_the_family_has() -> None:
+    for name, head in (("gpt2-mini", "lm"), ("bert-tiny", "mlm"), ("modernbert-mini", "mlm")):
+        assert build(Recipe.build({"objective": "clm"}), TOKENIZER, preset(name)).heads == (head,)
+
+
+def test_a_joint_asks_its_parts_once(store: TokenStore) -> None:
+    recipe = Recipe.build({"objective": "mlm+sop"})
+    objective = build(recipe, store.tokenizer)
+    assert isinstance(objective, Joint)
+    model = Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **SMALL), objective.heads).init(0).eval()
+    rows = Rows(store.train, store.tokenizer, 0, objective.rows)
+    phase = Phase(0, 64, 0.15)
+    batch = collate([objective.corrupt(rows.example(0, i, phase), generator(i), phase) for i in range(4)], 0)
+    asked = dict.fromkeys(objective.terms, 0)
+    for part in objective.parts:
+
+        def counted(model, batch, part=part, reads=part.reads):
+            asked[part.name] += 1
+            return reads(model, batch)
+
+        part.reads = counted
+    with torch.no_grad():
+        once = objective.loss(model, batch)
+        assert asked == {"mlm": 1, "sop": 1}
+        hidden = model.encode(batch, objective.reads(model, batch))
+        again = objective.outputs(model, hidden, batch)
+    for name, (logits, targets) in again.items():
+        assert torch.equal(torch.nn.functional.cross_entropy(logits, targets, reduction="sum"), once[name][0])
+
+
+def test_a_third_party_registers_one_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package as pip would install it: a module, and a dist-info that names it."""
+    (tmp_path / "strangers.py").write_text(
+        "from unmask.objectives.mlm import MLM\n\n\nclass Theirs(MLM):\n    name = 'theirs'\n"
+    )
+    info = tmp_path / "strangers-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[unmask.objectives]\ntheirs = strangers:Theirs\nmlm = strangers:Theirs\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry = Registry("objectives", {"mlm": "unmask.objectives.mlm:MLM"})
+    assert registry.names() == ["mlm", "theirs"]
+    assert registry["theirs"].name == "theirs"
+    assert registry["mlm"].name == "mlm", "a name that is taken stays ours"
+    monkeypatch.setattr("unmask.objectives.objective.OBJECTIVES", registry)
+    built = build(Recipe.build({"objective": "theirs"}), TOKENIZER, preset("bert-tiny"))
+    assert built.heads == ("mlm",)
+    sys.modules.pop("strangers", None)
+
+
+def test_every_objective_says_what_it_is() -> None:
+    for name in OBJECTIVES.names():
+        kind = OBJECTIVES[name]
+        assert kind.name == name
+        assert kind.terms
+        assert "|---" in (sys.modules[kind.__module__].__doc__ or ""), f"{name} has no table of input rows"
+
+
+def test_the_docs_have_a_section_for_each() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "objectives.md").read_text("utf-8")
+    for name in OBJECTIVES.names():
+        assert f"| [`{name}`](" in page or f"| `{name}` |" in page, name

@@ -1,0 +1,136 @@
+"""Distillation: the teacher's logits only where the loss reads, its layers as the student's first ones, its weights left alone."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from objectives.rows import TOKENIZER, row
+
+from unmask.batch import Phase, collate
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.model import hf
+from unmask.model.config import ModelConfig, preset
+from unmask.model.model import Model
+from unmask.objectives.distill import Distill, initialise
+from unmask.objectives.objective import build
+from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.seeds import generator
+
+PHASE = Phase(0, 64, 0.15)
+SHAPE = {"vocab_size": TOKENIZER.size, "hidden": 32, "heads": 2, "intermediate": 64}
+STUDENT = preset("distilbert-mini", **SHAPE, layers=2, dropout=0.0, attention_dropout=0.0)
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("teacher")
+    hf.save(Model(preset("bert-tiny", **SHAPE, layers=4), ("mlm",)).init(3), folder, TOKENIZER)
+    return folder
+
+
+def made(teacher: Path, config: ModelConfig = STUDENT, objective: str = "distill", **settings: object):
+    recipe = Recipe.build({"objective": objective, "distill": {"teacher": str(teacher), **settings}})
+    built = build(recipe, TOKENIZER, config)
+    return built, Model(config, built.heads).init(1)
+
+
+def batch_of(objective: Distill):
+    rows = [objective.corrupt(row(i, 64), generator("distill", i), PHASE) for i in range(4)]
+    return collate(rows, TOKENIZER.pad)
+
+
+def test_the_teacher_answers_at_the_chosen_positions_only(teacher: Path) -> None:
+    objective, model = made(teacher)
+    batch = batch_of(objective)
+    seen: list[int] = []
+    objective.teacher.heads["mlm"].register_forward_hook(lambda m, args, out: seen.append(len(out)))
+    objective.loss(model.train(), batch)
+    assert seen == [len(batch.labels["mlm.positions"])]
+    assert seen[0] < batch.ids.numel() / 5
+
+
+def test_the_three_terms_are_what_they_say(teacher: Path) -> None:
+    objective, model = made(teacher)
+    batch = batch_of(objective)
+    model.eval()
+    with torch.no_grad():
+        terms = objective.evaluate(model, batch)
+        at = batch.labels["mlm.positions"]
+        own, theirs = (m.encode(batch).flatten(0, 1)[at] for m in (model, objective.teacher))
+        student, soft = model.logits("mlm", own), objective.teacher.logits("mlm", theirs)
+    p = (soft / 2).softmax(-1)
+    kl = (p * (p.log() - (student / 2).softmax(-1).log())).sum() * 4
+    assert float(terms["distill_soft"][0]) == pytest.approx(float(kl), rel=1e-4)
+    cosine = (1 - (own * theirs).sum(-1) / own.norm(dim=-1) / theirs.norm(dim=-1)).sum()
+    assert float(terms["distill_cosine"][0]) == pytest.approx(float(cosine), rel=1e-4)
+    expected = F.cross_entropy(student, batch.labels["mlm.targets"], reduction="sum")
+    assert float(terms["mlm"][0]) == pytest.approx(float(expected), rel=1e-5)
+    assert objective.weights == {"mlm": 2.0, "distill_soft": 5.0, "distill_cosine": 1.0}
+    assert objective.counts(batch) == dict.fromkeys(objective.terms, len(at))
+
+
+def test_the_teacher_learns_nothing_and_is_not_saved(teacher: Path, tmp_path: Path) -> None:
+    objective, model = made(teacher)
+    total = sum(value for value, _ in objective.loss(model.train(), batch_of(objective)).values())
+    total.backward()
+    assert not objective.teacher.training
+    assert all(p.grad is None and not p.requires_grad for p in objective.teacher.parameters())
+    assert any(p.grad is not None and p.grad.any() for p in model.parameters())
+    assert not any("teacher" in name for name in model.state_dict())
+    hf.save(model, tmp_path, TOKENIZER)
+    assert hf.load(tmp_path).model.config.layers == 2
+
+
+def test_every_second_layer_of_the_teacher(teacher: Path) -> None:
+    objective, model = made(teacher)
+    said = objective.begin(model)
+    own, theirs = model.state_dict(), objective.teacher.state_dict()
+    for i, source in ((0, 0), (1, 2)):
+        for part in ("attention.qkv.weight", "mlp.up.weight", "mlp_norm.bias"):
+            key = f"encoder.layers.{i}.{part}"
+            assert torch.equal(own[key], theirs[f"encoder.layers.{source}.{part}"]), key
+    assert torch.equal(own["encoder.embeddings.tokens.weight"], theirs["encoder.embeddings.tokens.weight"])
+    assert torch.equal(own["heads.mlm.dense.weight"], theirs["heads.mlm.dense.weight"])
+    n = len(list(model.parameters()))
+    assert said == [f"{n} of {n} of the student's parameters begin as the teacher's"]
+    twelve = Model(preset("bert-tiny", **SHAPE, layers=12), ()).init(0)
+    six = Model(preset("bert-tiny", **SHAPE, layers=6), ()).init(1)
+    initialise(six, twelve)
+    for i in range(6):
+        assert torch.equal(six.encoder.layers[i].mlp.up.weight, twelve.encoder.layers[2 * i].mlp.up.weight)
+    untouched, fresh = made(teacher, init="none"), made(teacher, init="none")
+    assert untouched[0].begin(untouched[1]) == []
+    assert all(torch.equal(a, b) for a, b in zip(untouched[1].parameters(), fresh[1].parameters()))
+
+
+def test_another_family_and_width_can_learn_without_the_cosine(teacher: Path) -> None:
+    narrow = preset("modernbert-mini", **SHAPE | {"hidden": 16}, layers=2)
+    with pytest.raises(UserError, match=r"distill\.cosine"):
+        made(teacher, narrow)
+    objective, model = made(teacher, narrow, cosine=0.0)
+    objective.begin(model)
+    assert set(objective.loss(model, batch_of(objective))) == {"mlm", "distill_soft"} == set(objective.terms)
+
+
+def test_wrong_teachers_are_refused(teacher: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="without a teacher"):
+        build(Recipe.build({"objective": "distill"}), TOKENIZER, STUDENT)
+    with pytest.raises(UserError, match="both 0"):
+        made(teacher, soft=0.0, cosine=0.0)
+    with pytest.raises(UserError, match="both have the term mlm"):
+        made(teacher, objective="mlm+distill")
+    other = Tokenizer.train(["a"], TokenizerRecipe(kind="byte", special_tokens=["<x>"]))
+    recipe = Recipe.build({"objective": "distill", "distill": {"teacher": str(teacher)}})
+    with pytest.raises(UserError, match="another tokenizer"):
+        Distill(recipe, other)
+    hf.save(Model(preset("bert-tiny", **SHAPE, layers=1), ("pooler",)).init(3), tmp_path, TOKENIZER)
+    with pytest.raises(UserError, match="no MLM head"):
+        made(tmp_path)
+
+
+def test_distill_goes_with_sentence_pairs(teacher: Path) -> None:
+    objective, _ = made(teacher, preset("bert-tiny", **SHAPE, layers=2), "distill+nsp")
+    assert objective.rows == "pairs"
+    assert set(objective.terms) == {"mlm", "distill_soft", "distill_cosine", "nsp"}

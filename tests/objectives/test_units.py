@@ -1,0 +1,211 @@
+"""Masking units: what is chosen together, how much of it, and what becomes of it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from objectives.rows import ORDINARY, TOKENIZER, row
+
+from unmask.batch import Phase
+from unmask.data.corpus import Corpus
+from unmask.data.flags import WORD
+from unmask.data.prepare import prepare
+from unmask.data.rows import Rows
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.model.config import preset
+from unmask.objectives.mlm import MLM
+from unmask.objectives.objective import build
+from unmask.objectives.units import distribution, read_phrases, take, words
+from unmask.recipe import DataRecipe, Recipe, TokenizerRecipe
+from unmask.seeds import generator
+
+UNITS = ["word", "span", "ngram", "named"]
+
+
+@pytest.fixture(scope="module")
+def phrases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("phrases") / "phrases.tsv"
+    path.write_text("a\tLETTER\nbb\n\nthe end\tx\n")
+    return path
+
+
+def mlm_of(unit: str, phrases: Path | str = "", **more: object) -> MLM:
+    named = {"phrases": str(phrases)} if unit == "named" else {}
+    return MLM(Recipe.build({"mlm": {"unit": unit, **named, **more}}), TOKENIZER)
+
+
+def words_of(flags: np.ndarray, special: np.ndarray) -> np.ndarray:
+    """The number of the word that each token is of, -1 for special ones; counted otherwise than the code does."""
+    out, word = [], -1
+    for flag, is_special, before in zip(flags, special, [True, *special[:-1]]):
+        word += bool(flag & WORD or before) and not is_special
+        out.append(-1 if is_special else word)
+    return np.array(out)
+
+
+@pytest.mark.parametrize("count", ["exact", "drawn"])
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_rate_is_exact_and_units_are_whole(unit: str, count: str, phrases: Path) -> None:
+    """80/10/10 too. A million tokens (where the number is drawn, a fifth of it), in rows of 512."""
+    tokens, near = (1_000_000, 0.0015) if count == "exact" else (200_000, 0.0035)
+    mlm, total, chosen, masked, kept = mlm_of(unit, phrases, count=count), 0, 0, 0, 0
+    for i in range(tokens // 510):
+        example = row(i % 100, 512)
+        out = mlm.corrupt(example, generator(unit, i), Phase(0, 512, 0.15))
+        at, targets = out.labels["mlm.positions"], out.labels["mlm.targets"]
+        assert (targets == example.ids[at]).all()
+        assert (np.diff(at) > 0).all()
+        rest = np.delete(np.arange(512), at)
+        assert (out.ids[rest] == example.ids[rest]).all()
+        if i < 100:
+            words = words_of(example.flags, TOKENIZER.special[example.ids])
+            assert not set(words[at]) & set(words[rest]), "a word is chosen in part"
+        total, chosen = total + 510, chosen + len(at)
+        masked += int((out.ids[at] == TOKENIZER.mask).sum())
+        kept += int((out.ids[at] == targets).sum())
+    assert chosen / total == pytest.approx(0.15, abs=near)
+    assert masked / chosen == pytest.approx(0.8, abs=8 * near)  # whole spans share one lot: fewer draws
+    assert kept / chosen == pytest.approx(0.1 + 0.1 / len(ORDINARY), abs=6 * near)
+
+
+@pytest.mark.parametrize("unit", ["span", "ngram"])
+@pytest.mark.parametrize("rate", [0.15, 0.8])
+def test_a_high_rate_is_reached_too(unit: str, rate: float) -> None:
+    mlm = mlm_of(unit)
+    got = [len(mlm.corrupt(row(i), generator(i), Phase(0, 128, rate)).labels["mlm.positions"]) for i in range(300)]
+    assert np.mean(got) / 126 == pytest.approx(rate, abs=0.01)
+
+
+@pytest.mark.parametrize("unit", ["span", "ngram"])
+def test_lengths_follow_the_paper(unit: str) -> None:
+    """Words per run, in rows where a run's end is seen: none touches another."""
+    mlm, chances = mlm_of(unit), distribution(unit)
+    seen = np.zeros(len(chances) + 1)
+    for i in range(600):
+        example = row(i % 50, 512)
+        words = words_of(example.flags, TOKENIZER.special[example.ids])
+        at = mlm.corrupt(example, generator("lengths", i), Phase(0, 512, 0.15)).labels["mlm.positions"]
+        for run in np.split(words[at], np.flatnonzero(np.diff(at) > 1) + 1):
+            seen[len(set(run))] += 1
+    share = seen[1:] / seen.sum()
+    assert np.abs(share - chances).max() < 0.015
+    assert share @ np.arange(1, len(share) + 1) == pytest.approx(chances @ np.arange(1, len(chances) + 1), rel=0.04)
+
+
+def test_mean_lengths() -> None:
+    assert distribution("span") @ np.arange(1, 11) == pytest.approx(3.797, abs=0.001)
+    assert distribution("ngram").tolist() == pytest.approx([6 / 11, 3 / 11, 2 / 11])
+
+
+def mixed(unit: str, phrases: Path) -> float:
+    """Share of chosen units of two tokens or more whose tokens met different fates."""
+    mlm, seen, differ = mlm_of(unit, phrases, mask=0.5, random=0.0, keep=0.5), 0, 0
+    for i in range(100):
+        example = row(i, 256)
+        out = mlm.corrupt(example, generator("fate", i), Phase(0, 256, 0.15))
+        at = out.labels["mlm.positions"]
+        words = words_of(example.flags, TOKENIZER.special[example.ids])
+        for word in set(words[at]):
+            fate = out.ids[words == word] == TOKENIZER.mask
+            seen += len(fate) > 1
+            differ += 0 < fate.sum() < len(fate)
+    return differ / seen
+
+
+def test_fate_is_per_token_for_words_and_per_unit_for_spans(phrases: Path) -> None:
+    assert mixed("word", phrases) > 0.4
+    assert mixed("ngram", phrases) > 0.4
+    assert mixed("span", phrases) == 0
+    assert mixed("named", phrases) == 0
+
+
+def test_the_lot_of_the_last_unit_keeps_the_mean() -> None:
+    units = [(0, 3), (5, 9), (9, 10)]
+    for budget in (0.5, 3.0, 5.0, 7.9):
+        got = [sum(b - a for a, b in take(units, budget, generator(budget, i))) for i in range(4000)]
+        assert np.mean(got) == pytest.approx(budget, abs=0.12)
+
+
+SIZES = {("wordpiece", "en"): 70, ("bpe", "en"): 275, ("bpe", "zh"): 275}  # so small that words are cut
+TEXT = {
+    "en": "The interim president signed unforgettable treaties in New York. Readers of newspapers were surprised.\n",
+    "zh": "中华人民共和国成立于一九四九年。我们在北京大学学习自然语言处理。\n",
+}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])
+def test_whole_words_of_every_tokenizer(kind: str, language: str, tmp_path: Path) -> None:
+    """From the store's flags: each chosen piece of text is words, in Chinese as in English."""
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT[language] * 30, "utf-8")
+    data = DataRecipe(language=language, heldout=0.0, deduplicate="off", documents="file", workers=1)
+    corpus = Corpus([str(path)], data)
+    tokenizer = Tokenizer.train(
+        (d.text for d in corpus), TokenizerRecipe(kind=kind, vocab_size=SIZES.get((kind, language), 0))
+    )
+    rows = Rows(prepare(corpus, tokenizer, data, tmp_path / "store").train, tokenizer, 0)
+    mlm = MLM(Recipe.build({"mlm": {"unit": "word", "mask": 1, "random": 0, "keep": 0}}), tokenizer)
+    several = 0
+    for i in range(20):
+        example = rows.example(0, i % rows.count(48), Phase(0, 48))
+        at = mlm.corrupt(example, generator(i), Phase(0, 48, 0.15)).labels["mlm.positions"]
+        words = words_of(example.flags, tokenizer.special[example.ids])
+        for word in set(words[at]):
+            assert set(np.flatnonzero(words == word)) <= set(at.tolist())
+            several += int((words == word).sum() > 1)
+    assert several > 5
+
+
+def test_named_phrases_come_first(tmp_path: Path) -> None:
+    text = "the united states of america and new york are names , the rest of it is words . " * 4
+    path = tmp_path / "names.txt"
+    path.write_text("new york\nunited states of america\tCOUNTRY\nunited states\n")
+    tokenizer = Tokenizer.train([text], TokenizerRecipe(vocab_size=60, min_frequency=0))
+    mlm = MLM(Recipe.build({"mlm": {"unit": "named", "phrases": str(path)}}), tokenizer)
+    encoding = tokenizer.encode_batch([text])[0]
+    ids = np.array([tokenizer.cls, *encoding.ids, tokenizer.sep])
+    flags = np.array([0, *(not t.startswith("##") for t in encoding.tokens), 0], np.uint8)
+    found = mlm.phrases.find(ids, *words(np.flatnonzero(~tokenizer.special[ids]), flags))
+    assert [tokenizer.decode(ids[a:b]) for a, b in found] == ["united states of america", "new york"] * 4
+    inside = np.zeros(len(ids), bool)
+    for start, end in found:
+        inside[start:end] = True
+    seen = 0
+    for i in range(200):
+        example = row(0)
+        example.ids, example.flags = ids, flags
+        at = mlm.corrupt(example, generator("named", i), Phase(0, 128, 0.15)).labels["mlm.positions"]
+        assert inside[at].all(), "words before the phrases are used up"
+        seen += len(at)
+        high = mlm.corrupt(example, generator("named", i), Phase(0, 128, 0.6)).labels["mlm.positions"]
+        assert set(np.flatnonzero(inside)) <= set(high.tolist())
+        assert not inside[high].all()
+    assert seen / 200 == pytest.approx(0.15 * (~tokenizer.special[ids]).sum(), rel=0.1)
+
+
+def test_wrong_phrases_are_refused_before_the_text_is_read(tmp_path: Path) -> None:
+    config = preset("bert-tiny")
+    for mlm, said in (
+        ({"unit": "named"}, "without a file"),
+        ({"unit": "named", "phrases": str(tmp_path / "none.txt")}, "cannot read"),
+        ({"phrases": "x.txt"}, "unit named alone"),
+    ):
+        with pytest.raises(UserError, match=said):
+            MLM.check(Recipe.build({"objective": "mlm", "mlm": mlm}), config)
+    (tmp_path / "empty.txt").write_text("\n\n")
+    with pytest.raises(UserError, match="no phrases"):
+        read_phrases(str(tmp_path / "empty.txt"))
+    with pytest.raises(UserError, match=r"mlm\.unit"):
+        Recipe.build({"mlm": {"unit": "sentence"}})
+
+
+def test_units_need_no_flags() -> None:
+    """Without flags each token is a word of its own (rows of a task, or by hand)."""
+    example = row(0)
+    example.flags = None
+    for unit in ("word", "span", "ngram"):
+        recipe = Recipe.build({"objective": "mlm", "mlm": {"unit": unit}})
+        out = build(recipe, TOKENIZER).corrupt(example, generator(1), Phase(0, 128, 0.15))
+        assert 10 < len(out.labels["mlm.positions"]) < 30

@@ -1,0 +1,185 @@
+"""Span corruption (T5) and denoising (BART): what is removed, and that the answer gives the text back."""
+
+import numpy as np
+import pytest
+import torch
+from objectives.rows import TOKENIZER, row
+
+from unmask.batch import Phase, collate
+from unmask.data.flags import SENTENCE
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.objectives.denoise import Denoise, permuted, poisson
+from unmask.objectives.objective import build
+from unmask.objectives.span import Span, noise
+from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.seeds import generator
+
+PHASE = Phase(0, 128, 0.15)
+SENTINELS = [f"<extra_id_{i}>" for i in range(40)]
+T5 = Tokenizer.train(["a"], TokenizerRecipe(kind="byte", special_tokens=SENTINELS))
+
+
+def restored(ids: np.ndarray, answer: np.ndarray) -> list[int]:
+    """The row, with each sentinel replaced by what follows it in the answer."""
+    found: dict[int, list[int]] = {}
+    current = -1
+    for id in answer.tolist():
+        if id in T5.sentinels:
+            current = id
+            found[current] = []
+        else:
+            found[current].append(id)
+    return [x for id in ids.tolist() for x in found.get(id, [id])]
+
+
+@pytest.mark.parametrize("documents", [False, True])
+def test_span_answers_give_the_text_back(documents: bool) -> None:
+    span = Span(Recipe.build({}), T5)
+    removed = total = spans = 0
+    lengths = set()
+    for i in range(800):
+        example = row(i, 128, T5, documents)
+        out = span.corrupt(example, generator("span", i), PHASE)
+        answer = out.labels["span.targets"]
+        used = [id for id in out.ids.tolist() if id in T5.sentinels]
+        assert used == T5.sentinels[: len(used)], "sentinels are used in order"
+        assert answer[0] == T5.sentinels[0]
+        assert answer[-2:].tolist() == [T5.sentinels[len(used)], T5.sep]
+        assert restored(out.ids, answer[:-1]) == example.ids.tolist()
+        assert out.decoder[1:].tolist() == answer[:-1].tolist()
+        assert out.decoder[0] == span.start
+        assert out.labels["span.outputs"].tolist() == list(range(len(answer)))
+        removed += len(answer) - len(used) - 2
+        spans += len(used)
+        total += int((~T5.special[example.ids]).sum())
+        lengths.add(len(out.ids))
+    assert removed / total == pytest.approx(0.15, abs=0.003)
+    assert removed / spans == pytest.approx(3.0, abs=0.2)
+    assert documents or len(lengths) == 1, "rows of one length give rows of one length"
+
+
+def test_span_lengths_vary_and_every_token_may_go() -> None:
+    taken = np.array([noise(126, 0.15, 3.0, 99, generator(i)) for i in range(3000)])
+    assert (taken.sum(1) == 19).all()
+    runs = (np.diff(taken.astype(int), prepend=0, axis=1) == 1).sum(1)
+    assert (runs == 6).all()
+    chance = taken[:, 10:-10].mean(0)
+    assert chance.min() > 0.1
+    assert chance.max() < 0.2
+    sizes = np.concatenate([np.diff(np.flatnonzero(np.diff(np.r_[0, t.astype(int), 0])))[::2] for t in taken])
+    assert sizes.mean() == pytest.approx(19 / 6)
+    assert set(range(1, 9)) <= set(sizes.tolist())
+
+
+@pytest.mark.parametrize(
+    ("n", "rate", "mean", "most"), [(0, 0.15, 3, 9), (1, 0.5, 3, 9), (2, 0.9, 1, 9), (200, 0.5, 1, 9)]
+)
+def test_span_in_odd_rows(n: int, rate: float, mean: float, most: int) -> None:
+    got = noise(n, rate, mean, most, generator(0))
+    assert len(got) == n
+    assert (np.diff(got.astype(int), prepend=0) == 1).sum() <= most
+
+
+def test_span_needs_sentinels() -> None:
+    with pytest.raises(UserError, match="sentinels"):
+        Span(Recipe.build({}), TOKENIZER)
+
+
+def denoise(noise: str = "infill+permute") -> Denoise:
+    return Denoise(Recipe.build({"denoise": {"noise": noise}}), TOKENIZER)
+
+
+def test_infill_takes_thirty_percent_in_poisson_spans() -> None:
+    """Rows of different tokens: what is missing between two that stayed is what a mask stands for."""
+    objective, mask = denoise("infill"), TOKENIZER.mask
+    removed = total = 0
+    words: list[int] = []
+    for i in range(300):
+        example = row(i, 256)
+        example.ids[1:-1] = generator(i).permutation(256)[:254] + 5  # all different
+        out = objective.corrupt(example, generator("infill", i), PHASE)
+        assert (out.labels["denoise.targets"] == example.ids).all()
+        kept = [id for id in out.ids.tolist() if id != mask]
+        where = {id: n for n, id in enumerate(example.ids.tolist())}
+        places = [where[id] for id in kept]
+        assert places == sorted(places), "the order of what stays is kept"
+        assert len(out.ids) <= len(example.ids)
+        removed, total = removed + 256 - len(kept), total + 254
+        # Masks between two kept neighbours: one for what is missing there, the others are of no words.
+        after = -1
+        masks = 0
+        for id in out.ids.tolist():
+            if id == mask:
+                masks += 1
+                continue
+            gap = np.arange(after + 1, where[id])
+            if len(gap):
+                words.append(int(((example.flags[gap] & 1) > 0).sum()))
+                masks -= 1
+            words += [0] * masks
+            after, masks = where[id], 0
+    assert removed / total == pytest.approx(0.3, abs=0.004)
+    assert np.mean(words) == pytest.approx(3.0, abs=0.1)
+    share = np.bincount(words, minlength=12)[:12] / len(words)
+    chances, none = poisson(3.0)
+    assert share[0] == pytest.approx(none, abs=0.01)
+    assert np.abs(share[1:12] - (1 - none) * chances[:11]).max() < 0.02
+
+
+def test_permute_keeps_sentences_whole_and_documents_in_place() -> None:
+    objective = denoise("permute")
+    moved = 0
+    for i in range(100):
+        example = row(i, 128, documents=True)
+        out = objective.corrupt(example, generator("permute", i), PHASE)
+        order = permuted(TOKENIZER.special[example.ids], example.flags, generator("order", i))
+        assert sorted(order) == list(range(128))
+        assert (order[[0, 64, 127]] == [0, 64, 127]).all(), "special tokens stay"
+        assert set(order[1:64]) == set(range(1, 64)), "sentences stay in their document"
+        breaks = order[1:][np.diff(order) != 1]
+        assert all(example.flags[b] & SENTENCE or TOKENIZER.special[example.ids[b]] for b in breaks)
+        assert sorted(out.ids) == sorted(example.ids)
+        moved += (out.ids != example.ids).any()
+    assert moved > 90
+
+
+def test_delete_and_rotate() -> None:
+    example = row(0, 128)
+    gone = [128 - len(denoise("delete").corrupt(example, generator(i), PHASE).ids) for i in range(500)]
+    assert np.mean(gone) == pytest.approx(0.3 * 126, abs=0.1)
+    rotate, starts = denoise("rotate"), set()
+    for i in range(300):
+        ids = rotate.corrupt(example, generator(i), PHASE).ids
+        assert ids[0] == TOKENIZER.cls
+        assert ids[-1] == TOKENIZER.sep
+        body = example.ids[1:-1]
+        shift = next(s for s in range(126) if (np.roll(body, -s) == ids[1:-1]).all())
+        starts.add(shift)
+    assert len(starts) > 100
+
+
+@pytest.mark.parametrize("noise", ["infill+delete", "shuffle", "infill+infill", ""])
+def test_wrong_noise_is_refused(noise: str) -> None:
+    with pytest.raises(UserError, match="denoise"):
+        Recipe.build({"denoise": {"noise": noise}})
+
+
+@pytest.mark.parametrize(("name", "family"), [("span", "t5-mini"), ("denoise", "bart-mini")])
+def test_the_decoder_is_read_where_the_answer_stands(name: str, family: str) -> None:
+    """Padded decoder rows too: the loss of a batch is the sum of the losses of its rows."""
+    tokenizer = T5 if name == "span" else TOKENIZER
+    shape = {"hidden": 32, "heads": 2, "layers": 2, "decoder_layers": 2, "intermediate": 64}
+    ids = {"pad_id": tokenizer.pad, "sep_id": tokenizer.sep}
+    config = preset(family, vocab_size=tokenizer.size, **shape, **ids)
+    objective = build(Recipe.build({"objective": name}), tokenizer, config)
+    model = Model(config, objective.heads).init(0).eval()
+    assert objective.start == config.start_id
+    rows = [objective.corrupt(row(i, n, tokenizer), generator(i), PHASE) for i, n in enumerate((64, 48))]
+    with torch.no_grad():
+        whole = objective.loss(model, collate(rows, tokenizer.pad))[name]
+        parts = [objective.loss(model, collate([r], tokenizer.pad))[name] for r in rows]
+    assert whole[1] == sum(n for _, n in parts)
+    assert float(whole[0]) == pytest.approx(sum(float(x) for x, _ in parts), rel=1e-5)

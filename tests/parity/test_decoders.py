@@ -1,0 +1,312 @@
+"""GPT, GPT-2, T5 and BART against transformers, both directions: equal logits and loss, and no key left over."""
+
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+import transformers
+from safetensors.torch import load_file
+
+from unmask.batch import Batch
+from unmask.errors import UserError
+from unmask.model import hf
+from unmask.model.config import PRESETS, change, preset
+from unmask.model.families import FAMILIES
+from unmask.model.model import Model, parameters
+
+TOLERANCE = 1e-5
+VOCAB = 97
+CAUSAL = ("openai-gpt", "gpt2")
+OURS = (*CAUSAL, "t5", "bart")
+NAMES = [name for name in PRESETS if preset(name).family in OURS]
+SMALL = ("gpt-mini", "gpt2-mini", "t5-mini", "t5-v1.1-mini", "bart-mini")
+CONFIGS = {
+    "openai-gpt": transformers.OpenAIGPTConfig,
+    "gpt2": transformers.GPT2Config,
+    "t5": transformers.T5Config,
+    "bart": transformers.BartConfig,
+}
+
+
+def small(name, **changes):
+    """The preset's traits, two layers (three in the decoder, so that the two cannot be mixed up), 8 numbers per head."""
+    full = preset(name, vocab_size=VOCAB, pad_id=1, cls_id=0, sep_id=2)
+    shape = {"layers": 2, "hidden": 32, "heads": 4, "max_positions": 80}
+    if full.intermediate:
+        shape["intermediate"] = 48
+    if full.decoder_layers:
+        shape["decoder_layers"] = 3
+    if full.head_size:
+        shape |= {"head_size": 6, "buckets": 8, "bucket_reach": 20}
+    return change(full, **(shape | changes))
+
+
+def build_theirs(config, architecture):
+    """transformers' own model of that shape, spelled out here rather than by our table."""
+    ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+    if config.family in CAUSAL:
+        values = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 80}
+    elif config.family == "t5":
+        values = {"d_model": 32, "d_kv": 6, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4}
+        values |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 20}
+        values |= {"feed_forward_proj": "gated-gelu" if config.gated else "relu", "decoder_start_token_id": 1}
+        values |= {"tie_word_embeddings": config.tie, "n_positions": 80}
+    else:
+        values = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 3, "max_position_embeddings": 80}
+        values |= {
+            f"{half}_{key}": n
+            for half in ("encoder", "decoder")
+            for key, n in (("attention_heads", 4), ("ffn_dim", 48))
+        }
+        values |= {"decoder_start_token_id": 2, "forced_eos_token_id": 2}
+    model = getattr(transformers, architecture)(CONFIGS[config.family](vocab_size=VOCAB, **ids, **values))
+    if config.family == "t5" and not config.tie and hasattr(model, "lm_head"):
+        # transformers 5 ties every new T5, but keeps two matrices that it finds in a folder, as v1.1's.
+        model.lm_head.weight = torch.nn.Parameter(torch.empty(VOCAB, 32))
+        model.all_tied_weights_keys.pop("lm_head.weight")
+    return model
+
+
+def stir(model, seed=0):
+    """No zero bias, no norm of ones: a swapped or forgotten tensor must show."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, value in [*model.named_parameters(), *model.named_buffers()]:
+            if not value.is_floating_point() or (name.endswith(".attn.bias") and value.ndim == 4):
+                continue
+            norm = any(part in name.lower() for part in ("norm", "ln_")) and name.endswith("weight")
+            value.normal_(1.0 if norm else 0.0, 0.1, generator=generator)
+    return model.eval()
+
+
+def rows(lengths=(40, 23, 5), seed=1):
+    width = max(lengths)
+    mask = torch.arange(width)[None] < torch.tensor(lengths)[:, None]
+    ids = torch.randint(5, VOCAB, (len(lengths), width), generator=torch.Generator().manual_seed(seed))
+    return torch.where(mask, ids, 1), mask
+
+
+def ours(model, ids, mask, decoder=None):
+    """Final hidden states."""
+    batch = Batch(ids, mask, decoder=decoder)
+    hidden = model.encode(batch)
+    return hidden if decoder is None else model.decode(batch, hidden)
+
+
+def theirs(reference, ids, mask, decoder=None):
+    more = {} if decoder is None else {"decoder_input_ids": decoder}
+    return reference(input_ids=ids, attention_mask=mask.long(), **more)
+
+
+def compare(model, reference):
+    """Largest difference over every output, at the tokens that are not padding."""
+    ids, mask = rows()
+    decoder, seen = rows((30, 7, 19), seed=2) if model.decoder else (None, mask)
+    with torch.no_grad():
+        hidden = ours(model, ids, mask, decoder)
+        out = theirs(reference, ids, mask, decoder)
+    if "logits" in out:
+        return (model.logits("lm", hidden) - out.logits)[seen].abs().max().item()
+    return (hidden - out.last_hidden_state)[seen].abs().max().item()
+
+
+def opened_there(folder, model):
+    kind = getattr(transformers, model.config.architecture(model.heads))
+    reference, info = kind.from_pretrained(folder, output_loading_info=True)
+    assert not any(info.values()), info
+    assert compare(model, reference.eval()) <= TOLERANCE
+    return reference
+
+
+CASES = [(name, heads) for name in SMALL for heads in (["lm"], [])]
+
+
+@pytest.mark.parametrize(("name", "heads"), CASES)
+def test_a_folder_of_transformers_opens_here(name, heads, tmp_path):
+    config = small(name)
+    reference = stir(build_theirs(config, config.architecture(heads)))
+    reference.save_pretrained(tmp_path)
+    loaded = hf.load(tmp_path)
+    assert (loaded.missing, loaded.unexpected, list(loaded.model.heads)) == ([], [], heads)
+    assert loaded.config == (config if heads else change(config, tie=True))  # a bare model has no logits to untie
+    assert compare(loaded.model, reference) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "heads"), CASES)
+def test_a_folder_written_here_opens_in_transformers_and_comes_back_bit_for_bit(name, heads, tmp_path):
+    model = stir(Model(small(name), heads))
+    architecture = hf.save(model, tmp_path / "a")
+    reference = opened_there(tmp_path / "a", model)
+    assert type(reference).__name__ == architecture
+
+    again = hf.load(tmp_path / "a")
+    assert (again.missing, again.unexpected, again.config) == ([], [], model.config)
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, again.model.state_dict()[key]), key
+    hf.save(again.model, tmp_path / "b")
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
+
+    reference.save_pretrained(tmp_path / "c")  # what transformers writes of it has the same tensors
+    here, back = load_file(tmp_path / "a/model.safetensors"), load_file(tmp_path / "c/model.safetensors")
+    assert here.keys() == back.keys()
+    assert all(torch.equal(here[key], back[key]) for key in here)
+
+
+OTHERS = [
+    ("gpt-mini", {"tie": False, "activation": "relu"}),
+    ("gpt2-mini", {"tie": False, "intermediate": 40, "activation": "gelu", "pad_id": None}),
+    ("t5-mini", {"gated": True, "activation": "silu"}),
+    ("t5-mini", {"scale_logits": False}),
+    ("t5-v1.1-mini", {"decoder_start_id": 3, "decoder_layers": 1}),
+    ("bart-mini", {"embedding_scale": True, "activation": "relu", "decoder_start_id": 0}),
+    ("bart-mini", {"intermediate": 40}),
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), OTHERS)
+def test_other_traits(name, changes, tmp_path):
+    model = stir(Model(small(name, **changes), ["lm"]))
+    hf.save(model, tmp_path / "a")
+    reference = opened_there(tmp_path / "a", model)
+    reference.save_pretrained(tmp_path / "b")
+    loaded = hf.load(tmp_path / "b")
+    assert (loaded.missing, loaded.unexpected, loaded.config) == ([], [], model.config)
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, loaded.model.state_dict()[key]), key
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("gpt2-mini", {"norm_eps": 0.1}),
+        ("t5-mini", {"bucket_reach": 30}),
+        ("t5-mini", {"scale_logits": False}),
+        ("t5-v1.1-mini", {"activation": "relu"}),
+        ("bart-mini", {"embedding_scale": True}),
+    ],
+)
+def test_the_comparison_sees_a_wrong_trait(name, changes, tmp_path):
+    reference = stir(build_theirs(small(name), small(name).architecture(["lm"])))
+    reference.save_pretrained(tmp_path)
+    assert compare(hf.load(tmp_path).model, reference) <= TOLERANCE
+    assert compare(hf.load(tmp_path, changes=changes).model, reference) > TOLERANCE
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_loss_and_gradient(name, tmp_path):
+    """The mean over the tokens to predict, and every gradient, in float64; one row is padded."""
+    model = stir(Model(small(name, dropout=0.0, attention_dropout=0.0), ["lm"]))
+    hf.save(model, tmp_path)
+    reference = opened_there(tmp_path, model).double()
+    model = model.double()
+    ids, mask = rows((20, 20, 9))
+    if model.decoder is None:
+        out = reference(input_ids=ids, attention_mask=mask.long(), labels=torch.where(mask, ids, -100))
+        hidden, targets, chosen = ours(model, ids, mask)[:, :-1], ids[:, 1:], mask[:, 1:]
+    else:
+        targets, chosen = rows((12, 5, 12), seed=3)
+        out = reference(input_ids=ids, attention_mask=mask.long(), labels=torch.where(chosen, targets, -100))
+        start = torch.full((3, 1), model.config.start_id)
+        hidden = ours(model, ids, mask, torch.cat([start, targets[:, :-1]], 1))
+    loss = F.cross_entropy(model.logits("lm", hidden[chosen]), targets[chosen])
+    assert loss.item() == pytest.approx(out.loss.item(), rel=1e-6)
+    out.loss.backward()
+    loss.backward()
+    family, gradients = FAMILIES[model.config.family], {key: p.grad for key, p in reference.named_parameters()}
+    for key, value in model.named_parameters():
+        parts = [gradients[k] for k in hf.there(family, key, model.config)]
+        other = torch.cat([part.t() for part in parts] if hf._lies(family, key) else parts)
+        assert (value.grad - other).norm() <= 1e-6 * (other.norm() + 1e-3), key
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_as_many_parameters_as_transformers(name):
+    config = preset(name)
+    with torch.device("meta"):
+        kind = getattr(transformers, config.architecture(["lm"]))
+        reference = kind(CONFIGS[config.family](**hf.write_config(config)))
+        reference.tie_weights()
+    count = sum(p.numel() for p in reference.parameters())
+    if not config.tie:  # transformers 5 unties T5 v1.1 when it finds two matrices in the folder
+        count += reference.lm_head.weight.numel()
+    assert parameters(config, ["lm"]) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [  # as published
+        ("openai-gpt", 116.5),
+        ("gpt2", 124.4),
+        ("gpt2-medium", 354.8),
+        ("t5-small", 60.5),
+        ("t5-base", 222.9),
+        ("t5-v1.1-small", 77.0),
+        ("t5-v1.1-base", 247.6),
+        ("bart-base", 139.4),
+        ("bart-large", 406.3),
+    ],
+)
+def test_published_parameter_counts(name, millions):
+    assert parameters(preset(name), ["lm"]) / 1e6 == pytest.approx(millions, abs=0.06)
+
+
+def test_published_sizes_are_transformers_defaults():
+    for name, reference in (
+        ("openai-gpt", transformers.OpenAIGPTConfig()),
+        ("gpt2", transformers.GPT2Config()),
+        ("t5-small", transformers.T5Config()),
+        ("bart-large", transformers.BartConfig()),
+    ):
+        written = hf.write_config(preset(name))
+        unread = {"n_positions", "attention_dropout_rate", "decoder_start_token_id"} if name == "t5-small" else set()
+        differ = {k: v for k, v in written.items() if v != getattr(reference, k, None) and k not in unread}
+        assert differ == {}, name
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_first_weights_are_spread_as_in_transformers(name):
+    config = preset(name, vocab_size=500, max_positions=128)
+    model = Model(config, ["lm"]).init(0)
+    torch.manual_seed(0)
+    reference = getattr(transformers, config.architecture(["lm"]))(CONFIGS[config.family](**hf.write_config(config)))
+    tensors, family = reference.state_dict(), FAMILIES[config.family]
+    for key, value in model.named_parameters():
+        names = hf.there(family, key, config)
+        for name, part in zip(names, value.chunk(len(names)), strict=True):
+            other, count = tensors[name], part.numel()
+            spread = other.std().item()
+            assert part.std().item() == pytest.approx(spread, rel=5 / count**0.5), (key, name)
+            assert part.mean().item() == pytest.approx(other.mean().item(), abs=7 * spread / count**0.5), key
+
+
+def test_a_bare_published_folder_of_gpt2(tmp_path):
+    """The hub's gpt2: names without a prefix, buffers among the weights, GPT2LMHeadModel declared."""
+    model = stir(Model(small("gpt2-mini"), ["lm"]))
+    hf.save(model, tmp_path)
+    tensors = {k.removeprefix("transformer."): v for k, v in load_file(tmp_path / "model.safetensors").items()}
+    tensors |= {f"h.{i}.attn.bias": torch.ones(1, 1, 80, 80) for i in range(2)}
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(tensors, tmp_path / "pytorch_model.bin")
+    loaded = hf.load(tmp_path)
+    assert (loaded.missing, loaded.unexpected, list(loaded.model.heads)) == ([], [], ["lm"])
+    assert all(torch.equal(v, loaded.model.state_dict()[k]) for k, v in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "said"),
+    [
+        ("gpt2-mini", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+        ("gpt-mini", {"afn": "tanh"}, "afn"),
+        ("t5-mini", {"feed_forward_proj": "moe-relu"}, "feed_forward_proj"),
+        ("bart-mini", {"decoder_ffn_dim": 7}, "decoder_ffn_dim"),
+        ("bart-mini", {"normalize_before": True}, "normalize_before"),
+    ],
+)
+def test_a_folder_that_is_another_model_is_refused(name, wrong, said, tmp_path):
+    hf.save(Model(small(name), ["lm"]), tmp_path)
+    raw = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(raw | wrong))
+    with pytest.raises(UserError, match=said):
+        hf.load(tmp_path)

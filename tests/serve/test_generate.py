@@ -1,0 +1,323 @@
+"""Generation: what transformers writes, with cache and without, drawn by address, and from text to text."""
+
+import itertools
+import json
+
+import pytest
+import torch
+import transformers
+
+from unmask.errors import UserError
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.generate import generate
+from unmask.model.generation import Generation
+from unmask.model.model import Model
+
+VOCAB, PAD, BOS, END = 20, 1, 0, 2
+FAMILIES = ("gpt2-mini", "t5-mini", "t5-v1.1-mini", "bart-mini")
+ENCODER = ("t5-mini", "t5-v1.1-mini", "bart-mini")
+
+
+def tiny(name, seed=0, heads=("lm",), **changes):
+    """A model with opinions: weights so large that texts end at different lengths, and differ."""
+    shape = {"layers": 2, "hidden": 32, "heads": 4, "vocab_size": VOCAB, "pad_id": PAD, "cls_id": BOS, "sep_id": END}
+    full = preset(name)
+    shape |= {"decoder_layers": 2} if full.decoder_layers else {}
+    shape |= {"head_size": 8} if full.head_size else {}
+    shape |= {"intermediate": 64} if full.intermediate else {}
+    if full.positions != "relative":
+        shape["max_positions"] = 64
+    model = Model(preset(name, **(shape | changes)), heads).init(seed).eval()
+    draw = torch.Generator().manual_seed(seed + 100)
+    with torch.no_grad():
+        for key, value in model.named_parameters():
+            if value.ndim == 2:
+                value.normal_(0.0, 0.5 if "embeddings" in key or "decoder.weight" in key else 0.3, generator=draw)
+        for matrix in (model.embedding, getattr(model.heads[heads[0]].decoder, "weight", model.embedding)):
+            matrix[END] *= 1.6  # an end that stands out is likely now and then
+    return model
+
+
+def prompts(lengths=(9, 4, 9, 1), seed=5):
+    draw = torch.Generator().manual_seed(seed)
+    return [torch.randint(3, VOCAB, (n,), generator=draw).tolist() for n in lengths]
+
+
+def theirs(folder, rows, encoder, **settings):
+    """transformers' new tokens: encoders get one padded batch, causal models one of each length (padding would count
+    as a repeated token there)."""
+    kind = json.loads((folder / "config.json").read_text())["architectures"][0]
+    model = getattr(transformers, kind).from_pretrained(folder).eval()
+    settings = {"pad_token_id": PAD} | settings
+    made = [[] for _ in rows]
+    for length in (0,) if encoder else set(map(len, rows)):
+        group = [i for i, row in enumerate(rows) if length in (0, len(row))]
+        width = max(len(rows[i]) for i in group)
+        ids = torch.tensor([rows[i] + [PAD] * (width - len(rows[i])) for i in group])
+        mask = torch.tensor([[1] * len(rows[i]) + [0] * (width - len(rows[i])) for i in group])
+        new = model.generate(ids, attention_mask=mask, **settings)[:, 1 if encoder else width :].tolist()
+        for i, row in zip(group, new, strict=True):
+            made[i] = row
+    return [row[: row.index(END) + 1] if END in row else row for row in made]
+
+
+SETTINGS = [
+    {"num_beams": 1},
+    {"num_beams": 3},
+    {"num_beams": 4, "length_penalty": 2.0},
+    {"num_beams": 4, "length_penalty": 0.5, "early_stopping": True},
+    {"num_beams": 3, "length_penalty": -1.0, "early_stopping": "never"},
+    {"num_beams": 3, "length_penalty": 1.5, "early_stopping": "never"},
+    {"num_beams": 1, "no_repeat_ngram_size": 2, "repetition_penalty": 1.7},
+    {"num_beams": 3, "no_repeat_ngram_size": 3, "min_new_tokens": 7, "repetition_penalty": 1.2},
+    {"num_beams": 2, "min_length": 9, "forced_eos_token_id": END},
+]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_transformers_generates(name, tmp_path):
+    """Greedy and beam search under many settings; some texts end by themselves, others by their length."""
+    lengths = set()
+    for seed in (3, 4):
+        rows = prompts(seed=seed)
+        hf.save(tiny(name, seed), tmp_path / str(seed))
+        model = hf.load(tmp_path / str(seed)).model
+        for settings in SETTINGS if seed == 3 else SETTINGS[:2]:
+            expected = theirs(tmp_path / str(seed), rows, name in ENCODER, max_new_tokens=12, **settings)
+            made = generate(model, rows, max_new_tokens=12, **settings)
+            assert made == expected, (seed, settings)
+            lengths |= {len(new) for new in made}
+    assert len(lengths) > 2
+    assert 12 in lengths
+
+
+def test_forced_tokens_of_bart(tmp_path):
+    model, rows = tiny("bart-mini"), prompts()
+    hf.save(model, tmp_path)
+    for beams in (1, 3):
+        settings = {"num_beams": beams, "max_new_tokens": 6, "forced_bos_token_id": BOS}
+        made = generate(hf.load(tmp_path).model, rows, **settings)
+        assert made == theirs(tmp_path, rows, True, **settings)
+        assert all(new[0] == BOS and new[-1] == END for new in made)  # the folder's file forces the end
+    made = generate(model, rows, max_new_tokens=6)
+    assert any(new[-1] != END for new in made)  # a model without a folder's file forces nothing
+
+
+@pytest.mark.parametrize(("name", "beams"), itertools.product(FAMILIES, (1, 3)))
+def test_with_cache_as_without(name, beams):
+    model, rows = tiny(name, seed=1), prompts()
+    settings = {"max_new_tokens": 15, "num_beams": beams, "no_repeat_ngram_size": 4}
+    assert generate(model, rows, **settings) == generate(model, rows, cache=False, **settings)
+
+
+@pytest.mark.parametrize("name", ["gpt-mini", *FAMILIES])
+@pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"do_sample": True, "seed": 4}])
+def test_a_row_does_not_depend_on_its_neighbours(name, settings):
+    model, rows = tiny(name), prompts()
+    together = generate(model, rows, max_new_tokens=8, **settings)
+    alone = [generate(model, [[5]] * i + [row], max_new_tokens=8, **settings)[i] for i, row in enumerate(rows)]
+    assert together == alone
+
+
+def test_the_folders_own_settings(tmp_path):
+    """generation_config.json is read, obeyed, changed by what is given, and written again as it was."""
+    model, rows = tiny("gpt2-mini"), prompts()
+    hf.save(model, tmp_path)
+    file = tmp_path / "generation_config.json"
+    assert json.loads(file.read_text()) == {"bos_token_id": BOS, "eos_token_id": END, "pad_token_id": PAD}
+    own = {"num_beams": 3, "max_new_tokens": 5, "eos_token_id": [END, 7], "length_penalty": 0.3, "pad_token_id": PAD}
+    file.write_text(json.dumps(own))
+    loaded = hf.load(tmp_path).model
+    made = generate(loaded, rows)
+    assert made == generate(model, rows, **own)
+    assert made != generate(model, rows, max_new_tokens=5)
+    assert max(map(len, generate(loaded, rows, max_new_tokens=2))) == 2
+    hf.save(loaded, tmp_path / "again")
+    assert json.loads((tmp_path / "again/generation_config.json").read_text()) == own
+    file.unlink()  # an old folder: the keys stand in config.json
+    raw = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(raw | own))
+    assert generate(hf.load(tmp_path).model, rows) == made
+    file.write_text(json.dumps({"bad_words_ids": [[3]]}))
+    with pytest.raises(UserError, match="bad_words_ids"):
+        generate(hf.load(tmp_path).model, rows)
+
+
+def test_the_same_seed_draws_the_same_text():
+    model, rows = tiny("gpt2-mini"), prompts((5, 5, 5))
+    draw = {"do_sample": True, "max_new_tokens": 12, "temperature": 2.0}
+    torch.manual_seed(1)
+    first = generate(model, rows, seed=1, **draw)
+    torch.manual_seed(2)
+    assert first == generate(model, rows, seed=1, **draw)
+    assert first == generate(model, rows, seed=1, cache=False, **draw)
+    assert first != generate(model, rows, seed=2, **draw)
+    same = generate(model, [rows[0]] * 3, seed=1, **draw)
+    assert len({tuple(new) for new in same}) > 1  # equal prompts are drawn apart
+    (even,) = generate(model, [rows[0]], **(draw | {"temperature": 1e6, "min_new_tokens": 12}))
+    assert len(set(even)) > 4  # and so are the steps
+    assert generate(model, rows, **(draw | {"temperature": 1e-4})) == generate(model, rows, max_new_tokens=12)
+
+
+def test_drawn_tokens_have_the_models_probabilities():
+    model, row = tiny("gpt2-mini", seed=3), prompts((6,))
+    with torch.no_grad():
+        logits = model.logits("lm", model(torch.tensor(row))[:, -1])[0] / 1.5
+    for settings in ({}, {"top_k": 4}, {"top_p": 0.6}):
+        kept = logits.clone()
+        if "top_k" in settings:
+            kept[kept < kept.topk(4).values[-1]] = -torch.inf
+        if "top_p" in settings:
+            kept = transformers.TopPLogitsWarper(0.6)(None, kept[None])[0]
+        expected = kept.softmax(-1)
+        made = generate(model, row * 2000, do_sample=True, temperature=1.5, max_new_tokens=1, **settings)
+        shares = torch.bincount(torch.tensor(made)[:, 0], minlength=VOCAB) / 2000
+        assert (shares - expected).abs().max() < 4.5 * (0.25 / 2000) ** 0.5  # standard errors
+        assert not shares[expected == 0].any()
+
+
+@pytest.mark.parametrize("head", ["mlm", "lm"])
+@pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini"])
+def test_an_encoder_continues_what_it_reads_as_a_prefix(name, head):
+    """Its own next token each time: what a forward pass with the prefix mask says at the last token."""
+    from unmask.batch import Batch
+
+    model = Model(preset(name, vocab_size=60, max_positions=32), [head]).init(3)
+    rows = [[5, 6, 7], [8, 9]]
+    made = generate(model, rows, max_new_tokens=5)
+    assert [len(new) for new in made] == [5, 5]
+    for row, new in zip(rows, made, strict=True):
+        ids = torch.tensor([row + new[:-1]])
+        with torch.no_grad():
+            hidden = model.eval().encode(Batch(ids, prefix=torch.tensor([len(row)])))
+        assert model.logits(head, hidden[0, len(row) - 1 :]).argmax(-1).tolist() == new
+    assert len(generate(model, rows, max_new_tokens=4, num_beams=2)[0]) == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"max_new_token": 3}, "did you mean max_new_tokens"),
+        ({"num_beams": 0}, "num_beams 0"),
+        ({"temperature": 0.0, "do_sample": True}, "temperature"),
+        ({"do_sample": True, "num_beams": 2}, "do_sample with 2 beams"),
+        ({"max_new_tokens": 100}, "at most 64"),
+        ({"top_p": 1.5}, "top_p"),
+    ],
+)
+def test_a_mistake_is_explained(settings, said):
+    with pytest.raises(UserError, match=said):
+        generate(tiny("gpt2-mini"), [[5]], **settings)
+
+
+def test_models_that_cannot():
+    with pytest.raises(UserError, match="cannot continue"):
+        generate(Model(preset("bert-tiny", vocab_size=60), ["pooler"]), [[5]])
+    with pytest.raises(UserError, match="an empty prompt"):
+        generate(tiny("gpt2-mini"), [[]])
+    assert generate(tiny("gpt2-mini"), []) == []
+
+
+def test_without_a_length_the_models_positions_end_the_text():
+    model = tiny("gpt2-mini", sep_id=None)
+    model.generation = {"max_length": 500}
+    assert len(generate(model, [[5] * 10])[0]) == 54
+    assert Generation.make({"max_new_tokens": 9}, max_length=30).length(10) == 30
+
+
+# ---------------------------------------------------------------------------------------------------- from text to text
+
+
+WORDS = ["the cat sat on the mat. the dog sat on the log.", "a cat and a dog"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    from unmask.data.tokenizer import Tokenizer
+    from unmask.recipe import TokenizerRecipe
+
+    return Tokenizer.train(WORDS, TokenizerRecipe(kind="bpe", vocab_size=272, lowercase=False))
+
+
+def predictor(name, tokenizer, heads=("lm",), **changes):
+    from unmask.serve.predictor import Predictor
+
+    ids = {"pad_id": tokenizer.pad, "cls_id": tokenizer.cls, "sep_id": tokenizer.sep}
+    return Predictor(tiny(name, 1, heads, vocab_size=tokenizer.size, **(ids | changes)), tokenizer, "cpu")
+
+
+def test_a_causal_model_continues_the_text(tokenizer):
+    p = predictor("gpt2-mini", tokenizer)
+    one, *_ = many = p.generate(["the cat", "a dog sat on", ""], max_new_tokens=6)
+    assert one == p.generate("the cat", max_new_tokens=6)
+    assert [answer.text for answer in many] == ["the cat", "a dog sat on", ""]
+    ids = [tokenizer.cls, *tokenizer.encode("the cat")]
+    new = generate(p.model, [ids], max_new_tokens=6)[0]
+    assert one.tokens == [tokenizer.token(i) for i in new]
+    assert "the cat" + one.new == tokenizer.decode(i for i in [*ids, *new] if not tokenizer.special[i])
+    assert one.continues
+    assert one.ended == (new[-1] == tokenizer.sep)
+    assert set(one.as_dict()) == {"text", "new", "tokens", "ended", "continues"}
+
+
+@pytest.mark.parametrize("name", ["t5-mini", "bart-mini"])
+def test_an_encoder_decoder_gives_its_own_text(name, tokenizer):
+    p = predictor(name, tokenizer)
+    one = p.generate("the cat", max_new_tokens=6, num_beams=2)
+    ids = [tokenizer.cls, *tokenizer.encode("the cat"), tokenizer.sep]
+    new = generate(p.model, [ids], max_new_tokens=6, num_beams=2)[0]
+    assert one.tokens == [tokenizer.token(i) for i in new]
+    assert one.new == tokenizer.decode(i for i in new if not tokenizer.special[i]).strip()
+    assert not one.continues
+
+
+def test_who_cannot_says_so(tokenizer):
+    p = predictor("gpt2-mini", tokenizer, heads=("lm",))
+    with pytest.raises(UserError, match="did you mean num_beams"):
+        p.generate("the", num_beam=2)
+    with pytest.raises(UserError, match="cannot fill a mask"):
+        p.fill("the [MASK]")
+    from unmask.serve.predictor import Predictor
+
+    bare = Predictor(Model(preset("bert-tiny", vocab_size=400), ["pooler"]), tokenizer, "cpu")
+    with pytest.raises(UserError, match="cannot continue a text"):
+        bare.generate("the cat")
+
+
+@pytest.mark.parametrize("name", ["gpt-mini", "gpt2-mini"])
+def test_the_score_of_a_causal_model_is_transformers_loss(name, tokenizer, tmp_path):
+    p = predictor(name, tokenizer)
+    hf.save(p.model, tmp_path)
+    kind = json.loads((tmp_path / "config.json").read_text())["architectures"][0]
+    reference = getattr(transformers, kind).from_pretrained(tmp_path).eval()
+    texts = ["the cat sat on the mat", "a dog"]
+    for text, score in zip(texts, p.score(texts), strict=True):
+        ids = torch.tensor([[tokenizer.cls, *tokenizer.encode(text)]])
+        with torch.no_grad():
+            loss = reference(input_ids=ids, labels=ids).loss.item()
+        count = len(score.per_token)
+        assert count == ids.shape[1] - 1
+        assert -score.total / count == pytest.approx(loss, abs=1e-5)
+        assert score.perplexity == pytest.approx(torch.tensor(loss).exp().item(), rel=1e-4)
+        assert "".join(token.token for token in score.per_token) == text
+        assert not score.pseudo
+
+
+def test_the_verb(tokenizer, tmp_path):
+    from typer.testing import CliRunner
+
+    from unmask.cli import app
+
+    p = predictor("gpt2-mini", tokenizer)
+    hf.save(p.model, tmp_path, tokenizer)
+    flags = ["--max-new-tokens", "5", "--do-sample", "--seed", "3", "--top-k", "9", "--temperature", "1.3"]
+    run = CliRunner().invoke(app, ["generate", str(tmp_path), "the cat", "a", *flags, "--json"])
+    assert run.exit_code == 0, run.output
+    settings = {"max_new_tokens": 5, "do_sample": True, "seed": 3, "top_k": 9, "temperature": 1.3}
+    expected = p.generate(["the cat", "a"], **settings)
+    assert json.loads(run.output) == [answer.as_dict() for answer in expected]
+    run = CliRunner().invoke(app, ["generate", str(tmp_path), "the cat", *flags])
+    assert run.output.rstrip("\n") == "the cat" + expected[0].new
+    run = CliRunner().invoke(app, ["generate", str(tmp_path), "the cat", "--num-beams", "0"])
+    assert run.exit_code == 2

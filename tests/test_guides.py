@@ -1,0 +1,61 @@
+"""The guides say what works: every `bash` block of docs/*.md is run, line by line, on small texts and with a tiny budget.
+
+A guide in another language has the same commands, which are compared, not run again.
+"""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from unmask.cli import app
+
+DOCS = Path(__file__).parent.parent / "docs"
+TINY = ["--set=model.layers=1", "--set=train.eval_rows=16", "--set=train.threads=1", "--batch=4", "--length=32"]
+
+
+def commands(path: Path) -> list[str]:
+    blocks = re.findall(r"^```bash\n(.*?)^```", path.read_text("utf-8"), re.S | re.M)
+    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+
+
+GUIDES = [p for p in sorted(DOCS.glob("*.md")) if not p.name.endswith(".zh.md") and commands(p)]
+
+
+def tiny(arguments: list[str]) -> list[str]:
+    """The same command with two steps of a small model."""
+    if arguments[0] != "pretrain" or "--resume" in arguments:
+        return arguments
+    steps = [n + 1 for n, a in enumerate(arguments) if a == "--steps"]
+    new = "--from" not in arguments
+    return ["2" if n in steps else a for n, a in enumerate(arguments)] + (TINY if new else TINY[1:])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the guides take as given: general/ and domain/, two texts of different words."""
+    for name, words in (("general", "the list of the house and the old man"), ("domain", "metformin lowers glucose")):
+        (tmp_path / name).mkdir()
+        text = "\n\n".join(f"Number {n}: {words} is what it says, and {words} it is. So be it." for n in range(80))
+        (tmp_path / name / "text.txt").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda p: p.stem)
+def test_the_commands_of_a_guide_work(guide: Path, folder: Path) -> None:
+    for line in commands(guide):
+        arguments = shlex.split(line, comments=True)
+        if arguments[:1] != ["unmask"]:
+            subprocess.run(["bash", "-c", line], check=True)
+            continue
+        result = CliRunner().invoke(app, tiny(arguments[1:]))
+        assert result.exit_code == 0, (line, result.output, result.exception)
+
+
+@pytest.mark.parametrize("guide", sorted(DOCS.glob("*.zh.md")), ids=lambda p: p.stem)
+def test_a_translated_guide_has_the_same_commands(guide: Path) -> None:
+    assert commands(guide) == commands(guide.with_name(guide.name.replace(".zh.md", ".md")))

@@ -1,0 +1,183 @@
+"""Replay: a share of the rows from another text, by address; both texts' held-out losses from before the first step on."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import unmask
+from unmask.batch import Phase
+from unmask.data.mix import Part, Turns, parts
+from unmask.data.store import TokenStore
+from unmask.lab.curves import figure
+from unmask.objectives.objective import build
+from unmask.recipe import Recipe
+from unmask.train.mix import Mixed, MixedLoader, loader
+
+RECIPE = {
+    "model": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64},
+    "train": {"threads": 1, "eval_rows": 16},
+}
+SHORT = {"preset": "bert-tiny", "objective": "mlm", "batch": 10, "length": 32}
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two texts of other words."""
+    folder = tmp_path_factory.mktemp("mix")
+    for name, word in (("news", "king"), ("poems", "rose")):
+        lines = [f"The {word} number {n} of the house is a {word} that the list has not." for n in range(400)]
+        (folder / f"{name}.txt").write_text("\n\n".join(lines))
+    return folder
+
+
+def prepared(store: TokenStore, path: Path) -> TokenStore:
+    return unmask.prepare(path, tokenizer=str(store.path / "tokenizer"), heldout=0.1)
+
+
+def made(store: TokenStore, *mixed: tuple[TokenStore, str]) -> MixedLoader:
+    recipe = Recipe.build({"objective": "mlm"})
+    several = [Mixed(Part(f"m{n}", "x", Fraction(share)), other) for n, (other, share) in enumerate(mixed)]
+    out = loader(store, several, recipe, build(recipe, store.tokenizer))
+    assert isinstance(out, MixedLoader)
+    return out
+
+
+def test_every_batch_has_its_shares_and_every_row_is_used_once() -> None:
+    turns = Turns([Fraction("0.2"), Fraction("0.35")])
+    found = [turns.of(n) for n in range(4000)]
+    for first in range(0, 4000, 40):
+        counts = np.bincount([which for which, _ in found[first : first + 40]], minlength=3) / 40
+        assert np.abs(counts - [0.45, 0.2, 0.35]).max() <= 2 / 40
+    for which in range(3):
+        mine = [n for w, n in found if w == which]
+        assert mine == list(range(len(mine))), "each text's own rows, in order, none left out"
+    assert turns.rows(450) == 1000
+
+
+def test_another_mix_changes_nothing_of_the_corpus_rows(store: TokenStore, others: Path) -> None:
+    news, poems = (prepared(store, others / f"{name}.txt") for name in ("news", "poems"))
+    a, b, phase = made(store, (news, "0.25")), made(store, (poems, "0.25")), Phase(0, 32, 0.15)
+    for n in range(200):
+        same = bool(np.array_equal(a.example(n, phase).ids, b.example(n, phase).ids))
+        assert same == (a.turns.of(n)[0] == 0)
+    alone = a.loaders[0]
+    own = [n for n in range(200) if a.turns.of(n)[0] == 0]
+    for k, n in enumerate(own):
+        assert np.array_equal(a.example(n, phase).ids, alone.example(k, phase).ids)
+    assert a.count(32) == -(-alone.count(32) * 4 // 3)
+
+
+def test_the_share_of_tokens_read_from_the_mix(store: TokenStore, others: Path) -> None:
+    news = prepared(store, others / "news.txt")
+    mixed, phase = made(store, (news, "0.2")), Phase(0, 32, 0.15)
+    king = store.tokenizer.encode("king")
+    hits = [len(king) and set(king) <= set(mixed.pair(n, phase)[0].ids) for n in range(500)]
+    assert 0.15 < np.mean(hits) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("mix", "why"),
+    [
+        (["a.txt"], "PATH:SHARE"),
+        (["a.txt:0"], "above 0 and below 1"),
+        (["a.txt:1"], "above 0"),
+        (["a.txt:-0.5"], "above 0"),
+        (["a.txt:nan"], "above 0"),
+        (["a.txt:1/3"], "above 0"),
+        ([":0.2"], "PATH:SHARE"),
+        (["a.txt:0.5", "b.txt:0.5"], "add up to 1"),
+    ],
+)
+def test_shares_that_cannot_be(mix: list[str], why: str) -> None:
+    with pytest.raises(unmask.UserError, match=why):
+        parts(mix)
+
+
+def test_names_are_told_apart() -> None:
+    assert [p.name for p in parts(["a/x.txt:0.1", "b/x.txt:0.1", "sample:sotu:0.1"])] == ["x", "x-2", "sotu"]
+
+
+def test_what_cannot_be_mixed_is_refused_before_the_text_is_read(
+    store: TokenStore, others: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(unmask.UserError, match="nowhere"):
+        unmask.pretrain(store.path, mix=["nowhere.txt:0.2"], steps=1, out=tmp_path / "a", **SHORT)
+    foreign = unmask.prepare(others / "news.txt", tmp_path / "foreign", vocab_size=60)
+    with pytest.raises(unmask.UserError, match="another tokenizer"):
+        unmask.pretrain(store.path, mix=[f"{foreign.path}:0.2"], steps=1, out=tmp_path / "b", **SHORT)
+
+
+@pytest.fixture(scope="module")
+def run(store: TokenStore, others: Path):
+    """A model, then the same continued on other text with the first one mixed in."""
+    first = unmask.pretrain(store.path, steps=2, recipe=RECIPE, out=others / "first", **SHORT)
+    return unmask.pretrain(
+        others / "news.txt", start=str(first.model), mix=[f"{store.path}:0.3"], steps=4, heldout=0.1,
+        recipe=RECIPE, sets=["train.eval_every=2"], objective="mlm", batch=10, length=32, out=others / "run",
+    )  # fmt: skip
+
+
+def test_both_losses_are_tracked_from_before_the_first_step(run, store: TokenStore) -> None:
+    evals = [e for e in run.events() if e["event"] == "eval"]
+    name = f"heldout[{store.path.name}]"
+    assert [e["step"] for e in evals] == [0, 2, 4]
+    assert all(e["loss"] > 0 and e[name]["loss"] > 0 and e["loss"] != e[name]["loss"] for e in evals)
+    found = unmask.info(run.path)
+    assert (
+        found["mixed"][store.path.name]["first"]["step"] == 0 and found["mixed"][store.path.name]["last"]["step"] == 4
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "unmask", "info", str(run.path)], capture_output=True, text=True, check=True
+    )
+    assert f"held-out of {store.path.name}" in done.stdout and "at step 0" in done.stdout
+    labels = [text.get_text() for text in figure(run.events(), 5.0, 4).axes[0].get_legend().get_texts()]
+    assert any("held-out of store" in label for label in labels)
+    assert f"loss on {store.path.name}" in (run.path / "report.html").read_text()
+
+
+def test_the_progress_line_shows_both(store: TokenStore, others: Path, tmp_path: Path, capsys) -> None:
+    from unmask.train.log import Console
+
+    path, tokenizer = others / "poems.txt", str(store.path / "tokenizer")
+    unmask.pretrain(
+        path, tokenizer=tokenizer, mix=[f"{others / 'news.txt'}:0.5"], heldout=0.1, steps=1, recipe=RECIPE,
+        out=tmp_path / "run", console=Console(), **SHORT,
+    )  # fmt: skip
+    said = capsys.readouterr().err
+    assert "| news: loss" in said and "mixed in, 50% of the rows" in said
+
+
+def test_killed_in_the_middle_and_resumed_it_is_the_same_run(store: TokenStore, others: Path, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    sets = ["model.hidden=32", "model.heads=2", "model.layers=1", "train.threads=1", "train.checkpoint_every=5"]
+    sets += ["train.eval_rows=16", "train.micro_batch=5", "train.eval_every=9"]
+    mix = [f"{others / 'news.txt'}:0.3", f"{others / 'poems.txt'}:0.1"]
+    unmask.pretrain(store.path, mix=mix, steps=40, sets=sets, out=whole, **SHORT)
+    command = [sys.executable, "-m", "unmask", "pretrain", str(store.path), *(f"--mix={m}" for m in mix), "--steps=40"]
+    command += [*(f"--{k}={v}" for k, v in SHORT.items()), *(f"--set={s}" for s in sets), f"--out={killed}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    log = killed / "log.jsonl"
+    deadline = time.monotonic() + 60
+    while not (log.exists() and log.read_text().count('"train"') >= 13):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (killed / "model").exists()
+    unmask.resume(killed)
+
+    def seen(run: Path) -> list[dict]:
+        events = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+        timed = ("elapsed", "tokens_per_second")
+        return [{k: v for k, v in e.items() if k not in timed} for e in events if e["event"] in ("train", "eval")]
+
+    assert seen(killed) == seen(whole)
+    weights = [(run / "model" / "model.safetensors").read_bytes() for run in (killed, whole)]
+    assert weights[0] == weights[1]

@@ -1,0 +1,192 @@
+"""Tokenizers of folders that are older than `tokenizer.json`, made into one.
+
+| files | whose | particular |
+|---|---|---|
+| vocab.txt | BERT, DistilBERT, ELECTRA | one piece per line; case by `do_lower_case`, else by the vocabulary |
+| vocab.json + merges.txt | GPT-2, RoBERTa, BART; GPT | bytes; or, with `</w>` at the ends of words, lower-cased letters |
+| spiece.model, sentencepiece.bpe.model | ALBERT, T5, XLM-R | SentencePiece 1808.06226: a protobuf of pieces with scores |
+
+A SentencePiece file is read here, not by its library. Its ids are shifted for XLM-R: fairseq put <s> <pad> </s> <unk> in
+front of the pieces, and <mask> behind them. T5's sentinels stand behind its pieces too. ALBERT does not let a piece end in
+a digit and a comma, for which such pieces get a very low score.
+"""
+
+import json
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+
+from unmask.data.templates import SENTINELS, TEMPLATES, Template, roles_in
+from unmask.errors import UserError
+from unmask.protobuf import fields
+
+FILES = ("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "added_tokens.json")
+Foreign = tuple[tokenizers.Tokenizer, list[str]]  # and what had to be guessed, in sentences
+CONTROL, OWN = 3, 4  # types of a SentencePiece piece: never in text; always one token
+
+
+def find(folder: Path) -> Path | None:
+    """The file of a folder that holds its vocabulary."""
+    return next((folder / name for name in FILES[:5] if name != "merges.txt" and (folder / name).is_file()), None)
+
+
+def read(file: Path, config: dict[str, Any], named: dict[str, str]) -> Foreign:
+    """`config`: tokenizer_config.json; `named`: its special tokens, by role."""
+    reader: Callable[[Path, dict[str, Any], dict[str, str]], Foreign] = (
+        _sentencepiece if file.suffix == ".model" else _bytes if file.suffix == ".json" else _bert
+    )
+    backend, notes = reader(file, config, named)
+    added = file.with_name("added_tokens.json")
+    if added.is_file():  # token → id, behind the others
+        ids = json.loads(added.read_text("utf-8"))
+        backend.add_tokens([AddedToken(token, normalized=False) for token in sorted(ids, key=lambda t: ids[t])])
+    return backend, notes
+
+
+def _special(backend: tokenizers.Tokenizer, named: dict[str, str], template: Template, lstrip: bool) -> None:
+    """The special tokens recognised in the text, and put around it; [MASK] takes the blank before it, as a word would."""
+    vocabulary = backend.get_vocab()
+    roles = {role: named.get(role) or token for role, token in template.roles.items()}
+    tokens = [token for token in dict.fromkeys([*roles.values(), *template.last]) if token in vocabulary]
+    mask = roles.get("mask")
+    backend.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False, lstrip=lstrip and token == mask) for token in tokens]
+    )
+    if not set(roles.values()) <= set(vocabulary):
+        return  # the caller says which one is missing
+    renamed = {usual: roles[role] for role, usual in template.roles.items()}
+
+    def rename(parts: list[str]) -> list[str]:
+        return [renamed.get(part.split(":")[0], part.split(":")[0]) + part[len(part.split(":")[0]) :] for part in parts]
+
+    around = Template(roles, rename(template.single), rename(template.pair)).processor(vocabulary)
+    steps = [step for step in (backend.post_processor, around) if step is not None]
+    if steps:
+        backend.post_processor = processors.Sequence(steps) if len(steps) > 1 else steps[0]
+
+
+def _bert(file: Path, config: dict[str, Any], named: dict[str, str]) -> Foreign:
+    text = file.read_text("utf-8").rstrip("\n")
+    vocabulary = {token: i for i, token in enumerate(text.split("\n"))}
+    notes: list[str] = []
+    lower = config.get("do_lower_case")
+    if lower is None:
+        capitals = sum(letter in vocabulary for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+        lower = capitals <= 13
+        how = "has no capital letters: text is lower-cased" if lower else "has capital letters: case is kept"
+        notes.append(f"no tokenizer_config.json says do_lower_case, but {file} {how}")
+    unk = named.get("unk") or TEMPLATES["bert"].roles["unk"]
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unk, max_input_chars_per_word=100))
+    backend.normalizer = normalizers.BertNormalizer(
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+        strip_accents=config.get("strip_accents"),  # None: as lowercase
+        lowercase=lower,
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix="##")
+    _special(backend, named, TEMPLATES["bert"], lstrip=False)
+    return backend, notes
+
+
+def _bytes(file: Path, config: dict[str, Any], named: dict[str, str]) -> Foreign:
+    merges = file.with_name("merges.txt")
+    if not merges.is_file():
+        raise UserError(f"{file} without merges.txt beside it", valid="both, or tokenizer.json")
+    vocabulary = json.loads(file.read_text("utf-8"))
+    if any(token.endswith("</w>") for token in vocabulary):  # GPT, the first
+        unk = named.get("unk") or "<unk>"
+        model = models.BPE.from_file(str(file), str(merges), unk_token=unk, end_of_word_suffix="</w>")
+        backend = tokenizers.Tokenizer(model)
+        backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+        backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        backend.decoder = decoders.BPEDecoder(suffix="</w>")
+        backend.add_special_tokens([AddedToken(unk, special=True, normalized=False)])
+        return backend, []
+    backend = tokenizers.Tokenizer(models.BPE.from_file(str(file), str(merges)))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space", False)))
+    backend.decoder = decoders.ByteLevel()
+    backend.post_processor = processors.ByteLevel(trim_offsets=True)  # "Ġword" spans the word, not the blank
+    found = roles_in(vocabulary, named)
+    name = "roberta" if isinstance(found["mask"], int) and found["mask"] >= 0 else "gpt2"
+    if name == "gpt2" and named.get("eos"):
+        named = named | {role: named.get(role) or named["eos"] for role in ("pad", "unk", "sep")}
+    _special(backend, named, TEMPLATES[name], lstrip=True)
+    return backend, []
+
+
+def _sentencepiece(file: Path, config: dict[str, Any], named: dict[str, str]) -> Foreign:
+    pieces, charsmap, settings = read_pieces(file)
+    vocabulary = [(piece, score) for piece, score, _ in pieces]
+    first = [piece for piece, _, _ in pieces[:3]]
+    steps: list[normalizers.Normalizer] = []
+    template = TEMPLATES["t5"]
+    if {"[CLS]", "[SEP]", "[MASK]"} <= {piece for piece, _ in vocabulary}:
+        template = TEMPLATES["albert"]
+        vocabulary = [(p, score - 100 if re.search(r"\d,$", p) else score) for p, score in vocabulary]
+        steps = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+        if not config.get("keep_accents", False):
+            steps += [normalizers.NFKD(), normalizers.StripAccents()]
+        if config.get("do_lower_case", True):
+            steps.append(normalizers.Lowercase())
+    elif first == ["<unk>", "<s>", "</s>"]:
+        template = TEMPLATES["roberta"]
+        vocabulary = [(t, 0.0) for t in template.tokens[:4]] + vocabulary[3:] + [(template.tokens[4], 0.0)]
+    elif first == ["<pad>", "</s>", "<unk>"]:
+        count = config.get("extra_ids", SENTINELS)
+        last = [f"<extra_id_{n}>" for n in reversed(range(count))]
+        template = Template(template.roles, template.single, template.pair, last)
+        vocabulary += [(token, 0.0) for token in last]
+    else:
+        raise UserError(
+            f"{file}: its first pieces are {' '.join(first)}",
+            valid="the SentencePiece file of ALBERT ([CLS] [SEP] [MASK]), T5 (<pad> </s> <unk>) or XLM-R (<unk> <s> </s>)",
+            fix="a folder with tokenizer.json",
+        )
+    unk = next(n for n, (piece, _) in enumerate(vocabulary) if piece == template.roles["unk"])
+    backend = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=unk, byte_fallback=bool(settings.get(35))))
+    if charsmap:
+        steps.append(normalizers.Precompiled(charsmap))
+    backend.normalizer = normalizers.Sequence(steps)
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
+    )
+    backend.decoder = decoders.Metaspace(prepend_scheme="always")
+    known = {piece for piece, _ in vocabulary}
+    added = [
+        AddedToken(piece, normalized=False, special=kind == CONTROL)
+        for piece, _, kind in pieces
+        if kind in (CONTROL, OWN) and piece in known
+    ]
+    backend.add_tokens(added)
+    _special(backend, named, template, lstrip=True)
+    return backend, []
+
+
+def read_pieces(file: Path) -> tuple[list[tuple[str, float, int]], bytes, dict[int, Any]]:
+    """A SentencePiece model: its pieces (text, score, type), its table of normalisation, and how it was trained."""
+    pieces: list[tuple[str, float, int]] = []
+    charsmap, settings = b"", {}
+    try:
+        for number, value in fields(file.read_bytes()):
+            if not isinstance(value, bytes):
+                continue
+            inner = dict(fields(value)) if number in (1, 2, 3) else {}
+            if number == 1:
+                score = struct.unpack("<f", int(inner.get(2, 0)).to_bytes(4, "little"))[0]
+                pieces.append((inner[1].decode(), score, inner.get(3, 1)))
+            elif number == 2:
+                settings = inner
+            elif number == 3:
+                charsmap = inner.get(2, b"")
+        if len(pieces) < 4:
+            raise ValueError(f"{len(pieces)} pieces")
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise UserError(f"cannot read {file}: {error}", valid="a SentencePiece model") from None
+    if settings.get(3, 1) != 1:
+        raise UserError(f"{file} is not a unigram model", valid="SentencePiece with --model_type=unigram")
+    return pieces, charsmap, settings

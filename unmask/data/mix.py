@@ -1,0 +1,78 @@
+"""Mix: rows of other texts among those of the corpus (replay), so that a model that learns a domain keeps what it knew.
+
+Which row comes from which text is a function of its number alone, in O(1), and spaced evenly, so that every batch has its
+share; and the corpus's own rows come in the order that they have without a mix.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from unmask.errors import UserError
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str  # in logs and reports
+    source: str  # path, folder, glob, sample:NAME or a prepared store
+    share: Fraction  # of all rows
+
+
+def parts(mix: list[str]) -> list[Part]:
+    """
+    >>> parts(["general/news.txt:0.2", "sample:sotu:0.1"])
+    [Part(name='news', source='general/news.txt', share=Fraction(1, 5)), Part(name='sotu', source='sample:sotu', share=Fraction(1, 10))]
+    """
+    out: list[Part] = []
+    for text in mix:
+        source, _, number = text.rpartition(":")
+        try:
+            share = Fraction(number) if "/" not in number else Fraction(0)
+        except (ValueError, ZeroDivisionError):
+            share = Fraction(0)
+        if not source or not 0 < share < 1:
+            raise UserError(
+                f"--mix {text}", valid="PATH:SHARE, with a share of the rows above 0 and below 1", fix="--mix PATH:0.2"
+            )
+        name = Path(source.removeprefix("sample:")).stem or "mix"
+        taken = {p.name for p in out}
+        names = [name, *(f"{name}-{n}" for n in range(2, len(taken) + 2))]
+        out.append(Part(next(n for n in names if n not in taken), source, share))
+    total = sum(p.share for p in out)
+    if total >= 1:
+        raise UserError(
+            f"--mix: the shares add up to {float(total):g}, which leaves no row to the corpus itself",
+            valid="shares that add up to less than 1",
+        )
+    return out
+
+
+class Turns:
+    """Whose turn a row is: (0, n) is row n of the corpus, (j, n) row n of part j.
+
+    >>> turns = Turns([Fraction(1, 4)])
+    >>> [turns.of(n) for n in range(8)]
+    [(0, 0), (0, 1), (0, 2), (1, 0), (0, 3), (0, 4), (0, 5), (1, 1)]
+    """
+
+    def __init__(self, shares: list[Fraction]):
+        self.own = 1 - sum(shares, Fraction(0))
+        left = Fraction(1)
+        self.steps: list[tuple[int, int]] = []  # per part: its share of the rows that earlier parts leave, as p / q
+        for share in shares:
+            step = share / left
+            self.steps.append((step.numerator, step.denominator))
+            left -= share
+
+    def of(self, number: int) -> tuple[int, int]:
+        for j, (p, q) in enumerate(self.steps, 1):
+            before = number * p // q
+            if (number + 1) * p // q > before:
+                return j, before
+            number -= before
+        return 0, number
+
+    def rows(self, own: int) -> int:
+        """Rows in all, while the corpus gives `own`."""
+        return math.ceil(own / self.own)

@@ -1,0 +1,96 @@
+"""What the special tokens of a new tokenizer are called, and where they stand in a row: one template per tradition.
+
+| template | ids 0, 1, … | one text | two texts |
+|---|---|---|---|
+| bert | [PAD] [UNK] [CLS] [SEP] [MASK] | [CLS] A [SEP] | [CLS] A [SEP] B [SEP] |
+| albert | <pad> <unk> [CLS] [SEP] [MASK] | [CLS] A [SEP] | [CLS] A [SEP] B [SEP] |
+| roberta (BART, XLM-R) | <s> <pad> </s> <unk> <mask> | <s> A </s> | <s> A </s> </s> B </s> |
+| t5 | <pad> </s> <unk>; last <extra_id_99> … <extra_id_0> | A </s> | A </s> B </s> |
+| gpt2 | <\\|endoftext\\|> | A | A B |
+
+A token plays a role: `pad`, `unk`, `cls` (begins a row), `sep` (ends a text), `mask`. T5 and GPT-2 have no `cls` and no
+`mask`; GPT-2's one token plays the three other roles.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tokenizers import processors
+
+ROLES = ("pad", "unk", "cls", "sep", "mask")
+SENTINELS = 100  # of T5: what stands for the spans that were taken out
+
+
+@dataclass(frozen=True)
+class Template:
+    roles: dict[str, str]  # role → token, in the order of their ids
+    single: list[str]
+    pair: list[str]
+    last: list[str] = field(default_factory=list)  # tokens at the end of the vocabulary
+
+    @property
+    def tokens(self) -> list[str]:
+        """Those at the beginning of the vocabulary."""
+        return list(dict.fromkeys(self.roles.values()))
+
+    def processor(self, ids: dict[str, int]) -> Any:
+        """Puts the special tokens around a text, for those who ask; None where there are none to put."""
+        used = {part.split(":")[0] for part in self.pair} - {"$A", "$B"}
+        if not used:
+            return None
+        named = [(token, ids[token]) for token in sorted(used)]
+        return processors.TemplateProcessing(single=self.single, pair=self.pair, special_tokens=named)
+
+
+def _template(tokens: str, order: tuple[str, ...], single: str, pair: str, last: list[str] | None = None) -> Template:
+    return Template(dict(zip(order, tokens.split())), single.split(), pair.split(), last or [])
+
+
+_BERT = ("[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
+_END = "<|endoftext|>"
+
+TEMPLATES = {
+    "bert": _template("[PAD] [UNK] [CLS] [SEP] [MASK]", ROLES, *_BERT),
+    "albert": _template("<pad> <unk> [CLS] [SEP] [MASK]", ROLES, *_BERT),
+    "roberta": _template(
+        "<s> <pad> </s> <unk> <mask>", ("cls", "pad", "sep", "unk", "mask"), "<s> $A </s>", "<s> $A </s> </s> $B </s>"
+    ),
+    "t5": _template(
+        "<pad> </s> <unk>",
+        ("pad", "sep", "unk"),
+        "$A </s>",
+        "$A </s> $B </s>",
+        [f"<extra_id_{n}>" for n in reversed(range(SENTINELS))],
+    ),
+    "gpt2": _template(f"{_END} {_END} {_END}", ("pad", "unk", "sep"), "$A", "$A $B"),
+}
+SPECIAL = tuple(TEMPLATES["bert"].tokens)
+
+
+def roles_in(vocabulary: dict[str, int], named: dict[str, str]) -> dict[str, int | None]:
+    """role → id, by the names given (`pad_token`, …, `eos_token` in a config), else by those of the templates.
+
+    A role that no token plays is None where the tokenizer is of a kind that has none; else -1: it is missing.
+
+    >>> roles_in({"a": 0, "<|endoftext|>": 1}, {})
+    {'pad': 1, 'unk': 1, 'cls': None, 'sep': 1, 'mask': None}
+    >>> roles_in({"[PAD]": 0, "a": 1}, {"unk": "a"})
+    {'pad': 0, 'unk': 1, 'cls': -1, 'sep': -1, 'mask': -1}
+    """
+    out: dict[str, int | None] = {}
+    for role in ROLES:
+        names = [named.get(role, ""), *(TEMPLATES[name].roles[role] for name in ("bert", "roberta"))]
+        # `if name`: a line of a vocabulary may be empty, and would be taken for what is not named.
+        out[role] = next((vocabulary[name] for name in names if name and name in vocabulary), -1)
+    if -1 not in out.values():
+        return out
+    end = vocabulary.get(named.get("eos") or _END)
+    fallback: dict[str, int | None] = {}
+    if end is not None and out["sep"] in (-1, end):  # GPT-2, and others that name the token at which they stop
+        fallback = {"pad": end, "unk": end, "sep": end, "cls": None, "mask": None}
+    elif "<extra_id_0>" in vocabulary:  # T5
+        fallback = {"cls": None, "mask": None}
+    elif out["unk"] != -1 and out["cls"] == out["sep"] == out["pad"] == -1 and ".</w>" in vocabulary:
+        # GPT's has no special token but <unk>: it is what ends a document here.
+        fallback = {"pad": out["unk"], "sep": out["unk"], "cls": None, "mask": None}
+    return {role: fallback.get(role, id) if id == -1 else id for role, id in out.items()}

@@ -1,0 +1,78 @@
+"""What a model folder is, whoever made it: family, size, which heads are there and which are not, its tokenizer."""
+
+from pathlib import Path
+from typing import Any
+
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.model import hf
+from unmask.model.families import FAMILIES
+
+SETTINGS = ("config.json", "bert_config.json")  # one of these makes a folder a model's
+
+
+def is_model(folder: str | Path) -> bool:
+    """
+    >>> is_model("no-such-folder")
+    False
+    """
+    return any((Path(folder) / name).is_file() for name in SETTINGS)
+
+
+def describe(folder: str | Path) -> dict[str, Any]:
+    """Everything is read: what this says is there does open."""
+    loaded = hf.load(folder)
+    config, family = loaded.config, FAMILIES[loaded.config.family]
+    broken = {name.split(".")[1] for name in loaded.missing}
+    heads = [name for name in loaded.model.heads if name not in broken]
+    known = dict.fromkeys(head for held in family.architectures.values() for head in held)
+    return {
+        "kind": "model",
+        "path": str(folder),
+        "family": config.family,
+        "architecture": (loaded.settings.get("architectures") or [None])[0],
+        "layers": config.layers,
+        "hidden": config.hidden,
+        "vocab_size": config.vocab_size,
+        "max_positions": config.max_positions,
+        "parameters": sum(value.numel() for value in loaded.model.parameters()),
+        "heads": heads,
+        "missing_heads": [name for name in known if name not in heads],
+        "unread": loaded.unexpected,
+        "tokenizer": _tokenizer(folder),
+    }
+
+
+def _tokenizer(folder: str | Path) -> dict[str, Any]:
+    try:
+        t = Tokenizer.load(folder)
+    except UserError as error:
+        return {"error": error.got}
+    roles = {"pad": t.pad, "unk": t.unk, "cls": t.cls, "sep": t.sep, "mask": t.mask}
+    special = {role: t.token(id) for role, id in roles.items() if id is not None}
+    return {"kind": t.kind, "vocabulary": t.size, "special": special, "notes": t.notes}
+
+
+def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """(label, text) for a terminal."""
+    tokenizer = found["tokenizer"]
+    if "error" in tokenizer:
+        text = f"none: {tokenizer['error']}"
+    else:
+        text = f"{tokenizer['kind']}, {tokenizer['vocabulary']:,} tokens; {' '.join(dict.fromkeys(tokenizer['special'].values()))}"
+    out = [
+        ("model", found["path"]),
+        ("family", found["family"] + (f" ({found['architecture']})" if found["architecture"] else "")),
+        ("shape", f"{found['layers']} layers × {found['hidden']}, {found['max_positions']:,} positions"),
+        ("parameters", f"{found['parameters']:,}"),
+        ("heads", ", ".join(found["heads"]) or "none"),
+        ("heads not there", f"{', '.join(found['missing_heads'])}: new ones, when training asks for them"),
+        ("tokenizer", text),
+    ]
+    out += [("note", note) for note in tokenizer.get("notes", [])]
+    if found["unread"]:
+        names = ", ".join(found["unread"][:6]) + (
+            f" and {len(found['unread']) - 6} more" if len(found["unread"]) > 6 else ""
+        )
+        out.append(("not read", f"{names}: nothing here has a place for them"))
+    return out

@@ -1,0 +1,70 @@
+"""ELECTRA (Clark et al. 2003.10555): a discriminator that finds the tokens which a small generator replaced.
+
+The model is the discriminator; the generator is its head of that name, saved as a folder inside the folder.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from unmask.errors import UserError
+from unmask.model.families import bert
+from unmask.model.family import Family
+
+if TYPE_CHECKING:
+    from unmask.model.config import ModelConfig
+
+
+def _read(raw: dict[str, Any]) -> dict[str, Any]:
+    if raw.get("architectures") == ["ElectraForMultipleChoice"]:
+        for key, only in (("summary_type", "first"), ("summary_use_proj", True), ("summary_activation", "gelu")):
+            if raw.get(key, only) != only:
+                raise UserError(f"an electra folder with {key}: {raw[key]!r}", valid=f"{key}: {only!r}")
+    return bert.read(raw)
+
+
+def _write(config: "ModelConfig") -> dict[str, Any]:
+    return {"embedding_size": config.embedding_size}
+
+
+FAMILY = Family(
+    objective="rtd",
+    fixed=bert.FIXED | {"head_activation": "gelu", "pooling": "gelu"},
+    defaults={"embedding": 128},
+    architectures={
+        "ElectraForSequenceClassification": ("pooler", "classify"),
+        "ElectraForTokenClassification": ("tag",),
+        "ElectraForQuestionAnswering": ("answer",),
+        "ElectraForMultipleChoice": ("pooler", "choose"),
+        "ElectraForPreTraining": ("rtd",),
+        "ElectraForMaskedLM": ("mlm",),
+        "ElectraModel": (),
+    },
+    presets={
+        "electra-mini": bert.size(4, 256),
+        "electra-small": bert.size(12, 256),
+        "electra-base": bert.size(12, 768, embedding=768, generator=1 / 3),
+        "electra-large": bert.size(24, 1024, embedding=1024),
+    },
+    base="electra-small",
+    prefix="electra.",
+    fields=bert.FIELDS | {"embedding": "embedding_size", "generator": "generator_size"},
+    read=_read,
+    write=_write,
+    names=bert.names("electra.") | {"encoder.embeddings.project": "electra.embeddings_project"},
+    heads=bert.TASKS
+    | {
+        "mlm": {
+            "heads.mlm.dense": "generator_predictions.dense",
+            "heads.mlm.norm": "generator_predictions.LayerNorm",
+            "heads.mlm.decoder": "generator_lm_head",
+            "heads.mlm": "generator_lm_head",
+        },
+        "rtd": {
+            "heads.rtd.dense": "discriminator_predictions.dense",
+            "heads.rtd.out": "discriminator_predictions.dense_prediction",
+        },
+        "pooler": {"heads.pooler.dense": "sequence_summary.summary"},
+        "classify": {"heads.classify.out": "classifier.out_proj"},
+    },
+    places={"ElectraForSequenceClassification": {"heads.pooler.dense": "classifier.dense"}},
+    ignored=r"electra\.embeddings\.(position|token_type)_ids|generator_lm_head\.weight",
+)

@@ -1,0 +1,167 @@
+"""T5 (Raffel et al. 1910.10683) and T5 v1.1: encoder and decoder, relative positions, RMS norms, no biases.
+
+v1.0 has a ReLU and shares one matrix between embedding and logits, which are scaled; v1.1 has a gated GELU and a matrix
+of its own for the logits (Shazeer 2002.05202; the T5 repository's notes on v1.1).
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from unmask.errors import UserError
+from unmask.model.family import Family, Names
+
+if TYPE_CHECKING:
+    from unmask.model.config import ModelConfig
+
+_V11 = {"activation": "gelu_new", "gated": True, "tie": False, "scale_logits": False}
+
+
+def _size(layers: int, hidden: int, heads: int, intermediate: int) -> dict[str, Any]:
+    return {
+        "layers": layers,
+        "decoder_layers": layers,
+        "hidden": hidden,
+        "heads": heads,
+        "intermediate": intermediate,
+    }
+
+
+def _read(raw: dict[str, Any]) -> dict[str, Any]:
+    gated, _, name = raw.get("feed_forward_proj", "relu").rpartition("-")
+    if gated not in ("", "gated"):
+        raise UserError(f"a t5 folder with feed_forward_proj: {raw['feed_forward_proj']!r}", valid="relu, gated-gelu")
+    start = raw.get("decoder_start_token_id")
+    return {
+        "activation": "gelu_new" if (gated, name) == ("gated", "gelu") else name,
+        "gated": bool(gated),
+        "decoder_layers": raw.get("num_decoder_layers") or raw.get("num_layers", 6),
+        "attention_dropout": raw.get("attention_dropout_rate", raw.get("dropout_rate", 0.1)),
+        "decoder_start_id": None if start == raw.get("pad_token_id", 0) else start,
+        # A file that does not say it: v1.1 unties, and only v1.0 scales.
+        "scale_logits": raw.get("scale_decoder_outputs", raw.get("tie_word_embeddings") is not False),
+    }
+
+
+def _write(config: "ModelConfig") -> dict[str, Any]:
+    name = config.activation
+    return {
+        "feed_forward_proj": f"gated-{'gelu' if name == 'gelu_new' else name}" if config.gated else name,
+        "is_encoder_decoder": True,
+        "decoder_start_token_id": config.start_id,
+        "scale_decoder_outputs": config.scale_logits,
+    }
+
+
+def _more(config: "ModelConfig") -> Names:
+    """A gated MLP is two matrices there."""
+    if not config.gated:
+        return {}
+    return {
+        "encoder.layers.{i}.mlp.up": (
+            "encoder.block.{i}.layer.1.DenseReluDense.wi_0",
+            "encoder.block.{i}.layer.1.DenseReluDense.wi_1",
+        ),
+        "decoder.layers.{i}.mlp.up": (
+            "decoder.block.{i}.layer.2.DenseReluDense.wi_0",
+            "decoder.block.{i}.layer.2.DenseReluDense.wi_1",
+        ),
+    }
+
+
+def _attention(here: str, there: str) -> Names:
+    return {f"{here}.qkv": (f"{there}.q", f"{there}.k", f"{there}.v"), f"{here}.out": f"{there}.o"}
+
+
+FAMILY = Family(
+    objective="span",
+    tokenizer={"kind": "unigram", "template": "t5", "lowercase": False},
+    fixed={
+        "causal": False,
+        "positions": "relative",
+        "embedding_norm": False,
+        "global_every": 1,
+        "segments": 0,
+        "norm": "pre",
+        "norm_kind": "rms",
+        "norm_bias": False,
+        "attention_scale": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "decoder_bias": False,
+        "init": "fan",
+        "init_cutoff": 0.0,
+    },
+    defaults={
+        "vocab_size": 8192,
+        "head_size": 64,
+        "norm_eps": 1e-6,
+        "activation": "relu",
+        "scale_logits": True,
+        "decoder_start_id": None,
+        "initializer_range": 1.0,
+        "sep_id": 1,
+    },
+    architectures={"T5ForConditionalGeneration": ("lm",), "T5Model": ()},
+    presets={
+        "t5-mini": _size(4, 256, 4, 1024),
+        "t5-small": _size(6, 512, 8, 2048) | {"vocab_size": 32128},
+        "t5-base": _size(12, 768, 12, 3072) | {"vocab_size": 32128},
+        "t5-v1.1-mini": _size(4, 256, 4, 512) | _V11,
+        "t5-v1.1-small": _size(8, 512, 6, 1024) | _V11 | {"vocab_size": 32128},
+        "t5-v1.1-base": _size(12, 768, 12, 2048) | _V11 | {"vocab_size": 32128},
+    },
+    base="t5-small",
+    prefix="",
+    fields={
+        "vocab_size": "vocab_size",
+        "hidden": "d_model",
+        "layers": "num_layers",
+        "decoder_layers": "num_decoder_layers",
+        "heads": "num_heads",
+        "head_size": "d_kv",
+        "intermediate": "d_ff",
+        "max_positions": "n_positions",
+        "buckets": "relative_attention_num_buckets",
+        "bucket_reach": "relative_attention_max_distance",
+        "dropout": "dropout_rate",
+        # Not read there, where one rate serves for all.
+        "attention_dropout": "attention_dropout_rate",
+        "norm_eps": "layer_norm_epsilon",
+        "initializer_range": "initializer_factor",
+        "tie": "tie_word_embeddings",
+        "pad_id": "pad_token_id",
+        "cls_id": "bos_token_id",
+        "sep_id": "eos_token_id",
+    },
+    read=_read,
+    write=_write,
+    names={
+        "encoder.embeddings.tokens": "shared",
+        "encoder.relative.bias": "encoder.block.0.layer.0.SelfAttention.relative_attention_bias",
+        **_attention("encoder.layers.{i}.attention", "encoder.block.{i}.layer.0.SelfAttention"),
+        "encoder.layers.{i}.attention_norm": "encoder.block.{i}.layer.0.layer_norm",
+        "encoder.layers.{i}.mlp.up": "encoder.block.{i}.layer.1.DenseReluDense.wi",
+        "encoder.layers.{i}.mlp.down": "encoder.block.{i}.layer.1.DenseReluDense.wo",
+        "encoder.layers.{i}.mlp_norm": "encoder.block.{i}.layer.1.layer_norm",
+        "encoder.norm": "encoder.final_layer_norm",
+        "decoder.relative.bias": "decoder.block.0.layer.0.SelfAttention.relative_attention_bias",
+        **_attention("decoder.layers.{i}.attention", "decoder.block.{i}.layer.0.SelfAttention"),
+        "decoder.layers.{i}.attention_norm": "decoder.block.{i}.layer.0.layer_norm",
+        "decoder.layers.{i}.cross.q": "decoder.block.{i}.layer.1.EncDecAttention.q",
+        "decoder.layers.{i}.cross.kv": (
+            "decoder.block.{i}.layer.1.EncDecAttention.k",
+            "decoder.block.{i}.layer.1.EncDecAttention.v",
+        ),
+        "decoder.layers.{i}.cross.out": "decoder.block.{i}.layer.1.EncDecAttention.o",
+        "decoder.layers.{i}.cross_norm": "decoder.block.{i}.layer.1.layer_norm",
+        "decoder.layers.{i}.mlp.up": "decoder.block.{i}.layer.2.DenseReluDense.wi",
+        "decoder.layers.{i}.mlp.down": "decoder.block.{i}.layer.2.DenseReluDense.wo",
+        "decoder.layers.{i}.mlp_norm": "decoder.block.{i}.layer.2.layer_norm",
+        "decoder.norm": "decoder.final_layer_norm",
+    },
+    more=_more,
+    heads={"lm": {"heads.lm.decoder": "lm_head"}},
+    decoder_start="pad",
+    # The published v1.0 files have a table that nothing reads in the first cross-attention.
+    ignored=r"(encoder|decoder)\.embed_tokens\.weight|lm_head\.weight"
+    r"|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
+)

@@ -1,0 +1,121 @@
+"""Generation: how text is continued, in plain values without torch, under the names of generation_config.json.
+
+| setting | meaning |
+|---|---|
+| max_new_tokens | tokens to add at most; wins over max_length, which counts the prompt too |
+| min_new_tokens, min_length | the end may not come earlier |
+| num_beams | 1 = the likeliest token each time; more = beam search |
+| length_penalty, early_stopping | of beam search: scores / length ** penalty; true = stop when there are num_beams texts |
+| do_sample, temperature, top_k, top_p, seed | draw tokens; the same seed gives the same text |
+| repetition_penalty, no_repeat_ngram_size | against loops |
+| forced_bos_token_id, forced_eos_token_id | the first token, and the last where the length ends the text |
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from unmask.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class Generation:
+    """
+    >>> Generation.make({"num_beams": 4, "eos_token_id": 2}, max_new_tokens=9).ends
+    (2,)
+    """
+
+    max_new_tokens: int | None = None
+    max_length: int | None = None
+    min_new_tokens: int = 0
+    min_length: int = 0
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False
+    do_sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 0  # 0 = all
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+    forced_bos_token_id: int | None = None
+    forced_eos_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    pad_token_id: int | None = None
+    decoder_start_token_id: int | None = None
+    seed: int = 0
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Ids that end a text."""
+        given = self.eos_token_id
+        return () if given is None else tuple(given) if isinstance(given, list) else (given,)
+
+    def length(self, prompt: int) -> int:
+        """The longest row, after a prompt of so many tokens."""
+        if self.max_new_tokens is not None:
+            return prompt + self.max_new_tokens
+        return max(self.max_length, prompt + 1) if self.max_length is not None else prompt + 64
+
+    @classmethod
+    def make(cls, folder: dict[str, Any], **given: Any) -> "Generation":
+        """What the folder's file says, changed by what the caller gives (None = not given)."""
+        valid = [f.name for f in fields(cls)]
+        for key in given:
+            if key not in valid:
+                raise UserError(f"unknown setting {key!r}{nearest(key, valid)}", valid=", ".join(valid))
+        stated = {key: value for key, value in folder.items() if value is not None}
+        for key, value in stated.items():
+            if key in UNSUPPORTED and value not in (0, 1, [], {}):  # False and 1.0 too: switched off
+                raise UserError(f"generation_config.json asks for {key}: {value!r}", valid=", ".join(valid))
+        changes = {key: value for key, value in given.items() if value is not None}
+        if "max_length" in changes and "max_new_tokens" not in changes:
+            stated.pop("max_new_tokens", None)
+        return replace(cls(), **({key: value for key, value in stated.items() if key in valid} | changes))
+
+    def __post_init__(self) -> None:
+        for name, good, valid in (
+            ("max_new_tokens", self.max_new_tokens is None or self.max_new_tokens > 0, "1 or more tokens"),
+            ("num_beams", self.num_beams > 0, "1 or more"),
+            ("temperature", self.temperature > 0, "above 0; for no chance at all leave do_sample out"),
+            ("top_k", self.top_k >= 0, "0 = all, or 1 and more"),
+            ("top_p", 0 < self.top_p <= 1, "above 0, at most 1"),
+            ("repetition_penalty", self.repetition_penalty > 0, "above 0; 1 = none"),
+            ("no_repeat_ngram_size", self.no_repeat_ngram_size >= 0, "0 = none, or 1 and more"),
+            ("early_stopping", self.early_stopping in (True, False, "never"), "true, false or never"),
+        ):
+            if not good:
+                raise UserError(f"{name} {getattr(self, name)!r}", valid=valid)
+        if self.do_sample and self.num_beams > 1:
+            raise UserError(
+                f"do_sample with {self.num_beams} beams", valid="one of them", fix="num_beams=1, or do_sample=False"
+            )
+
+
+# Folders older than generation_config.json have its keys in config.json.
+GENERATION_KEYS = frozenset(f.name for f in fields(Generation)) - {"seed"}
+
+# Keys that change what transformers writes and that have no counterpart here: refused, not passed over.
+UNSUPPORTED = frozenset(
+    {
+        "bad_words_ids",
+        "suppress_tokens",
+        "begin_suppress_tokens",
+        "sequence_bias",
+        "encoder_no_repeat_ngram_size",
+        "encoder_repetition_penalty",
+        "exponential_decay_length_penalty",
+        "guidance_scale",
+        "num_beam_groups",
+        "diversity_penalty",
+        "penalty_alpha",
+        "epsilon_cutoff",
+        "eta_cutoff",
+        "min_p",
+        "typical_p",
+        "top_h",
+        "watermarking_config",
+        "num_return_sequences",
+        "force_words_ids",
+    }
+)

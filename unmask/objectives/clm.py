@@ -1,0 +1,67 @@
+"""Causal language modelling (GPT): every token is predicted from those before it.
+
+| row                       | what a token sees          | the loss reads                                      |
+|---------------------------|----------------------------|-----------------------------------------------------|
+| [CLS] the cat sat . [SEP] | itself and what is before  | "the" at [CLS], "cat" at "the", "sat", "." …        |
+
+The [SEP] that ends a document inside the row is predicted like a word, as the text does end there; the [SEP] that ends the
+row is not, as only the row does. Where documents are kept apart (`train.packing: apart`), the first token of the
+next one is not predicted either. An encoder that sees both sides (BERT) is trained here with causal rows: data says what a
+token sees. Nothing else in its folder says so, and other programs will run it with both sides.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from unmask.batch import Batch, Example, Phase
+from unmask.model.config import ModelConfig
+from unmask.model.model import Model
+from unmask.objectives.objective import Objective
+
+
+class CLM(Objective):
+    name = "clm"
+    terms = ("clm",)
+    heads = ("lm|mlm",)
+    alone = "its rows hide everything to the right, and the other objective would have to do without it"
+    both_sides = False
+    predicts = "next"
+
+    causal_model = False  # which hides what comes later by itself, and faster
+
+    def bind(self, config: ModelConfig) -> None:
+        super().bind(config)
+        self.causal_model = config.causal
+
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+        positions = followed(example, self.tokenizer.special)
+        labels = {**example.labels, "clm.positions": positions, "clm.targets": example.ids[positions + 1]}
+        return replace(example, prefix=None if self.causal_model else 0, labels=labels)
+
+    def reads(self, model: Model, batch: Batch) -> torch.Tensor:
+        return batch.labels["clm.positions"]
+
+    def outputs(
+        self, model: Model, hidden: torch.Tensor, batch: Batch
+    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        return {"clm": (model.logits(self.heads[0], hidden), batch.labels["clm.targets"])}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"clm": len(batch.labels["clm.targets"])}
+
+
+def followed(example: Example, special: np.ndarray) -> np.ndarray:
+    """Positions whose next token is text to predict.
+
+    >>> followed(Example(np.array([2, 7, 8, 3])), np.array([False, False, True, True] + [False] * 6)).tolist()
+    [0, 1]
+    """
+    positions = np.arange(len(example) - 1)
+    if special[example.ids[-1]]:
+        positions = positions[:-1]
+    if example.documents is not None:
+        positions = positions[example.documents[positions] == example.documents[positions + 1]]
+    return positions

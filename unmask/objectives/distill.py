@@ -1,0 +1,121 @@
+"""Distillation (DistilBERT 1910.01108 §3): a student learns what a teacher answers at the masks.
+
+| row                       | teacher and student see       | the losses read, at "cat"                                   |
+|---------------------------|-------------------------------|-------------------------------------------------------------|
+| [CLS] the cat sat . [SEP] | [CLS] the [MASK] sat . [SEP]  | `distill_soft`: the teacher's distribution; `distill_cosine`: the angle between the two hidden states; `mlm`: "cat" |
+
+Distributions are compared at temperature 2 (KL × temperature²). Weights are 5 : 1 : 2. All three read the chosen
+positions, and the teacher's logits exist there alone. (DistilBERT's code compares at every token unless told to do this.) The
+teacher is any folder with an MLM head and the same tokenizer; it is never trained and never saved.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from unmask.batch import Batch
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.model import hf
+from unmask.model.config import ModelConfig
+from unmask.model.model import Model
+from unmask.objectives.mlm import MLM
+from unmask.objectives.objective import Terms, cross_entropy
+from unmask.recipe import Recipe
+
+
+class Distill(MLM):
+    name = "distill"
+    terms: tuple[str, ...] = ("mlm", "distill_soft", "distill_cosine")
+
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer):
+        super().__init__(recipe, tokenizer)
+        self.distill = recipe.distill
+        weights = {"mlm": self.distill.mlm, "distill_soft": self.distill.soft, "distill_cosine": self.distill.cosine}
+        self.weights = {name: weight for name, weight in weights.items() if weight}
+        self.terms = tuple(self.weights)
+        self.teacher = load_teacher(self.distill.teacher, tokenizer)
+
+    @classmethod
+    def check(cls, recipe: Recipe, config: ModelConfig) -> None:
+        super().check(recipe, config)
+        if not recipe.distill.teacher:
+            raise UserError("objective distill without a teacher", fix="--set distill.teacher=FOLDER")
+        if not (recipe.distill.soft or recipe.distill.cosine):
+            raise UserError(
+                "distill.soft and distill.cosine are both 0: nothing of the teacher is read", fix="--objective mlm"
+            )
+
+    def bind(self, config: ModelConfig) -> None:
+        super().bind(config)
+        wide = self.teacher.config.hidden
+        if wide != config.hidden and self.distill.cosine:
+            raise UserError(
+                f"distill.cosine compares hidden states, of {wide} numbers in the teacher and {config.hidden} in the student",
+                fix=f"--set distill.cosine=0, or --set model.hidden={wide}",
+            )
+
+    def begin(self, model: Model) -> list[str]:
+        if self.distill.init == "none":
+            return []
+        copied, total = initialise(model, self.teacher)
+        return [f"{copied} of {total} of the student's parameters begin as the teacher's"]
+
+    def loss(self, model: Model, batch: Batch) -> Terms:
+        return self._terms(model, batch)[0]
+
+    def evaluate(self, model: Model, batch: Batch) -> Terms:
+        terms, logits = self._terms(model, batch)
+        targets = batch.labels["mlm.targets"]
+        if "mlm" in terms:
+            terms["mlm_accuracy"] = ((logits.argmax(-1) == targets).sum(), len(targets))
+        return terms
+
+    def _terms(self, model: Model, batch: Batch) -> tuple[Terms, torch.Tensor]:
+        at, targets, n = batch.labels["mlm.positions"], batch.labels["mlm.targets"], self.tokenizer.size
+        hidden = model.encode(batch, at)
+        logits = model.logits("mlm", hidden)
+        with torch.no_grad():
+            teacher = self.teacher.to(batch.ids.device)
+            seen = teacher.encode(batch, at)
+            soft = teacher.logits("mlm", seen)[:, :n].float() if self.distill.soft else None
+        out: Terms = {}
+        if self.distill.mlm:
+            out["mlm"] = (cross_entropy(logits, targets), len(targets))
+        if soft is not None:
+            heat = self.distill.temperature
+            student = (logits[:, :n].float() / heat).log_softmax(-1)
+            apart = F.kl_div(student, (soft / heat).log_softmax(-1), reduction="sum", log_target=True)
+            out["distill_soft"] = (heat**2 * apart, len(targets))
+        if self.distill.cosine:
+            out["distill_cosine"] = ((1 - F.cosine_similarity(hidden.float(), seen.float())).sum(), len(targets))
+        return out, logits
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return dict.fromkeys(self.terms, len(batch.labels["mlm.targets"]))
+
+
+def load_teacher(path: str, tokenizer: Tokenizer) -> Model:
+    found = hf.load(path, heads=("mlm",))
+    if found.missing:
+        raise UserError(f"the teacher {path} has no MLM head", valid="a folder of a masked language model")
+    if Tokenizer.load(path).fingerprint() != tokenizer.fingerprint():
+        raise UserError(
+            f"the text was cut with another tokenizer than that of the teacher {path}", fix=f"--tokenizer {path}"
+        )
+    return found.model.eval().requires_grad_(False)
+
+
+@torch.no_grad()
+def initialise(student: Model, teacher: Model) -> tuple[int, int]:
+    """Layer i of S gets the teacher's layer i × T // S (of 12 for 6: every second), and all else what has its name and
+    shape; how many parameters, of how many."""
+    own, theirs, copied = dict(student.named_parameters()), dict(teacher.named_parameters()), 0
+    for name, value in own.items():
+        parts = name.split(".")
+        if name.startswith("encoder.layers."):
+            parts[2] = str(int(parts[2]) * teacher.config.layers // student.config.layers)
+        source = theirs.get(".".join(parts))
+        if source is not None and source.shape == value.shape:
+            value.copy_(source)
+            copied += 1
+    return copied, len(own)

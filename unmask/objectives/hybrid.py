@@ -1,0 +1,68 @@
+"""Masked and causal rows in one batch, one head for both (GPT-BERT 2410.24159 §2).
+
+| row                       | kind, by lot | becomes                        | what tokens see | the loss reads        |
+|---------------------------|--------------|--------------------------------|-----------------|-----------------------|
+| [CLS] the cat sat . [SEP] | masked       | [CLS] the [MASK] sat . [SEP]   | everything      | "cat" at "the"        |
+| [CLS] the cat sat . [SEP] | causal       | [CLS] the cat sat . [SEP]      | what is before  | "the" at [CLS], "cat" at "the" … |
+
+In both kinds the prediction of a token is made one position before it (masked next-token prediction), so that the
+model is one model, and can be used like either. Each kind's loss is the mean over its own tokens; they are weighed
+by their shares of rows, `hybrid.clm` and the rest.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from unmask.batch import Batch, Example, Phase
+from unmask.data.tokenizer import Tokenizer
+from unmask.model.model import Model
+from unmask.objectives.clm import followed
+from unmask.objectives.mlm import MLM
+from unmask.recipe import Recipe
+
+
+class Hybrid(MLM):
+    name = "hybrid"
+    terms = ("mlm", "clm")
+    heads = ("lm|mlm",)
+    alone = "some of its rows hide everything to the right, and the other objective would have to do without it"
+    both_sides = False
+    predicts = "next"
+
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer):
+        super().__init__(recipe, tokenizer)
+        self.share = recipe.hybrid.clm
+        self.weights = {"mlm": 1 - self.share, "clm": self.share}
+
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+        none = np.zeros(0, np.int64)
+        if rng.random() < self.share:
+            positions = followed(example, self.special)
+            parts = (none, none, positions, example.ids[positions + 1])
+            out = replace(example, prefix=0)
+        else:
+            out = replace(super().corrupt(example, rng, phase), prefix=len(example))
+            positions, targets = out.labels["mlm.positions"], out.labels["mlm.targets"]
+            before = positions > 0  # the very first token of a row without [CLS] has nothing before it
+            if example.documents is not None:  # … nor has the first one of a document kept apart
+                before &= example.documents[positions] == example.documents[positions - 1]
+            parts = (positions[before], targets[before], none, none)
+        names = ("mlm.positions", "mlm.targets", "clm.positions", "clm.targets")
+        out.labels = {**example.labels, **dict(zip(names, parts, strict=True))}
+        return out
+
+    def reads(self, model: Model, batch: Batch) -> torch.Tensor:
+        return torch.cat([batch.labels["mlm.positions"] - 1, batch.labels["clm.positions"]])
+
+    def outputs(
+        self, model: Model, hidden: torch.Tensor, batch: Batch
+    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        logits = model.logits(self.heads[0], hidden)
+        targets = batch.labels["mlm.targets"], batch.labels["clm.targets"]
+        return dict(zip(self.terms, zip(logits.split([len(t) for t in targets]), targets), strict=True))
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {name: len(batch.labels[f"{name}.targets"]) for name in self.terms}

@@ -1,0 +1,50 @@
+"""Prefix language modelling (T5 1910.10683 §3.2.1; UniLM): the row is cut at random; the first part is read, the second
+written.
+
+| row                       | cut | what tokens see                                  | the loss reads            |
+|---------------------------|-----|--------------------------------------------------|---------------------------|
+| [CLS] the cat sat . [SEP] | 3   | [CLS] the cat: each other; later ones what is before | "sat" at "cat", "." at "sat" |
+
+The cut is uniform over the places that leave at least one token to read and one to predict. `Example.prefix` is the
+number of tokens before it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from unmask.batch import Batch, Example, Phase
+from unmask.model.model import Model
+from unmask.objectives.clm import followed
+from unmask.objectives.objective import Objective
+
+
+class Prefix(Objective):
+    name = "prefix"
+    terms = ("prefix",)
+    heads = ("lm|mlm",)
+    alone = (
+        "what is after the cut is hidden from what is before it, and the other objective would have to do without it"
+    )
+    both_sides = False
+    predicts = "next"
+
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+        positions = followed(example, self.tokenizer.special)
+        cut = 1 + int(rng.integers(max(1, int(positions[-1]) + 1))) if len(positions) else len(example)
+        positions = positions[positions >= cut - 1]  # the last token of the prefix predicts the first after it
+        labels = {**example.labels, "prefix.positions": positions, "prefix.targets": example.ids[positions + 1]}
+        return replace(example, prefix=cut, labels=labels)
+
+    def reads(self, model: Model, batch: Batch) -> torch.Tensor:
+        return batch.labels["prefix.positions"]
+
+    def outputs(
+        self, model: Model, hidden: torch.Tensor, batch: Batch
+    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        return {"prefix": (model.logits(self.heads[0], hidden), batch.labels["prefix.targets"])}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"prefix": len(batch.labels["prefix.targets"])}

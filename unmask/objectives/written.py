@@ -1,0 +1,49 @@
+"""What `span` and `denoise` share: the answer is written by a decoder, and the loss reads every token of it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from unmask.batch import Batch, Example
+from unmask.data.tokenizer import Tokenizer
+from unmask.model.config import ModelConfig
+from unmask.model.model import Model
+from unmask.objectives.objective import Objective
+from unmask.recipe import Recipe
+
+
+class Written(Objective):
+    heads = ("lm",)
+    decoder = True
+    alone = "its answer is a text of its own, which no other objective reads"
+
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer):
+        super().__init__(recipe, tokenizer)
+        self.start = tokenizer.pad  # what the decoder is given first, until a model says otherwise
+
+    def bind(self, config: ModelConfig) -> None:
+        super().bind(config)
+        self.start = self.start if config.start_id is None else config.start_id
+
+    def asked(self, example: Example, ids: np.ndarray, answer: np.ndarray) -> Example:
+        """`ids` for the encoder; the decoder is given the answer one place later, and predicts it."""
+        decoder = np.concatenate([[self.start], answer[:-1]])
+        labels = {f"{self.name}.outputs": np.arange(len(answer)), f"{self.name}.targets": answer}
+        return replace(example, ids=ids, flags=None, decoder=decoder, labels={**example.labels, **labels})
+
+    def reads(self, model: Model, batch: Batch) -> torch.Tensor:
+        """Positions of the flattened decoder rows."""
+        return batch.labels[f"{self.name}.outputs"]
+
+    def outputs(
+        self, model: Model, hidden: torch.Tensor, batch: Batch
+    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        return {self.name: (model.logits("lm", hidden), batch.labels[f"{self.name}.targets"])}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {self.name: len(batch.labels[f"{self.name}.targets"])}
+
+    def _forward(self, model: Model, batch: Batch) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        return self.outputs(model, model.decode(batch, model.encode(batch), self.reads(model, batch)), batch)

@@ -1,0 +1,48 @@
+"""The fields of a protobuf message, read without a schema or a library: TensorFlow's and SentencePiece's files are such."""
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """(number, int or bytes) in the order of the file; numbers of four and eight bytes as unsigned integers.
+
+    >>> list(fields(bytes([8, 150, 1, 18, 2, 104, 105])))
+    [(1, 150), (2, b'hi')]
+    """
+    at = 0
+    while at < len(data):
+        tag, at = varint(data, at)
+        number, wire = tag >> 3, tag & 7
+        if wire == 0:
+            value, at = varint(data, at)
+            yield number, value
+            continue
+        if wire == 2:
+            length, at = varint(data, at)
+        elif wire in (1, 5):
+            length = 8 if wire == 1 else 4
+        else:
+            raise ValueError(f"a field of the unknown kind {wire}")
+        part = data[at : at + length]
+        if len(part) < length:
+            raise ValueError("it ends in the middle of a field")
+        yield number, part if wire == 2 else int.from_bytes(part, "little")
+        at += length
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of seven bits a byte, and where the next thing begins.
+
+    >>> varint(bytes([172, 2]), 0)
+    (300, 2)
+    """
+    value = shift = 0
+    while True:
+        if at >= len(data):
+            raise ValueError("it ends in the middle of a number")
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at

@@ -1,0 +1,56 @@
+"""Batches of several texts: `Loader` with some rows from elsewhere (`data/mix.py` says which)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from unmask.batch import Example, Phase
+from unmask.data.mix import Part, Turns
+from unmask.data.rows import Rows
+from unmask.data.store import Split, TokenStore
+from unmask.errors import UserError
+from unmask.objectives.objective import Objective
+from unmask.recipe import Recipe
+from unmask.seeds import address
+from unmask.train.loader import Loader
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A text of the mix, prepared."""
+
+    part: Part
+    store: TokenStore
+
+
+class MixedLoader(Loader):
+    def __init__(self, own: Loader, others: Sequence[Loader], turns: Turns):
+        super().__init__(own.rows, own.objective, own.seed)
+        self.loaders, self.turns = [own, *others], turns
+
+    def pair(self, number: int, phase: Phase) -> tuple[Example, Example]:
+        which, n = self.turns.of(number)
+        return Loader.pair(self.loaders[which], n, phase)
+
+    def count(self, length: int) -> int:
+        return self.turns.rows(self.rows.count(length))
+
+
+def loader(store: TokenStore, mixed: Sequence[Mixed], recipe: Recipe, objective: Objective) -> Loader:
+    """The loader of a run: its own rows, and those of the mix, each text with draws of its own."""
+    own = _loader(store.train, store, recipe, objective, recipe.seed)
+    if not mixed:
+        return own
+    others = []
+    for n, other in enumerate(mixed):
+        if other.store.tokenizer.fingerprint() != store.tokenizer.fingerprint():
+            raise UserError(
+                f"--mix: {other.part.source} was cut with another tokenizer than the corpus: its ids mean other words",
+                fix="give the text itself in place of the store: it is then cut alike",
+            )
+        others.append(_loader(other.store.train, store, recipe, objective, address(recipe.seed, "mix", n) >> 1))
+    return MixedLoader(own, others, Turns([other.part.share for other in mixed]))
+
+
+def _loader(split: Split, store: TokenStore, recipe: Recipe, objective: Objective, seed: int) -> Loader:
+    apart = recipe.train.packing == "apart"
+    return Loader(Rows(split, store.tokenizer, seed, objective.rows, apart), objective, seed)
