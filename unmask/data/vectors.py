@@ -9,7 +9,6 @@ stands next to the token (PPMI within two places, factorised: Levy & Goldberg 20
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.extmath import randomized_svd
 
 from unmask.data.flags import DOCUMENT
 from unmask.data.store import Split
@@ -92,6 +91,8 @@ def _passages(tokens: np.ndarray, passages: np.ndarray, vocabulary: int) -> spar
 
 def _factors(matrix: sparse.csr_matrix, width: int, power: float, seed: int) -> np.ndarray:
     """(V, width): the rows in the matrix's strongest directions, weighted by strength ** power; rows of length √width."""
+    from sklearn.utils.extmath import randomized_svd  # here: a second that nobody else needs to wait for
+
     rank = min(width, min(matrix.shape) - 1)
     out = np.zeros((matrix.shape[0], width))
     if rank < 1 or not matrix.nnz:

@@ -27,6 +27,8 @@ from unmask.train.distributed import World
 from unmask.train.optim import Optimizers, clip_
 from unmask.train.schedule import Plan, learning_rate
 
+CALIBRATION = 6.0  # seconds of steps that turn a budget in minutes into a number of steps
+
 
 class NonFinite(ArithmeticError):
     """The loss or the gradient is not a number; raised before anything was updated or saved."""
@@ -153,10 +155,11 @@ class Trainer:
         return means
 
 
-def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any, repeats: int = 8) -> float:
-    """Median seconds of a training step in `phase`, after two to warm up. The caller restores the weights.
+def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any) -> float:
+    """Seconds of an undisturbed training step in `phase`. The caller restores the weights.
 
-    As in training, the next batch is made by a thread while a step runs.
+    As in training, the next batch is made by a thread while a step runs. Two steps warm up; then as many as fit into
+    CALIBRATION seconds, of which the faster third decides: what another program took in those seconds it need not take later.
     """
 
     def make(n: int) -> list[tuple[int, Batch]]:
@@ -164,13 +167,15 @@ def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any, repea
         ranges = loading.micro_ranges(n * rows, (n + 1) * rows, trainer.micro)
         return [(m, loader.batch(*ranges[m], phase)) for m in trainer.world.micro_batches(len(ranges))]
 
-    times = []
+    times: list[float] = []
     with ThreadPoolExecutor(1) as pool:
         ahead = pool.submit(make, 0)
-        for n in range(repeats + 2):
+        more = True
+        while more:
             begun = time.perf_counter()
             batches = ahead.result()
-            ahead = pool.submit(make, n + 1)
+            ahead = pool.submit(make, len(times) + 1)
             trainer.step(0, batches)
             times.append(time.perf_counter() - begun)
-    return sorted(times[2:])[repeats // 2]
+            more = trainer.world.share(len(times) < 6 or (sum(times) < CALIBRATION and len(times) < 30))
+    return sorted(times[2:])[len(times[2:]) // 3]
