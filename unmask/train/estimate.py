@@ -86,7 +86,7 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
     first = plan(recipe.model_copy(update={"train": rough}), rows_of)
     trainer = Trainer(model, objective, rough, first, recipe.seed, world)
     loader = Loader(RandomRows(objective.rows, 10**6, stand_in), objective, recipe.seed)
-    seconds_of = {s.length: seconds_per_step(trainer, loader, first.phase(s.start), 2) for s in first.stretches}
+    seconds_of = {s.length: seconds_per_step(trainer, loader, first.phase(s.start), 1.0) for s in first.stretches}
     p = plan(recipe, rows_of, seconds_of)
     rows = recipe.train.micro_batch or recipe.train.batch
     batch = loader.batch(0, rows, first.phase(first.steps - 1))

@@ -155,11 +155,11 @@ class Trainer:
         return means
 
 
-def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any) -> float:
+def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any, seconds: float = CALIBRATION) -> float:
     """Seconds of an undisturbed training step in `phase`. The caller restores the weights.
 
-    As in training, the next batch is made by a thread while a step runs. Two steps warm up; then as many as fit into
-    CALIBRATION seconds, of which the faster third decides: what another program took in those seconds it need not take later.
+    As in training, the next batch is made by a thread while a step runs. Two steps warm up, then two or more, as many as
+    fit into `seconds`; the faster third decides: what another program took meanwhile it need not take later.
     """
 
     def make(n: int) -> list[tuple[int, Batch]]:
@@ -177,5 +177,5 @@ def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any) -> fl
             ahead = pool.submit(make, len(times) + 1)
             trainer.step(0, batches)
             times.append(time.perf_counter() - begun)
-            more = trainer.world.share(len(times) < 6 or (sum(times) < CALIBRATION and len(times) < 30))
+            more = trainer.world.share(len(times) < 4 or (sum(times) < seconds and len(times) < 30))
     return sorted(times[2:])[len(times[2:]) // 3]
