@@ -96,10 +96,20 @@ def make_recipe(
             for key in reversed(SHORT[name].split(".")):
                 nested = {key: nested}
             values = merge(values, nested)
+    if short.get("preset") and short.get("start"):
+        raise UserError(
+            f"--from {short['start']} is a model with a shape of its own; --preset {short['preset']} is another",
+            fix="leave out one of them",
+        )
     made = Recipe.build(values, [sets] if isinstance(sets, str) else list(sets))
-    if made.start and (Path(made.start) / "model" / "config.json").exists():  # a run folder stands for its model
-        made = made.model_copy(update={"start": str(Path(made.start) / "model")})
-    return made
+    distill = made.distill.model_copy(update={"teacher": _model_in(made.distill.teacher)})
+    return made.model_copy(update={"start": _model_in(made.start), "distill": distill})
+
+
+def _model_in(folder: str) -> str:
+    """A run folder stands for its model."""
+    inner = Path(folder) / "model"
+    return str(inner) if folder and (inner / "config.json").exists() else folder
 
 
 # ------------------------------------------------------------------------------------------------ text

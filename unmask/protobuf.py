@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+LONGEST = 10  # bytes of a number: 64 bits, seven in each
+
 
 def fields(data: bytes) -> Iterator[tuple[int, Any]]:
     """(number, int or bytes) in the order of the file; numbers of four and eight bytes as unsigned integers.
@@ -37,12 +39,10 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
     >>> varint(bytes([172, 2]), 0)
     (300, 2)
     """
-    value = shift = 0
-    while True:
-        if at >= len(data):
-            raise ValueError("it ends in the middle of a number")
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+    value = 0
+    for place, byte in enumerate(data[at : at + LONGEST]):
+        value |= (byte & 127) << 7 * place
         if byte < 128:
-            return value, at
+            return value, at + place + 1
+    cut = at + LONGEST > len(data)
+    raise ValueError("it ends in the middle of a number" if cut else f"a number of more than {LONGEST} bytes")

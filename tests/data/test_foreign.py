@@ -44,6 +44,48 @@ def test_added_tokens_come_behind_the_others(tmp_path):
     assert Tokenizer.load(tmp_path).encode("a <w><x> b") == [5, 7, 8, 6]
 
 
+@pytest.mark.parametrize(
+    "added", [{"<x>": 9}, {"<x>": 7, "<w>": 7}, {"a": 7}, {"<x>": "7"}, {"<x>": None}, {"<x>": True}, {"": 7}, ["<x>"]]
+)
+def test_an_added_token_has_its_own_id_or_none(added, tmp_path):
+    write(tmp_path, vocab__txt=lines(f"{SPECIAL} a b"), added_tokens__json=added)
+    with pytest.raises(UserError, match=r"added_tokens\.json: (the id of|not a token)"):
+        Tokenizer.load(tmp_path)
+    write(tmp_path, added_tokens__json={"a": 5, "<x>": 7})  # what is in the vocabulary may be said again
+    assert Tokenizer.load(tmp_path).encode("a <x>") == [5, 7]
+
+
+def sentencepiece(pieces, charsmap=b""):
+    """A model file: field 1 holds a piece, field 3 the normaliser, whose field 2 is the table."""
+
+    def part(number, data):
+        size = bytes([len(data)]) if len(data) < 128 else bytes([len(data) & 127 | 128, len(data) >> 7])
+        return bytes([number << 3 | 2]) + size + data
+
+    return b"".join(part(1, part(1, piece.encode())) for piece in pieces) + part(3, part(2, charsmap))
+
+
+def test_a_damaged_table_of_normalisation_is_refused(tmp_path):
+    pieces = ["<pad>", "</s>", "<unk>", "▁a", "b"]
+    model = tmp_path / "spiece.model"
+    model.write_bytes(sentencepiece(pieces))
+    assert Tokenizer.load(tmp_path).encode("ab") == [3, 4]
+    for tree in (b"\xff" * 8, b"\xff" * 64):  # behind its size; its numbers point outside of it
+        model.write_bytes(sentencepiece(pieces, len(tree).to_bytes(4, "little") + tree + b"x\0"))
+        with pytest.raises(UserError, match="table of normalisation is damaged"):
+            Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("count", [-1, 1001, 10**9, "100", True, None])
+def test_the_number_of_sentinels_is_bounded(count, tmp_path):
+    (tmp_path / "spiece.model").write_bytes(sentencepiece(["<pad>", "</s>", "<unk>", "▁a"]))
+    write(tmp_path, tokenizer_config__json={"extra_ids": 2})
+    assert Tokenizer.load(tmp_path).size == 6
+    write(tmp_path, tokenizer_config__json={"extra_ids": count})
+    with pytest.raises(UserError, match="extra_ids"):
+        Tokenizer.load(tmp_path)
+
+
 def test_an_empty_line_is_a_piece_but_plays_no_role(tmp_path):
     write(tmp_path, vocab__txt="[PAD]\n[UNK]\n\n[CLS]\n[SEP]\n[MASK]\na\n")
     tokenizer = Tokenizer.load(tmp_path)

@@ -13,7 +13,8 @@ from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.model.tensorflow import crc32c, masked, read_checkpoint, read_index, rename
+from unmask.model.tensorflow import Entry, _read, crc32c, masked, read_checkpoint, read_index, rename
+from unmask.model.weights import read_weights
 
 NAME = "bert_model.ckpt"
 CONFIG = {
@@ -204,6 +205,91 @@ def test_what_is_not_read_is_refused(tmp_path):
     (tmp_path / f"{NAME}.index").rename(tmp_path / "model.ckpt-2.index")
     (tmp_path / f"{NAME}.data-00000-of-00001").rename(tmp_path / "model.ckpt-2.data-00000-of-00001")
     with pytest.raises(UserError, match=r"2 checkpoints: model\.ckpt-1, model\.ckpt-2"):
+        hf.load(tmp_path)
+
+
+def test_a_number_without_an_end_is_refused_at_once():
+    from unmask.protobuf import fields
+    from unmask.protobuf import varint as read_varint
+
+    assert read_varint(varint(2**64 - 1), 0) == (2**64 - 1, 10)
+    for data in (b"\xff" * 11, b"\x80" * 10 + b"\0"):
+        with pytest.raises(ValueError, match="more than 10 bytes"):
+            read_varint(data, 0)
+    with pytest.raises(ValueError, match="ends in the middle"):
+        read_varint(b"\xff" * 9, 0)
+    with pytest.raises(ValueError, match="more than 10 bytes"):
+        list(fields(b"\x08" + b"\xff" * 3_000_000))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"size": 2**40},
+        {"size": 2**64 - 1},
+        {"size": 2**64},
+        {"shape": (2**32, 2**32), "size": 0},
+        {"shape": (0, 2**63), "size": 0},
+        {"shape": (2**38,), "size": 2**40},
+        {"offset": 2**64},
+        {"offset": 8},
+        {"offset": 2**64, "shape": (0,), "size": 0},
+    ],
+)
+def test_an_entry_that_asks_for_what_is_not_there(entry, tmp_path):
+    write_checkpoint(tmp_path, {"a": np.zeros(3, np.float32)})
+    good = Entry(1, (3,), 0, 0, 12, masked(crc32c(bytes(12))))
+    index = tmp_path / f"{NAME}.index"
+    assert _read(index, "a", good, 1).tolist() == [0, 0, 0]
+    with pytest.raises(UserError, match="cannot read a from"):
+        _read(index, "a", good._replace(crc=masked(crc32c(b"")))._replace(**entry), 1)
+
+
+@pytest.mark.parametrize("number", [1, 3, 4, 5, 6, "shape", "header"])
+def test_text_in_the_index_where_a_number_belongs(number, tmp_path):
+    shape = field(2, field(2, field(1, b"x" if number == "shape" else 3)))
+    entry = field(1, 1) + shape + field(4, 0) + field(5, 12)
+    entry += field(number, b"x") if isinstance(number, int) else b""
+    file = bytearray()
+    handle = block([(b"", field(1, b"x" if number == "header" else 1)), (b"a", entry)], file)
+    meta, top = block([], file), block([(b"b", handle)], file)
+    path = tmp_path / f"{NAME}.index"
+    path.write_bytes(bytes(file) + (meta + top).ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57))
+    with pytest.raises(UserError, match="cannot read"):
+        read_index(path)
+
+
+@pytest.mark.parametrize(
+    "places", [["a.bin"], {"a": "../a.bin"}, {"a": "/tmp/a.bin"}, {"a": 3}, {"a": ".."}, {"a": ""}]
+)
+def test_an_index_names_files_beside_it(places, tmp_path):
+    torch.save({"a": torch.zeros(1)}, tmp_path / "a.bin")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": places}))
+    with pytest.raises(UserError, match=r"weight_map is not an object|names the file"):
+        read_weights(folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"vocab_size": 10**12},
+        {"vocab_size": 10**30},
+        {"hidden_size": 2 * 10**12},
+        {"intermediate_size": 10**18},
+        {"num_hidden_layers": 10**9},
+        {"num_hidden_layers": 10**5},
+        {"vocab_size": 10**6, "hidden_size": 10**6, "intermediate_size": 10**6},
+        {"max_position_embeddings": 10**12},
+    ],
+)
+def test_a_size_that_no_memory_holds(changes, tmp_path):
+    model = Model(preset("bert-tiny", hidden=32, layers=2, vocab_size=23, max_positions=16), ["mlm"]).init(0)
+    hf.save(model, tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(UserError):
         hf.load(tmp_path)
 
 

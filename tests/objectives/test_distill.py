@@ -1,7 +1,9 @@
 """Distillation: the teacher's logits only where the loss reads, its layers as the student's first ones, its weights left alone."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -131,6 +133,11 @@ def test_wrong_teachers_are_refused(teacher: Path, tmp_path: Path) -> None:
 
 
 def test_distill_goes_with_sentence_pairs(teacher: Path) -> None:
-    objective, _ = made(teacher, preset("bert-tiny", **SHAPE, layers=2), "distill+nsp")
+    objective, model = made(teacher, preset("bert-tiny", **SHAPE, layers=2), "distill+nsp")
     assert objective.rows == "pairs"
     assert set(objective.terms) == {"mlm", "distill_soft", "distill_cosine", "nsp"}
+    assert "begin as the teacher's" in " ".join(objective.begin(model))
+    made_of = [replace(row(i, 64), segments=np.repeat([0, 1], 32), labels={"nsp": np.array([i % 2])}) for i in range(4)]
+    batch = collate([objective.corrupt(e, generator("distill", i), PHASE) for i, e in enumerate(made_of)], 0)
+    assert set(objective.loss(model, batch)) == set(objective.counts(batch)) == set(objective.terms)
+    assert {"mlm_accuracy", "nsp_accuracy", "distill_soft"} <= set(objective.evaluate(model, batch))

@@ -273,6 +273,9 @@ def test_first_weights_are_spread_as_in_transformers(name):
     reference = getattr(transformers, config.architecture(["lm"]))(CONFIGS[config.family](**hf.write_config(config)))
     tensors, family = reference.state_dict(), FAMILIES[config.family]
     for key, value in model.named_parameters():
+        if key == "heads.lm.decoder.weight":  # transformers draws v1.1's as wide as embeddings: first losses of 45
+            assert value.std().item() == pytest.approx(config.hidden**-0.5, rel=0.05)
+            continue
         names = hf.there(family, key, config)
         for name, part in zip(names, value.chunk(len(names)), strict=True):
             other, count = tensors[name], part.numel()

@@ -10,7 +10,7 @@ import transformers
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
-from unmask.model.generate import generate
+from unmask.model.generate import TOKENS, _groups, _probabilities, generate
 from unmask.model.generation import Generation
 from unmask.model.model import Model
 
@@ -183,7 +183,7 @@ def test_an_encoder_continues_what_it_reads_as_a_prefix(name, head):
     """Its own next token each time: what a forward pass with the prefix mask says at the last token."""
     from unmask.batch import Batch
 
-    model = Model(preset(name, vocab_size=60, max_positions=32), [head]).init(3)
+    model = Model(preset(name, vocab_size=60, max_positions=32, predicts="next"), [head]).init(3)
     rows = [[5, 6, 7], [8, 9]]
     made = generate(model, rows, max_new_tokens=5)
     assert [len(new) for new in made] == [5, 5]
@@ -214,9 +214,42 @@ def test_a_mistake_is_explained(settings, said):
 def test_models_that_cannot():
     with pytest.raises(UserError, match="cannot continue"):
         generate(Model(preset("bert-tiny", vocab_size=60), ["pooler"]), [[5]])
+    with pytest.raises(UserError, match="trained to fill masks") as caught:  # it would write noise
+        generate(Model(preset("bert-tiny", vocab_size=60), ["mlm"]), [[5]])
+    assert all(word in str(caught.value) for word in ("fill", "clm", "prefix", "hybrid"))
     with pytest.raises(UserError, match="an empty prompt"):
         generate(tiny("gpt2-mini"), [[]])
     assert generate(tiny("gpt2-mini"), []) == []
+
+
+@pytest.mark.parametrize("decoder", [True, False])
+@pytest.mark.parametrize("beams", [1, 4])
+def test_what_is_in_memory_together_counts_the_new_tokens(decoder, beams):
+    """The cache of a thousand one-token prompts is that of what is written after them."""
+    how = Generation(max_new_tokens=100, num_beams=beams)
+    groups = _groups([1] * 1000, how, decoder)
+    assert sorted(i for group in groups for i in group) == list(range(1000))
+    assert TOKENS // 2 < len(groups[0]) * beams * 101 <= TOKENS
+    assert max(map(len, groups)) == len(groups[0])
+
+
+def test_a_device_without_float64_draws_in_float32(monkeypatch):
+    from unmask.model import generate as module
+
+    model, rows = tiny("gpt2-mini"), prompts((5, 5))
+    draw = {"do_sample": True, "max_new_tokens": 8, "temperature": 2.0}
+    fine = generate(model, rows, **draw)
+    assert _probabilities(torch.zeros(1, 4), Generation()).dtype == torch.float64
+    monkeypatch.setattr(module, "WITHOUT_FLOAT64", ("mps", "cpu"))
+    assert _probabilities(torch.zeros(1, 4), Generation()).dtype == torch.float32
+    assert generate(model, rows, **draw) == fine
+
+    class Highest:
+        def random(self):
+            return 1 - 2**-53  # float32 has no such number: it would be 1, behind the last token
+
+    monkeypatch.setattr(module, "generator", lambda *_: Highest())
+    assert all(token < VOCAB for new in generate(model, rows, **draw) for token in new)
 
 
 def test_without_a_length_the_models_positions_end_the_text():

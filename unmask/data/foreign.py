@@ -27,6 +27,11 @@ from unmask.protobuf import fields
 
 FILES = ("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "added_tokens.json")
 Foreign = tuple[tokenizers.Tokenizer, list[str]]  # and what had to be guessed, in sentences
+MOST_SENTINELS = 1000
+# Letters, accents and signs of many scripts, full-width forms, and an emoji.
+SAMPLE = " ".join(
+    map(chr, [*range(32, 0x500), *range(0x2000, 0x2200), *range(0x3000, 0x3100), *range(0xFF01, 0xFFEF), 0x1F600])
+)
 CONTROL, OWN = 3, 4  # types of a SentencePiece piece: never in text; always one token
 
 
@@ -42,10 +47,24 @@ def read(file: Path, config: dict[str, Any], named: dict[str, str]) -> Foreign:
     )
     backend, notes = reader(file, config, named)
     added = file.with_name("added_tokens.json")
-    if added.is_file():  # token → id, behind the others
-        ids = json.loads(added.read_text("utf-8"))
-        backend.add_tokens([AddedToken(token, normalized=False) for token in sorted(ids, key=lambda t: ids[t])])
+    if added.is_file():
+        _add(backend, added)
     return backend, notes
+
+
+def _add(backend: tokenizers.Tokenizer, file: Path) -> None:
+    """The tokens of added_tokens.json (token → id). The library counts on from the last id, so no other can be had."""
+    ids = json.loads(file.read_text("utf-8"))
+    if not isinstance(ids, dict) or any(type(number) is not int for number in ids.values()):
+        raise UserError(f"cannot read {file}: not a token → id", valid='an object such as {"<new>": 30522}')
+    backend.add_tokens([AddedToken(token, normalized=False) for token in sorted(ids, key=lambda t: ids[t])])
+    for token, number in ids.items():
+        if (got := backend.token_to_id(token)) != number:
+            raise UserError(
+                f"{file}: the id of {token!r} is {number}, but its place is {'none' if got is None else got}",
+                valid="ids that count on from the last of the vocabulary, without a gap",
+                fix="a folder with tokenizer.json",
+            )
 
 
 def _special(backend: tokenizers.Tokenizer, named: dict[str, str], template: Template, lstrip: bool) -> None:
@@ -138,6 +157,8 @@ def _sentencepiece(file: Path, config: dict[str, Any], named: dict[str, str]) ->
         vocabulary = [(t, 0.0) for t in template.tokens[:4]] + vocabulary[3:] + [(template.tokens[4], 0.0)]
     elif first == ["<pad>", "</s>", "<unk>"]:
         count = config.get("extra_ids", SENTINELS)
+        if type(count) is not int or not 0 <= count <= MOST_SENTINELS:
+            raise UserError(f"extra_ids: {count!r} beside {file}", valid=f"a number from 0 to {MOST_SENTINELS}")
         last = [f"<extra_id_{n}>" for n in reversed(range(count))]
         template = Template(template.roles, template.single, template.pair, last)
         vocabulary += [(token, 0.0) for token in last]
@@ -150,7 +171,7 @@ def _sentencepiece(file: Path, config: dict[str, Any], named: dict[str, str]) ->
     unk = next(n for n, (piece, _) in enumerate(vocabulary) if piece == template.roles["unk"])
     backend = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=unk, byte_fallback=bool(settings.get(35))))
     if charsmap:
-        steps.append(normalizers.Precompiled(charsmap))
+        steps.append(_precompiled(charsmap, file))
     backend.normalizer = normalizers.Sequence(steps)
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
@@ -165,6 +186,22 @@ def _sentencepiece(file: Path, config: dict[str, Any], named: dict[str, str]) ->
     backend.add_tokens(added)
     _special(backend, named, template, lstrip=True)
     return backend, []
+
+
+def _precompiled(charsmap: bytes, file: Path) -> normalizers.Normalizer:
+    """The table of normalisation, tried: the library panics, with what is no Exception, over a damaged one in use."""
+    try:
+        table = normalizers.Precompiled(charsmap)
+        table.normalize_str(SAMPLE)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:
+        raise UserError(
+            f"cannot read {file}: its table of normalisation is damaged",
+            valid="a SentencePiece model",
+            fix="copy or download the file again",
+        ) from None
+    return table
 
 
 def read_pieces(file: Path) -> tuple[list[tuple[str, float, int]], bytes, dict[int, Any]]:

@@ -16,6 +16,7 @@ from unmask.seeds import generator
 
 REACH = 2  # places to either side that count as next to a token
 PASSAGE = 512  # tokens; a longer document counts as several passages
+PASSAGES = 50_000  # looked at, at most: evenly spread
 SAMPLE = 8_000_000  # tokens looked at, at most: from the start, the middle … in equal pieces
 PIECES = 64  # that the sample is taken in
 SMOOTHING = 0.75  # of the context's frequency, so that rare contexts do not decide
@@ -26,6 +27,13 @@ def first_vectors(split: Split, special: np.ndarray, width: int, seed: int) -> n
 
     Tokens that do not occur, and special ones, get random vectors.
     """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):  # sums in one order: the same bits however busy the machine is
+        return _counted(split, special, width, seed)
+
+
+def _counted(split: Split, special: np.ndarray, width: int, seed: int) -> np.ndarray:
     vocabulary = len(special)
     tokens, passages = _sample(split)
     text = ~special[tokens]
@@ -73,11 +81,17 @@ def _neighbours(tokens: np.ndarray, passages: np.ndarray, text: np.ndarray, voca
     context = margin**SMOOTHING / max((margin**SMOOTHING).sum(), 1.0)
     information = np.log(counts.data / (margin[counts.row] * context[counts.col]))
     kept = information > 0
-    return sparse.csr_matrix((information[kept], (counts.row[kept], counts.col[kept])), shape=counts.shape)
+    return sparse.csr_matrix(
+        (information[kept].astype(np.float32), (counts.row[kept], counts.col[kept])), shape=counts.shape
+    )
 
 
 def _passages(tokens: np.ndarray, passages: np.ndarray, vocabulary: int) -> sparse.csr_matrix:
     """(V, P): log counts weighted by how rare a token is, every passage of length one."""
+    if len(passages) and passages[-1] >= PASSAGES:
+        every = int(passages[-1]) // PASSAGES + 1
+        kept = passages % every == 0
+        tokens, passages = tokens[kept], passages[kept] // every
     number = int(passages[-1]) + 1 if len(passages) else 1
     counts = sparse.csr_matrix((np.ones(len(tokens), np.float32), (passages, tokens)), shape=(number, vocabulary))
     counts.sum_duplicates()
@@ -86,7 +100,7 @@ def _passages(tokens: np.ndarray, passages: np.ndarray, vocabulary: int) -> spar
     weighted.data = np.log1p(counts.data) * rarity[counts.indices]
     norms = np.sqrt(np.asarray(weighted.multiply(weighted).sum(1)).ravel())
     scaled = sparse.diags(1 / np.maximum(norms, 1e-6)) @ weighted
-    return scaled.T.tocsr()
+    return scaled.T.tocsr().astype(np.float32)
 
 
 def _factors(matrix: sparse.csr_matrix, width: int, power: float, seed: int) -> np.ndarray:

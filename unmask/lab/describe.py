@@ -32,6 +32,7 @@ def describe(folder: str | Path) -> dict[str, Any]:
         "family": config.family,
         "architecture": (loaded.settings.get("architectures") or [None])[0],
         "layers": config.layers,
+        "decoder_layers": config.decoder_layers,
         "hidden": config.hidden,
         "vocab_size": config.vocab_size,
         "max_positions": config.max_positions,
@@ -60,13 +61,19 @@ def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         text = f"none: {tokenizer['error']}"
     else:
         text = f"{tokenizer['kind']}, {tokenizer['vocabulary']:,} tokens; {' '.join(dict.fromkeys(tokenizer['special'].values()))}"
+    depth = f"{found['layers']} + {found['decoder_layers']}" if found["decoder_layers"] else str(found["layers"])
     out = [
         ("model", found["path"]),
         ("family", found["family"] + (f" ({found['architecture']})" if found["architecture"] else "")),
-        ("shape", f"{found['layers']} layers × {found['hidden']}, {found['max_positions']:,} positions"),
+        ("shape", f"{depth} layers × {found['hidden']}, {found['max_positions']:,} positions"),
         ("parameters", f"{found['parameters']:,}"),
         ("heads", ", ".join(found["heads"]) or "none"),
-        ("heads not there", f"{', '.join(found['missing_heads'])}: new ones, when training asks for them"),
+        (
+            "heads not there",
+            f"{', '.join(found['missing_heads'])}: new ones, when training asks for them"
+            if found["missing_heads"]
+            else "none",
+        ),
         ("tokenizer", text),
     ]
     out += [("note", note) for note in tokenizer.get("notes", [])]

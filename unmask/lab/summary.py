@@ -94,6 +94,9 @@ def use(folder: Path) -> str:
     heads = family.architectures.get(model["architecture"], ()) if family else ()
     if (folder / "generator").is_dir():  # ELECTRA: the discriminator judges tokens, its generator proposes them
         return f'unmask fill {quoted}/generator "… [MASK] …"'
+    config = json.loads((folder / "config.json").read_text("utf-8")) if heads else {}
+    if config.get("unmask_predicts") == "next":
+        return f'unmask generate {quoted} "…"'
     if "mlm" in heads:
         return f'unmask fill {quoted} "… [MASK] …"'
     return f'unmask generate {quoted} "…"' if "lm" in heads else f"unmask info {quoted}"

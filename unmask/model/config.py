@@ -212,9 +212,11 @@ class ModelConfig:
         plain = {name: value for name, value in PLAIN.items() if name not in {*family.defaults, *family.fields}}
         for name, value in (plain | family.fixed).items():
             if getattr(self, name) != value:
+                why = "such a model has no use for it" if family.own else "transformers could not open it"
                 raise UserError(
-                    f"{name}: {getattr(self, name)!r} is not {self.family}: transformers could not open it",
-                    valid=f"{name}: {value!r}, or a preset of another family ({', '.join(PRESETS)})",
+                    f"{name}: {getattr(self, name)!r} is not {self.family}: {why}",
+                    valid=f"{name}: {value!r}, or a preset of another family "
+                    f"({', '.join(n for n in PRESETS if n not in family.presets)})",
                 )
 
     def _check(self, name: str, value: Any, kind: Any) -> None:
@@ -281,9 +283,13 @@ def change(config: ModelConfig, **changes: Any) -> ModelConfig:
 
     >>> change(preset("bert-mini"), dropout=0.0).dropout
     0.0
+    >>> change(preset("t5-mini"), layers=2).decoder_layers
+    2
     """
     valid = [f.name for f in fields(ModelConfig)]
     for key in changes:
         if key not in valid:
             raise UserError(f"unknown model field {key!r}{nearest(key, valid)}", valid=", ".join(valid))
+    if "layers" in changes and config.decoder_layers == config.layers:  # both halves are as deep, unless told otherwise
+        changes = {"decoder_layers": changes["layers"], **changes}
     return replace(config, **changes)

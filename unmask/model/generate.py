@@ -20,7 +20,8 @@ from unmask.model.model import Model
 from unmask.model.steps import Steps, begin
 from unmask.seeds import generator
 
-TOKENS = 4096  # of prompts, padding included, that go through the model together: bounds memory
+TOKENS = 4096  # of prompts, padding included, and what is written after them, that are in memory together
+WITHOUT_FLOAT64 = ("mps",)  # devices
 NEVER = -1.0e9  # the score of what is not there
 
 
@@ -42,12 +43,18 @@ def generate(model: Model, prompts: Sequence[Sequence[int]], cache: bool = True,
             f"this model cannot continue a text: its heads are {', '.join(model.heads) or 'none'}",
             valid="a model with the lm or mlm head",
         )
+    if model.decoder is None and not config.causal and config.predicts == "here":
+        raise UserError(
+            "this model cannot continue a text: it was trained to fill masks, not to write the next token",
+            valid="a model trained with clm, prefix or hybrid, or an encoder–decoder; this one can fill: unmask fill",
+            fix="train it to write: unmask pretrain FILES --from MODEL --objective prefix",
+        )
     if not all(len(prompt) for prompt in prompts):
         raise UserError("an empty prompt", valid="one token or more")
     out: list[list[int]] = [[] for _ in prompts]
     model.eval()
     try:
-        for group in _groups(prompts, mixed=model.decoder is not None, most=TOKENS // how.num_beams):
+        for group in _groups([len(prompt) for prompt in prompts], how, model.decoder is not None):
             steps = begin(model, head, [prompts[i] for i in group], how, cache)
             new = _beams(steps, how) if how.num_beams > 1 else _one_by_one(steps, how, group)
             for i, tokens in zip(group, new, strict=True):
@@ -57,18 +64,20 @@ def generate(model: Model, prompts: Sequence[Sequence[int]], cache: bool = True,
     return out
 
 
-def _groups(prompts: Sequence[Sequence[int]], mixed: bool, most: int) -> list[list[int]]:
-    """Indices of prompts that go through the model together: longest first, at most `most` tokens with padding, of
-    one length unless `mixed`.
+def _groups(lengths: Sequence[int], how: Generation, decoder: bool) -> list[list[int]]:
+    """Indices of prompts of these lengths that go through the model together: longest first, at most TOKENS, counting
+    padding, beams and all that may be written; without a decoder, of one length.
 
-    >>> _groups([[1], [2, 3], [4], [5, 6, 7]], mixed=False, most=8), _groups([[1], [2, 3], [4]], mixed=True, most=4)
-    ([[3], [1], [0, 2]], [[1, 0], [2]])
+    >>> how = Generation(max_new_tokens=1000)
+    >>> _groups([8, 9, 8, 8, 8, 8], how, decoder=False), _groups([8, 9, 8, 8, 8, 8], how, decoder=True)
+    ([[1], [0, 2, 3, 4], [5]], [[1, 0, 2, 3], [4, 5]])
     """
     groups: list[list[int]] = []
-    for i in sorted(range(len(prompts)), key=lambda i: -len(prompts[i])):
-        width = len(prompts[groups[-1][0]]) if groups else 0
-        fits = width * (len(groups[-1]) + 1) <= most if groups else False
-        if fits and (mixed or width == len(prompts[i])):
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        width = lengths[groups[-1][0]] if groups else 0
+        whole = width + how.length(1) if decoder else how.length(width)  # a decoder's row begins with one token
+        fits = bool(groups) and whole * how.num_beams * (len(groups[-1]) + 1) <= TOKENS
+        if fits and (decoder or width == lengths[i]):
             groups[-1].append(i)
         else:
             groups.append([i])
@@ -119,7 +128,7 @@ def _repeats(rows: list[list[int]], n: int) -> list[list[int]]:
 
 
 def _probabilities(scores: Tensor, how: Generation) -> Tensor:
-    """(N, V) in float64: temperature, then the top_k likeliest, then the likeliest that make up top_p."""
+    """(N, V) in float64, where the device has it: temperature, then the top_k likeliest, then the likeliest that make up top_p."""
     scores = scores / how.temperature
     if how.top_k:
         least = scores.topk(min(how.top_k, scores.shape[1])).values[:, -1:]
@@ -129,7 +138,7 @@ def _probabilities(scores: Tensor, how: Generation) -> Tensor:
         shares = ordered.softmax(-1)
         before = shares.cumsum(-1) - shares  # of all that are likelier; the likeliest itself always stays
         scores = scores.scatter(1, order, ordered.masked_fill(before >= how.top_p, -math.inf))
-    return scores.double().softmax(-1)
+    return scores.to(torch.float32 if scores.device.type in WITHOUT_FLOAT64 else torch.float64).softmax(-1)
 
 
 # ------------------------------------------------------------------------------------------------------------- the searches
@@ -146,7 +155,9 @@ def _one_by_one(steps: Steps, how: Generation, numbers: list[int]) -> list[list[
             step = steps.rows.shape[1] - start
             lots = [generator(how.seed, "generate", number, step).random() for number in numbers]
             edges = _probabilities(scores, how).cumsum(-1)
-            lot = torch.tensor(lots, dtype=torch.float64, device=edges.device)[:, None] * edges[:, -1:]
+            # In float32 a lot could be rounded up to 1, which lies behind the last token.
+            lots = [min(lot, 1 - torch.finfo(edges.dtype).eps / 2) for lot in lots]
+            lot = torch.tensor(lots, dtype=edges.dtype, device=edges.device)[:, None] * edges[:, -1:]
             chosen = torch.searchsorted(edges, lot, right=True)[:, 0]
         else:
             chosen = scores.argmax(-1)

@@ -27,6 +27,7 @@ from unmask.model.model import TIED, Model, with_needs
 from unmask.model.weights import (
     OLD_PATTERNS,
     PATTERNS,
+    check_sizes,
     has_weights,
     read_json,
     read_settings,
@@ -123,6 +124,7 @@ def load(
         folder = resolve(name, PATTERNS + OLD_PATTERNS)
     tensors = _modern_names(read_weights(folder), family)
 
+    check_sizes(found_config, tensors, folder)
     found_config = _untied(found_config, tensors)
     config = change(found_config, **(changes or {}))
     architecture, found = _heads_in(tensors, found_config, settings)
@@ -131,19 +133,21 @@ def load(
     generator = folder / GENERATOR
     if generator.is_dir():
         stored.add(GENERATOR)
-    model = Model(config, [*found, *stored] if heads is None else heads)
+    wanted = [*found, *stored] if heads is None else list(heads)
+    with torch.device("meta"):  # no memory is asked for until the shapes are known to be those of the files
+        shape = Model(config, wanted)
 
     read: set[str] = set()  # tensors that some parameter is made of
     for head in found:
         names = _head_names(head, found_config)
         read.update(key for parameter in names for key in there(family, parameter, found_config, architecture))
-    if GENERATOR in model.heads and generator.is_dir():
+    if GENERATOR in shape.heads and generator.is_dir():
         inside = load(generator, heads=["mlm"]).model.state_dict()
         beside |= {f"heads.{GENERATOR}.{key}": value for key, value in inside.items()}
     state: dict[str, Tensor] = {}
     missing: list[str] = []
-    drawn = {key for key, _ in model.named_parameters()}  # BART's bias is a buffer: without a file it is 0
-    for parameter, empty in model.state_dict().items():
+    drawn = {key for key, _ in shape.named_parameters()}  # BART's bias is a buffer: without a file it is 0
+    for parameter, empty in shape.state_dict().items():
         if parameter in TIED:
             continue  # read under the model's own name
         in_head = parameter.startswith("heads.")
@@ -169,6 +173,7 @@ def load(
                 f"{folder}: {' + '.join(sources)} {got}",
                 valid=f"shape {tuple(empty.shape)}, as config.json says",
             )
+    model = Model(config, wanted)
     model.load_state_dict(state, strict=False)
     model.init(seed, only=missing)
     if (folder / GENERATION_FILE).is_file():
@@ -218,6 +223,12 @@ def read_config(raw: dict[str, Any]) -> ModelConfig:
         names = raw.get("id2label") or {i: f"LABEL_{i}" for i in range(raw.get("num_labels", 2))}
         values["labels"] = tuple(names[i] for i in sorted(names, key=int))
     return change(ModelConfig(**PRESETS[family.base]), **values)
+
+
+def config_of(name: str | Path) -> ModelConfig:
+    """The config of a model folder or hub name, without its weights."""
+    file = resolve(name, PATTERNS) / "config.json"
+    return read_config(read_json(file)) if file.is_file() else load(name, heads=()).config
 
 
 def write_config(config: ModelConfig, architecture: str = "") -> dict[str, Any]:

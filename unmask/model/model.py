@@ -127,7 +127,7 @@ class Model(nn.Module):
         if owner.startswith("heads.generator."):
             return Model._std(self.heads["generator"], owner.removeprefix("heads.generator."))  # type: ignore[arg-type]
         if config.init == "fan":
-            if owner in ("encoder.embeddings.tokens", "heads.lm.decoder"):
+            if owner == "encoder.embeddings.tokens":
                 return config.initializer_range
             inputs = {"out": config.heads * config.head_dim, "down": config.mlp_width}
             return config.initializer_range * inputs.get(owner.rpartition(".")[2], config.hidden) ** -0.5

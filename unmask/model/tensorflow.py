@@ -8,6 +8,7 @@ what is read is compared, as a file cut short by a download would otherwise give
 Variables come out under the names transformers has for them; what the optimizer kept beside them is left out.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -113,6 +114,8 @@ def read_index(path: Path) -> tuple[dict[str, Entry], int]:
                 found = dict(fields(entry))
                 if not key:  # the header
                     shards = found.get(1, 1)
+                    if not isinstance(shards, int):
+                        raise ValueError("its header is not one")
                     if found.get(2, 0):
                         raise ValueError("its numbers are big-endian")
                 elif 7 in found:
@@ -120,6 +123,8 @@ def read_index(path: Path) -> tuple[dict[str, Entry], int]:
                 else:
                     shape = tuple(dict(fields(dim)).get(1, 0) for n, dim in fields(found.get(2, b"")) if n == 2)
                     values = [found.get(n, 0) for n in (1, 3, 4, 5, 6)]
+                    if not all(isinstance(number, int) for number in (*values, *shape)):
+                        raise ValueError(f"the entry of {key.decode()} has text where a number belongs")
                     entries[key.decode()] = Entry(values[0], shape, *values[1:])
         return entries, shards
     except (OSError, ValueError, IndexError, TypeError) as error:
@@ -133,25 +138,26 @@ def read_index(path: Path) -> tuple[dict[str, Entry], int]:
 def _read(index: Path, variable: str, entry: Entry, shards: int) -> np.ndarray:
     path = index.with_suffix(f".data-{entry.shard:05d}-of-{shards:05d}")
     kind = FLOAT_TYPES[entry.dtype]
-    count, width = int(np.prod(entry.shape, dtype=np.int64)), 2 if kind == "bf16" else int(kind[-1])
+    width = 2 if kind == "bf16" else int(kind[-1])
     try:
+        # Before anything is read: a damaged entry may ask for more than there is memory.
+        if entry.size != math.prod(entry.shape) * width:
+            raise ValueError(f"{entry.size:,} bytes for the shape {entry.shape}")
+        if entry.offset + entry.size > path.stat().st_size:
+            raise ValueError(f"the file ends after {path.stat().st_size:,} bytes")
         with open(path, "rb") as file:
             file.seek(entry.offset)
             data = file.read(entry.size)
-        if entry.size != count * width:
-            raise ValueError(f"{entry.size} bytes for the shape {entry.shape}")
-        if len(data) != entry.size:
-            raise ValueError(f"the file ends after {path.stat().st_size:,} bytes")
         if masked(crc32c(data)) != entry.crc:
             raise ValueError("its bytes do not fit its checksum")
-    except (OSError, ValueError) as error:
+        if kind == "bf16":  # the upper half of a float32
+            return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(entry.shape)
+        return np.frombuffer(data, kind).astype(np.float32).reshape(entry.shape)
+    except (OSError, ValueError, OverflowError) as error:
         raise UserError(
             f"cannot read {variable} from {path}: {getattr(error, 'strerror', None) or error}",
             fix="copy or download the file again",
         ) from None
-    if kind == "bf16":  # the upper half of a float32
-        return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32).reshape(entry.shape)
-    return np.frombuffer(data, kind).astype(np.float32).reshape(entry.shape)
 
 
 # -------------------------------------------------------------------------------------------- the table

@@ -10,6 +10,7 @@
 import json
 import pickle
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from unmask.errors import UserError
+from unmask.model.config import ModelConfig
 from unmask.model.tensorflow import checkpoints, read_checkpoint
 
 # Asked of the hub in this order of preference; a repository often holds the same weights in several formats.
@@ -32,6 +34,8 @@ PATTERNS = [
     "generator/*",
 ]
 OLD_PATTERNS = ["pytorch_model*.bin", "pytorch_model.bin.index.json", "*.ckpt.index", "*.ckpt.data-*"]
+# Sizes up to these need not be in the weights, as that of rotated positions, or of layers that are one.
+LARGEST, MOST_LAYERS = 10**6, 1000
 FORMATS = ("model.safetensors", "pytorch_model.bin")
 
 
@@ -65,7 +69,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
             return read_tensors(folder / name)
         index = folder / f"{name}.index.json"
         if index.exists():
-            shards = sorted(set(read_json(index).get("weight_map", {}).values()))
+            shards = read_shards(index)
             if missing := [shard for shard in shards if not (folder / shard).is_file()]:
                 raise UserError(f"{folder} lacks {', '.join(missing)}, which {index.name} names")
             return {key: value for shard in shards for key, value in read_tensors(folder / shard).items()}
@@ -78,6 +82,17 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         f"no weights in {folder}",
         valid=f"{' or '.join(FORMATS)}, whole or in shards with their .index.json, or bert_model.ckpt.index and its data",
     )
+
+
+def read_shards(index: Path) -> list[str]:
+    """The files that an index names. They lie beside it: a path that leads elsewhere would open what is not the model's."""
+    places = read_json(index).get("weight_map", {})
+    if not isinstance(places, dict):
+        raise UserError(f"{index}: its weight_map is not an object", valid="weight_map: tensor → file name")
+    for shard in places.values():
+        if not isinstance(shard, str) or not re.fullmatch(r"[^/\\:\0]+", shard) or shard in (".", ".."):
+            raise UserError(f"{index} names the file {shard!r}", valid="plain names of files beside it")
+    return sorted(set(places.values()))
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -106,6 +121,19 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not tensors:
         raise UserError(f"{path} holds no tensors by name", valid="the state of a model, as torch.save writes it")
     return tensors
+
+
+def check_sizes(config: ModelConfig, tensors: dict[str, Tensor], folder: Path) -> None:
+    """A size in config.json far above those of the weights is a mistake, found before it is asked of the memory."""
+    widest = max([LARGEST, *(size for value in tensors.values() for size in value.shape)])
+    for field in fields(config):
+        value = getattr(config, field.name)
+        most = max(MOST_LAYERS, len(tensors)) if field.name.endswith("layers") else widest
+        if isinstance(value, int) and value > most:
+            raise UserError(
+                f"{folder}: config.json says {field.name} {value:,}, far more than its weights have",
+                valid="the config.json that the weights were saved with",
+            )
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -60,7 +60,8 @@ class CBOW(Objective):
         self, model: Model, hidden: torch.Tensor, batch: Batch
     ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
         """hidden (M, D): the vectors of all contexts."""
-        means = torch.segment_reduce(hidden.float(), "mean", lengths=batch.labels["cbow.sizes"])  # (N, D)
+        sizes = batch.labels["cbow.sizes"]  # none where no row has two words, which segment_reduce does not know
+        means = torch.segment_reduce(hidden.float(), "mean", lengths=sizes) if len(sizes) else hidden.float()  # (N, D)
         return {"cbow": (model.logits("cbow", means), batch.labels["cbow.targets"])}
 
     def counts(self, batch: Batch) -> dict[str, int]:

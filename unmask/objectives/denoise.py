@@ -20,8 +20,9 @@ from unmask.batch import Example, Phase
 from unmask.data.flags import SENTENCE
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.model.config import ModelConfig
 from unmask.objectives.units import runs, take, words
-from unmask.objectives.written import Written
+from unmask.objectives.written import Written, new_template
 from unmask.recipe import Recipe
 
 
@@ -36,6 +37,16 @@ class Denoise(Written):
         if "infill" in self.noise and tokenizer.mask is None:
             raise UserError(
                 "denoise.noise=infill needs a mask token, and this tokenizer has none", fix="--set denoise.noise=delete"
+            )
+
+    @classmethod
+    def check(cls, recipe: Recipe, config: ModelConfig) -> None:
+        super().check(recipe, config)
+        template = new_template(recipe, config)
+        if template and "mask" not in template.roles and "infill" in recipe.denoise.noise.split("+"):
+            raise UserError(
+                f"denoise.noise={recipe.denoise.noise} needs a mask token, which the tokenizer of a {config.family} model does not have",
+                fix=f"--set denoise.noise=delete, or --objective {config.default_objective}",
             )
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:

@@ -19,7 +19,7 @@ from unmask.model import hf
 from unmask.model.config import ModelConfig
 from unmask.model.model import Model
 from unmask.objectives.mlm import MLM
-from unmask.objectives.objective import Terms, cross_entropy
+from unmask.objectives.objective import Terms, measured
 from unmask.recipe import Recipe
 
 
@@ -40,18 +40,17 @@ class Distill(MLM):
         super().check(recipe, config)
         if not recipe.distill.teacher:
             raise UserError("objective distill without a teacher", fix="--set distill.teacher=FOLDER")
+        teacher = hf.config_of(recipe.distill.teacher)
+        longest = max(int(part.split(":")[0]) for part in str(recipe.train.length).split(","))
+        if longest > teacher.max_positions:
+            raise UserError(
+                f"rows of {longest} tokens, but the teacher {recipe.distill.teacher} has {teacher.max_positions} positions",
+                fix=f"--length {teacher.max_positions}",
+            )
+        same_width(teacher, config, recipe.distill.cosine)
         if not (recipe.distill.soft or recipe.distill.cosine):
             raise UserError(
                 "distill.soft and distill.cosine are both 0: nothing of the teacher is read", fix="--objective mlm"
-            )
-
-    def bind(self, config: ModelConfig) -> None:
-        super().bind(config)
-        wide = self.teacher.config.hidden
-        if wide != config.hidden and self.distill.cosine:
-            raise UserError(
-                f"distill.cosine compares hidden states, of {wide} numbers in the teacher and {config.hidden} in the student",
-                fix=f"--set distill.cosine=0, or --set model.hidden={wide}",
             )
 
     def begin(self, model: Model) -> list[str]:
@@ -61,26 +60,19 @@ class Distill(MLM):
         return [f"{copied} of {total} of the student's parameters begin as the teacher's"]
 
     def loss(self, model: Model, batch: Batch) -> Terms:
-        return self._terms(model, batch)[0]
+        return self.measure(model, model.encode(batch, self.reads(model, batch)), batch)
 
     def evaluate(self, model: Model, batch: Batch) -> Terms:
-        terms, logits = self._terms(model, batch)
-        targets = batch.labels["mlm.targets"]
-        if "mlm" in terms:
-            terms["mlm_accuracy"] = ((logits.argmax(-1) == targets).sum(), len(targets))
-        return terms
+        return self.measure(model, model.encode(batch, self.reads(model, batch)), batch, accuracy=True)
 
-    def _terms(self, model: Model, batch: Batch) -> tuple[Terms, torch.Tensor]:
+    def measure(self, model: Model, hidden: torch.Tensor, batch: Batch, accuracy: bool = False) -> Terms:
         at, targets, n = batch.labels["mlm.positions"], batch.labels["mlm.targets"], self.tokenizer.size
-        hidden = model.encode(batch, at)
         logits = model.logits("mlm", hidden)
         with torch.no_grad():
             teacher = self.teacher.to(batch.ids.device)
             seen = teacher.encode(batch, at)
             soft = teacher.logits("mlm", seen)[:, :n].float() if self.distill.soft else None
-        out: Terms = {}
-        if self.distill.mlm:
-            out["mlm"] = (cross_entropy(logits, targets), len(targets))
+        out: Terms = measured({"mlm": (logits, targets)}, accuracy) if self.distill.mlm else {}
         if soft is not None:
             heat = self.distill.temperature
             student = (logits[:, :n].float() / heat).log_softmax(-1)
@@ -88,10 +80,18 @@ class Distill(MLM):
             out["distill_soft"] = (heat**2 * apart, len(targets))
         if self.distill.cosine:
             out["distill_cosine"] = ((1 - F.cosine_similarity(hidden.float(), seen.float())).sum(), len(targets))
-        return out, logits
+        return out
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return dict.fromkeys(self.terms, len(batch.labels["mlm.targets"]))
+
+
+def same_width(teacher: ModelConfig, student: ModelConfig, cosine: float) -> None:
+    if cosine and teacher.hidden != student.hidden:
+        raise UserError(
+            f"distill.cosine compares hidden states, of {teacher.hidden} numbers in the teacher and {student.hidden} in the student",
+            fix=f"--set distill.cosine=0, or --set model.hidden={teacher.hidden}",
+        )
 
 
 def load_teacher(path: str, tokenizer: Tokenizer) -> Model:

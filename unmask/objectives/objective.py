@@ -107,18 +107,28 @@ class Objective:
         raise NotImplementedError(f"{type(self).__name__}.counts")
 
     def loss(self, model: Model, batch: Batch) -> Terms:
-        return {name: (cross_entropy(*pair), len(pair[1])) for name, pair in self._forward(model, batch).items()}
+        return measured(self._forward(model, batch))
 
     def evaluate(self, model: Model, batch: Batch) -> Terms:
         """The loss's terms, and beside each the number of right answers."""
-        terms: Terms = {}
-        for name, (logits, targets) in self._forward(model, batch).items():
-            terms[name] = (cross_entropy(logits, targets), len(targets))
-            terms[f"{name}_accuracy"] = ((logits.argmax(-1) == targets).sum(), len(targets))
-        return terms
+        return measured(self._forward(model, batch), accuracy=True)
+
+    def measure(self, model: Model, hidden: torch.Tensor, batch: Batch, accuracy: bool = False) -> Terms:
+        """Its terms in a sum of objectives, from the hidden states at `reads`, which are computed once for all."""
+        return measured(self.outputs(model, hidden, batch), accuracy)
 
     def _forward(self, model: Model, batch: Batch) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
         return self.outputs(model, model.encode(batch, self.reads(model, batch)), batch)
+
+
+def measured(outputs: Mapping[str, tuple[torch.Tensor, torch.Tensor]], accuracy: bool = False) -> Terms:
+    """Logits and targets → the terms, with `accuracy` the number of right answers beside each."""
+    terms: Terms = {}
+    for name, (logits, targets) in outputs.items():
+        terms[name] = (cross_entropy(logits, targets), len(targets))
+        if accuracy:
+            terms[f"{name}_accuracy"] = ((logits.argmax(-1) == targets).sum(), len(targets))
+    return terms
 
 
 def cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -143,6 +153,9 @@ class Joint(Objective):
         for part in self.parts:
             part.bind(config)
 
+    def begin(self, model: Model) -> list[str]:
+        return [text for part in self.parts for text in part.begin(model)]
+
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
         for part in self.parts:
             example = part.corrupt(example, rng, phase)
@@ -155,30 +168,36 @@ class Joint(Objective):
     def outputs(
         self, model: Model, hidden: torch.Tensor, batch: Batch
     ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        return self._shared(model, hidden, batch, self._wanted(model, batch))
+        shares = _shares(hidden, self._wanted(model, batch))
+        found = [p.outputs(model, share, batch) for p, share in zip(self.parts, shares, strict=True)]
+        return {name: pair for outputs in found for name, pair in outputs.items()}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {name: n for p in self.parts for name, n in p.counts(batch).items()}
 
-    def _forward(self, model: Model, batch: Batch) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        wanted = self._wanted(model, batch)  # asked for once, for the encoder and for the parts
-        return self._shared(model, model.encode(batch, _together(wanted)), batch, wanted)
+    def loss(self, model: Model, batch: Batch) -> Terms:
+        return self._sum(model, batch)
+
+    def evaluate(self, model: Model, batch: Batch) -> Terms:
+        return self._sum(model, batch, accuracy=True)
 
     def _wanted(self, model: Model, batch: Batch) -> list[torch.Tensor | None]:
         return [p.reads(model, batch) for p in self.parts]
 
-    def _shared(
-        self, model: Model, hidden: torch.Tensor, batch: Batch, wanted: list[torch.Tensor | None]
-    ) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        shares: Sequence[torch.Tensor]
-        if hidden.ndim == 2:  # at the positions of `reads`
-            shares = hidden.split([len(w) for w in wanted if w is not None])
-        else:
-            shares = [picked(hidden, w) for w in wanted]
-        out: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+    def _sum(self, model: Model, batch: Batch, accuracy: bool = False) -> Terms:
+        wanted = self._wanted(model, batch)  # asked for once, for the encoder and for the parts
+        shares = _shares(model.encode(batch, _together(wanted)), wanted)
+        terms: Terms = {}
         for part, share in zip(self.parts, shares, strict=True):
-            out.update(part.outputs(model, share, batch))
-        return out
+            terms.update(part.measure(model, share, batch, accuracy))
+        return terms
+
+
+def _shares(hidden: torch.Tensor, wanted: list[torch.Tensor | None]) -> Sequence[torch.Tensor]:
+    """Each part's hidden states, out of those at all parts' positions (N, D), or everywhere (B, T, D)."""
+    if hidden.ndim == 2:
+        return hidden.split([len(w) for w in wanted if w is not None])
+    return [picked(hidden, w) for w in wanted]
 
 
 def _together(wanted: list[torch.Tensor | None]) -> torch.Tensor | None:

@@ -15,7 +15,8 @@ import numpy as np
 from unmask.batch import Example, Phase
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.objectives.written import Written
+from unmask.model.config import ModelConfig
+from unmask.objectives.written import Written, new_template
 from unmask.recipe import Recipe
 
 
@@ -30,6 +31,15 @@ class Span(Written):
             raise UserError(
                 "objective span needs sentinels (<extra_id_0>, <extra_id_1>, …), and this tokenizer has none",
                 fix="leave out --tokenizer and --kind: a T5 preset trains one that has them",
+            )
+
+    @classmethod
+    def check(cls, recipe: Recipe, config: ModelConfig) -> None:
+        super().check(recipe, config)
+        if (template := new_template(recipe, config)) and not template.last:
+            raise UserError(
+                f"objective span needs sentinels (<extra_id_0>, …), which the tokenizer of a {config.family} model does not have",
+                fix=f"--preset t5-mini, or --objective {config.default_objective}",
             )
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:

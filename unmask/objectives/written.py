@@ -7,11 +7,21 @@ import numpy as np
 import torch
 
 from unmask.batch import Batch, Example
+from unmask.data.templates import TEMPLATES, Template
 from unmask.data.tokenizer import Tokenizer
 from unmask.model.config import ModelConfig
+from unmask.model.families import FAMILIES
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
+
+
+def new_template(recipe: Recipe, config: ModelConfig) -> Template | None:
+    """How the tokenizer that would be trained for this model is laid out; None where one is taken over."""
+    if recipe.start or recipe.tokenizer.path:
+        return None
+    own = FAMILIES[config.family].tokenizer
+    return TEMPLATES[str(recipe.tokenizer.settled(own).template)]
 
 
 class Written(Objective):

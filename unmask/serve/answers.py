@@ -81,6 +81,7 @@ class Row:
     chosen: int  # of them, for the masked language model's loss
     is_next: bool | None  # whether segment B follows A; None: the row has no pair
     parts: list[Part]
+    note: str = ""  # what else the objective made of the row: an order, what tokens see, what is to be written
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,28 @@ def masked_batch(examples: Iterable[Example], tokenizer: Tokenizer) -> MaskedBat
     for example in examples:
         labels, parts = example.labels, list(_parts(example, tokenizer))
         is_next = int(labels["nsp"].item()) == 0 if "nsp" in labels else None
-        rows.append(Row(len(example), len(labels.get("mlm.positions", ())), is_next, parts))
+        rows.append(Row(len(example), len(labels.get("mlm.positions", ())), is_next, parts, _note(example, tokenizer)))
     return MaskedBatch(rows)
+
+
+def _note(example: Example, tokenizer: Tokenizer) -> str:
+    """What an objective asks of a row beside its masks, in words."""
+    notes = []
+    if "sop" in example.labels:
+        notes.append("the halves are swapped" if example.labels["sop"].item() else "the halves are in their order")
+    if example.prefix == 0:
+        notes.append("each token is predicted from those before it")
+    elif example.prefix is not None and example.prefix < len(example):
+        notes.append(f"the first {example.prefix} tokens see each other; the rest is predicted, one by one")
+    if "bilm.forwards.targets" in example.labels:
+        notes.append("each token is predicted from those before it, and from those after it")
+    if "cbow.targets" in example.labels:
+        notes.append(f"{len(example.labels['cbow.targets'])} tokens are predicted from the words around them")
+    if example.decoder is not None:
+        ids = example.decoder[1:].tolist()
+        shown = "".join(f" {tokenizer.token(i)}" if tokenizer.special[i] else readable(tokenizer, [i]) for i in ids)
+        notes.append(f"to be written: {shown.strip()}")
+    return "; ".join(notes)
 
 
 def _parts(example: Example, tokenizer: Tokenizer) -> Iterator[Part]:

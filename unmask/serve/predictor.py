@@ -298,7 +298,9 @@ class Predictor:
             raise UserError(
                 f"this model cannot {what}: its heads are {', '.join(self.heads) or 'none'}",
                 valid=f"a model with the {head} head",
-                fix=TRAIN[head],
+                fix="its generator can: name the folder generator/ inside its model folder"
+                if head == "mlm" and "generator" in self.model.heads
+                else TRAIN[head],
             )
 
     def _encode(self, texts: list[str]) -> list[Encoding]:

@@ -175,6 +175,8 @@ def batch_rows(batch: MaskedBatch) -> Stack:
         title = [f"row {number}", f"{row.tokens} tokens", f"{row.chosen} chosen"]
         if row.is_next is not None:
             title.append(NEXT["next" if row.is_next else "other"])
+        if row.note:
+            title.append(visible(row.note))
         parts += [Text(" · ".join(title), style="bold"), _row(row), ""]
     states = Counter(part.state for row in batch.rows for part in row.parts)
     if any(states[state] for state in STYLES):

@@ -36,7 +36,8 @@ class World:
             if device == "cuda":
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
             # the others wait while rank 0 prepares the text, which may take hours
-            dist.init_process_group("nccl" if device == "cuda" else "gloo", timeout=timedelta(hours=24))
+            backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+            dist.init_process_group(backend, timeout=timedelta(hours=24))
         return cls(int(os.environ.get("RANK", "0")) if size > 1 else 0, size)
 
     @property
@@ -57,11 +58,11 @@ class World:
         return buffer.tolist()
 
     def sum_gradients(self, parameters: list[nn.Parameter]) -> None:
+        for p in parameters:
+            if p.grad is None:  # on this rank, or a head that no loss reads: the same for any number of processes
+                p.grad = torch.zeros_like(p)
         if self.size == 1:
             return
-        for p in parameters:
-            if p.grad is None:
-                p.grad = torch.zeros_like(p)
         for bucket in _buckets([p.grad for p in parameters if p.grad is not None]):
             flat = torch.cat([g.flatten() for g in bucket])
             dist.all_reduce(flat)
@@ -80,7 +81,9 @@ class World:
         """Rank 0's weights, on every rank: what was computed on another kind of processor differs in its last bits."""
         if self.size > 1:
             for value in model.state_dict().values():
-                dist.broadcast(value, src=0)
+                sent = value.cpu()  # NCCL does not know every type of number
+                dist.broadcast(sent, src=0)
+                value.copy_(sent)
 
     def barrier(self) -> None:
         if self.size > 1:

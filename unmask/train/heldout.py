@@ -54,7 +54,11 @@ def heldout(
     count = min(count, recipe.train.eval_rows)
     loader = Loader(rows, objective, recipe.seed)
     ends = [(a, min(a + EVAL_BATCH, count)) for a in range(0, count, EVAL_BATCH)]
-    return Heldout(objective, [loader.batch(*end, phase) for end in ends], name)
+    batches = [loader.batch(*end, phase) for end in ends]
+    if not any(sum(objective.counts(batch).values()) for batch in batches):
+        _note(notes, f"no held-out evaluation{of}: it has no token to predict (all are special, such as [UNK])")
+        batches = []
+    return Heldout(objective, batches, name)
 
 
 def _note(notes: list[str], text: str) -> None:

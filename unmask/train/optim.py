@@ -156,8 +156,8 @@ def depth_below_heads(name: str, model: Model) -> int:
     if not name.startswith("encoder."):
         return 0
     number = re.match(r"encoder\.layers\.(\d+)\.", name)
-    if number:
-        return max(1, model.config.layers - int(number[1]))
+    if number:  # ALBERT's one layer is also the last
+        return 1 if model.config.shared_layers else max(1, model.config.layers - int(number[1]))
     return model.config.layers + 1 if name.startswith("encoder.embeddings.") else 1
 
 

@@ -19,12 +19,10 @@ from unmask.data.spelling import spellings
 from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.hub import resolve as locate
 from unmask.model import hf
 from unmask.model.config import ModelConfig, change, preset
 from unmask.model.grow import remake
 from unmask.model.model import Model
-from unmask.model.weights import PATTERNS, read_json
 from unmask.objectives import objective as objectives
 from unmask.objectives.objective import Objective, build
 from unmask.recipe import Recipe
@@ -84,6 +82,11 @@ def with_objective(recipe: Recipe, config: ModelConfig, heads: Iterable[str] = (
     """`auto` replaced by the objectives of a loaded model's heads, or for a new model by the family's own."""
     if recipe.objective != "auto":
         return recipe
+    if config.predicts == "next" and not config.causal:
+        raise UserError(
+            "this model predicts the next token, and its folder does not say by which objective it learnt to",
+            valid="--objective clm, prefix or hybrid to go on so; mlm to begin to learn the other way",
+        )
     own = "+".join(name for name in OBJECTIVES.names() if name in set(heads))
     return recipe.model_copy(update={"objective": own or config.default_objective})
 
@@ -101,7 +104,7 @@ def new_config(recipe: Recipe, tokenizer: Tokenizer) -> ModelConfig:
 
 def check(recipe: Recipe) -> None:
     """Everything that can be wrong with a recipe, before the text is read, which may take hours."""
-    config = config_of(recipe.start) if recipe.start else preset(recipe.preset)
+    config = hf.config_of(recipe.start) if recipe.start else preset(recipe.preset)
     config = change(config, **recipe.model)
     check_length(recipe, config, recipe.start or recipe.preset)
     objectives.check(with_objective(recipe, config), config)
@@ -121,12 +124,6 @@ def pair_lengths(recipe: Recipe) -> list[int]:
 
 def open_mix(recipe: Recipe, folders: Sequence[str]) -> list[Mixed]:
     return [Mixed(part, TokenStore.open(f)) for part, f in zip(parts(recipe.data.mix), folders, strict=True)]
-
-
-def config_of(name: str | Path) -> ModelConfig:
-    """The config of a model folder or hub name, without its weights."""
-    file = locate(name, PATTERNS) / "config.json"
-    return hf.read_config(read_json(file)) if file.is_file() else hf.load(name, heads=()).config
 
 
 def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None, mixed: Sequence[Mixed] = ()) -> Setup:
@@ -243,7 +240,8 @@ def pretrain(
     counted = recipe.train.embeddings == "counted" and setup.model.config.encoder == "transformer"
     if counted and resume is None and not recipe.start and not first:
         begun = time.perf_counter()
-        warm(setup.model, store, recipe.seed)
+        if world.main:
+            warm(setup.model, store, recipe.seed)
         console.say(f"first token vectors counted from the text in {time.perf_counter() - begun:.0f} s")
     world.copy_weights(setup.model)
     trainer = Trainer(setup.model, setup.objective, recipe.train, p, recipe.seed, world)

@@ -18,6 +18,8 @@ import torch
 
 from unmask.batch import Batch
 from unmask.errors import UserError
+from unmask.model.decoder import Decoder
+from unmask.model.encoder import Encoder
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.recipe import TrainRecipe
@@ -75,9 +77,9 @@ class Trainer:
     def __init__(self, model: Model, objective: Objective, settings: TrainRecipe, plan: Plan, seed: int, world: World):
         self.device = pick_device(settings.device)
         self.model = model.to(self.device)
-        self.model.encoder.checkpointing = settings.activation_checkpointing
-        if self.model.decoder is not None:
-            self.model.decoder.checkpointing = settings.activation_checkpointing
+        for part in self.model.modules():
+            if isinstance(part, Encoder | Decoder):  # ELECTRA's generator has one of its own
+                part.checkpointing = settings.activation_checkpointing
         self.objective, self.settings, self.plan, self.seed, self.world = objective, settings, plan, seed, world
         self.optimizers = Optimizers(model, settings)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -100,6 +102,7 @@ class Trainer:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
                 terms = self.objective.loss(self.model, batch.to(self.device))
             shares = [weights.get(name, 1.0) * total / max(1, counts[name]) for name, (total, _) in terms.items()]
+            assert set(terms) == set(counts), f"terms {sorted(terms)}, counted {sorted(counts)}"
             loss = torch.stack(shares).sum()
             loss.backward()
             for name, (total, _) in terms.items():
