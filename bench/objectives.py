@@ -1,6 +1,6 @@
 """The same modern small encoder, the same minutes, another objective: held-out loss, and accuracy after fine-tuning.
 
-    python bench/objectives.py --minutes 3 --out runs/objectives     # the table of docs/results.md
+    python bench/objectives.py --minutes 3 --out runs/objectives
 
 The text, the 2,000 labels and the 5,000 test reviews are the quickstart's. One seed: a table to look at, not a ranking.
 """
