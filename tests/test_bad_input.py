@@ -115,4 +115,4 @@ def test_bad_input(name: str, prepared) -> None:
 
 
 def test_every_case_is_tested(prepared) -> None:
-    assert len(prepared[1]) == 34
+    assert len(prepared[1]) == 36
