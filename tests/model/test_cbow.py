@@ -68,30 +68,3 @@ def test_an_untied_output(store: TokenStore) -> None:
     model = Model(TINY, ["cbow"]).init(0)
     model.logits("cbow", torch.ones(2, 32)).sum().backward()
     assert model.embedding.grad is None
-
-
-def test_a_frozen_encoder_classifies(store: TokenStore, tmp_path) -> None:
-    """The head alone is trained, through the same door as everything else."""
-    from unmask.lab.finetune import answer, finetune
-    from unmask.recipe import Recipe
-    from unmask.tasks.classify import Classify
-    from unmask.train.log import Console
-    from unmask.train.run import Run
-
-    train = {"epochs": 10, "batch": 8, "length": 16, "optimizer": "adamw", "lr": 1e-2}
-    recipe = Recipe.build({"train": train})
-    records = [
-        {"text": f"sorted list of {i}" if i % 2 else f"class with methods {i}", "label": str(i % 2)} for i in range(24)
-    ]
-    task = Classify(recipe, store.tokenizer, ["0", "1"], 16)
-    config = preset("cbow-mini", vocab_size=store.tokenizer.size, hidden=32, intermediate=32, labels=("0", "1"))
-    model = Model(config, ["classify"]).init(0)
-    for name, p in model.encoder.named_parameters():
-        p.requires_grad_(name.startswith("mix."))
-    before = model.embedding.clone()
-    finetune(model, task, records, recipe, Run.create(tmp_path / "run", "finetune", "x"), Console(quiet=True), "x")
-    assert task.score(answer(model, task, records), records)["accuracy"] > 0.9
-    assert torch.equal(model.embedding, before)
-    again = hf.load(tmp_path / "run" / "model").model
-    assert list(again.heads) == ["pooler", "classify"]
-    assert answer(again, task, records) == answer(model, task, records)

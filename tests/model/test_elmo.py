@@ -183,8 +183,9 @@ def test_it_answers(store: TokenStore) -> None:
         predictor.fill("the [MASK]")
 
 
-def test_a_frozen_encoder_classifies(store: TokenStore, tmp_path) -> None:
-    """The head alone is trained, and the mix, through the same door as everything else."""
+@pytest.mark.parametrize("name", ["elmo-mini", "cbow-mini"])
+def test_a_frozen_encoder_classifies(name: str, store: TokenStore, tmp_path) -> None:
+    """The head alone is trained, and ELMo's mix, through the same door as everything else."""
     from unmask.lab.finetune import answer, finetune
     from unmask.recipe import Recipe
     from unmask.tasks.classify import Classify
@@ -197,10 +198,10 @@ def test_a_frozen_encoder_classifies(store: TokenStore, tmp_path) -> None:
         {"text": f"sorted list of {i}" if i % 2 else f"class with methods {i}", "label": str(i % 2)} for i in range(24)
     ]
     task = Classify(recipe, store.tokenizer, ["0", "1"], 16)
-    config = preset("elmo-mini", vocab_size=store.tokenizer.size, hidden=32, intermediate=32, labels=("0", "1"))
+    config = preset(name, vocab_size=store.tokenizer.size, hidden=32, intermediate=32, labels=("0", "1"))
     model = Model(config, ["classify"]).init(0)
-    for name, p in model.encoder.named_parameters():
-        p.requires_grad_(name.startswith("mix."))
+    for parameter, p in model.encoder.named_parameters():
+        p.requires_grad_(parameter.startswith("mix."))
     before = model.embedding.clone()
     finetune(model, task, records, recipe, Run.create(tmp_path / "run", "finetune", "x"), Console(quiet=True), "x")
     assert task.score(answer(model, task, records), records)["accuracy"] > 0.9

@@ -4,7 +4,7 @@ from unmask.data.tokenizer import Tokenizer
 
 # Byte-level pieces are written with one character per byte (GPT-2): itself where it can be seen, else 256 and up.
 _SEEN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_BYTES = {chr(b): b for b in _SEEN} | {chr(256 + n): b for n, b in enumerate(b for b in range(256) if b not in _SEEN)}
+BYTES = {chr(b): b for b in _SEEN} | {chr(256 + n): b for n, b in enumerate(b for b in range(256) if b not in _SEEN)}
 
 
 def spellings(tokenizer: Tokenizer) -> list[bytes]:
@@ -24,6 +24,6 @@ def _spelling(tokenizer: Tokenizer, id: int) -> bytes:
         return token.encode()
     if tokenizer.kind == "wordpiece":
         return token[2:].encode() if token.startswith("##") else f" {token}".encode()
-    if tokenizer.kind in ("bpe", "byte") and all(c in _BYTES for c in token):
-        return bytes(_BYTES[c] for c in token)
+    if tokenizer.kind in ("bpe", "byte") and all(c in BYTES for c in token):
+        return bytes(BYTES[c] for c in token)
     return token.replace("▁", " ").encode()

@@ -21,7 +21,7 @@ from unmask.batch import Batch, Example, Phase
 from unmask.data.tokenizer import Tokenizer
 from unmask.model.model import Model
 from unmask.objectives.mlm import MLM
-from unmask.objectives.objective import Terms, cross_entropy
+from unmask.objectives.objective import Terms, measured
 from unmask.recipe import Recipe
 
 
@@ -49,19 +49,20 @@ class RTD(MLM):
         return replace(example, ids=ids, labels={**example.labels, **labels})
 
     def loss(self, model: Model, batch: Batch) -> Terms:
-        (logits, targets), (guesses, replaced) = self._forward(model, batch).values()
-        found = F.binary_cross_entropy_with_logits(guesses.float(), replaced, reduction="sum")
-        return {"rtd_mlm": (cross_entropy(logits, targets), len(targets)), "rtd": (found, len(replaced))}
+        return self._terms(model, batch)
 
     def evaluate(self, model: Model, batch: Batch) -> Terms:
-        (logits, targets), (guesses, replaced) = self._forward(model, batch).values()
+        return self._terms(model, batch, accuracy=True)
+
+    def _terms(self, model: Model, batch: Batch, accuracy: bool = False) -> Terms:
+        outputs = dict(self._forward(model, batch))
+        guesses, replaced = outputs.pop("rtd")
+        terms = measured(outputs, accuracy)
         found = F.binary_cross_entropy_with_logits(guesses.float(), replaced, reduction="sum")
-        return {
-            "rtd_mlm": (cross_entropy(logits, targets), len(targets)),
-            "rtd_mlm_accuracy": ((logits.argmax(-1) == targets).sum(), len(targets)),
-            "rtd": (found, len(replaced)),
-            "rtd_accuracy": (((guesses > 0) == (replaced > 0)).sum(), len(replaced)),
-        }
+        terms["rtd"] = (found, len(replaced))
+        if accuracy:
+            terms["rtd_accuracy"] = (((guesses > 0) == (replaced > 0)).sum(), len(replaced))
+        return terms
 
     def _forward(self, model: Model, batch: Batch) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
         """The generator's logits (N, V) with their targets, and the model's guesses (M,) with what was replaced."""

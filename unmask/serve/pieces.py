@@ -8,15 +8,13 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
+from unmask.data.spelling import BYTES
 from unmask.data.tokenizer import Tokenizer
 from unmask.data.vocabulary import CJK
 
 INSIDE = "##"  # WordPiece's mark of a piece that continues a word
 _BLANK = "▁"  # SentencePiece's blank
 _IDEOGRAPH = re.compile(f"[{CJK}]")
-# Byte-level pieces are written with one character per byte (GPT-2): itself where it can be seen, else 256 and up.
-_SEEN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_BYTES = {chr(b): b for b in _SEEN} | {chr(256 + n): b for n, b in enumerate(b for b in range(256) if b not in _SEEN)}
 _CLOSING = tuple(".,;:!?%)]}'’”，。；：！？、）》」")  # written without a blank before them
 
 
@@ -32,7 +30,7 @@ def readable(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     text = join(tokenizer, ids)
     if "\ufffd" not in text or tokenizer.kind not in ("bpe", "byte"):
         return text
-    raw = bytes(_BYTES[c] for i in ids for c in tokenizer.token(i) if c in _BYTES)
+    raw = bytes(BYTES[c] for i in ids for c in tokenizer.token(i) if c in BYTES)
     escaped = raw.decode("utf-8", "surrogateescape")  # such a byte becomes U+DC00 + byte
     return re.sub("[\udc80-\udcff]", lambda m: f"<0x{ord(m[0]) - 0xDC00:02X}>", escaped)
 
