@@ -3,16 +3,22 @@
     python bench/objectives.py --minutes 3 --out runs/objectives
 
 The text, the 2,000 labels and the 5,000 test reviews are the quickstart's. One seed: a table to look at, not a ranking.
+All budgets are turned into steps first, one after the other, while nothing else should run; what follows may be disturbed.
 """
 
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from unmask import api
 from unmask.data.samples import SAMPLES
 from unmask.lab import quickstart
-from unmask.recipe import Recipe, merge
+from unmask.model.config import with_tokenizer
+from unmask.recipe import Recipe
+from unmask.settings import merge
+from unmask.train import pretraining
+from unmask.train.distributed import World
 from unmask.train.log import Console
 from unmask.train.run import Run
 
@@ -25,11 +31,19 @@ OBJECTIVES = {
 }
 
 
+def steps(values: dict[str, Any], minutes: float, console: Console) -> int:
+    """How many steps of this recipe the minutes are, on this machine."""
+    recipe = with_tokenizer(Recipe.build(merge(values, {"train": {"minutes": minutes}})))
+    store = api.prepare(recipe=recipe, lengths=pretraining.pair_lengths(recipe), console=console)
+    return pretraining.make_plan(pretraining.set_up(recipe, store), World(0, 1), console).steps
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=list(OBJECTIVES), choices=list(OBJECTIVES))
+    parser.add_argument("--plan", type=Path, help="steps.json of an earlier run, to train as long as it did")
     parser.add_argument("--out", type=Path, required=True, help="a new folder")
     given = parser.parse_args()
     console = Console()
@@ -40,10 +54,16 @@ def main() -> None:
     corpus.write_text("".join(json.dumps({"text": r["text"]}) + "\n" for r in pool), "utf-8")
     base = merge(quickstart.read("quickstart"), {"seed": given.seed, "data": {"corpus": [str(corpus)]}})
     lines = ["| objective | steps | held-out loss | accuracy |", "|---|---|---|---|"]
+    if given.plan:
+        plans = json.loads(given.plan.read_text())
+    else:
+        plans = {name: steps(merge(base, OBJECTIVES[name]), given.minutes, console) for name in given.only}
+    (given.out / "steps.json").write_text(json.dumps(plans))
+    console.say(f"{given.minutes:g} minutes are, in steps: {plans}")
     for name in given.only:
         console.say(f"— {name}")
         folder = given.out / name.replace(",", "").replace("+", "-").replace(" ", "-")
-        values = merge(base, {**OBJECTIVES[name], "train": {"minutes": given.minutes}})
+        values = merge(base, {**OBJECTIVES[name], "train": {"steps": plans[name]}})
         run = api.pretrain(recipe=Recipe.build(values), out=folder / "pretrain", console=console)
         end = next(e for e in run.events() if e["event"] == "end")
         accuracy = quickstart.classifier(run.model, True, labelled, test, given.seed, Run(folder), "finetune", console)

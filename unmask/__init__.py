@@ -17,8 +17,11 @@ __version__ = "0.1.0"
 
 _API = (
     "dry_run",
+    "evaluate",
+    "finetune",
     "info",
     "load",
+    "predict",
     "prepare",
     "pretrain",
     "quickstart",

@@ -19,7 +19,8 @@ from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer, tokenizer_folder
 from unmask.errors import UserError, nearest
 from unmask.model.config import with_tokenizer
-from unmask.recipe import Recipe, merge
+from unmask.recipe import Recipe
+from unmask.settings import merge
 from unmask.train.log import Console
 
 Corpora = str | Path | Sequence[str | Path] | None
@@ -479,6 +480,120 @@ def finish(run: Any, store: TokenStore, state: dict[str, Any], console: Console)
     report.write_report(run)
     report.write_card(run, run.model)
     console.say(f"done in {clock(state['elapsed'])}: {run.model}  (report: {run.path / 'report.html'})")
+
+
+# --------------------------------------------------------------------------------------------------- fine-tuning
+
+# Short names (flags, Python keywords) → where they stand in a recipe, beside those of SHORT.
+TASK_SHORT = {
+    "task": "task.kind",
+    "train": "task.train",
+    "dev": "task.dev",
+    "test": "task.test",
+    "columns": "task.columns",
+    "labels": "task.labels",
+    "length": "task.length",
+    "long": "task.long",
+    "pooling": "task.pooling",
+    "freeze": "task.freeze",
+    "aux": "task.aux",
+    "augment": "task.augment",
+    "teacher": "task.teacher",
+    "patience": "task.patience",
+    **{name: SHORT[name] for name in ("seed", "minutes", "steps", "epochs", "batch", "lr", "device", "precision")},
+}
+
+
+def task_recipe(model: str | Path, recipe: AnyRecipe = None, sets: Sequence[str] = (), **short: Any) -> Recipe:
+    """As `make_recipe`, with fine-tuning's defaults below."""
+    from unmask.lab import finetune as lab
+
+    values: dict[str, Any] = {"start": _model_in(str(model))} if model else {}
+    if recipe is not None:
+        given = recipe.model_dump(exclude_unset=True) if isinstance(recipe, Recipe) else recipe
+        values = merge(given if isinstance(given, dict) else Recipe.read(given), values)
+    unknown = sorted(set(short) - set(TASK_SHORT))
+    if unknown:
+        raise UserError(
+            f"unknown keyword {unknown[0]!r}{nearest(unknown[0], list(TASK_SHORT))}", valid=", ".join(TASK_SHORT)
+        )
+    for name, value in short.items():
+        if value is None:
+            continue
+        if name in ("train", "dev", "test"):
+            value = [str(value)] if isinstance(value, str | Path) else [str(v) for v in value]
+        nested: Any = value
+        for key in reversed(TASK_SHORT[name].split(".")):
+            nested = {key: nested}
+        values = merge(values, nested)
+    made = lab.make_recipe(values, [sets] if isinstance(sets, str) else list(sets))
+    if not made.start:
+        raise UserError("no model to fine-tune", fix="unmask finetune MODEL --train FILE")
+    return made
+
+
+def finetune(
+    model: str | Path = "",
+    *,
+    recipe: AnyRecipe = None,
+    out: str | Path | None = None,
+    sets: Sequence[str] = (),
+    console: Console | None = None,
+    **short: Any,
+):
+    """A model and a labelled file → a model that answers, in a new run folder. Keywords are the flags of `unmask finetune`.
+
+    >>> clf = finetune("runs/docs/model", train="train.csv", test="test.csv")     # doctest: +SKIP
+    """
+    from unmask.lab import finetune as lab
+    from unmask.train.run import Run
+
+    made = task_recipe(model, recipe, sets, **short)
+    if out is not None:
+        Run.check_free(out)
+    world, console = _join(made, console or Console(quiet=True))
+    name = made.task.kind if made.task.kind != "auto" else "task"
+    run = Run(world.share(str(Run.create(out, "finetune", name).path) if world.main else None))
+    lab.run_one(made, run, world, console)
+    world.leave()
+    return run
+
+
+def resume_finetune(path: str | Path, *, console: Console | None = None):
+    from unmask.lab import finetune as lab
+    from unmask.train.run import Run
+
+    run = Run.open(path)
+    world, console = _join(run.recipe(), console or Console(quiet=True))
+    lab.resume(run, world, console)
+    world.leave()
+    return run
+
+
+def evaluate(
+    model: str | Path,
+    file: str | Path | Sequence[str | Path],
+    *,
+    columns: dict[str, str] | None = None,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """The scores of a fine-tuned model on a labelled file."""
+    from unmask.lab import judge
+
+    return judge.evaluate(load(model), _paths(file), columns or {}, console or Console(quiet=True))
+
+
+def predict(
+    model: str | Path, texts: Any, *, columns: dict[str, str] | None = None, console: Console | None = None
+) -> list[dict[str, Any]]:
+    """Answers of a fine-tuned model to texts, records, or the records of a file."""
+    from unmask.lab import judge
+
+    return judge.predict(load(model), texts, columns or {}, console or Console(quiet=True))
+
+
+def _paths(file: str | Path | Sequence[str | Path]) -> list[str]:
+    return [str(file)] if isinstance(file, str | Path) else [str(f) for f in file]
 
 
 def load(model: str | Path, device: str = "auto"):

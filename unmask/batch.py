@@ -9,12 +9,14 @@ What a token may see is data: `prefix` tokens see each other, the ones after the
 into a row; tokens see their own only.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import torch
+
+TOKENS = 4096  # per forward pass when answering, padding included: fills two cores, and bounds memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class Example:
     prefix: int | None = None  # tokens that see each other; the later ones see what stands before them
     documents: np.ndarray | None = None  # (T,) int64: tokens of equal number see each other
     decoder: np.ndarray | None = None  # (U,) int64: what an encoder–decoder's decoder is given
+    about: Any = None  # what a task's `decode` has to know of the row; never collated
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -121,3 +124,19 @@ def _optional(rows: list[np.ndarray | None], fill: int, multiple: int) -> torch.
     if rows[0] is None:
         return None
     return torch.from_numpy(_stack([row for row in rows if row is not None], fill, multiple)[0])
+
+
+def groups(lengths: Sequence[int], tokens: int = TOKENS) -> Iterator[list[int]]:
+    """Indices grouped by length, at most `tokens` with padding; longest first: memory fails at once or never.
+
+    >>> list(groups([3, 9, 4, 8], tokens=16))
+    [[1], [3, 2], [0]]
+    """
+    group: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if group and lengths[group[0]] * (len(group) + 1) > tokens:
+            yield group
+            group = []
+        group.append(i)
+    if group:
+        yield group

@@ -5,7 +5,6 @@ the same schema. An unknown key is an error that names the nearest valid one. Wh
 `auto` values replaced, a budget in minutes turned into steps.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +12,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from unmask.errors import UserError, nearest
+from unmask.errors import UserError
+from unmask.settings import Dumper, explain, load, merge
 
 Count = Annotated[int, Field(ge=1)]
 CountOrZero = Annotated[int, Field(ge=0)]  # 0 has a meaning of its own, told beside the field
@@ -170,6 +170,77 @@ class CBOWRecipe(Section):
     share: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the tokens that the loss reads, others each epoch
 
 
+class ClassifyRecipe(Section):
+    """BERT 1810.04805 §4.1: one text or a pair → a label, several labels, or a number."""
+
+    target: Literal["auto", "one", "several", "number"] = "auto"  # auto = as the label column looks
+    balance: Literal["auto", "on", "off"] = "auto"  # on = rare labels weigh more; auto = when they are very rare
+
+
+class TagRecipe(Section):
+    """BERT 1810.04805 §5.3: a label per word, or entities as spans."""
+
+    scheme: Literal["auto", "BIO", "BIOES", "IO", "none"] = "auto"  # how tags mark entities; none = parts of speech
+    faults: Literal["repair", "refuse"] = "repair"  # what to do with a tag that cannot follow the one before it
+
+
+class AnswerRecipe(Section):
+    """BERT 1810.04805 §4.2 and §4.3: the span of a passage that answers a question."""
+
+    longest: Count = 30  # tokens of an answer
+    stride: Count = 128  # tokens by which windows of a long passage overlap
+    none: Literal["auto", "yes", "no"] = "auto"  # whether a question may have no answer; auto = as the file says
+
+
+class GenerateRecipe(Section):
+    """A text → a new one: T5 1910.10683, BART 1910.13461, GPT-2, or an encoder with a prefix mask (UniLM 1905.03197)."""
+
+    prefix: str = ""  # put before every text: "summarize: "
+    longest: Count = 64  # tokens of an answer
+    beams: Count = 1
+
+
+class EmbedRecipe(Section):
+    """Sentence vectors: Sentence-BERT 1908.10084, SimCSE 2104.08821, Matryoshka 2205.13147."""
+
+    temperature: Positive = 0.05  # of the softmax over a batch's other texts
+    sizes: list[Count] = []  # beside the whole vector, its first so many numbers are trained to stand alone
+    pooling: Literal["auto", "mean", "cls"] = "auto"  # auto = as the model's folder says, else mean
+
+
+class RankRecipe(Section):
+    """Cross-encoder (1901.04085): query and passage in one row → how well it answers."""
+
+    negatives: Count = 7  # passages beside a relevant one, drawn anew each epoch
+
+
+class TaskRecipe(Section):
+    """What a labelled file is, and how a model learns from it."""
+
+    kind: str = "auto"  # classify, tag, answer, choose, generate, embed, rank; auto = as the file looks
+    train: list[str] = []  # files with labels
+    dev: list[str] = []  # to choose the best model by; none = dev_share of train
+    test: list[str] = []  # to judge it by, once, at the end
+    dev_share: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = 0.1
+    columns: dict[str, str] = {}  # role → column, where the file names it otherwise: {text: review, label: stars}
+    labels: list[str] = []  # in the model's order; none = those of the training file
+    length: CountOrZero = 0  # tokens per row, at most; 0 = what the records need, up to the model's limit
+    long: Literal["windows", "first", "refuse"] = "windows"  # what becomes of a longer text
+    hide: BelowOne = 0.0  # share of tokens masked while training
+    pooling: Literal["auto", "mean", "cls"] = "auto"  # what the row's vector is made of, where the family has a choice
+    freeze: Literal["none", "encoder"] = "none"  # encoder = only the head learns (the feature-based way)
+    aux: str = ""  # "mlm:0.1" = MLM on the task's own text as a second loss, with that weight
+    augment: str = ""  # "mlm:0.5" = that share of further rows, rewritten by the model itself
+    teacher: str = ""  # folder of a model fine-tuned for the task, whose answers are learnt beside the labels
+    patience: CountOrZero = 0  # evaluations without a better one after which training ends; 0 = never
+    classify: ClassifyRecipe = ClassifyRecipe()
+    tag: TagRecipe = TagRecipe()
+    answer: AnswerRecipe = AnswerRecipe()
+    generate: GenerateRecipe = GenerateRecipe()
+    embed: EmbedRecipe = EmbedRecipe()
+    rank: RankRecipe = RankRecipe()
+
+
 class TrainRecipe(Section):
     """How the loss is minimised. One budget of four."""
 
@@ -240,6 +311,8 @@ class Recipe(Section):
     span: SpanRecipe = SpanRecipe()
     denoise: DenoiseRecipe = DenoiseRecipe()
     distill: DistillRecipe = DistillRecipe()
+    task: TaskRecipe = TaskRecipe()  # fine-tuning
+    tasks: dict[str, TaskRecipe] = {}  # several tasks that share an encoder, by name
     train: TrainRecipe = TrainRecipe()
 
     @classmethod
@@ -251,7 +324,7 @@ class Recipe(Section):
             if not eq:
                 raise UserError(f"--set {text}", valid="--set section.field=value, e.g. train.batch=64")
             try:
-                nested: Any = _load(value) if value else value
+                nested: Any = load(value) if value else value
             except (yaml.YAMLError, ValueError) as error:
                 why = getattr(error, "problem", None) or str(error)
                 raise UserError(
@@ -265,13 +338,13 @@ class Recipe(Section):
             return cls.model_validate(values)
         except ValidationError as error:
             raise UserError(
-                _explain(error, cls), fix="unmask pretrain --help, or --dry-run to see every field"
+                explain(error, cls), fix="unmask pretrain --help, or --dry-run to see every field"
             ) from None
 
     @classmethod
     def read(cls, path: str | Path) -> dict[str, Any]:
         try:
-            values = _load(Path(path).read_text("utf-8")) or {}
+            values = load(Path(path).read_text("utf-8")) or {}
         except (OSError, yaml.YAMLError, ValueError) as error:
             raise UserError(f"cannot read the recipe {path}: {error}") from None
         if not isinstance(values, dict):
@@ -282,101 +355,4 @@ class Recipe(Section):
         Path(path).write_text(self.text(), "utf-8")
 
     def text(self) -> str:
-        return yaml.dump(self.model_dump(mode="json"), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-
-
-def merge(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries, `more` winning.
-
-    >>> merge({"a": {"x": 1}}, {"a": {"y": 2}})
-    {'a': {'x': 1, 'y': 2}}
-    """
-    out = dict(base)
-    for key, value in more.items():
-        old = out.get(key)
-        out[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return out
-
-
-class _Loader(yaml.SafeLoader):
-    """Plain scalars as in YAML 1.2: PyYAML's 1.1 reads `off` as False, `64:1` as 3841 and `5e-4` as text."""
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes text that either version of YAML would read as something else."""
-
-
-def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
-    text = node.value.replace("_", "")
-    return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
-
-
-_Loader.yaml_implicit_resolvers = {}  # none of 1.1's
-for _name, _pattern, _first in [
-    ("null", r"null|Null|NULL|~|", [*"nN~", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
-    ("int", r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+", [*"-+0123456789"]),
-    (
-        "float",
-        r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-        [*"-+.0123456789"],
-    ),
-    ("merge", r"<<", ["<"]),
-]:
-    for _class in (_Loader, _Dumper):  # the first match wins: int before float
-        _class.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_pattern})$"), _first)
-_Loader.add_constructor("tag:yaml.org,2002:int", _int)
-
-
-def _load(text: str) -> Any:
-    """
-    >>> _load("{compile: off, lr: 5e-4, length: 64:1, lowercase: true}")
-    {'compile': 'off', 'lr': 0.0005, 'length': '64:1', 'lowercase': True}
-    """
-    return yaml.load(text, _Loader)
-
-
-def _explain(error: ValidationError, root: type[BaseModel]) -> str:
-    """One line per field, by its path as a user writes it."""
-    unknown: list[str] = []  # lines
-    wrong: dict[str, tuple[list[str], list[str]]] = {}  # path → (messages, values got)
-    for problem in error.errors():
-        path, model = _field(problem["loc"], root)
-        where, kind = ".".join(path), problem["type"]
-        if kind == "extra_forbidden":
-            section = _field(problem["loc"][:-1], root)[1]
-            valid = list(section.model_fields) if section else []
-            unknown.append(f"unknown recipe key {where}{nearest(path[-1], valid)}; valid here: {', '.join(valid)}")
-            continue
-        message, got = problem["msg"].removeprefix("Value error, "), f"{problem['input']!r:.80}"
-        if model and kind == "value_error":  # of fields taken together: the message names them
-            got = ""
-        elif model:
-            message = f"a section, with the fields {', '.join(model.model_fields)}"
-        messages, values = wrong.setdefault(where, ([], []))
-        short = message.removeprefix("Input should be ")
-        if message not in messages and short not in messages:
-            messages.append(short if messages else message)
-        if got and got not in values:
-            values.append(got)
-    return "\n".join(
-        unknown
-        + [
-            f"recipe key {where}: {' or '.join(messages)}" + (f" (got {', '.join(values)})" if values else "")
-            for where, (messages, values) in wrong.items()
-        ]
-    )
-
-
-def _field(loc: Sequence[str | int], root: type[BaseModel]) -> tuple[list[str], type[BaseModel] | None]:
-    """A field's path, without what pydantic adds below it (kinds of a union, places in a list); its section, if one."""
-    path: list[str] = []
-    model: type[BaseModel] | None = root
-    for part in loc:
-        if model is None:
-            break
-        path.append(str(part))
-        field = model.model_fields.get(str(part))
-        kind = field.annotation if field else None
-        model = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-    return path, model
+        return yaml.dump(self.model_dump(mode="json"), Dumper=Dumper, sort_keys=False, allow_unicode=True)

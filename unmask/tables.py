@@ -103,3 +103,21 @@ def cache_table(entries: Sequence[Any]) -> None:
             e.kind, f"{e.bytes / 1e6:,.1f}", f"{days:.1f} days ago", "yes" if e.complete else "no", str(e.path)
         )
     _print(table, f"\n{sum(e.bytes for e in entries) / 1e6:,.1f} MB in all; unmask cache prune --older-than 30")
+
+
+def task_results(results: dict[str, Any]) -> None:
+    """What a fine-tuned model reached, on the sets it was judged by."""
+    table = _table("set", "records>", "score", ">")
+    for name in ("dev", "test"):
+        for key, value in (results.get(name) or {}).items():
+            if key != "records":
+                table.add_row(name, f"{results[name]['records']:,}", key.replace("_", " "), f"{value:.4f}")
+    _print(table, f"\nunmask predict {results['model']} …")
+
+
+def scores(results: dict[str, Any]) -> None:
+    table = _table("score", ">")
+    for key, value in results.items():
+        if isinstance(value, float):
+            table.add_row(key.replace("_", " "), f"{value:.4f}")
+    _print(table, f"{results['records']:,} records")

@@ -26,6 +26,7 @@ from transformers import (
     pipeline,
 )
 
+from unmask.batch import TOKENS, groups
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model import hf
@@ -34,7 +35,6 @@ from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
 from unmask.serve.pieces import mask_spans, piece, put_in, readable
 from unmask.serve.predictor import Predictor, load
-from unmask.serve.texts import TOKENS, batches
 from unmask.train import checkpoint
 
 CORPUS = [
@@ -272,9 +272,9 @@ def test_batches_change_neither_answers_nor_their_order(bert):
 
 @given(st.lists(st.integers(1, 600), max_size=60), st.integers(1, 2000))
 def test_batches_hold_every_item_once_within_the_bound(lengths, tokens):
-    groups = list(batches(lengths, tokens))
-    assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
-    for group in groups:
+    made = list(groups(lengths, tokens))
+    assert sorted(i for group in made for i in group) == list(range(len(lengths)))
+    for group in made:
         assert len(group) == 1 or len(group) * max(lengths[i] for i in group) <= tokens
 
 

@@ -183,7 +183,7 @@ def choose_column(file: str, columns: Sequence[str], texts: set[str], wanted: st
     >>> choose_column("a.csv", ["id", "review"], {"review"}, "text")
     ('review', "there is no column 'text', and 'review' is the one that holds text")
     """
-    if wanted in columns:
+    if wanted in columns or not wanted:  # none: the whole record is asked for
         return wanted, ""
     if wanted == "text":
         known = [name for name in columns if name.lower() in TEXT_COLUMNS]

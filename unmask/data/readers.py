@@ -71,11 +71,26 @@ class Reading:
                 if self.file.kind == "text":
                     yield from self._cut(self._chunks(raw))
                 else:
-                    for line, value in self._values(raw):
+                    column = self.file.column
+                    for line, record in self._records(raw, [column]):
+                        value = record.get(column, _MISSING) if isinstance(record, dict) else record
                         yield from self._record(value, line)
         except damage() as error:
             self._damaged(error)
         self.report.bytes = self.before + self.file.size
+
+    def records(self) -> Iterator[tuple[int, Any]]:
+        """(line, record) of a csv, tsv, jsonl or parquet file: a dict, or in jsonl any value."""
+        try:
+            with open(self.file.path, "rb") as raw:
+                yield from self._records(raw)
+        except damage() as error:
+            self._damaged(error)
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Numbered lines of a text file."""
+        with open(self.file.path, "rb") as raw:
+            yield from self._lines(self._chunks(raw))
 
     def document(self, text: str, line: int) -> Document | None:
         """`text` without white space around it, and the line where that starts; None when nothing is left."""
@@ -135,10 +150,10 @@ class Reading:
             else:
                 self.note("empty_records", line, f"{self.file.column!r} is empty")
 
-    def _values(self, raw: BinaryIO) -> Iterator[tuple[int, Any]]:
-        """(line, value of the column) of every record."""
+    def _records(self, raw: BinaryIO, columns: list[str] | None = None) -> Iterator[tuple[int, Any]]:
+        """(line, record); of parquet, the `columns` that are wanted."""
         if self.file.kind == "parquet":
-            return self._parquet(raw)
+            return self._parquet(raw, columns)
         lines = self._lines(self._chunks(raw))
         return self._jsonl(lines) if self.file.kind == "jsonl" else self._csv(lines)
 
@@ -177,7 +192,7 @@ class Reading:
             except (ValueError, RecursionError) as error:
                 self.note("bad_json", number, f"not JSON: {error}")
                 continue
-            yield number, record.get(self.file.column, _MISSING) if isinstance(record, dict) else record
+            yield number, record
 
     def _csv(self, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Any]]:
         last = 0  # line fed to the parser last, which reads no further than the record it gives back
@@ -202,13 +217,12 @@ class Reading:
                 continue
             if header is None:
                 header = [name.strip() for name in row]
-                column = header.index(self.file.column)
                 continue
             if len(row) != len(header):
                 self.note("ragged_rows", line, f"{len(row)} fields, the header has {len(header)}")
-            yield line, row[column] if column < len(row) else _MISSING
+            yield line, dict(zip(header, row))
 
-    def _parquet(self, raw: BinaryIO) -> Iterator[tuple[int, Any]]:
+    def _parquet(self, raw: BinaryIO, columns: list[str] | None) -> Iterator[tuple[int, Any]]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -216,10 +230,10 @@ class Reading:
             # Pages are read as they are needed: a row group may be larger than memory.
             table = pq.ParquetFile(raw, pre_buffer=False, buffer_size=1 << 20)
             total, number = table.metadata.num_rows, 0
-            for batch in table.iter_batches(batch_size=64, columns=[self.file.column]):
-                for value in batch.column(0).to_pylist():
+            for batch in table.iter_batches(batch_size=64, columns=columns):
+                for record in batch.to_pylist():
                     number += 1
-                    yield number, value
+                    yield number, record
                 self.report.bytes = self.before + self.file.size * number // total
         except pa.ArrowException as error:
             raise OSError(str(error)) from None

@@ -18,7 +18,8 @@ vowels in Thai or Hindi; that is BERT's rule.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,38 @@ class Tokenizer:
         except TypeError:  # half of a surrogate pair is no text; its replacement is as long, so offsets hold
             texts = [re.sub("[\ud800-\udfff]", "\ufffd", text) for text in texts]
             return self.backend.encode_batch(texts, add_special_tokens=False)
+
+    def surround(self, a: Sequence[int], b: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
+        """Ids and segments of one text or two in a row, with the special tokens where the tokenizer's own rule puts them.
+
+        >>> t = Tokenizer.train(["a cab"], TokenizerRecipe(kind="char"))
+        >>> ids, segments = t.surround(t.encode("a"), t.encode("b"))
+        >>> [t.token(i) for i in ids], segments
+        (['[CLS]', 'a', '[SEP]', 'b', '[SEP]'], [0, 0, 0, 1, 1])
+        """
+        before, between, after = self._around[b is not None]
+        ids = [*(i for i, _ in before), *a, *(i for i, _ in between), *(b or ()), *(i for i, _ in after)]
+        second = after[-1][1] if after else 0  # RoBERTa's rule has no segments
+        segments = [*(s for _, s in before), *[0] * len(a), *(s for _, s in between), *[second] * len(b or ())]
+        return ids, segments + [s for _, s in after]
+
+    @cached_property
+    def _around(self) -> tuple[list[list[tuple[int, int]]], list[list[tuple[int, int]]]]:
+        """(id, segment) of the special tokens before, between and after the texts: of one text, and of two."""
+        out = []
+        for texts in (1, 2):
+            encoding = self.backend.encode("a", "a" if texts == 2 else None)
+            parts: list[list[tuple[int, int]]] = [[], [], []]
+            seen = 0
+            for id, segment, text in zip(encoding.ids, encoding.type_ids, encoding.sequence_ids):
+                if text is None:
+                    parts[2 if seen == texts else seen].append((id, segment))
+                else:
+                    seen = text + 1
+            if not any(parts) and self.cls is not None:  # a tokenizer.json without a rule of its own: BERT's
+                parts = [[(self.cls, 0)], [(self.sep, 0)] if texts == 2 else [], [(self.sep, texts - 1)]]
+            out.append(parts)
+        return out[0], out[1]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text, special tokens shown."""

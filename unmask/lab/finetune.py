@@ -1,69 +1,327 @@
-"""Fine-tuning: a task's records through the same loader, trainer and checkpoints as pre-training."""
+"""Fine-tuning: labelled files through the same loader, trainer and checkpoints as pre-training, to a model that answers.
 
+`prepare` reads and checks the files and builds task and model; `train` fits them; `finish` tunes on the dev set what a loss does not
+learn, judges the best model on the test set, and writes everything a person wants to see.
+"""
+
+import hashlib
+import json
+import time
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from unmask.batch import Example, collate
+from unmask.data.records import Finding, Record, Source, open_source
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
 from unmask.model import hf
+from unmask.model.config import change
 from unmask.model.model import Model
-from unmask.recipe import Recipe
-from unmask.tasks.task import Record, RecordRows, Task
+from unmask.recipe import Recipe, TaskRecipe
+from unmask.registry import TASKS
+from unmask.seeds import generator
+from unmask.settings import merge
+from unmask.tasks import folder as task_folder
+from unmask.tasks.task import RecordRows, Task
 from unmask.train import checkpoint
 from unmask.train.distributed import World
-from unmask.train.fit import fit
-from unmask.train.loader import Loader
-from unmask.train.log import Console, Update
+from unmask.train.fit import Evaluation, fit
+from unmask.train.loader import Bucketed
+from unmask.train.log import Console, clock
 from unmask.train.run import Run, environment
-from unmask.train.schedule import plan
+from unmask.train.schedule import Plan, plan
 from unmask.train.trainer import Trainer
 
-ROWS = 32  # per forward pass when answering
+FEWEST = 20  # records of a training file from which a dev set is taken
+SHOWN = 50  # findings printed
 
 
-def finetune(
-    model: Model, task: Task, records: Sequence[Record], recipe: Recipe, run: Run, console: Console, title: str
+@dataclass
+class Sets:
+    train: list[Record]
+    dev: list[Record]
+    test: list[Record]
+    findings: list[Finding] = field(default_factory=list)
+
+    def fingerprint(self) -> str:
+        """Of everything that training reads: a resumed run has to find the same."""
+        text = json.dumps([self.train, self.dev], sort_keys=True, default=str, ensure_ascii=False)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass
+class Job:
+    """Everything a run needs, made from its recipe and its files."""
+
+    recipe: Recipe
+    task: Task
+    model: Model
+    sets: Sets
+    notes: list[str]
+
+    def save(self, folder: Path) -> None:
+        hf.save(self.model, folder, self.task.tokenizer, self.task.extra())
+        task_folder.write(self.task, folder)
+
+
+# --------------------------------------------------------------------------------------------------- recipe, files
+
+
+def defaults() -> dict[str, Any]:
+    """What fine-tuning does otherwise than pre-training."""
+    with resources.as_file(resources.files("unmask") / "recipes" / "finetune.yaml") as path:
+        return Recipe.read(path)
+
+
+def make_recipe(values: dict[str, Any], sets: Sequence[str] = ()) -> Recipe:
+    budgets = ("minutes", "tokens", "steps", "epochs")
+    base = defaults()
+    if any((values.get("train") or {}).get(b) is not None for b in budgets) or any(
+        text.partition("=")[0].strip() in {f"train.{b}" for b in budgets} for text in sets
+    ):
+        base["train"] = {k: v for k, v in base["train"].items() if k not in budgets}
+    return Recipe.build(merge(base, values), sets)
+
+
+def usual_rate(hidden: int, frozen: bool) -> float:
+    """A learning rate for a model of that width: BERT-base's 5e-5, more for smaller ones, which need and bear it.
+
+    >>> f"{usual_rate(768, False):.0e} {usual_rate(384, False):.0e} {usual_rate(768, True):.0e}"
+    '5e-05 1e-04 1e-03'
+    """
+    return 1e-3 if frozen else 5e-5 * 768 / hidden
+
+
+def open_files(paths: Sequence[str], findings: list[Finding]) -> list[Source]:
+    return [open_source(path, findings) for path in paths]
+
+
+def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> type[Task]:
+    """The task that the recipe names, else the only one that recognises the files."""
+    if settings.kind != "auto":
+        return TASKS[settings.kind]
+    fitting = [name for name in TASKS.names() if all(TASKS[name].recognises(source) for source in sources)]
+    if len(fitting) == 1:
+        return TASKS[fitting[0]]
+    first = sources[0]
+    seen = f"the columns {', '.join(first.columns[:20])}" if first.form == "table" else f"{first.form}, no table"
+    raise UserError(
+        f"{first.path}: {'no task fits' if not fitting else ' and '.join(fitting) + ' both fit'} what is in it ({seen})",
+        valid=", ".join(TASKS.names()),
+        fix=f"--task {fitting[0] if fitting else 'classify'}, and --column ROLE=NAME for columns with other names",
+    )
+
+
+def read_sets(settings: TaskRecipe, seed: int) -> tuple[type[Task], Sets]:
+    """The files of a task as records. Errors in them are all said at once, with file and line."""
+    if not settings.train:
+        raise UserError("no file to learn from", valid="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json")
+    findings: list[Finding] = []
+    parts = {name: open_files(getattr(settings, name), findings) for name in ("train", "dev", "test")}
+    kind = pick_task(settings, parts["train"])
+    records = {
+        name: [r for source in sources for r in kind.read(source, settings, findings)]
+        for name, sources in parts.items()
+    }
+    return kind, Sets(records["train"], records["dev"], records["test"], findings)
+
+
+def refuse(findings: Sequence[Finding]) -> None:
+    """Stop when a finding is an error, with all of them."""
+    errors = [f for f in findings if f.error]
+    if errors:
+        lines = "\n".join(str(f) for f in errors[:SHOWN])
+        more = f"\n… and {len(errors) - SHOWN:,} more" if len(errors) > SHOWN else ""
+        raise UserError(f"{len(errors):,} problems in the labelled files:\n{lines}{more}")
+
+
+def split(task: Task, records: Sequence[Record], share: float, seed: int) -> tuple[list[Record], list[Record]]:
+    """(train, dev): the same share of every stratum; records that ask the same stay on one side."""
+    by_question: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for n, record in enumerate(records):
+        by_question[task.texts(record)].append(n)
+    strata: dict[str, list[list[int]]] = defaultdict(list)
+    for numbers in by_question.values():
+        strata[task.stratum(records[numbers[0]])].append(numbers)
+    rng, held = generator(seed, "dev"), set()
+    for name in sorted(strata):
+        questions = strata[name]
+        for n in rng.permutation(len(questions))[: round(share * len(questions))]:
+            held |= set(questions[n])
+    return [r for n, r in enumerate(records) if n not in held], [records[n] for n in sorted(held)]
+
+
+# --------------------------------------------------------------------------------------------------------- the job
+
+
+def prepare(recipe: Recipe, weights: str | Path | None = None, learnt: dict[str, Any] | None = None) -> Job:
+    """Files, task and model. `weights` and `learnt` are a checkpoint's, when a run goes on."""
+    notes: list[str] = []
+    config = hf.config_of(recipe.start)
+    kind, sets = read_sets(recipe.task, recipe.seed)
+    refuse(sets.findings)
+    kind.check(recipe, config)
+    frozen = recipe.task.freeze == "encoder"
+    train = recipe.train.model_copy(update={"lr": recipe.train.lr or usual_rate(config.hidden, frozen)})
+    resolved = recipe.task.model_copy(update={"kind": kind.name})
+    recipe = recipe.model_copy(update={"train": train, "task": resolved})
+    tokenizer = Tokenizer.load(recipe.start)
+    if learnt is None:
+        learnt = kind.study(recipe, config, sets.train)
+    task = kind(recipe, tokenizer, learnt)
+    task.bind(config)
+    if not recipe.task.dev:
+        if len(sets.train) >= FEWEST:
+            sets.train, sets.dev = split(task, sets.train, recipe.task.dev_share, recipe.seed)
+            notes.append(
+                f"no dev file: {len(sets.dev):,} of the {len(sets.train) + len(sets.dev):,} records are kept as one"
+            )
+        else:
+            notes.append(
+                f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken"
+            )
+    loaded = hf.load(weights or recipe.start, task.heads, task.changes(config) | recipe.model, recipe.seed)
+    if loaded.missing and not weights:
+        heads = sorted({name.split(".")[1] for name in loaded.missing})
+        notes.append(f"{recipe.start} has no {' and no '.join(heads)} for this: drawn at random, to be learnt")
+    change(loaded.config)  # checked
+    if frozen:
+        loaded.model.encoder.requires_grad_(False)
+        for name, value in loaded.model.encoder.named_parameters():
+            if name.startswith("mix."):  # ELMo's weights of its layers belong to the task
+                value.requires_grad_(True)
+    return Job(recipe, task, loaded.model, sets, notes)
+
+
+def train(
+    job: Job,
+    run: Run,
+    world: World,
+    console: Console,
+    resume: checkpoint.Checkpoint | None = None,
+    title: str = "finetune",
 ) -> dict[str, Any]:
-    """Train every parameter of `model` on the records; the model is saved in the run. Returns the final state."""
-    examples = [e for record in records for e in task.encode(record)]
-    loader = Loader(RecordRows(examples, task.tokenizer.pad), task, recipe.seed)
-    p = plan(recipe, {int(str(recipe.train.length)): len(examples)})
-    trainer = Trainer(model, task, recipe.train, p, recipe.seed, World(0, 1))
+    """Fit the model; it ends as the best one on the dev set. Returns the final state."""
+    recipe, task, model = job.recipe, job.task, job.model
+    examples = [e for record in job.sets.train for e in task.encode(record)]
+    lengths = [len(e) for e in examples]
+    longest = max(lengths)
+    rows = RecordRows(examples, task.tokenizer.pad)
+    loader = Bucketed(rows, lengths, recipe.train.batch, task, recipe.seed)
+    if resume:
+        p = Plan.from_dict(run.read_json("plan.json"))
+    else:
+        timed = recipe.train.model_copy(update={"length": max(8, longest)})
+        p = plan(recipe.model_copy(update={"train": timed}), {max(8, longest): len(examples)})
+        if world.main:
+            run.write_json("plan.json", p.as_dict())
+    for text in job.notes:
+        console.say(text)
+    if task.longer:
+        what = {"windows": "read in windows", "first": "cut: only their beginning is read"}[recipe.task.long]
+        console.say(
+            f"{task.longer:,} of {len(job.sets.train):,} records are longer than a row of {task.length}: {what}"
+        )
+    trainer = Trainer(model, task, recipe.train, p, recipe.seed, world)
+    seen = job.sets.dev[: recipe.train.eval_rows]
 
-    def save(folder: Path) -> None:
-        hf.save(model, folder, task.tokenizer)
+    def measure() -> dict[str, Any]:
+        return dict(task.score(task.answer(model, seen), seen))
 
-    with run.lock():
-        recipe.write(run.path / "recipe.yaml")
-        run.write_json("environment.json", environment())
-        run.write_json("plan.json", p.as_dict())
-        state = fit(run, trainer, loader, [], save, console, title=title)
-        checkpoint.write_folder(run.model, save)
+    evaluation = Evaluation(measure, task.metric, higher=True, patience=recipe.task.patience, first=False)
+    state = fit(run, trainer, loader, evaluation if seen else None, job.save, console, resume=resume, title=title)
+    world.barrier()
+    best = state["best"]
+    if best and best["step"] < state["step"]:
+        kept = hf.load(run.checkpoints / "best" / "model", task.heads, task.changes(model.config)).model
+        model.load_state_dict(kept.state_dict())
+        console.say(f"the best was that of step {best['step']:,}: {task.metric} {best[task.metric]:.1%}")
     return state
 
 
-@torch.inference_mode()
-def answer(model: Model, task: Task, records: Sequence[Record], update: Update | None = None) -> list[Any]:
-    """The task's answers, in the records' order; rows of similar length are computed together."""
-    encoded = [task.encode(record) for record in records]
-    examples = [e for several in encoded for e in several]
-    record = np.repeat(np.arange(len(encoded)), [len(several) for several in encoded])
-    order = sorted(range(len(examples)), key=lambda n: len(examples[n]))
-    logits: list[np.ndarray | None] = [None] * len(examples)
-    model.eval()
-    for start in range(0, len(order), ROWS):
-        picked = order[start : start + ROWS]
-        batch = collate([_unlabelled(examples[n]) for n in picked], task.tokenizer.pad)
-        found = model.logits(task.heads[0], model.encode(batch), batch.mask)
-        for n, row in zip(picked, found.float().numpy()):
-            logits[n] = row
-        if update:
-            update(start + len(picked), len(order), "")
-    return task.decode({"logits": np.stack(logits), "record": record}, examples)  # type: ignore[arg-type]
+def finish(job: Job, run: Run, state: dict[str, Any], console: Console) -> dict[str, Any]:
+    """Thresholds from the dev set, the model's folder, and what it is worth on dev and test."""
+    task, model, sets = job.task, job.model, job.sets
+    results: dict[str, Any] = {"task": task.name, "metric": task.metric, "step": state["step"], "best": state["best"]}
+    details: dict[str, Any] = {}
+    for name, records in (("dev", sets.dev), ("test", sets.test)):
+        if not records:
+            continue
+        with console.bar(name) as update:
+            outputs = task.compute(model, records, update)
+        if name == "dev":
+            task.tune(outputs, records)
+        answers = task.decode(outputs)
+        results[name] = {"records": len(records), **task.score(answers, records)}
+        details[name] = task.details(answers, records)
+        lines = [{"at": r["at"], **a} for r, a in zip(records, answers)]
+        text = "".join(json.dumps(line, ensure_ascii=False, default=float) + "\n" for line in lines)
+        (run.path / f"{name}.predictions.jsonl").write_text(text, "utf-8")
+    results["seconds"] = round(state["elapsed"], 1)
+    results["model"] = str(run.model)
+    checkpoint.write_folder(run.model, job.save)
+    run.write_json("results.json", results)
+    run.write_json("details.json", details)
+    return results
 
 
-def _unlabelled(example: Example) -> Example:
-    return Example(example.ids, example.segments)
+def run_one(recipe: Recipe, run: Run, world: World, console: Console) -> dict[str, Any]:
+    """One run from its files to its results, in a folder that is there and empty."""
+    return run_job(prepare(recipe), run, world, console)
+
+
+def run_job(job: Job, run: Run, world: World, console: Console, title: str = "finetune") -> dict[str, Any]:
+    with run.lock():
+        if world.main:
+            job.recipe.write(run.path / "recipe.yaml")
+            run.write_json("environment.json", environment())
+            run.write_json("data.json", {"records": sizes(job.sets), "key": job.sets.fingerprint()})
+            run.write_json("learnt.json", job.task.learnt)
+        for finding in job.sets.findings:
+            console.warn(str(finding))
+        console.say(announce(job, run))
+        return _end(job, run, world, console, train(job, run, world, console, title=title))
+
+
+def resume(run: Run, world: World, console: Console) -> dict[str, Any]:
+    """Go on with a run from its last whole checkpoint, bit for bit as if it had never stopped."""
+    with run.lock():
+        if (run.path / "results.json").exists():
+            console.say(f"{run.path} is finished")
+            return run.read_json("results.json")
+        last = checkpoint.latest(run.checkpoints, console.warn)
+        job = prepare(run.recipe(), last.model if last else None, run.read_json("learnt.json"))
+        if job.sets.fingerprint() != run.read_json("data.json")["key"]:
+            raise UserError(
+                f"the labelled files of {run.path} have changed since it was begun",
+                fix="a new run: unmask finetune with another --out",
+            )
+        done = last.state["step"] if last else 0
+        run.rewind(done)
+        console.say(f"continuing {run.path} at step {done:,}")
+        return _end(job, run, world, console, train(job, run, world, console, last))
+
+
+def _end(job: Job, run: Run, world: World, console: Console, state: dict[str, Any]) -> dict[str, Any]:
+    if not world.main:
+        return {}
+    begun = time.monotonic()
+    results = finish(job, run, state, console)
+    console.say(f"done in {clock(state['elapsed'] + time.monotonic() - begun)}: {run.model}")
+    return results
+
+
+def sizes(sets: Sets) -> dict[str, int]:
+    return {"train": len(sets.train), "dev": len(sets.dev), "test": len(sets.test)}
+
+
+def announce(job: Job, run: Run) -> str:
+    sets = ", ".join(f"{n:,} {name}" for name, n in sizes(job.sets).items() if n)
+    trained = sum(p.numel() for p in job.model.parameters() if p.requires_grad)
+    return (
+        f"{job.task.name}: {sets} records; {job.recipe.start}, {trained:,} parameters to train, "
+        f"lr {job.recipe.train.lr:.2g} → {run.path}"
+    )

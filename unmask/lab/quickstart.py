@@ -15,15 +15,17 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from unmask.data.records import Record
 from unmask.data.samples import SAMPLES
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab.finetune import answer, finetune
+from unmask.lab.finetune import Job, Sets, run_job
 from unmask.model import hf
 from unmask.model.model import Model
-from unmask.recipe import Recipe, merge
+from unmask.recipe import Recipe
+from unmask.settings import merge
 from unmask.tasks.classify import Classify
-from unmask.tasks.task import Record
+from unmask.train.distributed import World
 from unmask.train.log import Console, clock
 from unmask.train.run import Run
 
@@ -104,11 +106,11 @@ def read_reviews(path: Path) -> list[Record]:
     seen: set[str] = set()
     reviews = []
     with open(path, encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
+        for n, row in enumerate(csv.DictReader(file), 2):
             text = row["text"].replace("<br />", "\n").strip()
             if text and text not in seen:
                 seen.add(text)
-                reviews.append({"text": text, "label": row["label"], "source": row["source"]})
+                reviews.append({"at": f"{path.name}:{n}", "text": text, "label": row["label"], "source": row["source"]})
     return reviews
 
 
@@ -146,20 +148,20 @@ def classifier(
     console: Console,
 ) -> float:
     """Accuracy of the model after fine-tuning, from its pre-trained weights or from new ones of the same shape."""
-    labels = ("0", "1")
-    loaded = hf.load(folder, heads=("classify",), changes={"labels": labels, "pooling": "mean"}, seed=seed)
-    model = loaded.model if weights else Model(loaded.model.config, ("classify",)).init(seed)
-    recipe = Recipe.build({"seed": seed, "train": GENTLE if weights else BOLD})
-    task = Classify(recipe, Tokenizer.load(folder), labels, LENGTH, "windows", hide=HIDE)
+    task = {"kind": "classify", "labels": ["0", "1"], "length": LENGTH, "hide": HIDE, "pooling": "mean"}
+    recipe = Recipe.build({"seed": seed, "start": str(folder), "task": task, "train": GENTLE if weights else BOLD})
+    classify = Classify(recipe, Tokenizer.load(folder), {"labels": ["0", "1"], "length": LENGTH})
+    loaded = hf.load(folder, classify.heads, classify.changes(hf.config_of(folder)), seed)
+    model = loaded.model if weights else Model(loaded.config, classify.heads).init(seed)
     here = Run.create(run.path / name.replace(" ", "-"), "finetune", name)
-    finetune(model, task, labelled, recipe, here, console, f"fine-tune, {name}")
-    learnt, task.longer = task.longer, 0
-    with console.bar(f"test, {name}") as update:
-        answers = answer(model, task, test, update)
-    accuracy = task.score(answers, test)["accuracy"]
+    results = run_job(
+        Job(recipe, classify, model, Sets(labelled, [], test), []), here, World(0, 1), console, f"fine-tune, {name}"
+    )
+    accuracy = results["test"]["accuracy"]
+    learnt, longer = (sum(len(classify.encode(r)) > 1 for r in records) for records in (labelled, test))
     console.say(
         f"{name}: {accuracy:.1%}; reviews are read whole, in windows of {LENGTH} tokens "
-        f"({learnt:,} of {len(labelled):,} to learn from and {task.longer:,} of {len(test):,} in the test are longer than one)"
+        f"({learnt:,} of {len(labelled):,} to learn from and {longer:,} of {len(test):,} in the test are longer than one)"
     )
     return accuracy
 

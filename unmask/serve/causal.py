@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from unmask.batch import Example, collate
+from unmask.batch import Example, collate, groups
 from unmask.data.tokenizer import Tokenizer
 from unmask.model.generate import generate
 from unmask.model.model import Model
 from unmask.serve.answers import Continuation
-from unmask.serve.texts import batches
 
 AT_ONCE = 512  # positions whose vocabulary logits exist at a time
 
@@ -52,7 +51,7 @@ def log_likelihoods(model: Model, tokenizer: Tokenizer, texts: Sequence[Sequence
     first = tokenizer.sep if tokenizer.cls is None else tokenizer.cls
     out = [np.empty(0)] * len(texts)
     device = model.embedding.device
-    for group in batches([len(ids) + 1 for ids in texts]):
+    for group in groups([len(ids) + 1 for ids in texts]):
         rows = [Example(np.array([first, *texts[i]], np.int64)) for i in group]
         batch = collate(rows, tokenizer.pad).to(device)
         hidden = model.encode(batch)

@@ -28,7 +28,8 @@ import torch
 from tokenizers import Encoding
 from torch import Tensor
 
-from unmask.batch import Batch, Example, collate
+from unmask.batch import Batch, Example, collate, groups
+from unmask.data.records import Record
 from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
@@ -38,7 +39,9 @@ from unmask.serve import causal
 from unmask.serve.answers import Candidate, Continuation, Filling, Mask, Score, TokenScore
 from unmask.serve.examples import LONGEST, hide_words
 from unmask.serve.pieces import mask_spans, piece, put_in
-from unmask.serve.texts import batches, several, short, which
+from unmask.serve.texts import several, short, which
+from unmask.tasks import folder as task_folder
+from unmask.tasks.task import Task, Update
 from unmask.train import checkpoint
 from unmask.train.trainer import pick_device
 
@@ -72,7 +75,8 @@ def load(path: str | PathLike[str], device: str = "auto", say: Callable[[str], N
         raise UserError(error.got, valid=error.valid, fix=fix) from None
     for note in tokenizer.notes:
         (say or (lambda text: print(text, file=sys.stderr)))(note)
-    return Predictor(loaded.model, tokenizer, device)
+    task = task_folder.read(loaded.folder, loaded.config, loaded.model.heads, tokenizer)
+    return Predictor(loaded.model, tokenizer, device, task)
 
 
 def _model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str | Path:
@@ -112,14 +116,14 @@ class Predictor:
     (3, ['next', 'other'], (2, 128))
     """
 
-    def __init__(self, model: Model, tokenizer: Tokenizer, device: str = "auto"):
+    def __init__(self, model: Model, tokenizer: Tokenizer, device: str = "auto", task: Task | None = None):
         vocabulary = model.config.vocab_size
         if tokenizer.size > vocabulary:
             raise UserError(
                 f"the tokenizer has {tokenizer.size:,} tokens, the model {vocabulary:,}: they are not a pair",
                 fix="put the tokenizer.json that the model was trained with beside its weights",
             )
-        self.tokenizer = tokenizer
+        self.tokenizer, self.task = tokenizer, task
         self.device = pick_device(device)
         self.model = model.to(self.device).eval()
         # A special token fills nothing, and an entry that the tokenizer does not know has no name.
@@ -135,6 +139,24 @@ class Predictor:
     def __repr__(self) -> str:
         c, heads = self.model.config, ", ".join(self.heads) or "none"
         return f"Predictor({c.family} {c.layers} × {c.hidden}, {c.vocab_size:,} tokens, heads: {heads})"
+
+    # --------------------------------------------------------------------------------------------- the task
+
+    def __call__(self, *parts: Any) -> Any:
+        """The answer of a fine-tuned model to what its task asks: a text, a text and its pair, a question and a passage …"""
+        return self.predict([self._task().ask(*parts)])[0]
+
+    def predict(self, records: Sequence[Record], update: Update | None = None) -> list[dict[str, Any]]:
+        """Answers to many records, in their order."""
+        return self._task().answer(self.model, records, update)
+
+    def _task(self) -> Task:
+        if self.task is None:
+            raise UserError(
+                f"this model is not fine-tuned for a task; its heads: {', '.join(self.heads) or 'none'}",
+                fix="unmask finetune MODEL --train FILE",
+            )
+        return self.task
 
     # --------------------------------------------------------------------------------------------- answers
 
@@ -178,9 +200,9 @@ class Predictor:
             raise UserError(f"{len(firsts)} first and {len(seconds)} second texts", valid="as many of each")
         rows = []
         for number, (x, y) in enumerate(zip(t.encode_batch(firsts), t.encode_batch(seconds))):
-            self._fits(len(x) + len(y), 3, which(firsts, number, "pair"))
-            ids = np.array([t.cls, *x.ids, t.sep, *y.ids, t.sep], np.int64)
-            rows.append(Example(ids, segments=np.repeat([0, 1], [len(x) + 2, len(y) + 1])))
+            ids, segments = t.surround(x.ids, y.ids)
+            self._fits(len(x) + len(y), len(ids) - len(x) - len(y), which(firsts, number, "pair"))
+            rows.append(Example(np.array(ids, np.int64), segments=np.array(segments, np.int64)))
         out: list[dict[str, float]] = [{} for _ in rows]
         for group, batch, hidden in self._forward(rows):
             logits = self.model.logits("nsp", hidden, batch.mask).float()  # (B, 2): 0 = B follows A
@@ -333,7 +355,7 @@ class Predictor:
         `items` are rows, or what `make` turns into rows of these `lengths` when their batch comes: scoring a
         text of T tokens takes T rows, which for many texts would not fit in memory.
         """
-        for group in batches(lengths or [len(item) for item in items]):
+        for group in groups(lengths or [len(item) for item in items]):
             rows = [items[i] if make is None else make(items[i]) for i in group]
             batch = collate(rows, self.tokenizer.pad).to(self.device)
             yield group, batch, self.model.encode(batch)

@@ -1,27 +1,9 @@
-"""What every method of a Predictor does with the texts it is given: take one or many, name them, group them."""
+"""What every method of a Predictor does with the texts it is given: take one or many, and name them."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
 from unmask.errors import UserError
-
-TOKENS = 4096  # per forward pass, padding included: fills two cores, and bounds memory
-
-
-def batches(lengths: Sequence[int], tokens: int = TOKENS) -> Iterator[list[int]]:
-    """Indices grouped by length, at most `tokens` with padding; longest first: memory fails at once or never.
-
-    >>> list(batches([3, 9, 4, 8], tokens=16))
-    [[1], [3, 2], [0]]
-    """
-    group: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if group and lengths[group[0]] * (len(group) + 1) > tokens:
-            yield group
-            group = []
-        group.append(i)
-    if group:
-        yield group
 
 
 def several(text: str | Iterable[str]) -> list[str]:

@@ -1,29 +1,171 @@
 """Task: an objective that can also answer.
 
-`encode` turns a user's record into examples, `decode` turns arrays into answers (numpy, so that an exported model answers
-without torch), `score` compares answers with records.
+A user's file becomes records (`read`), a record becomes rows (`encode`), what the model gives for the rows becomes an answer
+(`decode`, numpy alone, so that an exported model answers without torch), and answers are compared with records (`score`).
+
+What a task has to remember beside its settings, because it was learnt from the training records (`study`: the labels) or from
+the dev set (`tune`: thresholds, a temperature), is `learnt`: plain values that go into the folder's unmask.json.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
-from unmask.batch import Example, Phase
+from unmask.batch import Batch, Example, Phase, collate, groups
+from unmask.data.records import Finding, Record, Source
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.model.config import ModelConfig
+from unmask.model.families import FAMILIES
+from unmask.model.model import Model
 from unmask.objectives.objective import Objective
+from unmask.recipe import Recipe, TaskRecipe
 
-Record = dict[str, Any]
+Answer = dict[str, Any]
+Update = Callable[[float, float, str], None]  # done, total, what is going on
+LONGEST = 512  # tokens per row unless more is asked for: attention costs their square
+
+
+@dataclass
+class Outputs:
+    """What a model gave for every row of some records."""
+
+    values: list[np.ndarray]  # per row
+    examples: list[Example]
+    record: np.ndarray  # (rows,) the number of the record that each is of
 
 
 class Task(Objective):
-    def encode(self, record: Record) -> list[Example]:
+    metric: str  # the score by which the best model is chosen; higher is better
+    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # role → what files usually call its column
+    needed: ClassVar[tuple[str, ...]] = ()  # roles without which there is no record
+    target: ClassVar[tuple[str, ...]] = ()  # roles without which a record has no label
+    tokens: ClassVar[bool] = False  # whether the head gives something for every token
+
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
+        super().__init__(recipe, tokenizer)
+        self.settings: TaskRecipe = recipe.task
+        self.learnt: dict[str, Any] = dict(learnt or {})
+        self.longer = 0  # texts that were longer than a row
+
+    @property
+    def length(self) -> int:
+        """Tokens per row, at most."""
+        return int(self.learnt["length"])
+
+    # ------------------------------------------------------------------------------------------------ files
+
+    @classmethod
+    def recognises(cls, source: Source) -> bool:
+        """Whether a file looks like one of this task's."""
+        return False
+
+    @classmethod
+    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
+        """A file's records, each with "at"; what is wrong goes to `findings`. Without `labelled`, labels may be missing."""
+        raise NotImplementedError(f"{cls.__name__}.read")
+
+    @classmethod
+    def ask(cls, *parts: Any) -> Record:
+        """What a person types → a record without a label."""
+        raise NotImplementedError(f"{cls.__name__}.ask")
+
+    @classmethod
+    def check(cls, recipe: Recipe, config: ModelConfig) -> None:
+        """Refuses a model that has no place for the task's head, before a file is read."""
+        if reason := cls.unfit(config):
+            raise UserError(
+                f"the task {cls.name} does not fit a {config.family} model: {reason}",
+                valid=", ".join(name for name, family in FAMILIES.items() if cls.has_head(family)),
+            )
+
+    @classmethod
+    def unfit(cls, config: ModelConfig) -> str:
+        return "" if cls.has_head(FAMILIES[config.family]) else f"it has no place for the head {cls.heads[0]}"
+
+    @classmethod
+    def has_head(cls, family: Any) -> bool:
+        return any(set(cls.heads) <= set(held) for held in family.architectures.values())
+
+    # ----------------------------------------------------------------------------------------------- records
+
+    @classmethod
+    def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
+        """What is learnt from the training records before the first step."""
+        return {"length": recipe.task.length or min(LONGEST, config.max_positions)}
+
+    @classmethod
+    def remember(cls, config: ModelConfig) -> dict[str, Any]:
+        """The same for a folder of someone else's, from its config alone."""
+        return {"length": min(LONGEST, config.max_positions)}
+
+    def changes(self, config: ModelConfig) -> dict[str, Any]:
+        """Fields of the model's config that the task decides."""
+        return {}
+
+    def extra(self) -> dict[str, Any]:
+        """Keys of config.json that transformers reads."""
+        return {}
+
+    def texts(self, record: Record) -> tuple[str, ...]:
+        """What a record asks, for finding records that ask the same."""
+        return tuple(str(record[role]) for role in self.needed)
+
+    def stratum(self, record: Record) -> str:
+        """What a dev set should have its share of."""
+        return ""
+
+    # ------------------------------------------------------------------------------------------------ answers
+
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         raise NotImplementedError(f"{type(self).__name__}.encode")
 
-    def decode(self, arrays: dict[str, np.ndarray], examples: Sequence[Example]) -> list[Any]:
+    def forward(self, model: Model, batch: Batch) -> torch.Tensor:
+        """(B, …): what the head gives for each row, or (B, T, …) for each of its tokens."""
+        return model.logits(self.heads[0], model.encode(batch), batch.mask)
+
+    @torch.inference_mode()
+    def compute(self, model: Model, records: Sequence[Record], update: Update | None = None) -> Outputs:
+        """Rows of like length are computed together; the order of the records stays."""
+        encoded = [self.encode(record, labelled=False) for record in records]
+        examples = [e for several in encoded for e in several]
+        record = np.repeat(np.arange(len(encoded)), [len(several) for several in encoded])
+        values: list[np.ndarray] = [np.empty(0)] * len(examples)
+        device, done = model.embedding.device, 0
+        model.eval()
+        for group in groups([len(e) for e in examples]):
+            batch = collate([examples[n] for n in group], self.tokenizer.pad).to(device)
+            found = self.forward(model, batch).float().cpu().numpy()
+            for n, row in zip(group, found):
+                values[n] = row[: len(examples[n])] if self.tokens else row
+            done += len(group)
+            if update:
+                update(done, len(examples), "")
+        return Outputs(values, examples, record)
+
+    def decode(self, outputs: Outputs) -> list[Answer]:
+        """An answer per record."""
         raise NotImplementedError(f"{type(self).__name__}.decode")
 
-    def score(self, answers: Sequence[Any], records: Sequence[Record]) -> dict[str, float]:
+    def answer(self, model: Model, records: Sequence[Record], update: Update | None = None) -> list[Answer]:
+        return self.decode(self.compute(model, records, update))
+
+    def tune(self, outputs: Outputs, records: Sequence[Record]) -> None:
+        """Learn from a dev set what a loss does not: thresholds, a temperature."""
+
+    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
         raise NotImplementedError(f"{type(self).__name__}.score")
+
+    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
+        """What a report shows beside the scores, as plain values (see lab/task_report.py)."""
+        return {}
+
+    def room(self, pair: bool = False) -> int:
+        """Tokens of text in a row."""
+        return self.length - len(self.tokenizer.surround([], [] if pair else None)[0])
 
 
 class RecordRows:

@@ -4,15 +4,15 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
 from unmask.train import checkpoint
 from unmask.train.health import Health
-from unmask.train.heldout import Heldout
 from unmask.train.loader import Loader
 from unmask.train.log import Console, Log
 from unmask.train.run import Run
@@ -23,23 +23,36 @@ class Interrupted(UserError):
     """Stopped by a signal, after a checkpoint was saved."""
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """How a run looks at what it has reached, and which of its models is the best."""
+
+    measure: Callable[[], dict[str, Any]]
+    decides: str = "loss"  # the value that says which model is best
+    higher: bool = False  # whether a higher one is better
+    patience: int = 0  # evaluations without a better one after which training ends; 0 = never
+    first: bool = True  # whether the model is looked at before it is trained
+
+    def better(self, values: dict[str, Any], best: dict[str, Any] | None) -> bool:
+        if self.decides not in values:
+            return False
+        new, old = values[self.decides], best and best[self.decides]
+        return old is None or (new > old if self.higher else new < old)
+
+
 def fit(
     run: Run,
     trainer: Trainer,
     loader: Loader,
-    heldout: Sequence[Heldout],
+    evaluation: Evaluation | None,
     save_model: Callable[[Path], None],
     console: Console,
     health: Health | None = None,
     resume: checkpoint.Checkpoint | None = None,
     title: str = "pretrain",
 ) -> dict[str, Any]:
-    """Train to the end of the plan; the state at the end: step, elapsed, tokens, last and best evaluation.
-
-    `heldout`: the run's own held-out rows first, whose loss decides what is best, then those of mixed texts.
-    """
-    tracks = [track for track in heldout if track.batches]
-    state: dict[str, Any] = {"step": 0, "elapsed": 0.0, "tokens": 0, "evaluation": None, "best": None}
+    """Train to the end of the plan, or of patience; the state at the end: step, elapsed, tokens, last and best evaluation."""
+    state: dict[str, Any] = {"step": 0, "elapsed": 0.0, "tokens": 0, "evaluation": None, "best": None, "stale": 0}
     if resume:
         state = dict(resume.state)
         trainer.optimizers.load_state(resume.optimizer())
@@ -61,25 +74,23 @@ def fit(
             write("checkpoint", step=state["step"], path=path.name)
         world.barrier()
 
-    def evaluate() -> None:
-        values: dict[str, Any] = {}
-        for track in tracks:
-            found = trainer.evaluate(track.batches, track.objective)
-            values |= {track.key: found} if track.name else found
+    def evaluate(evaluation: Evaluation) -> None:
+        values = evaluation.measure()
         state["evaluation"] = {"step": state["step"], **values}
         write("eval", step=state["step"], elapsed=round(state["elapsed"], 2), **values)
-        best = state["best"]
-        if "loss" in values and (best is None or values["loss"] < best["loss"]):
-            state["best"] = state["evaluation"]
+        state["stale"] += 1
+        if evaluation.better(values, state["best"]):
+            state["best"], state["stale"] = state["evaluation"], 0
             if world.main and state["step"] < total:  # at the end the model itself is the best one
                 checkpoint.write(run.checkpoints / "best", save_model, None, state)
         console.say(f"  step {state['step']:,}/{total:,}  held-out " + describe(values))
 
     try:
         with stop_signals() as stopped, console.bar(title) as update:
-            if not resume and tracks:
-                evaluate()
-            for done in trainer.run(loader, state["step"]):
+            if not resume and evaluation and evaluation.first:
+                evaluate(evaluation)
+            tired = evaluation.patience if evaluation and evaluation.patience else math.inf
+            for done in trainer.run(loader, state["step"]) if state["stale"] < tired else ():
                 state["step"], state["tokens"] = done.step + 1, state["tokens"] + done.tokens
                 state["elapsed"] = before + time.monotonic() - begun
                 if state["step"] % settings.log_every == 0 or state["step"] == total:
@@ -88,15 +99,18 @@ def fit(
                 for text in health.check(done.step, done.values) if health else []:
                     write("warning", step=state["step"], text=text)
                     console.warn(text)
-                if tracks and (state["step"] % eval_every(settings, total) == 0 or state["step"] == total):
-                    evaluate()
+                if evaluation and (state["step"] % eval_every(settings, total) == 0 or state["step"] == total):
+                    evaluate(evaluation)
                     state["elapsed"] = before + time.monotonic() - begun
                 stop, overdue = world.sum(
                     [stopped.is_set(), time.monotonic() - saved > 60 * settings.checkpoint_minutes]
                 )
-                if state["step"] % settings.checkpoint_every == 0 or stop or overdue or state["step"] == total:
+                ended = state["step"] == total or state["stale"] >= tired
+                if state["step"] % settings.checkpoint_every == 0 or stop or overdue or ended:
                     save()
-                if stop and state["step"] < total:
+                if ended:
+                    break
+                if stop:
                     raise Interrupted(
                         f"stopped at step {state['step']:,} of {total:,}; everything up to here is saved",
                         fix=f"unmask {title} --resume {run.path}",
@@ -137,10 +151,14 @@ def describe(values: dict[str, Any]) -> str:
 
     >>> describe({"loss": 3.0, "mlm_accuracy": 0.5, "heldout[news]": {"loss": 2.0}})
     'loss 3.000  mlm accuracy 50.0%  | news: loss 2.000'
+    >>> describe({"accuracy": 0.812, "macro_f1": 0.8})
+    'accuracy 81.2%  macro f1 80.0%'
     """
     parts = [f"loss {values['loss']:.3f}"] if "loss" in values else []
     parts += [f"perplexity {values['perplexity']:.1f}"] if "perplexity" in values else []
-    parts += [f"{k.removesuffix('_accuracy')} accuracy {v:.1%}" for k, v in values.items() if k.endswith("_accuracy")]
+    terms = {k.removesuffix("_accuracy") for k in values if k.endswith("_accuracy")}
+    said = {"loss", "perplexity", *(terms if "loss" in values else ())}
+    parts += [f"{k.replace('_', ' ')} {v:.1%}" for k, v in values.items() if k not in said and isinstance(v, float)]
     parts += [f"| {key[8:-1]}: {describe(v)}" for key, v in values.items() if key.startswith("heldout[")]
     return "  ".join(parts)
 

@@ -1,6 +1,8 @@
 """Held-out text of a run: its own, and that of each mixed text, so that forgetting is seen."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from unmask.batch import Batch, Phase
 from unmask.data.rows import Rows
@@ -9,6 +11,7 @@ from unmask.errors import UserError
 from unmask.objectives.objective import Objective, build
 from unmask.recipe import Recipe
 from unmask.train.loader import Loader
+from unmask.train.trainer import Trainer
 
 EVAL_BATCH = 32  # rows
 
@@ -23,6 +26,15 @@ class Heldout:
     def key(self) -> str:
         """What the log calls it."""
         return f"heldout[{self.name}]" if self.name else "heldout"
+
+
+def measure_all(trainer: Trainer, tracks: Sequence[Heldout]) -> dict[str, Any]:
+    """Means of the run's own held-out rows, and under its key those of each mixed text."""
+    values: dict[str, Any] = {}
+    for track in tracks:
+        found = trainer.evaluate(track.batches, track.objective)
+        values |= {track.key: found} if track.name else found
+    return values
 
 
 def heldout(

@@ -3,9 +3,11 @@ starts in the middle at no cost, and any number of processes sees the same globa
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
+
+import numpy as np
 
 from unmask.batch import Batch, Example, Phase, collate
 from unmask.objectives.objective import Objective
@@ -35,13 +37,17 @@ class Loader:
 
     def pair(self, number: int, phase: Phase) -> tuple[Example, Example]:
         """The same before and after the objective's corruption."""
-        count = self.rows.count(phase.length)
-        epoch, i = divmod(number, count)
-        i = permute(i, count, address(self.seed, "order", epoch, phase.index))
+        epoch, i = self.place(number, phase)
         version = epoch % self.objective.variants if self.objective.variants else epoch
         example = self.rows.example(version, i, phase)
         rng = generator(self.seed, "mask", version, i, phase.index)
         return example, self.objective.corrupt(example, rng, phase)
+
+    def place(self, number: int, phase: Phase) -> tuple[int, int]:
+        """The epoch, and the row that stands there in its order."""
+        count = self.rows.count(phase.length)
+        epoch, i = divmod(number, count)
+        return epoch, permute(i, count, address(self.seed, "order", epoch, phase.index))
 
     def count(self, length: int) -> int:
         """Examples in an epoch."""
@@ -49,6 +55,37 @@ class Loader:
 
     def batch(self, first: int, end: int, phase: Phase) -> Batch:
         return collate((self.example(n, phase) for n in range(first, end)), self.rows.pad)
+
+
+POOL = 32  # batches whose rows are sorted by length together
+
+
+class Bucketed(Loader):
+    """Rows of like length in one batch, so that little is padding; which ones, and in which order, is drawn each epoch."""
+
+    def __init__(self, rows: AnyRows, lengths: Sequence[int], batch: int, objective: Objective, seed: int):
+        super().__init__(rows, objective, seed)
+        self.lengths, self.size = np.asarray(lengths), batch
+        self._orders: dict[int, np.ndarray] = {}
+
+    def place(self, number: int, phase: Phase) -> tuple[int, int]:
+        epoch, i = divmod(number, len(self.lengths))
+        return epoch, int(self.order(epoch)[i])
+
+    def order(self, epoch: int) -> np.ndarray:
+        """An epoch's rows as they are read. The first few end the batch that the epoch before could not fill."""
+        if epoch not in self._orders:
+            rng = generator(self.seed, "order", epoch)
+            drawn = rng.permutation(len(self.lengths))
+            first = min(-epoch * len(drawn) % self.size, len(drawn))
+            rest, pool = drawn[first:], POOL * self.size
+            pools = [rest[a : a + pool] for a in range(0, len(rest), pool)]
+            ordered = np.concatenate([p[np.argsort(self.lengths[p], kind="stable")] for p in pools]) if pools else rest
+            whole = len(ordered) // self.size * self.size
+            batches = ordered[:whole].reshape(-1, self.size)
+            order = np.concatenate([drawn[:first], rng.permutation(batches).ravel(), ordered[whole:]])
+            self._orders = {e: o for e, o in self._orders.items() if e >= epoch - 1} | {epoch: order}
+        return self._orders[epoch]
 
 
 def micro_ranges(first: int, end: int, size: int) -> list[tuple[int, int]]:

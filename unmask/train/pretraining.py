@@ -29,9 +29,9 @@ from unmask.recipe import Recipe
 from unmask.registry import OBJECTIVES
 from unmask.train import checkpoint
 from unmask.train.distributed import World
-from unmask.train.fit import fit
+from unmask.train.fit import Evaluation, fit
 from unmask.train.health import Health, text_warnings
-from unmask.train.heldout import Heldout, heldout
+from unmask.train.heldout import Heldout, heldout, measure_all
 from unmask.train.loader import Loader
 from unmask.train.log import Console
 from unmask.train.mix import Mixed, loader
@@ -245,13 +245,14 @@ def pretrain(
         console.say(f"first token vectors counted from the text in {time.perf_counter() - begun:.0f} s")
     world.copy_weights(setup.model)
     trainer = Trainer(setup.model, setup.objective, recipe.train, p, recipe.seed, world)
-    tracks = setup.heldout(p)
+    tracks = [track for track in setup.heldout(p) if track.batches]
+    evaluation = Evaluation(lambda: measure_all(trainer, tracks)) if tracks else None
     for text in setup.notes:
         console.say(text)
     for text in text_warnings(store.meta):
         console.warn(text)
     health = Health(store.meta["unigram_entropy"], p.steps) if world.main else None
-    state = fit(run, trainer, setup.loader, tracks, setup.save, console, health, resume)
+    state = fit(run, trainer, setup.loader, evaluation, setup.save, console, health, resume)
     if world.main:
         checkpoint.write_folder(run.model, setup.save)
     world.barrier()

@@ -1,0 +1,43 @@
+"""The command line: parse, call `unmask.api`, print. Nothing heavy is imported before a verb is chosen."""
+
+from typing import Annotated
+
+import typer
+
+from unmask import __version__
+from unmask.cli import finetuning, pretraining, text, using
+
+app = typer.Typer(
+    help="From raw text to a masked language model you can use.\n\n"
+    "Begin with: unmask quickstart, or unmask pretrain FOLDER --minutes 5",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+for _part in (pretraining, finetuning, using, text):
+    for _name, _verb in _part.VERBS.items():
+        app.command(_name)(_verb)
+for _name, _group in text.GROUPS.items():
+    app.add_typer(_group, name=_name)
+
+
+def main() -> None:
+    app()

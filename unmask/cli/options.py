@@ -1,0 +1,130 @@
+"""What the verbs share: flags, worked examples, JSON, and mistakes said without a traceback."""
+
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unmask.errors import UserError
+
+Model = Annotated[str, typer.Argument(help="Model folder, run folder or hub name.")]
+Corpus = Annotated[
+    list[str], typer.Argument(help="Paths, folders, globs, '-' (standard input) or sample:NAME.", metavar="CORPUS...")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and results.")]
+Documents = Annotated[
+    str | None, typer.Option(help="One document per file, block (blank lines), line or record. Default: detected.")
+]
+Column = Annotated[str | None, typer.Option(help="Column with the text (csv, tsv, jsonl, parquet).")]
+Encoding = Annotated[str | None, typer.Option(help="Of text files. Default: UTF-8, else detected.")]
+Language = Annotated[str | None, typer.Option(help="en or zh: rules for sentences and words. Default: detected.")]
+MaskUnit = Annotated[str | None, typer.Option(help="token, word, span, ngram or named. Default: token.")]
+Kind = Annotated[str | None, typer.Option(help="wordpiece, bpe, unigram, char or byte.")]
+VocabSize = Annotated[
+    int | None, typer.Option(help="Entries of the vocabulary. Default: 8192, or what the text supports.")
+]
+Cased = Annotated[bool, typer.Option("--cased", help="Keep upper case and accents.")]
+Special = Annotated[
+    list[str] | None, typer.Option("--special", help="A special token of your own; repeat for several.")
+]
+Tokenizer = Annotated[
+    str | None, typer.Option("--tokenizer", help="Folder of a tokenizer to use instead of training one.")
+]
+Workers = Annotated[int | None, typer.Option(help="Processes that tokenize. Default: one per core.")]
+Heldout = Annotated[float | None, typer.Option(help="Share of documents kept for evaluation.")]
+RecipeFile = Annotated[Path | None, typer.Option("--recipe", help="A YAML recipe; flags win over it.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any field of the recipe: --set train.checkpoint_every=10.", metavar="KEY=VALUE"),
+]
+
+
+# The flags about text and tokenizer that `prepare` and `pretrain` have in common.
+TEXT: dict[str, Any] = {
+    "tokenizer": Tokenizer,
+    "kind": Kind,
+    "vocab_size": VocabSize,
+    "cased": Cased,
+    "special": Special,
+    "documents": Documents,
+    "column": Column,
+    "encoding": Encoding,
+    "language": Language,
+    "heldout": Heldout,
+    "workers": Workers,
+}
+
+
+def text_options(after: str) -> Callable:
+    """Puts the flags of TEXT behind the parameter `after`; the function gets them as `**text`, by the recipe's names."""
+
+    def add(function: Callable) -> Callable:
+        own = list(inspect.signature(function).parameters.values())[:-1]  # without **text
+        shared = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=False if name == "cased" else None, annotation=kind
+            )
+            for name, kind in TEXT.items()
+        ]
+        at = [p.name for p in own].index(after) + 1
+        named = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+
+        @wraps(function)
+        def run(**given: Any) -> Any:
+            text = {name: given.pop(name) for name in TEXT}
+            text["lowercase"] = False if text.pop("cased") else None
+            text["special_tokens"] = text.pop("special") or None
+            return function(**given, **text)
+
+        run.__signature__ = inspect.Signature([*named[:at], *shared, *named[at:]])  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in run.__signature__.parameters.values()}  # type: ignore[attr-defined]
+        return run
+
+    return add
+
+
+def examples(*lines: str) -> Callable:
+    """Adds worked examples to a verb's help."""
+
+    def add(function: Callable) -> Callable:
+        shown = "\n".join(f"  {line}" for line in lines)
+        function.__doc__ = f"{(function.__doc__ or '').strip()}\n\n\b\nExamples:\n{shown}\n"
+        return function
+
+    return add
+
+
+def friendly(function: Callable) -> Callable:
+    """A user's mistake is printed without a traceback and ends with exit code 2; Ctrl-C with 130."""
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except UserError as error:
+            typer.secho(f"error: {error}", fg="red" if sys.stderr.isatty() else None, err=True)
+            raise typer.Exit(2 if type(error) is UserError else 130) from None
+        except BrokenPipeError:
+            raise typer.Exit(0) from None
+        except KeyboardInterrupt:
+            typer.echo("stopped", err=True)
+            raise typer.Exit(130) from None
+
+    return run
+
+
+def emit(value: Any) -> None:
+    """JSON on standard output, or nothing else."""
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=1, default=str))
+
+
+def make_console(quiet: bool, as_json: bool = False):
+    from unmask.train.log import Console
+
+    return Console(quiet=quiet or as_json)

@@ -1,0 +1,196 @@
+"""Verbs about text: samples, tokenizers, stores, the cache."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from unmask.cli.options import (
+    Cased,
+    Column,
+    Corpus,
+    Documents,
+    Encoding,
+    Json,
+    Kind,
+    MaskUnit,
+    Quiet,
+    RecipeFile,
+    Sets,
+    Special,
+    VocabSize,
+    emit,
+    examples,
+    friendly,
+    make_console,
+    text_options,
+)
+
+tokenizer_app = typer.Typer(help="Train a tokenizer and look at it.", no_args_is_help=True, rich_markup_mode=None)
+cache_app = typer.Typer(
+    help="Prepared text and tokenizers kept for next time.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@friendly
+@examples("unmask samples", "unmask samples --json")
+def samples(as_json: Json = False) -> None:
+    """List the corpora that pip packages provide, with size, licence and how to get each."""
+    from unmask import api
+
+    found = api.samples()
+    if as_json:
+        return emit(found)
+    from unmask.tables import samples_table
+
+    samples_table(found)
+
+
+@tokenizer_app.command("train")
+@friendly
+@examples(
+    "unmask tokenizer train sample:python-docs --vocab-size 4096 -o runs/tokenizer",
+    "unmask tokenizer train corpus/*.txt --kind bpe --cased --special '<user>' -o runs/bpe",
+    "zcat logs.gz | unmask tokenizer train - --kind byte -o runs/bytes",
+)
+def tokenizer_train(
+    corpus: Corpus,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")],
+    kind: Kind = None,
+    vocab_size: VocabSize = None,
+    cased: Cased = False,
+    special: Special = None,
+    documents: Documents = None,
+    column: Column = None,
+    encoding: Encoding = None,
+    recipe: RecipeFile = None,
+    sets: Sets = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a tokenizer on text; report vocabulary, tokens per word and [UNK] rate on held-out text."""
+    from unmask import api
+
+    made = api.make_recipe(
+        corpus, recipe, sets or (), kind=kind, vocab_size=vocab_size, lowercase=False if cased else None,
+        special_tokens=special or None, documents=documents, column=column, encoding=encoding,
+    )  # fmt: skip
+    report = api.train_tokenizer(None, out, recipe=made, console=make_console(quiet, as_json))
+    if as_json:
+        return emit(report)
+    from unmask.tables import tokenizer_report
+
+    tokenizer_report(report)
+
+
+@tokenizer_app.command("show")
+@friendly
+@examples("unmask tokenizer show runs/tokenizer 'The president spoke.'")
+def tokenizer_show(folder: str, text: str, as_json: Json = False) -> None:
+    """Show how a tokenizer cuts a text."""
+    from unmask.data.tokenizer import Tokenizer
+
+    t = Tokenizer.load(folder)
+    ids = t.encode(text)
+    if as_json:
+        return emit({"tokens": [t.token(i) for i in ids], "ids": ids})
+    typer.echo(" ".join(t.token(i) for i in ids))
+
+
+@friendly
+@examples(
+    "unmask prepare corpus/ -o runs/store",
+    "unmask prepare reviews.csv --column review --kind bpe --vocab-size 16384 -o runs/store",
+    "unmask prepare news.txt.zst --tokenizer runs/tokenizer",
+)
+@text_options(after="out")
+def prepare(
+    corpus: Corpus,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the store. Default: in the cache.")] = None,
+    pairs: Annotated[
+        list[int] | None, typer.Option(help="Row length for which sentence pairs are indexed now.")
+    ] = None,
+    recipe: RecipeFile = None,
+    sets: Sets = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    **text: Any,
+) -> None:
+    """Tokenize a corpus into a memory-mapped store with document, sentence and word boundaries."""
+    from unmask import api
+
+    made = api.make_recipe(corpus, recipe, sets or (), **text)
+    store = api.prepare(None, out, recipe=made, lengths=pairs or (), console=make_console(quiet, as_json))
+    if as_json:
+        return emit({"path": str(store.path), **store.meta})
+    typer.echo(store.path)
+
+
+@friendly
+@examples(
+    "unmask show-batch runs/store",
+    "unmask show-batch runs/store --objective mlm+nsp --rows 4 --mask-rate 0.3",
+)
+def show_batch(
+    store: str,
+    objective: Annotated[str, typer.Option(help="mlm, mlm+nsp, mlm+sop, hybrid, span …")] = "mlm",
+    rows: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 4,
+    length: Annotated[int, typer.Option(help="Tokens per row.")] = 64,
+    mask_rate: Annotated[str | None, typer.Option(help="Share of tokens chosen.")] = None,
+    mask_unit: MaskUnit = None,
+    seed: int = 0,
+    sets: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Print training rows with their masked, random and kept tokens coloured."""
+    from unmask import api
+    from unmask.serve.show import print_batch
+
+    made = api.make_recipe(
+        None, None, sets or (), objective=objective, mask_rate=mask_rate, mask_unit=mask_unit, seed=seed, length=length
+    )
+    batch = api.show_batch(store, recipe=made, rows=rows)
+    if as_json:
+        return emit(batch.as_dict())
+    print_batch(batch)
+
+
+@cache_app.command("list")
+@friendly
+@examples("unmask cache list")
+def cache_list(as_json: Json = False) -> None:
+    """What is kept, how large it is, when it was used."""
+    from unmask.data.cache import cached
+
+    entries = cached()
+    if as_json:
+        return emit([e.as_dict() for e in entries])
+    from unmask.tables import cache_table
+
+    cache_table(entries)
+
+
+@cache_app.command("prune")
+@friendly
+@examples(
+    "unmask cache prune                 # unfinished work",
+    "unmask cache prune --older-than 30",
+    "unmask cache prune --all",
+)
+def cache_prune(
+    older_than: Annotated[float | None, typer.Option(help="Days since last use.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Everything.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove unfinished work, what was not used for some days, or everything."""
+    from unmask.data.cache import prune
+
+    removed = prune(older_than_days=older_than, everything=everything)
+    if as_json:
+        return emit([e.as_dict() for e in removed])
+    freed = sum(e.bytes for e in removed)
+    typer.echo(f"removed {len(removed)} entries, {freed / 1e6:,.1f} MB")
+
+
+VERBS = {"samples": samples, "prepare": prepare, "show-batch": show_batch}
+GROUPS = {"tokenizer": tokenizer_app, "cache": cache_app}
