@@ -70,7 +70,7 @@ def main() -> None:
         losses = ", ".join(
             f"{k} {v:.2f}"
             for k, v in end["evaluation"].items()
-            if not k.endswith("accuracy") and k not in ("loss", "perplexity")
+            if not k.endswith("accuracy") and k not in ("step", "loss", "perplexity")
         )
         lines.append(f"| {name} | {end['step']:,} | {losses} | {accuracy:.1%} |")
         console.say("\n".join(lines))

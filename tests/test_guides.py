@@ -1,12 +1,14 @@
-"""The guides say what works: every `bash` block of docs/*.md is run, line by line, on small texts and with a tiny budget.
+"""The guides say what works: every `bash` block of docs/*.md is run, line by line, on small texts and with a tiny budget, and every
+`python` block, all of a guide in one namespace.
 
-A guide in another language has the same commands, which are compared, not run again.
+A guide in another language has the same blocks, which are compared, not run again.
 """
 
 import re
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,12 +16,19 @@ from typer.testing import CliRunner
 from unmask.cli import app
 
 DOCS = Path(__file__).parent.parent / "docs"
+PYTHON = "# python\n"
 TINY = ["--set=model.layers=1", "--set=train.eval_rows=16", "--set=train.threads=1", "--batch=4", "--length=32"]
 
 
 def commands(path: Path) -> list[str]:
-    blocks = re.findall(r"^```bash\n(.*?)^```", path.read_text("utf-8"), re.S | re.M)
-    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+    """Lines of `bash` blocks and whole `python` blocks, the latter marked by a first line."""
+    found = []
+    for language, block in re.findall(r"^```(bash|python)\n(.*?)^```", path.read_text("utf-8"), re.S | re.M):
+        if language == "python":
+            found.append(PYTHON + block)
+        else:
+            found += [line for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+    return found
 
 
 GUIDES = [p for p in sorted(DOCS.glob("*.md")) if not p.name.endswith(".zh.md") and commands(p)]
@@ -47,7 +56,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda p: p.stem)
 def test_the_commands_of_a_guide_work(guide: Path, folder: Path) -> None:
+    names: dict[str, Any] = {"__name__": "guide"}
     for line in commands(guide):
+        if line.startswith(PYTHON):
+            exec(compile(line, str(guide), "exec"), names)
+            continue
         arguments = shlex.split(line, comments=True)
         if arguments[:1] != ["unmask"]:
             subprocess.run(["bash", "-c", line], check=True)

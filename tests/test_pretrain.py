@@ -121,8 +121,8 @@ def test_a_run_killed_while_its_report_was_written_gets_it_at_resume(
     store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log says `end` already, but curves, report and card are not there: the run is not taken for finished."""
-    from unmask.api import is_complete
     from unmask.lab import report
+    from unmask.lab.pretrain import is_complete
 
     def killed(run: object) -> None:
         raise KeyboardInterrupt

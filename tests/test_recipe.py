@@ -48,8 +48,9 @@ def test_the_choices_are_found() -> None:
 def test_every_choice_can_be_made_and_written(path: str, value: str, tmp_path: Path) -> None:
     recipe = Recipe.build({}, [f"{path}={value}"])
     assert got(recipe, path) == value
-    section, name = path.split(".")
-    (tmp_path / "mine.yaml").write_text(f"{section}:\n  {name}: {value}\n")
+    *sections, name = path.split(".")
+    above = "".join(f"{'  ' * n}{section}:\n" for n, section in enumerate(sections))
+    (tmp_path / "mine.yaml").write_text(f"{above}{'  ' * len(sections)}{name}: {value}\n")
     assert Recipe.build(Recipe.read(tmp_path / "mine.yaml")) == recipe
     recipe.write(tmp_path / "recipe.yaml")
     assert Recipe.build(Recipe.read(tmp_path / "recipe.yaml")) == recipe

@@ -16,6 +16,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 __version__ = "0.1.0"
 
 _API = (
+    "doctor",
     "dry_run",
     "evaluate",
     "finetune",
@@ -26,9 +27,12 @@ _API = (
     "pretrain",
     "quickstart",
     "resume",
+    "retrieve",
     "samples",
+    "search",
     "show_batch",
     "train_tokenizer",
+    "tune",
 )
 __all__ = ["UserError", "__version__", *_API]
 

@@ -38,6 +38,7 @@ class Example:
     documents: np.ndarray | None = None  # (T,) int64: tokens of equal number see each other
     decoder: np.ndarray | None = None  # (U,) int64: what an encoder–decoder's decoder is given
     about: Any = None  # what a task's `decode` has to know of the row; never collated
+    more: Sequence["Example"] = ()  # further rows of the same record: they stay in one batch with this one
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -53,6 +54,7 @@ class Batch:
     documents: torch.Tensor | None = None  # (B, T) int64
     decoder: torch.Tensor | None = None  # (B, U) int64
     decoder_mask: torch.Tensor | None = None  # (B, U) bool; None when no row is padded
+    groups: torch.Tensor | None = None  # (B,) int64: the record that each row is of; None when each is one of its own
 
     @property
     def rows(self) -> int:
@@ -78,8 +80,11 @@ def collate(examples: Iterable[Example], pad: int, multiple: int = 1) -> Batch:
     >>> b = collate([Example(np.array([5, 6])), Example(np.array([7]))], pad=0)
     >>> b.ids.tolist(), b.mask.tolist()
     ([[5, 6], [7, 0]], [[True, True], [True, False]])
+    >>> collate([Example(np.array([5]), more=[Example(np.array([6]))]), Example(np.array([7]))], pad=0).groups.tolist()
+    [0, 0, 1]
     """
-    rows = list(examples)
+    firsts = list(examples)
+    rows = [row for e in firsts for row in (e, *e.more)]
     ids, mask = _stack([e.ids for e in rows], pad, multiple)
     width = ids.shape[1]
     segments = _optional([e.segments for e in rows], 0, multiple)
@@ -107,6 +112,9 @@ def collate(examples: Iterable[Example], pad: int, multiple: int = 1) -> Batch:
         documents,
         None if decoder is None else torch.from_numpy(decoder),
         None if decoder_mask is None else torch.from_numpy(decoder_mask),
+        torch.arange(len(firsts)).repeat_interleave(torch.tensor([1 + len(e.more) for e in firsts]))
+        if len(rows) > len(firsts)
+        else None,
     )
 
 

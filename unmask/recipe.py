@@ -175,6 +175,7 @@ class ClassifyRecipe(Section):
 
     target: Literal["auto", "one", "several", "number"] = "auto"  # auto = as the label column looks
     balance: Literal["auto", "on", "off"] = "auto"  # on = rare labels weigh more; auto = when they are very rare
+    separator: str = "auto"  # between several labels in one cell: "|"; none = a cell is one label; auto = as it looks
 
 
 class TagRecipe(Section):
@@ -204,6 +205,7 @@ class EmbedRecipe(Section):
     """Sentence vectors: Sentence-BERT 1908.10084, SimCSE 2104.08821, Matryoshka 2205.13147."""
 
     temperature: Positive = 0.05  # of the softmax over a batch's other texts
+    directions: Literal["one", "both"] = "one"  # both = a positive has to find its text too
     sizes: list[Count] = []  # beside the whole vector, its first so many numbers are trained to stand alone
     pooling: Literal["auto", "mean", "cls"] = "auto"  # auto = as the model's folder says, else mean
 
@@ -211,7 +213,9 @@ class EmbedRecipe(Section):
 class RankRecipe(Section):
     """Cross-encoder (1901.04085): query and passage in one row → how well it answers."""
 
+    loss: Literal["list", "point"] = "list"  # list = relevant above the drawn ones; point = the relevance itself
     negatives: Count = 7  # passages beside a relevant one, drawn anew each epoch
+    pool: Count = 20  # passages to put in order, where a file says only which are relevant: filled with drawn ones
 
 
 class TaskRecipe(Section):
@@ -222,6 +226,9 @@ class TaskRecipe(Section):
     dev: list[str] = []  # to choose the best model by; none = dev_share of train
     test: list[str] = []  # to judge it by, once, at the end
     dev_share: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = 0.1
+    dev_seed: CountOrZero | None = None  # which records that share is made of; None = by the seed of the run
+    seeds: Count = 1  # runs from so many seeds, of which the middle one is kept
+    baseline: bool = False  # also what TF-IDF, and the same model without pre-training, reach (classify)
     columns: dict[str, str] = {}  # role → column, where the file names it otherwise: {text: review, label: stars}
     labels: list[str] = []  # in the model's order; none = those of the training file
     length: CountOrZero = 0  # tokens per row, at most; 0 = what the records need, up to the model's limit

@@ -62,4 +62,15 @@ OBJECTIVES = Registry(
         "span": "unmask.objectives.span:Span",
     },
 )
-TASKS = Registry("tasks", {"classify": "unmask.tasks.classify:Classify"})
+TASKS = Registry(
+    "tasks",
+    {
+        "answer": "unmask.tasks.answer:Answer",
+        "choose": "unmask.tasks.choose:Choose",
+        "classify": "unmask.tasks.classify:Classify",
+        "embed": "unmask.tasks.embed:Embed",
+        "generate": "unmask.tasks.generate:Generate",
+        "rank": "unmask.tasks.rank:Rank",
+        "tag": "unmask.tasks.tag:Tag",
+    },
+)

@@ -107,11 +107,26 @@ def cache_table(entries: Sequence[Any]) -> None:
 
 def task_results(results: dict[str, Any]) -> None:
     """What a fine-tuned model reached, on the sets it was judged by."""
-    table = _table("set", "records>", "score", ">")
+    for name, part in (results.get("tasks") or {}).items():
+        _print(f"{name}:")
+        task_results(part)
+    if results.get("tasks"):
+        return
+    others: dict[str, dict[str, str]] = {}  # further columns → "set score" → what stands there
+    for row in results.get("over_seeds", ()):
+        spread = f" ± {row['sd']:.4f} ({row['low']:.4f} – {row['high']:.4f})" if row["sd"] is not None else ""
+        others.setdefault("mean ± sd (95 %)", {})[f"{row['set']} {row['score']}"] = f"{row['mean']:.4f}{spread}"
+    for row in results.get("baselines", ()):
+        found = {f"{row['on']} {key}": f"{value:.4f}" for key, value in row.items() if isinstance(value, float)}
+        others[row["baseline"]] = found
+    table = _table(
+        "set", "records>", "score", "median seed>" if results.get("seeds") else ">", *(f"{o}>" for o in others)
+    )
     for name in ("dev", "test"):
         for key, value in (results.get(name) or {}).items():
             if key != "records":
-                table.add_row(name, f"{results[name]['records']:,}", key.replace("_", " "), f"{value:.4f}")
+                more = [column.get(f"{name} {key}", "") for column in others.values()]
+                table.add_row(name, f"{results[name]['records']:,}", key.replace("_", " "), f"{value:.4f}", *more)
     _print(table, f"\nunmask predict {results['model']} …")
 
 
@@ -121,3 +136,12 @@ def scores(results: dict[str, Any]) -> None:
         if isinstance(value, float):
             table.add_row(key.replace("_", " "), f"{value:.4f}")
     _print(table, f"{results['records']:,} records")
+
+
+def findings(found: dict[str, Any]) -> None:
+    """What the data doctor found: errors first, then warnings."""
+    for finding in found["findings"]:
+        fix = f"; {finding['fix']}" if finding["fix"] else ""
+        _print(f"{'error' if finding['error'] else 'warning'}: {finding['at']}: {finding['what']}{fix}")
+    counts = ", ".join(f"{n:,} {name}" for name, n in found["records"].items() if n) or "no"
+    _print(f"{found['task']}: {counts} records; {found['errors']:,} errors, {found['warnings']:,} warnings")

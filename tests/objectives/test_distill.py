@@ -1,5 +1,6 @@
 """Distillation: the teacher's logits only where the loss reads, its layers as the student's first ones, its weights left alone."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from objectives.rows import TOKENIZER, row
 
+import unmask
 from unmask.batch import Phase, collate
+from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model import hf
@@ -141,3 +144,26 @@ def test_distill_goes_with_sentence_pairs(teacher: Path) -> None:
     batch = collate([objective.corrupt(e, generator("distill", i), PHASE) for i, e in enumerate(made_of)], 0)
     assert set(objective.loss(model, batch)) == set(objective.counts(batch)) == set(objective.terms)
     assert {"mlm_accuracy", "nsp_accuracy", "distill_soft"} <= set(objective.evaluate(model, batch))
+
+
+def test_a_run_does_not_go_on_with_another_teacher(store: TokenStore, tmp_path: Path) -> None:
+    """The same name, size and time, but other bytes: refused; as it was: goes on."""
+    folder, shape = tmp_path / "teacher", {"vocab_size": store.tokenizer.size, "hidden": 32, "heads": 2}
+    hf.save(Model(preset("bert-tiny", **shape, layers=1), ("mlm",)).init(1), folder, store.tokenizer)
+    recipe = {"distill": {"teacher": str(folder)}, "model": {"hidden": 32, "layers": 1, "heads": 2}}
+    run = unmask.pretrain(
+        store.path, recipe=recipe, objective="distill", preset="bert-tiny", steps=1, batch=2, length=32,
+        sets=["train.threads=1", "train.eval_rows=2"], out=tmp_path / "run",
+    )  # fmt: skip
+    (run.path / "report.html").unlink()  # as if it had been stopped before its end
+    for name in ("model.safetensors", "config.json"):
+        file = folder / name
+        before, times = file.read_bytes(), file.stat()
+        other = before[:-1] + (b" " if name == "config.json" else bytes([before[-1] ^ 1]))
+        file.write_bytes(other)
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+        with pytest.raises(UserError, match=r"distill\.teacher: .*teacher has changed since"):
+            unmask.resume(run.path)
+        file.write_bytes(before)
+    unmask.resume(run.path)
+    assert (run.path / "report.html").exists()

@@ -1,15 +1,21 @@
 """P5: pairs of sentences, half true, the false halves always from another document."""
 
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from unmask.batch import Phase
-from unmask.data.chunks import greedy
+from unmask.data.chunks import as_berts, greedy
+from unmask.data.corpus import Corpus
+from unmask.data.prepare import prepare
 from unmask.data.rows import Rows
+from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.recipe import DataRecipe, TokenizerRecipe
+from unmask.train.pretraining import describe_pairs
 
 
 def documents_of(sentences_per_document: list[int], words: int = 12, vocabulary: int = 60_000):
@@ -38,7 +44,7 @@ def documents_of(sentences_per_document: list[int], words: int = 12, vocabulary:
     return split
 
 
-TOKENIZER = SimpleNamespace(cls=2, sep=3, pad=0)
+TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(kind="byte"))  # [PAD] 0, [CLS] 2, [SEP] 3
 
 
 def test_half_are_true_and_false_ones_are_from_another_document() -> None:
@@ -104,3 +110,52 @@ def test_stream_rows_cover_the_text_and_begin_at_words(store) -> None:
     assert covered >= 0.99 * len(store.train.tokens) - 64
     assert any(rows.example(0, 0, phase).ids != rows.example(1, 0, phase).ids)
     assert (rows.example(5, 7, phase).ids == Rows(store.train, store.tokenizer, seed=3).example(5, 7, phase).ids).all()
+
+
+@pytest.mark.parametrize("kind", ["pairs", "order"])
+@pytest.mark.parametrize("template", ["bert", "albert", "roberta", "t5", "gpt2"])
+def test_special_tokens_of_a_pair_stand_where_the_tokenizers_rule_puts_them(template: str, kind: str) -> None:
+    """RoBERTa: two between the halves, no segments. T5 and GPT-2 begin with the text; GPT-2's rule names no border."""
+    t = Tokenizer.train(["a"], TokenizerRecipe(kind="byte", template=template))
+    split = documents_of([9] * 40, words=12)
+    split.tokens = np.where(split.tokens == 3, t.sep, 200 + split.tokens % 40)  # bytes; none is a special token
+    rows = Rows(split, t, seed=1, kind=kind)
+    longest = 0
+    for i in range(rows.count(64)):
+        e = rows.example(0, i, Phase(0, 64))
+        longest = max(longest, len(e))
+        text = np.flatnonzero(e.flags)  # special tokens have no flag, and every token here begins a word
+        a, b = np.split(text, np.flatnonzero(np.diff(text) > 1) + 1)
+        ids, segments = t.surround(e.ids[a].tolist(), e.ids[b].tolist())
+        if template == "gpt2":
+            ids, segments = [*e.ids[a], t.sep, *e.ids[b], t.sep], [0] * (len(a) + 1) + [1] * (len(b) + 1)
+        assert e.ids.tolist() == ids
+        assert e.segments.tolist() == segments
+    assert longest <= 64
+    assert as_berts(64, t) == {"bert": 64, "albert": 64, "roberta": 63, "t5": 65, "gpt2": 65}[template]
+    assert rows.count(64) == len(split.chunks(as_berts(64, t)))
+
+
+def test_chunks_are_as_long_as_the_tokenizers_rows_can_be() -> None:
+    """Two sentences of 61 tokens in all fit a row of 64 with BERT's three special tokens, not with RoBERTa's four."""
+    split = documents_of([2] * 3 + [3] * 3, words=30)  # sentences of 30, 31 and 32 tokens
+    for template, cut in (("bert", 0), ("roberta", 1)):
+        t = Tokenizer.train(["a"], TokenizerRecipe(kind="byte", template=template))
+        rows = Rows(split, t, seed=1, kind="order")
+        e = rows.example(0, 0, Phase(0, 64))
+        assert int((e.flags > 0).sum()) == 61 - cut
+        assert len(e) == 64
+
+
+def test_a_store_indexes_the_pairs_that_its_tokenizers_rows_will_ask_for(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(f"One sentence {n}. And another one. And a third." for n in range(30)))
+    tokenizer = Tokenizer.train(["a"], TokenizerRecipe(kind="byte", template="roberta"))
+    settings = DataRecipe(corpus=[str(text)], heldout=0.2, workers=1)
+    made = prepare(Corpus([str(text)], settings), tokenizer, settings, tmp_path / "store", lengths=[64])
+    assert (made.path / "train" / "chunks-63.bin").exists()
+    before = {file.name for file in (made.path / "train").iterdir()}
+    rows = Rows(made.train, made.tokenizer, 0, "pairs")
+    assert rows.count(64) > 10
+    describe_pairs(made, [64])
+    assert {file.name for file in (made.path / "train").iterdir()} == before, "nothing is indexed again"

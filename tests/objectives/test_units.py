@@ -1,24 +1,28 @@
 """Masking units: what is chosen together, how much of it, and what becomes of it."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from objectives.rows import ORDINARY, TOKENIZER, row
 
+import unmask
 from unmask.batch import Phase
 from unmask.data.corpus import Corpus
 from unmask.data.flags import WORD
 from unmask.data.prepare import prepare
 from unmask.data.rows import Rows
+from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import preset
 from unmask.objectives.mlm import MLM
 from unmask.objectives.objective import build
-from unmask.objectives.units import distribution, read_phrases, take, words
+from unmask.objectives.units import Phrases, distribution, read_phrases, take, words
 from unmask.recipe import DataRecipe, Recipe, TokenizerRecipe
 from unmask.seeds import generator
+from unmask.train.log import Console
 
 UNITS = ["word", "span", "ngram", "named"]
 
@@ -209,3 +213,69 @@ def test_units_need_no_flags() -> None:
         recipe = Recipe.build({"objective": "mlm", "mlm": {"unit": unit}})
         out = build(recipe, TOKENIZER).corrupt(example, generator(1), Phase(0, 128, 0.15))
         assert 10 < len(out.labels["mlm.positions"]) < 30
+
+
+class Text:
+    """A text as much of a Split as looking for phrases reads."""
+
+    tokenizer = Tokenizer.train(["the red cat saw a blue dog and one more cat ."] * 50, TokenizerRecipe(vocab_size=58))
+
+    def __init__(self, text: str):
+        encoding = self.tokenizer.encode_batch([text])[0]
+        self.tokens = np.array(encoding.ids, np.uint16)
+        word = [-1, *encoding.word_ids]
+        self.flags = np.array([WORD if a != b else 0 for a, b in pairwise(word)], np.uint8)
+
+
+def named(text: Text, path: Path, lines: str) -> Phrases:
+    path.write_text(lines)
+    return Phrases(str(path), text.tokenizer)
+
+
+def test_phrases_that_the_text_does_not_have_are_said(tmp_path: Path) -> None:
+    text = Text("the red cat saw a blue dog . " * 3)
+    lines = "red cat\tANIMAL\ncat\nRed Cat\ncat red\nblue\nblue do\ndog and\none\nmore\n\u4e2d\u6587\nred cat\n"
+    phrases = named(text, tmp_path / "p.tsv", lines)
+    missing, read = phrases.missing([text])
+    assert missing == ["cat red", "blue do", "dog and", "one", "more", "\u4e2d\u6587"]
+    assert read == len(text.tokens)
+    said = phrases.report([text])
+    assert said.startswith("4 of 10 phrases of ") and "occur in the text; not there: 'cat red', 'blue do'" in said
+    assert said.endswith("'one', 'more', …"), "five are named"
+    also = phrases.report([text, Text("one more")])  # mixed in
+    assert also.startswith("6 of 10 ")
+    with pytest.raises(UserError, match=r"none of the 2 phrases of .* occurs in the text, e\.g\. 'cat red'"):
+        named(text, tmp_path / "q.tsv", "cat red\nzebra\n").report([text])
+
+
+def test_phrases_of_a_long_text_are_looked_for_here_and_there_and_everywhere_before_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unmask.objectives.units.PIECE", 8)
+    monkeypatch.setattr("unmask.objectives.units.SAMPLE", 800)
+    text = Text("the blue dog . " * 800 + "red cat " + "the blue dog . " * 2)  # 8 × 401 tokens and two
+    some = named(text, tmp_path / "some.txt", "blue dog\nred cat\n")
+    assert "occur in the 800 tokens looked at; not there: 'red cat'" in some.report([text])
+    only = named(text, tmp_path / "only.txt", "red cat\n")
+    assert only.report([text]).startswith("1 of 1 phrases")
+    for blanks in range(8):  # on a border of two pieces, too
+        shifted = Text("the " * blanks + "blue dog . " * 9 + "red cat " + "the " * 11)
+        assert only.missing([shifted])[0] == []
+
+
+def test_a_run_says_how_many_phrases_it_finds_and_refuses_none(store: TokenStore, tmp_path: Path, capsys) -> None:
+    file = tmp_path / "phrases.txt"
+    recipe = {"model": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}, "train": {"threads": 1}}
+    short = {"preset": "bert-tiny", "objective": "mlm+nsp", "mask_unit": "named", "steps": 1, "batch": 4, "length": 32}
+    file.write_text("the statement\nzebra crossing\n")
+    run = unmask.pretrain(
+        store.path, recipe=recipe, sets=[f"mlm.phrases={file}"], out=tmp_path / "a", console=Console(), **short
+    )
+    assert f"1 of 2 phrases of {file} occur in the text; not there: 'zebra crossing'" in capsys.readouterr().err
+    file.write_text("zebra crossing\n")
+    with pytest.raises(UserError, match="none of the 1 phrases"):
+        unmask.pretrain(store.path, recipe=recipe, sets=[f"mlm.phrases={file}"], out=tmp_path / "b", **short)
+    assert not (tmp_path / "b").exists()
+    (run.path / "report.html").unlink()  # as if it had been stopped
+    with pytest.raises(UserError, match=r"mlm\.phrases: .* has changed"):
+        unmask.resume(run.path)

@@ -2,8 +2,11 @@
 
 import torch
 import transformers
+from safetensors.torch import load_file
 
+from unmask.model import hf
 from unmask.model.config import PRESETS, change, preset
+from unmask.model.model import with_needs
 
 TOLERANCE = 1e-5
 VOCAB = 97
@@ -138,9 +141,54 @@ def compare(model, reference):
     return max(checks).item()
 
 
-def assert_opens_there(folder, model):
+# The three ways below are those of every family; `compare` says what of two models is to be equal.
+
+
+def assert_opens_here(reference, folder, heads, compare=compare):
+    """A folder of transformers, read here; what was read."""
+    reference.save_pretrained(folder)
+    loaded = hf.load(folder)
+    assert (loaded.missing, loaded.unexpected, list(loaded.model.heads)) == ([], [], with_needs(heads))
+    assert compare(loaded.model, reference) <= TOLERANCE
+    return loaded
+
+
+def assert_opens_there(folder, model, compare=compare):
+    """A folder written here, read by the class that it names."""
     opened = their_class(model.config.architecture(model.heads))
     reference, info = opened.from_pretrained(folder, output_loading_info=True)
     assert not any(info.values()), info
     assert compare(model, reference.eval()) <= TOLERANCE
     return reference
+
+
+def assert_comes_back(model, folder, compare=compare):
+    """Written here, it opens there; read here again and written again, and written by transformers, it is the same bit for
+    bit; the class that opened it."""
+    architecture = hf.save(model, folder / "a")
+    reference = assert_opens_there(folder / "a", model, compare)
+    assert type(reference).__name__ == architecture
+    again = hf.load(folder / "a")
+    assert_is(again, model)
+    hf.save(again.model, folder / "b")
+    for file in (folder / "a").iterdir():
+        assert file.read_bytes() == (folder / "b" / file.name).read_bytes(), file.name
+    reference.save_pretrained(folder / "c")
+    ours, back = load_file(folder / "a/model.safetensors"), load_file(folder / "c/model.safetensors")
+    assert ours.keys() == back.keys()
+    assert all(torch.equal(ours[key], back[key]) for key in ours)
+    assert_is(hf.load(folder / "c"), model)
+    return architecture
+
+
+def assert_is(loaded, model):
+    """What was read is the model: no key left over, the same config, the same bits."""
+    config = loaded.config if model.heads else change(loaded.config, tie=model.config.tie)  # nothing there to tie
+    assert (loaded.missing, loaded.unexpected, config) == ([], [], model.config)
+    assert differing(loaded.model, model) == []
+
+
+def differing(a, b):
+    """Names of the tensors that are not in both with the same bits."""
+    a, b = a.state_dict(), b.state_dict()
+    return [key for key in {**a, **b} if key not in a or key not in b or not torch.equal(a[key], b[key])]

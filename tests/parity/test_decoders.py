@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
+from parity.reference import TOLERANCE, VOCAB, assert_comes_back, assert_opens_here, assert_opens_there
 from safetensors.torch import load_file
 
 from unmask.batch import Batch
@@ -15,8 +16,6 @@ from unmask.model.config import PRESETS, change, preset
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model, parameters
 
-TOLERANCE = 1e-5
-VOCAB = 97
 CAUSAL = ("openai-gpt", "gpt2")
 OURS = (*CAUSAL, "t5", "bart")
 NAMES = [name for name in PRESETS if preset(name).family in OURS]
@@ -111,14 +110,6 @@ def compare(model, reference):
     return (hidden - out.last_hidden_state)[seen].abs().max().item()
 
 
-def opened_there(folder, model):
-    kind = getattr(transformers, model.config.architecture(model.heads))
-    reference, info = kind.from_pretrained(folder, output_loading_info=True)
-    assert not any(info.values()), info
-    assert compare(model, reference.eval()) <= TOLERANCE
-    return reference
-
-
 CASES = [(name, heads) for name in SMALL for heads in (["lm"], [])]
 
 
@@ -126,32 +117,13 @@ CASES = [(name, heads) for name in SMALL for heads in (["lm"], [])]
 def test_a_folder_of_transformers_opens_here(name, heads, tmp_path):
     config = small(name)
     reference = stir(build_theirs(config, config.architecture(heads)))
-    reference.save_pretrained(tmp_path)
-    loaded = hf.load(tmp_path)
-    assert (loaded.missing, loaded.unexpected, list(loaded.model.heads)) == ([], [], heads)
+    loaded = assert_opens_here(reference, tmp_path, heads, compare)
     assert loaded.config == (config if heads else change(config, tie=True))  # a bare model has no logits to untie
-    assert compare(loaded.model, reference) <= TOLERANCE
 
 
 @pytest.mark.parametrize(("name", "heads"), CASES)
 def test_a_folder_written_here_opens_in_transformers_and_comes_back_bit_for_bit(name, heads, tmp_path):
-    model = stir(Model(small(name), heads))
-    architecture = hf.save(model, tmp_path / "a")
-    reference = opened_there(tmp_path / "a", model)
-    assert type(reference).__name__ == architecture
-
-    again = hf.load(tmp_path / "a")
-    assert (again.missing, again.unexpected, again.config) == ([], [], model.config)
-    for key, value in model.state_dict().items():
-        assert torch.equal(value, again.model.state_dict()[key]), key
-    hf.save(again.model, tmp_path / "b")
-    for file in (tmp_path / "a").iterdir():
-        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
-
-    reference.save_pretrained(tmp_path / "c")  # what transformers writes of it has the same tensors
-    here, back = load_file(tmp_path / "a/model.safetensors"), load_file(tmp_path / "c/model.safetensors")
-    assert here.keys() == back.keys()
-    assert all(torch.equal(here[key], back[key]) for key in here)
+    assert_comes_back(stir(Model(small(name), heads)), tmp_path, compare)
 
 
 OTHERS = [
@@ -167,14 +139,7 @@ OTHERS = [
 
 @pytest.mark.parametrize(("name", "changes"), OTHERS)
 def test_other_traits(name, changes, tmp_path):
-    model = stir(Model(small(name, **changes), ["lm"]))
-    hf.save(model, tmp_path / "a")
-    reference = opened_there(tmp_path / "a", model)
-    reference.save_pretrained(tmp_path / "b")
-    loaded = hf.load(tmp_path / "b")
-    assert (loaded.missing, loaded.unexpected, loaded.config) == ([], [], model.config)
-    for key, value in model.state_dict().items():
-        assert torch.equal(value, loaded.model.state_dict()[key]), key
+    assert_comes_back(stir(Model(small(name, **changes), ["lm"])), tmp_path, compare)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +164,7 @@ def test_loss_and_gradient(name, tmp_path):
     """The mean over the tokens to predict, and every gradient, in float64; one row is padded."""
     model = stir(Model(small(name, dropout=0.0, attention_dropout=0.0), ["lm"]))
     hf.save(model, tmp_path)
-    reference = opened_there(tmp_path, model).double()
+    reference = assert_opens_there(tmp_path, model, compare).double()
     model = model.double()
     ids, mask = rows((20, 20, 9))
     if model.decoder is None:

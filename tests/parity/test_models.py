@@ -6,6 +6,8 @@ import torch.nn.functional as F
 import transformers
 from parity.reference import (
     TOLERANCE,
+    assert_comes_back,
+    assert_opens_here,
     assert_opens_there,
     build_theirs,
     compare,
@@ -15,7 +17,6 @@ from parity.reference import (
     their_class,
     theirs,
 )
-from safetensors.torch import load_file
 
 from unmask.model import hf
 from unmask.model.config import PRESETS, preset
@@ -32,32 +33,12 @@ CASES = [
 def test_a_folder_of_transformers_opens_here(name, heads, tmp_path):
     config = small(name)
     reference = stir(build_theirs(config, config.architecture(with_needs(heads))))
-    reference.save_pretrained(tmp_path)
-    loaded = hf.load(tmp_path)
-    assert (loaded.missing, loaded.unexpected) == ([], [])
-    assert list(loaded.model.heads) == with_needs(heads)
-    assert compare(loaded.model, reference) <= TOLERANCE
+    assert_opens_here(reference, tmp_path, heads)
 
 
 @pytest.mark.parametrize(("name", "heads"), CASES)
 def test_a_folder_written_here_opens_in_transformers_and_comes_back_bit_for_bit(name, heads, tmp_path):
-    model = stir(Model(small(name), heads))
-    architecture = hf.save(model, tmp_path / "a")
-    reference = assert_opens_there(tmp_path / "a", model)
-    assert type(reference).__name__ == architecture
-
-    again = hf.load(tmp_path / "a")
-    assert again.config == model.config
-    for key, value in model.state_dict().items():
-        assert torch.equal(value, again.model.state_dict()[key]), key
-    hf.save(again.model, tmp_path / "b")
-    for file in ("config.json", "model.safetensors"):
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-
-    reference.save_pretrained(tmp_path / "c")  # what transformers writes of it has the same tensors
-    ours, back = load_file(tmp_path / "a/model.safetensors"), load_file(tmp_path / "c/model.safetensors")
-    assert ours.keys() == back.keys()
-    assert all(torch.equal(ours[key], back[key]) for key in ours)
+    assert_comes_back(stir(Model(small(name), heads)), tmp_path)
 
 
 OTHERS = [
@@ -80,14 +61,7 @@ OTHERS = [
 
 @pytest.mark.parametrize(("name", "heads", "changes"), OTHERS)
 def test_other_heads_and_traits(name, heads, changes, tmp_path):
-    model = stir(Model(small(name, **changes), heads))
-    hf.save(model, tmp_path / "a")
-    reference = assert_opens_there(tmp_path / "a", model)
-    reference.save_pretrained(tmp_path / "b")
-    loaded = hf.load(tmp_path / "b")
-    assert (loaded.missing, loaded.unexpected, loaded.config) == ([], [], model.config)
-    for key, value in model.state_dict().items():
-        assert torch.equal(value, loaded.model.state_dict()[key]), key
+    assert_comes_back(stir(Model(small(name, **changes), heads)), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from transformers import (
     BertForMaskedLM,
     BertForNextSentencePrediction,
     BertForPreTraining,
+    BertLMHeadModel,
     BertModel,
     ModernBertConfig,
     ModernBertForMaskedLM,
@@ -518,3 +519,20 @@ def test_a_model_that_predicts_at_the_token_before_is_read_there(tmp_path):
     got = found.fill(text, top=1).as_dict()["masks"][0]["candidates"][0]["probability"]
     assert got == pytest.approx(expected[at - 1], rel=1e-4)
     assert got != pytest.approx(expected[at], rel=1e-4)
+
+
+def test_the_score_of_an_encoder_that_predicts_the_next_token_is_from_left_to_right(tmp_path):
+    """As transformers' BERT with the causal mask: a token's logits stand at the one before it, and nothing later is seen."""
+    tokenizer = train()
+    config = preset("bert-tiny", vocab_size=tokenizer.size, hidden=32, heads=2, layers=2, predicts="next")
+    hf.save(Model(config, ("mlm",)).init(3), tmp_path, tokenizer)
+    reference = BertLMHeadModel.from_pretrained(tmp_path, is_decoder=True).eval()
+    texts = ["the president of the united states", "we played", "the united [MASK] spoke"]
+    for text, score in zip(texts, load(tmp_path).score(texts), strict=True):
+        ids = torch.tensor([[tokenizer.cls, *tokenizer.encode(text)]])
+        with torch.no_grad():
+            known = reference(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
+        expected = known[ids[0, 1:] != tokenizer.mask].tolist()
+        assert [token.logprob for token in score.per_token] == pytest.approx(expected, abs=1e-5)
+        assert score.total == pytest.approx(sum(expected), abs=1e-4)
+        assert not score.pseudo

@@ -1,5 +1,6 @@
-"""The first task: encode, decode, score; long texts by windows; and it opens in transformers."""
+"""Classification: one label, several, a number; encode, decode, score; long texts by windows; it opens in transformers."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,18 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from unmask.batch import Phase, collate
+from unmask.data.records import Finding, Source, open_source
 from unmask.data.store import TokenStore
-from unmask.lab.finetune import Job, Sets, run_job
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.lab import task_report
+from unmask.lab.finetune import Job, Sets, announce, make_recipe, prepare, run_job
+from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.recipe import Recipe
+from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
+from unmask.serve.predictor import load
+from unmask.tasks import labels, targets
 from unmask.tasks.classify import Classify
 from unmask.tasks.task import Outputs
 from unmask.train.distributed import World
@@ -29,6 +37,12 @@ RECORDS = [
     }
     for i in range(40)
 ]
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than training here."""
+    monkeypatch.setattr(task_report, "write", lambda run: None)
 
 
 def task_of(store: TokenStore, length: int = 32, **settings: Any) -> Classify:
@@ -90,3 +104,254 @@ def test_it_learns_saves_and_opens_in_transformers(name: str, store: TokenStore,
     with torch.no_grad():
         logits = theirs.eval()(**inputs).logits.softmax(-1)
     assert [a["scores"]["list"] for a in answers[:6]] == pytest.approx(logits[:, 0].tolist(), abs=1e-5)
+
+
+# -------------------------------------------------------------------------------------------------------- targets
+
+SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64}
+TOPICS = {"a": "sorted list of numbers", "b": "class with methods", "c": "open a file"}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(
+        [f"{text} {n}" for text in TOPICS.values() for n in range(60)], TokenizerRecipe(vocab_size=120)
+    )
+
+
+@pytest.fixture(scope="module")
+def start(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model to fine-tune."""
+    folder = tmp_path_factory.mktemp("start")
+    shape = {**SHAPE, "max_positions": 32, "pooling": "mean"}
+    hf.save(Model(preset("modernbert-mini", vocab_size=tokenizer.size, **shape), ("mlm",)).init(1), folder, tokenizer)
+    return folder
+
+
+def rows_of(target: str, first: int = 0, end: int = 48) -> list[dict[str, Any]]:
+    rows = []
+    for n in range(first, end):
+        chosen = [name for k, name in enumerate(TOPICS) if n >> k & 1]
+        text = " ".join(TOPICS[name] for name in chosen) or "nothing of the kind"
+        label: Any = chosen
+        if target == "one":
+            name = "abc"[n % 3]
+            text, label = TOPICS[name], name
+        elif target == "number":
+            label = 1000 + 250.5 * len(chosen) + n / 1000
+        rows.append({"text": f"{text} {n}", "label": label})
+    return rows
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("target", "problem", "least"), [
+    ("one", "single_label_classification", 0.99),
+    ("several", "multi_label_classification", 0.97),
+    ("number", "regression", 0.97),
+])  # fmt: skip
+def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
+    target: str, problem: str, least: float, start: Path, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "train.jsonl", rows_of(target))
+    dev = write(tmp_path / "dev.jsonl", rows_of(target, 48, 72))
+    values = {"start": str(start), "task": {"train": [str(file)], "dev": [str(dev)]}}
+    recipe = make_recipe(values, ["train.lr=0.005", "train.epochs=20", "train.evaluations=4", "task.patience=0"])
+    job, run = prepare(recipe), Run.create(tmp_path / "run", "finetune", "x")
+    results = run_job(job, run, World(0, 1), Console(quiet=True))
+    assert job.recipe.task.classify.target == target
+    records, metric = job.sets.train, results["metric"]
+    assert job.task.score(job.task.answer(job.model, records), records)[metric] > least
+    assert metric == job.task.metric and results["dev"][metric] > 0.5, results
+    here, there = job.task.answer(job.model, records), load(run.model).predict(records)
+    assert here == there  # bit for bit
+    raw = json.loads((run.model / "config.json").read_text())
+    assert raw["problem_type"] == problem
+    theirs, found = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
+    assert not found["missing_keys"] and not found["unexpected_keys"] and theirs.config.problem_type == problem
+    batch = collate([e for r in records[:8] for e in job.task.encode(r, labelled=False)], job.task.tokenizer.pad)
+    with torch.no_grad():
+        mask = torch.ones_like(batch.ids) if batch.mask is None else batch.mask.long()
+        logits = theirs.eval()(input_ids=batch.ids, attention_mask=mask).logits.double().numpy()
+    ours = np.stack(job.task.compute(job.model, records[:8]).values)
+    assert logits == pytest.approx(ours, rel=1e-5, abs=1e-4)
+    if target == "number":  # the logit is the answer, in the file's own units
+        assert logits[:, 0] == pytest.approx([a["value"] for a in here[:8]], rel=1e-5)
+        assert abs(here[7]["value"] - records[7]["label"]) < 250
+    else:
+        t = job.task.learnt["temperature"]
+        p = torch.from_numpy(logits / t).softmax(-1) if target == "one" else torch.from_numpy(logits / t).sigmoid()
+        assert [list(a["scores"].values()) for a in here[:8]] == [pytest.approx(x, abs=1e-5) for x in p.tolist()]
+    (run.model / "unmask.json").unlink()  # a folder of someone else's says its target by problem_type
+    task = load(run.model).task
+    assert isinstance(task, Classify) and type(task.goal) is targets.TARGETS[target]
+    assert task.settings.classify.target == target  # other files are read as what it answers
+
+
+@pytest.mark.parametrize("target", ["one", "several", "number"])
+def test_windows_of_a_long_text_are_pooled(target: str, store: TokenStore) -> None:
+    learnt = {"target": target, "labels": ["x"] if target == "number" else ["x", "y"], "length": 16}
+    recipe = Recipe.build({"task": {"long": "windows"}})
+    task = Classify(recipe, store.tokenizer, learnt)
+    shape = {**SHAPE, "dropout": 0.0, "vocab_size": store.tokenizer.size}
+    model = Model(preset("bert-tiny", **shape, **task.changes(preset("bert-tiny"))), ("classify",)).init(3)
+    records = [{"text": "short"}, {"text": "the list of numbers is sorted in place by a method of the class " * 3}]
+    outputs = task.compute(model, records)
+    assert np.bincount(outputs.record).tolist()[0] == 1 and np.bincount(outputs.record)[1] > 2
+    mean = np.stack(outputs.values)[outputs.record == 1].astype(np.float64).mean(0)
+    answer = task.decode(outputs)[1]
+    if target == "number":
+        assert answer["value"] == pytest.approx(mean[0])
+    else:
+        p = np.exp(mean) / np.exp(mean).sum() if target == "one" else 1 / (1 + np.exp(-mean))
+        assert list(answer["scores"].values()) == pytest.approx(p.tolist())
+
+
+def test_costs_are_torchs_and_rare_labels_weigh_more() -> None:
+    logits = torch.tensor([[1.0, -2.0], [0.5, 0.1]])
+    one = targets.One({"labels": ["x", "y"], "weights": [0.5, 2.0]})
+    each = -logits.log_softmax(-1)[[0, 1], [1, 0]]
+    assert float(one.cost(logits, torch.tensor([1, 0]))) == pytest.approx(float(each[0] * 2 + each[1] * 0.5))
+    assert one.metric == "macro_f1" and targets.One({"labels": ["x", "y"]}).metric == "accuracy"
+    several = targets.Several({"labels": ["x", "y"]})
+    aims = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    p = logits.sigmoid()
+    bce = -(aims * p.log() + (1 - aims) * (1 - p).log()).sum()  # over labels and rows
+    assert float(several.cost(logits, aims)) == pytest.approx(float(bce))
+    assert several.aim({"label": []}).tolist() == [[0.0, 0.0]] and several.stratum({"label": []}) == ""
+    number = targets.Number({"labels": ["value"], "mean": 10.0, "sd": 2.0})
+    aimed = torch.from_numpy(np.concatenate([number.aim({"label": x}) for x in (12.0, 10.0)]))
+    assert float(number.cost(torch.tensor([[0.0], [3.0]]), aimed)) == pytest.approx(1.0 + 9.0)
+    assert number.decode(np.array([[1.5]])) == [{"value": 13.0}]
+
+
+def test_thresholds_and_temperature_come_from_the_dev_set() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.random((300, 2)) < [0.1, 0.5]
+    logits = np.where(truth, 1.0, -1.0) * 2 + rng.normal(size=(300, 2)) - np.array([3.0, 0.0])
+    records = [{"at": "", "text": "", "label": [n for n, y in zip("xy", row) if y]} for row in truth]
+    goal = targets.Several({"labels": ["x", "y"]})
+    before = goal.score(goal.decode(logits), records)
+    goal.tune(logits, records)
+    after = goal.score(goal.decode(logits), records)
+    assert goal.thresholds[0] < 0.35 and abs(goal.thresholds[1] - 0.5) < 0.2
+    assert after["macro_f1"] > before["macro_f1"] + 0.1
+    one = targets.One({"labels": ["x", "y"]})
+    labelled = [{"at": "", "text": "", "label": "xy"[int(row[1])]} for row in truth]
+    sharp = np.stack([np.zeros(300), logits[:, 1] * 8], -1)  # far too sure
+    plain = [a["label"] for a in one.decode(sharp)]
+    one.tune(sharp, labelled)
+    assert one.temperature > 1.5 and [a["label"] for a in one.decode(sharp)] == plain
+    found = one.details(one.decode(sharp), labelled)["calibration"]
+    assert found["ece"] < found["before"]["ece"] and found["nll"] < found["before"]["nll"]
+
+
+def test_details_say_what_went_wrong_where() -> None:
+    goal = targets.One({"labels": ["x", "y"]})
+    records = [{"at": f"f:{n}", "text": f"t{n}", "pair": "p", "label": "xyz"[n % 3]} for n in range(6)]
+    found = goal.details(goal.decode(np.array([[2.0, 0.0]] * 3 + [[0.0, 3.0]] * 3)), records)
+    assert found["confusion"] == {"labels": ["x", "y", "z"], "matrix": [[1, 1, 0], [1, 1, 0], [1, 1, 0]]}
+    assert found["errors"][0]["at"] == "f:3" and found["errors"][0] | {"score": 0} == {
+        "at": "f:3", "text": "t3 | p", "want": "x", "got": "y", "score": 0,
+    }  # fmt: skip
+    assert [e["at"] for e in found["examples"]] == ["f:0", "f:4"] and len(found["errors"]) == 4
+    assert [row["support"] for row in found["per_label"]] == [2, 2, 2] and [c["label"] for c in found["pr"]] == ["y"]
+    assert goal.score(goal.decode(np.zeros((6, 2))), records)["accuracy"] == pytest.approx(1 / 3)  # z is never right
+    assert goal.score([], []) == {} and goal.details([], [])["errors"] == []
+    json.dumps(found)
+
+
+# ---------------------------------------------------------------------------------------------------------- files
+
+
+def read(path: Path, settings: TaskRecipe) -> tuple[list[Any], list[Finding], str]:
+    findings: list[Finding] = []
+    source: Source = open_source(str(path), findings)
+    settled = Classify.settle([source], settings)
+    return [r["label"] for r in Classify.read(source, settled, findings)], findings, settled.classify.target
+
+
+@pytest.mark.parametrize("separator", ["|", ";", ","])
+def test_labels_in_one_cell(separator: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv"
+    cells = ["a", separator.join("ab"), f"b{separator} c", "c", "", "a"]
+    path.write_text("text\tlabels\n" + "".join(f"t{n}\t{cell}\n" for n, cell in enumerate(cells)), "utf-8")
+    found, findings, target = read(path, TaskRecipe())
+    assert target == "several" and found == [["a"], ["a", "b"], ["b", "c"], ["c"], [], ["a"]] and not findings
+
+
+def test_what_may_be_one_name_is_one_label_unless_told(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_text("text\tlabel\nt\trock|pop\nu\tjazz|blues\nv\tNew York, NY\n", "utf-8")
+    assert read(path, TaskRecipe())[0] == ["rock|pop", "jazz|blues", "New York, NY"]
+    told = TaskRecipe.model_validate({"classify": {"target": "several"}})
+    assert read(path, told)[0] == [["rock", "pop"], ["jazz", "blues"], ["New York, NY"]]
+    cells = [f"{n},5" for n in range(30)]  # numbers as half of Europe writes them
+    assert labels.settle(cells, "auto", "auto")[0] == "one"
+    assert labels.settle([str(n) for n in range(50)], "auto", "auto")[0] == "one"  # whole numbers may be classes
+    assert labels.settle([n / 2 for n in range(5)], "auto", "auto")[0] == "one"  # as may be few of any
+
+
+def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"text": "a", "label": 1.5}\n{"text": "b", "label": "much"}\n{"text": "c"}\n', "utf-8")
+    _, findings, _ = read(path, TaskRecipe.model_validate({"classify": {"target": "number"}}))
+    assert [(f.at.rpartition(":")[2], f.what) for f in findings] == [
+        ("2", "label is no number: 'much'"),
+        ("3", "no label"),
+    ]
+    path.write_text(
+        '{"text": "a", "label": ["x"]}\n{"text": "b", "label": [null]}\n{"text": "c", "label": []}\n', "utf-8"
+    )
+    found, findings, target = read(path, TaskRecipe())
+    assert target == "several" and found[2] == [] and [f.at.rpartition(":")[2] for f in findings] == ["2"]
+    _, findings, _ = read(path, TaskRecipe.model_validate({"classify": {"target": "one"}}))
+    assert [f.at.rpartition(":")[2] for f in findings] == ["1", "2", "3"]
+    with pytest.raises(UserError, match=r"f:2: a label that is not among"):
+        targets.One.study([{"at": "f:1", "label": "x"}, {"at": "f:2", "label": "z"}], ["x", "y"], "auto")
+
+
+def test_a_run_says_what_it_took_for_what(start: Path, tmp_path: Path) -> None:
+    rows = [{"review": f"{TOPICS['a']} {n}", "stars": "good" if n % 12 else "bad"} for n in range(96)]
+    file = write(tmp_path / "train.jsonl", rows)
+    task = {"kind": "classify", "train": [str(file)], "columns": {"label": "stars"}}
+    recipe = make_recipe({"start": str(start), "task": task})
+    said = announce(job := prepare(recipe), Run(tmp_path))
+    assert said.startswith(
+        "classify: text ← review, label ← stars; 2 labels: good 79, bad 7; rare labels weigh more, macro f1"
+    )
+    assert job.task.metric == "macro_f1"
+
+
+# --------------------------------------------------------------------------------------------------------- freeze
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "elmo-mini", "cbow-mini"])
+def test_a_frozen_encoder_stays_bit_for_bit(name: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    shape: dict[str, Any] = {"hidden": 32, "vocab_size": tokenizer.size}
+    if name != "cbow-mini":
+        shape |= {"intermediate": 64, "layers": 2, "dropout": 0.3}
+    if name == "bert-tiny":
+        shape |= {"heads": 2}
+    heads = ("pooler",) if name == "bert-tiny" else ()
+    hf.save(Model(preset(name, **shape), heads).init(1), tmp_path / "start", tokenizer)
+    file = write(tmp_path / "train.jsonl", rows_of("one", end=24))
+    values = {"start": str(tmp_path / "start"), "task": {"train": [str(file)], "freeze": "encoder"}}
+    job = prepare(make_recipe(values, ["train.epochs=2"]))
+    before = {key: value.clone() for key, value in job.model.state_dict().items()}
+    mixed = [key for key in before if ".mix." in key]
+    run_job(job, Run.create(tmp_path / "run", "finetune", "x"), World(0, 1), Console(quiet=True))
+    after = job.model.state_dict()
+    for key, value in before.items():
+        if key.startswith("encoder.") and key not in mixed:
+            assert torch.equal(value, after[key]), key
+    assert any(not torch.equal(before[key], after[key]) for key in before if key.startswith("heads.classify"))
+    assert name != "elmo-mini" or all(not torch.equal(before[key], after[key]) for key in mixed)
+    (row,) = job.task.encode(job.sets.train[0])
+    batch = collate([row], tokenizer.pad)
+    job.model.train()  # as a step does: the features have no dropout, and no graph
+    first, second = job.model.encode(batch), job.model.encode(batch)
+    assert torch.equal(first, second) and first.requires_grad == bool(mixed)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from unmask.data.store import TokenStore
@@ -56,6 +57,26 @@ def test_twenty_losses_agree(case: str, store: TokenStore, tmp_path: Path) -> No
     if case == "no masked token":
         assert 0.0 in one, "a batch without any masked token"
         assert len([x for x in one if x]) > 5, "and batches in which one rank may have none"
+
+
+def test_mixed_texts_are_the_same_rows_for_every_number_of_processes(store: TokenStore, tmp_path: Path) -> None:
+    """Rows of the mix and their masks, and both held-out losses. The text is prepared by one process for both."""
+    text = tmp_path / "news.txt"
+    text.write_text("\n\n".join(f"The king number {n} of the house has a list of {n % 7} names." for n in range(300)))
+    arguments = [str(store.path), *SHAPE, "--preset=bert-tiny", "--objective=mlm", "--batch=7", f"--mix={text}:0.3"]
+    runs = [tmp_path / f"run{processes}" for processes in (1, 2)]
+    for processes, run in enumerate(runs, 1):
+        pretrain(processes, *arguments, "--steps=8", "--set=model.layers=1", "--out", str(run))
+    one, two = (losses(run, ("loss", "tokens")) for run in runs)
+    assert len(one) == len(two) == 2 * 8
+    assert two == pytest.approx(one, rel=1e-5)
+    heldout = [
+        [(e["loss"], e["heldout[news]"]["loss"]) for e in map(json.loads, (run / "log.jsonl").read_text().splitlines())
+         if e["event"] == "eval"]
+        for run in runs
+    ]  # fmt: skip
+    assert heldout[0] and heldout[0][0][0] != heldout[0][0][1]
+    assert np.array(heldout[1]) == pytest.approx(np.array(heldout[0]), rel=1e-5)
 
 
 def test_resume_with_another_number_of_processes(store: TokenStore, tmp_path: Path) -> None:

@@ -1,10 +1,17 @@
 """First vectors from counts: alike where the text uses tokens alike, the same on every call, and worth their seconds."""
 
+import os
+import subprocess
+import sys
+import threading
+
 import numpy as np
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
+from unmask.data import vectors
 from unmask.data.flags import DOCUMENT
-from unmask.data.vectors import SAMPLE, _sample, first_vectors, log_frequencies
+from unmask.data.vectors import SAMPLE, Sample, first_vectors, log_frequencies
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.seeds import generator
@@ -20,7 +27,7 @@ class Text:
         self.flags[starts] = DOCUMENT
 
 
-def sentences(count: int) -> Text:
+def sentences(count: int) -> Sample:
     """`5 verb 8` or `6 verb 9`; verbs 10–13 stand only after 5 and 6, nouns 20–23 only as the last of another kind."""
     rng = generator(0, "text")
     rows = []
@@ -28,7 +35,7 @@ def sentences(count: int) -> Text:
         rows.append(
             [5 + rng.integers(2), 10 + rng.integers(4), 8] if rng.random() < 0.5 else [7, 9, 20 + rng.integers(4)]
         )
-    return Text(np.concatenate(rows), np.arange(0, 3 * count, 3))
+    return Sample.of(Text(np.concatenate(rows), np.arange(0, 3 * count, 3)))
 
 
 def test_tokens_used_alike_get_vectors_alike():
@@ -49,6 +56,61 @@ def test_the_same_on_every_call_and_another_for_another_seed():
     assert not np.array_equal(first, first_vectors(text, special, 16, 1))
 
 
+# A checksum of the vectors of a text so large that sums taken by two threads have other bits (seen with OpenBLAS).
+ZIPF = """
+import hashlib
+import numpy as np
+from unmask.data.vectors import Sample, first_vectors
+tokens = np.minimum(1500 * np.random.default_rng(0).random(30_000) ** 3, 1499).astype(np.int64)
+made = first_vectors(Sample(tokens, np.arange(30_000) // 200), np.zeros(1500, bool), 96, 0)
+print(hashlib.sha256(made.tobytes()).hexdigest())
+"""
+
+
+def test_the_same_bits_on_a_busy_machine_and_with_more_threads(capsys):
+    """Other threads of BLAS in this process; and a new process, which loads its libraries anew, beside a busy thread."""
+    stop, seen = threading.Event(), set()
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            exec(ZIPF, {})
+        seen.add(capsys.readouterr().out)
+
+    def work() -> None:
+        matrix = np.ones((300, 300))
+        while not stop.is_set():
+            matrix @ matrix
+
+    busy = threading.Thread(target=work)
+    busy.start()
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", ZIPF], env=os.environ | dict.fromkeys(names, "2"), capture_output=True, text=True
+        )
+    finally:
+        stop.set()
+        busy.join()
+    assert done.returncode == 0, done.stderr
+    assert {*seen, done.stdout} == {done.stdout}
+
+
+def test_counting_takes_one_thread_of_blas(monkeypatch):
+    seen = []
+    factors = vectors._factors
+
+    def watched(*arguments):
+        seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return factors(*arguments)
+
+    monkeypatch.setattr(vectors, "_factors", watched)
+    text = sentences(50)
+    with threadpool_limits(2):
+        first_vectors(text, np.zeros(40, bool), 16, 0)
+        after = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    assert seen and set(seen) == {1}
+    assert set(after) == {2}, "and gives them back"
+
+
 def test_more_width_than_tokens_and_tokens_that_do_not_occur():
     vectors = first_vectors(sentences(50), np.zeros(40, bool), 128, 0)
     assert np.isfinite(vectors).all()
@@ -60,10 +122,11 @@ def test_counts_of_a_large_text_come_from_all_of_it():
         tokens = np.broadcast_to(np.arange(2, dtype=np.uint16), (SAMPLE, 2)).T.reshape(-1)  # zeros, then ones
         flags = np.zeros(2 * SAMPLE, np.uint8)
 
-    tokens, passages = _sample(Large())
+    sample = Sample.of(Large())
+    tokens, passages = sample
     assert len(tokens) <= SAMPLE and 0.45 < tokens.mean() < 0.55
     assert (np.diff(passages) >= 0).all()
-    assert abs(float(np.exp(log_frequencies(Large(), 2)).sum()) - 1) < 1e-5
+    assert abs(float(np.exp(log_frequencies(sample, 2)).sum()) - 1) < 1e-5
 
 
 def test_a_model_begins_with_them(store):
@@ -79,3 +142,11 @@ def test_a_model_begins_with_them(store):
     assert int(bias.argmax()) == int(counts.argmax())
     assert torch.isclose(bias[:size].exp().sum(), torch.tensor(1.0), atol=1e-4)
     assert bias[size:].max() <= bias[:size].min()
+
+
+def test_the_text_is_read_once(store, monkeypatch):
+    calls = []
+    of = Sample.of
+    monkeypatch.setattr(Sample, "of", lambda split: calls.append(split) or of(split))
+    warm(Model(preset("bert-tiny", vocab_size=store.tokenizer.size, hidden=32, heads=2), ("mlm",)).init(0), store, 0)
+    assert calls == [store.train]

@@ -35,6 +35,7 @@ def roles(columns: list[str] | None) -> dict[str, str]:
 @examples(
     "unmask finetune runs/docs/model --train train.csv --test test.csv",
     "unmask finetune runs/docs/model --task classify --train train.jsonl --column text=review --column label=stars",
+    "unmask finetune runs/docs/model --train train.csv --test test.csv --seeds 5 --baseline",
     "unmask finetune --resume runs/finetune/classify-1               # go on after a kill or Ctrl-C",
 )
 def finetune(
@@ -66,6 +67,12 @@ def finetune(
     ] = None,
     teacher: Annotated[str | None, typer.Option(help="A model fine-tuned for the task, to learn from.")] = None,
     patience: Annotated[int | None, typer.Option(help="Evaluations without a better one that end training.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Train from so many seeds: mean ± sd, the median model is kept.")
+    ] = None,
+    baseline: Annotated[
+        bool, typer.Option("--baseline", help="Also TF-IDF + linear, and the model without pre-training (classify).")
+    ] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or mps. Default: the best there is.")] = None,
     precision: Annotated[str | None, typer.Option(help="fp32 or bf16.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything drawn at random.")] = None,
@@ -94,6 +101,7 @@ def finetune(
             )
         run = api.resume_finetune(resume, console=console)
     else:
+        given["baseline"] = baseline or None
         given["columns"] = roles(given.pop("column")) or None
         given["labels"] = [x.strip() for x in labels.split(",")] if labels else None
         run = api.finetune(model, recipe=recipe, out=out, sets=sets or (), console=console, **given)
@@ -105,6 +113,49 @@ def finetune(
     from unmask.tables import task_results
 
     task_results(results)
+
+
+@friendly
+@examples(
+    "unmask doctor train.csv test.csv --task classify",
+    "unmask doctor data.jsonl --task classify --column text=review --model runs/docs/model --json",
+)
+def doctor(
+    file: Annotated[
+        list[str] | None, typer.Argument(help="Labelled files; train, dev or test in a name tells what one is for.")
+    ] = None,
+    task: Annotated[str, typer.Option(help="What the files are for. Default: as they look.")] = "auto",
+    train: Files = None,
+    dev: Files = None,
+    test: Files = None,
+    model: Annotated[str, typer.Option(help="The model to be fine-tuned: texts are measured by its rows.")] = "",
+    column: Columns = None,
+    labels: Annotated[str | None, typer.Option(help="Labels that the model has: neg,pos.")] = None,
+    sets: Sets = None,
+    as_json: Json = False,
+) -> None:
+    """Look for mistakes in labelled files: all of them at once, with file, line and what to do. Exit code 2 = errors."""
+    from unmask import api
+
+    found = api.doctor(
+        file or (),
+        task=task,
+        train=train or (),
+        dev=dev or (),
+        test=test or (),
+        model=model,
+        columns=roles(column),
+        labels=[x.strip() for x in labels.split(",")] if labels else None,
+        sets=sets or (),
+    )
+    if as_json:
+        emit(found)
+    else:
+        from unmask.tables import findings
+
+        findings(found)
+    if found["errors"]:
+        raise typer.Exit(2)
 
 
 @friendly
@@ -147,7 +198,7 @@ def predict(
     from unmask import api
 
     given: Any = (
-        [line.rstrip("\n") for line in sys.stdin if line.strip()]
+        [line.rstrip("\r\n").removeprefix("\ufeff") for line in sys.stdin if line.strip()]
         if text == ["-"]
         else [text if len(text) > 1 else text[0]]
     )
@@ -159,4 +210,4 @@ def predict(
     print_answers(answers)
 
 
-VERBS = {"finetune": finetune, "evaluate": evaluate, "predict": predict}
+VERBS = {"finetune": finetune, "doctor": doctor, "evaluate": evaluate, "predict": predict}

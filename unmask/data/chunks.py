@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from unmask.data.tokenizer import Tokenizer
+
 BLOCK = 1 << 18  # sentences looked at together (whole documents, so more when one is longer)
 
 
@@ -31,6 +33,17 @@ def pair_chunks(split: Path, counts: dict[str, Any], length: int) -> Iterator[np
         starts = _read(split / "sentences.bin", int(bounds[0]), int(bounds[-1] - bounds[0]) + 1)
         yield greedy(starts, bounds - bounds[0], length - 3) + bounds[0]
         first_document += take
+
+
+def pair_frame(tokenizer: Tokenizer) -> list[list[tuple[int, int]]]:
+    """(id, segment) of the special tokens before, between and after two texts, which are never without a border."""
+    before, between, after = tokenizer.around[1]
+    return [before, between, after] if between else [before, [(tokenizer.sep, 0)], [(tokenizer.sep, 1)]]
+
+
+def as_berts(length: int, tokenizer: Tokenizer) -> int:
+    """How long a row with BERT's three special tokens is that has as much text as this tokenizer's of `length`."""
+    return length - sum(map(len, pair_frame(tokenizer))) + 3
 
 
 def greedy(starts: np.ndarray, bounds: np.ndarray, budget: int) -> np.ndarray:

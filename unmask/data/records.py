@@ -4,22 +4,38 @@ Tables (csv, tsv, jsonl, parquet, a JSON list of objects) have columns; a task n
 `assign` finds the columns that play them. Other forms (CoNLL, SQuAD) are read by `formats.py` from lines or a JSON value.
 """
 
+import csv
+import io
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from unmask.data.decode import damage, decompress
-from unmask.data.detect import COMPRESSED, probe
+from unmask.data.decode import damage, decode, decompress, detect_encoding, why_binary
+from unmask.data.detect import COMPRESSED, HEAD, KINDS, probe
 from unmask.data.readers import Reading
-from unmask.data.report import Report
+from unmask.data.report import Problem, Report
 from unmask.errors import UserError, nearest
 from unmask.recipe import DataRecipe
 
 Record = dict[str, Any]  # a task's own keys, and "at": the file and line it came from
-UNREADABLE: tuple[type[Exception], ...] = (UnicodeDecodeError, *damage())
+MOST = 10_000  # problems of one file that are kept
 HARMLESS = {"repaired_bytes", "repaired_surrogates", "control_characters"}  # kinds of problem that are warnings
+FIXES = {  # kind of problem → what a person does about it
+    "repaired_bytes": "export the file as UTF-8",
+    "repaired_surrogates": "export the file as UTF-8",
+    "ragged_rows": 'put fields that hold the separator in quotes: "so, so"',
+    "bad_json": 'one whole object on each line: {"text": "…", "label": "…"}',
+    "long_records": "cut the record into several",
+    "damaged_files": "copy or download the file again",
+}
+TABLES = (*KINDS, ".json")  # endings of files that hold records
+MISSING = ("", "nan", "none", "null", "n/a", "na", "<na>", "-")  # how programs write a cell without a value
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -34,6 +50,7 @@ class Finding:
     what: str
     fix: str = ""
     error: bool = True  # False = a warning: training goes on
+    kind: str = ""  # findings of one kind are shown together
 
     def __str__(self) -> str:
         return f"{self.at}: {self.what}" + (f"; {self.fix}" if self.fix else "")
@@ -54,40 +71,92 @@ class Source:
         return f"{self.path}:{line}"
 
 
+class _Everything(Report):
+    """A report that keeps every place: a person puts right a labelled file line by line."""
+
+    def add(self, kind: str, source: str, line: int, what: str, count: int = 1) -> None:
+        self.counts[kind] += count
+        if len(self.problems) < MOST:
+            self.problems.append(Problem(kind, source, line, what))
+
+
 def open_source(path: str, findings: list[Finding], encoding: str = "auto") -> Source:
     """Read a whole file. UserError when it cannot be read at all; what is wrong inside goes to `findings`."""
     file_path = Path(path).expanduser()
     if not file_path.is_file():
         what = "a folder" if file_path.is_dir() else "no such file"
-        raise UserError(f"{path}: {what}", valid="a csv, tsv, jsonl, parquet, json or CoNLL file")
-    if _ending(path) == ".json":
-        value = _json_value(file_path, path)
-        if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-            rows = list(enumerate(value, 1))
-            return Source(path, "table", _columns(rows), rows)
-        if value is not None:
-            return Source(path, "json", value=value)
-    report = Report()
-    reading = Reading(probe(file_path, path, DataRecipe(column="", encoding=encoding)), report)
-    if reading.file.kind == "text":
-        source = Source(path, "text", lines=list(reading.lines()))
-    else:
-        rows = []
-        for line, record in reading.records():
-            if isinstance(record, dict):
-                rows.append((line, record))
-            else:
-                found = f"a JSON {type(record).__name__}, not an object"
-                findings.append(Finding(f"{path}:{line}", found, 'write {"text": …, "label": …}'))
-        source = Source(path, "table", _columns(rows), rows)
-    for problem in report.problems:
-        findings.append(Finding(f"{path}:{problem.line}", problem.what, error=problem.kind not in HARMLESS))
-    if not source.rows and not source.lines:
-        findings.append(Finding(f"{path}:1", "the file is empty", "give a file with labels"))
+        inside = sorted(p.name for p in file_path.glob("*") if is_table(p.name)) if file_path.is_dir() else []
+        fix = f"name the files in it: {', '.join(inside[:5])}" if inside else None
+        raise UserError(f"{path}: {what}", valid="a csv, tsv, jsonl, parquet, json or CoNLL file", fix=fix)
+    report = _Everything()
+    source = _json_source(file_path, path, report, findings) if ending(path) == ".json" else None
+    if source is None:
+        reading = Reading(probe(file_path, path, DataRecipe(column="", encoding=encoding)), report)
+        if reading.file.kind == "text":
+            source = Source(path, "text", lines=list(reading.lines()))
+        else:
+            rows = []
+            for line, record in reading.records():
+                if isinstance(record, dict):
+                    rows.append((line, record))
+                else:
+                    findings.append(_no_object(f"{path}:{line}", record))
+            source = Source(path, "table", _columns(rows), rows)
+            if reading.file.kind in ("csv", "tsv"):
+                findings += _of_csv(reading, source)
+    last = max((line for line, _ in (source.rows or source.lines)[-1:]), default=1)
+    for problem in dict.fromkeys(report.problems):
+        what = problem.what
+        if problem.kind == "damaged_files":
+            what = f"damaged or cut off after this: {what}"
+        fix = FIXES.get(problem.kind, "")
+        at = f"{path}:{problem.line or last}"
+        findings.append(Finding(at, what, fix, error=problem.kind not in HARMLESS, kind=problem.kind))
+    if not source.rows and not source.lines and source.value is None:
+        findings.append(Finding(f"{path}:1", "the file has no rows", "give a file with labels", kind="empty"))
     return source
 
 
-def _ending(path: str) -> str:
+def is_table(name: str) -> bool:
+    """Whether a name is that of a file with records.
+
+    >>> is_table("new.csv"), is_table("new.jsonl.gz"), is_table("what a film")
+    (True, True, False)
+    """
+    return ending(name) in TABLES
+
+
+def _no_object(at: str, value: Any) -> Finding:
+    return Finding(
+        at, f"a JSON {type(value).__name__}, not an object", 'write {"text": …, "label": …}', kind="no object"
+    )
+
+
+def _of_csv(reading: Reading, source: Source) -> list[Finding]:
+    """Mistakes that the csv module passes over: two columns of one name, and a quote that nothing closes."""
+    file, found = reading.file, []
+    quiet = Reading(file, Report())
+    quoting: Any = csv.QUOTE_MINIMAL if file.quotes else csv.QUOTE_NONE
+    header = next((line for line in islice(quiet.lines(), 50) if line[1].strip()), None)
+    names = next(csv.reader([header[1]], delimiter=file.delimiter, quoting=quoting), []) if header else []
+    for name, times in Counter(name.strip() for name in names).items():
+        if times > 1 and name and header:
+            what = f"{times} columns are called {name!r}; only the last one is read"
+            found.append(Finding(source.at(header[0]), what, "give each its own name", kind="columns"))
+    if file.quotes and source.rows:
+        first, row = source.rows[-1]
+        if any("\n" in value for value in row.values() if isinstance(value, str)):
+            quotes = [line.count('"') for number, line in quiet.lines() if number >= first]
+            if sum(quotes) % 2:
+                what = (
+                    f"a quote opens in this row and nothing closes it: the {len(quotes)} lines to the end are one row"
+                )
+                fix = 'close it; a quote inside a field is written twice: "so ""good"""'
+                found.append(Finding(source.at(first), what, fix, kind="quotes"))
+    return found
+
+
+def ending(path: str) -> str:
     name = path.lower()
     return Path(next((name.removesuffix(e) for e in COMPRESSED if name.endswith(e)), name)).suffix
 
@@ -96,15 +165,22 @@ def _columns(rows: Sequence[tuple[int, dict[str, Any]]]) -> list[str]:
     return list(dict.fromkeys(key for _, row in rows for key in row))
 
 
-def _json_value(path: Path, name: str) -> Any:
-    """The one value of a .json file; None when it has one on each line."""
+def _json_source(path: Path, name: str, report: Report, findings: list[Finding]) -> Source | None:
+    """The one value of a .json file, a list of objects being a table; None when it has a value on each line."""
+
+    def note(kind: str, line: int, what: str, count: int) -> None:
+        report.add(kind, name, line, what, count)
+
     try:
         with open(path, "rb") as raw:
-            text = decompress(raw).read().decode("utf-8-sig")
-    except UNREADABLE as error:
-        raise UserError(f"{name}: cannot be read: {error}") from None
+            data = decompress(raw).read()
+    except damage() as error:
+        raise UserError(f"{name}: cannot be read: {error}", fix=FIXES["damaged_files"]) from None
+    if what := why_binary(data[:HEAD]):
+        raise UserError(f"{name}: not text but {what}")
+    text = "".join(decode(io.BytesIO(data), detect_encoding(data[:HEAD]), note))
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         try:
             json.loads(text.lstrip().split("\n", 1)[0])
@@ -112,6 +188,32 @@ def _json_value(path: Path, name: str) -> Any:
             line = getattr(error, "lineno", 1)
             raise UserError(f"{name}:{line}: not JSON: {error}", fix="python -m json.tool shows the place") from None
         return None
+    if not (isinstance(value, list) and any(isinstance(item, dict) for item in value)):
+        return Source(name, "json", value=value)
+    rows = []
+    for line, item in zip(_lines_of(text), value):
+        if isinstance(item, dict):
+            rows.append((line, item))
+        else:
+            findings.append(_no_object(f"{name}:{line}", item))
+    return Source(name, "table", _columns(rows), rows)
+
+
+def _lines_of(text: str) -> Iterator[int]:
+    """The lines on which the items of a JSON list begin.
+
+    >>> list(_lines_of('[1,\\n [2,\\n 3],\\n\\n 4]'))
+    [1, 2, 5]
+    """
+    decoder, blank = json.JSONDecoder(), re.compile(r"[\s,]*")
+    at, line, counted = text.index("[") + 1, 1, 0
+    while True:
+        at = blank.match(text, at).end()  # type: ignore[union-attr]
+        if at >= len(text) or text[at] == "]":
+            return
+        line, counted = line + text.count("\n", counted, at), at
+        yield line
+        _, at = decoder.raw_decode(text, at)
 
 
 def assign(
@@ -158,17 +260,29 @@ def _shown(columns: Sequence[str]) -> str:
 
 
 def text_of(value: Any, at: str, role: str, findings: list[Finding]) -> str:
-    """A cell as text; what is missing or empty is found."""
+    """A cell as text, exactly as it is; what is missing or empty is found.
+
+    >>> text_of(1.0, "", "", []), text_of(12345678.0, "", "", []), text_of(0.5, "", "", []), text_of(True, "", "", [])
+    ('1', '12345678', '0.5', 'true')
+    """
     if isinstance(value, str) and value.strip():
-        return value.replace("\r\n", "\n")
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"{value:g}" if isinstance(value, float) and value == value else str(value)
-    what = f"no {role}" if value is None or value == "" else f"an empty {role}" if isinstance(value, str) else ""
-    findings.append(
-        Finding(
-            at, what or f"{role} is {type(value).__name__}, not text: {value!r:.40}", "fill it in, or remove the row"
-        )
-    )
+        if value.isascii() or not _SURROGATES.search(value):
+            return value
+        what = f"{role} holds half a character (a lone surrogate), read as U+FFFD"
+        findings.append(Finding(at, what, FIXES["repaired_surrogates"], error=False, kind="repaired_surrogates"))
+        return _SURROGATES.sub("\ufffd", value)  # one for one: places in the text stay
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float) and value == value:
+        return str(int(value)) if value.is_integer() else repr(value)
+    what = f"{role} is {type(value).__name__}, not text: {value!r:.40}"
+    if value is None or value == "" or value != value:  # nan: how pandas writes a missing cell
+        what = f"no {role}"
+    elif isinstance(value, str):
+        what = f"an empty {role}"
+    findings.append(Finding(at, what, "fill it in, or remove the row", kind=f"no {role}"))
     return ""
 
 

@@ -7,7 +7,8 @@ first. `pairs` (BERT's NSP): a chunk of whole sentences is cut in two, and half 
 by text of another document. `order` (ALBERT's SOP): the same two parts, half the time the second one first.
 
 Labels: `nsp` 0 = B follows A, 1 = B is from elsewhere; `sop` 0 = in order, 1 = swapped, as Google's code and transformers
-have it. A tokenizer without a cls token (T5) has rows that begin with the text.
+have it. A tokenizer without a cls token (T5) has rows that begin with the text. The special tokens of a pair stand where the
+tokenizer's own rule puts them: RoBERTa's has two between the halves, and no segments.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from typing import Literal
 import numpy as np
 
 from unmask.batch import Example, Phase
+from unmask.data.chunks import as_berts, pair_frame
 from unmask.data.flags import DOCUMENT, WORD
 from unmask.data.store import Split
 from unmask.data.tokenizer import Tokenizer
@@ -29,8 +31,13 @@ SNAP = 32  # tokens looked at for the start of a word
 class Rows:
     def __init__(self, split: Split, tokenizer: Tokenizer, seed: int, kind: Kind = "stream", apart: bool = False):
         self.split, self.seed, self.kind, self.apart = split, seed, kind, apart
-        self.first = [] if tokenizer.cls is None else [tokenizer.cls]  # what every row begins with
-        self.sep, self.pad = tokenizer.sep, tokenizer.pad
+        self.first = [] if tokenizer.cls is None else [tokenizer.cls]  # what a row of the stream begins with
+        self.frame = [np.array(self.first, np.int64), np.array([tokenizer.sep])]  # special tokens around its text
+        self.tokenizer, self.pad = tokenizer, tokenizer.pad
+        if kind != "stream":
+            around = pair_frame(tokenizer)
+            self.frame = [np.array([id for id, _ in part], np.int64) for part in around]
+            self.segments = [np.array([segment for _, segment in part], np.int64) for part in around]
         if kind == "pairs":
             self._check_pairs()
 
@@ -47,7 +54,7 @@ class Rows:
         """Rows in an epoch."""
         if self.kind == "stream":
             return max(1, len(self.split.tokens) // (length - len(self.first) - 1))
-        chunks = len(self.split.chunks(length))
+        chunks = len(self.split.chunks(as_berts(length, self.tokenizer)))
         if not chunks:
             raise UserError(
                 "no document has two sentences, so there is no true next sentence to learn from",
@@ -81,14 +88,14 @@ class Rows:
 
     def _pair(self, epoch: int, i: int, phase: Phase) -> Example:
         rng = generator(self.seed, "pair", epoch, i, phase.index)
-        first, last = (int(x) for x in self.split.chunks(phase.length)[i])
+        first, last = (int(x) for x in self.split.chunks(as_berts(phase.length, self.tokenizer))[i])
         cut = first + int(rng.integers(1, last - first))  # B's first sentence, were it the true one
         true = rng.random() < 0.5
         a = self._span(first, cut)
         b = self._span(cut, last)
         if self.kind == "pairs" and not true:
             b = self._elsewhere(first, b[1] - b[0], rng)
-        budget = phase.length - len(self.first) - 2
+        budget = phase.length - sum(map(len, self.frame))
         while (a[1] - a[0]) + (b[1] - b[0]) > budget:
             over = (a[1] - a[0]) + (b[1] - b[0]) - budget
             if a[1] - a[0] > b[1] - b[0]:
@@ -99,20 +106,20 @@ class Rows:
             a, b = b, a
         tokens, flags = self.split.tokens, self.split.flags
         example = self._row(*(tokens[slice(*x)] for x in (a, b)), flags=[flags[slice(*x)] for x in (a, b)])
-        example.segments = np.zeros(len(example), np.int64)
-        example.segments[len(self.first) + a[1] - a[0] + 1 :] = 1
+        before, between, after = self.segments
+        second = after[-1] if len(after) else 0  # RoBERTa's rule has no segments
+        halves = np.zeros(a[1] - a[0], np.int64), np.full(b[1] - b[0], second)
+        example.segments = np.concatenate([before, halves[0], between, halves[1], after])
         example.labels["nsp" if self.kind == "pairs" else "sop"] = np.array([0 if true else 1])
         return example
 
     def _row(self, *parts: np.ndarray, flags: Sequence[np.ndarray]) -> Example:
         """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]; special tokens have no flag."""
-        size = len(self.first) + sum(len(part) + 1 for part in parts)
-        ids, out, end = np.full(size, self.sep, np.int64), np.zeros(size, np.uint8), len(self.first)
-        ids[:end] = self.first
-        for part, marks in zip(parts, flags, strict=True):
-            ids[end : end + len(part)], out[end : end + len(part)] = part, marks
-            end += len(part) + 1
-        return Example(ids, flags=out)
+        ids, out = [self.frame[0]], [np.zeros(len(self.frame[0]), np.uint8)]
+        for part, marks, after in zip(parts, flags, self.frame[1:], strict=True):
+            ids += [part, after]
+            out += [marks, np.zeros(len(after), np.uint8)]
+        return Example(np.concatenate(ids, dtype=np.int64), flags=np.concatenate(out, dtype=np.uint8))
 
     def _span(self, first: int, last: int) -> tuple[int, int]:
         """Token range of sentences first … last − 1, which are of one document."""

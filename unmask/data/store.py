@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.data.chunks import pair_chunks
+from unmask.data.chunks import as_berts, pair_chunks
 from unmask.data.flags import DOCUMENT
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
@@ -142,7 +142,7 @@ class TokenStore:
 
     def index(self, lengths: Iterable[int]) -> None:
         """Sentence pairs for rows of these lengths, found and counted now."""
-        for length in lengths:
+        for length in (as_berts(length, self.tokenizer) for length in lengths):
             for split in (self.train, self.heldout):
                 split.chunks(length)
                 split.truncated_chunks(length)

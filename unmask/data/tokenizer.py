@@ -212,19 +212,19 @@ class Tokenizer:
     def surround(self, a: Sequence[int], b: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
         """Ids and segments of one text or two in a row, with the special tokens where the tokenizer's own rule puts them.
 
-        >>> t = Tokenizer.train(["a cab"], TokenizerRecipe(kind="char"))
+        >>> t = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(kind="char"))
         >>> ids, segments = t.surround(t.encode("a"), t.encode("b"))
         >>> [t.token(i) for i in ids], segments
         (['[CLS]', 'a', '[SEP]', 'b', '[SEP]'], [0, 0, 0, 1, 1])
         """
-        before, between, after = self._around[b is not None]
+        before, between, after = self.around[b is not None]
         ids = [*(i for i, _ in before), *a, *(i for i, _ in between), *(b or ()), *(i for i, _ in after)]
         second = after[-1][1] if after else 0  # RoBERTa's rule has no segments
         segments = [*(s for _, s in before), *[0] * len(a), *(s for _, s in between), *[second] * len(b or ())]
         return ids, segments + [s for _, s in after]
 
     @cached_property
-    def _around(self) -> tuple[list[list[tuple[int, int]]], list[list[tuple[int, int]]]]:
+    def around(self) -> tuple[list[list[tuple[int, int]]], list[list[tuple[int, int]]]]:
         """(id, segment) of the special tokens before, between and after the texts: of one text, and of two."""
         out = []
         for texts in (1, 2):

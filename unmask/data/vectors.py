@@ -7,6 +7,8 @@ stands next to the token (PPMI within two places, factorised: Levy & Goldberg 20
 `docs/log.md` has the figures.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy import sparse
 
@@ -22,20 +24,43 @@ PIECES = 64  # that the sample is taken in
 SMOOTHING = 0.75  # of the context's frequency, so that rare contexts do not decide
 
 
-def first_vectors(split: Split, special: np.ndarray, width: int, seed: int) -> np.ndarray:
+class Sample(NamedTuple):
+    """What is counted of a text, read once."""
+
+    tokens: np.ndarray  # (N,) int64
+    passages: np.ndarray  # (N,) int64: the number of each token's passage
+
+    @classmethod
+    def of(cls, split: Split) -> "Sample":
+        total = len(split.tokens)
+        if total <= SAMPLE:
+            pieces = [slice(0, total)]
+        else:
+            size = SAMPLE // PIECES
+            pieces = [slice(start, start + size) for start in np.linspace(0, total - size, PIECES).astype(np.int64)]
+        tokens = np.concatenate([split.tokens[piece] for piece in pieces]).astype(np.int64)
+        starts = np.concatenate([split.flags[piece] & DOCUMENT > 0 for piece in pieces])
+        starts[np.cumsum([0, *(piece.stop - piece.start for piece in pieces[:-1])])] = True
+        first = np.flatnonzero(starts)
+        inside = np.arange(len(tokens)) - np.repeat(first, np.diff([*first, len(tokens)]))
+        return cls(tokens, np.cumsum(starts | (inside % PASSAGE == 0)) - 1)
+
+
+def first_vectors(sample: Sample, special: np.ndarray, width: int, seed: int) -> np.ndarray:
     """(V, width) float32, every coordinate about standard normal; `special` (V,) bool says which tokens are no text.
 
     Tokens that do not occur, and special ones, get random vectors.
     """
+    import sklearn.utils.extmath  # noqa: F401  first: it loads one more BLAS, and only those that are there are limited
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):  # sums in one order: the same bits however busy the machine is
-        return _counted(split, special, width, seed)
+        return _counted(sample, special, width, seed)
 
 
-def _counted(split: Split, special: np.ndarray, width: int, seed: int) -> np.ndarray:
+def _counted(sample: Sample, special: np.ndarray, width: int, seed: int) -> np.ndarray:
     vocabulary = len(special)
-    tokens, passages = _sample(split)
+    tokens, passages = sample
     text = ~special[tokens]
     near = _factors(_neighbours(tokens, passages, text, vocabulary), width - width // 2, 0.5, seed)
     far = _factors(_passages(tokens[text], passages[text], vocabulary), width // 2, 0.0, seed)
@@ -47,26 +72,10 @@ def _counted(split: Split, special: np.ndarray, width: int, seed: int) -> np.nda
     return np.where(seen[:, None], vectors, rng.normal(size=vectors.shape)).astype(np.float32)
 
 
-def log_frequencies(split: Split, vocabulary: int) -> np.ndarray:
+def log_frequencies(sample: Sample, vocabulary: int) -> np.ndarray:
     """(V,) float32: log of each token's share of the text, as if every token had half an occurrence more."""
-    counts = np.bincount(_sample(split)[0], minlength=vocabulary) + 0.5
+    counts = np.bincount(sample.tokens, minlength=vocabulary) + 0.5
     return np.log(counts / counts.sum()).astype(np.float32)
-
-
-def _sample(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens (N,) and the number of each one's passage (N,)."""
-    total = len(split.tokens)
-    if total <= SAMPLE:
-        pieces = [slice(0, total)]
-    else:
-        size = SAMPLE // PIECES
-        pieces = [slice(start, start + size) for start in np.linspace(0, total - size, PIECES).astype(np.int64)]
-    tokens = np.concatenate([split.tokens[piece] for piece in pieces]).astype(np.int64)
-    starts = np.concatenate([split.flags[piece] & DOCUMENT > 0 for piece in pieces])
-    starts[np.cumsum([0, *(piece.stop - piece.start for piece in pieces[:-1])])] = True
-    first = np.flatnonzero(starts)
-    inside = np.arange(len(tokens)) - np.repeat(first, np.diff([*first, len(tokens)]))
-    return tokens, np.cumsum(starts | (inside % PASSAGE == 0)) - 1
 
 
 def _neighbours(tokens: np.ndarray, passages: np.ndarray, text: np.ndarray, vocabulary: int) -> sparse.csr_matrix:

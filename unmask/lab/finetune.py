@@ -8,22 +8,31 @@ import hashlib
 import json
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from unmask.batch import Example
+from unmask.data import doctor, textcheck
+from unmask.data.findings import as_rows, condense
 from unmask.data.records import Finding, Record, Source, open_source
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.lab import augment, task_report
+from unmask.lab.intervals import intervals
 from unmask.model import hf
 from unmask.model.config import change
 from unmask.model.model import Model
+from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.registry import TASKS
 from unmask.seeds import generator
+from unmask.serve.predictor import load as load_predictor
 from unmask.settings import merge
+from unmask.tasks import aux, teacher
 from unmask.tasks import folder as task_folder
 from unmask.tasks.task import RecordRows, Task
 from unmask.train import checkpoint
@@ -35,8 +44,9 @@ from unmask.train.run import Run, environment
 from unmask.train.schedule import Plan, plan
 from unmask.train.trainer import Trainer
 
+Watch = Callable[[float], None]  # gets the score that decides at each evaluation; may end training by an exception
 FEWEST = 20  # records of a training file from which a dev set is taken
-SHOWN = 50  # findings printed
+SHOWN, WARNED = 10, 3  # errors and warnings of one kind that are printed
 
 
 @dataclass
@@ -45,6 +55,8 @@ class Sets:
     dev: list[Record]
     test: list[Record]
     findings: list[Finding] = field(default_factory=list)
+    settings: TaskRecipe | None = None  # with what the files decided
+    columns: dict[str, str] = field(default_factory=dict)  # role → column of the training file
 
     def fingerprint(self) -> str:
         """Of everything that training reads: a resumed run has to find the same."""
@@ -121,28 +133,49 @@ def read_sets(settings: TaskRecipe, seed: int) -> tuple[type[Task], Sets]:
         raise UserError("no file to learn from", valid="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json")
     findings: list[Finding] = []
     parts = {name: open_files(getattr(settings, name), findings) for name in ("train", "dev", "test")}
-    kind = pick_task(settings, parts["train"])
+    findings += [found for sources in parts.values() for source in sources for found in textcheck.look_at(source)]
+    try:
+        kind = pick_task(settings, parts["train"])
+    except UserError:
+        refuse([replace(f, error=f.error or f.kind == "header") for f in findings])  # they say why no task fits
+        raise
+    columns = kind.columns(parts["train"][0], settings)
+    settings = kind.settle(parts["train"], settings)
     records = {
-        name: [r for source in sources for r in kind.read(source, settings, findings)]
+        name: [r for source in sources for r in read_source(kind, source, settings, findings)]
         for name, sources in parts.items()
     }
-    return kind, Sets(records["train"], records["dev"], records["test"], findings)
+    findings += doctor.examine(records, kind, kind.kinds(settings.labels))
+    return kind, Sets(records["train"], records["dev"], records["test"], findings, settings, columns)
+
+
+def read_source(kind: type[Task], source: Source, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
+    """A file's records; none when it is not such a file at all, which is a finding too: others may have faults as well."""
+    try:
+        return kind.read(source, settings, findings)
+    except UserError as error:
+        if not error.got.startswith(source.path):
+            raise
+        what = error.got.removeprefix(source.path).lstrip("0123456789: ")
+        help = "; ".join(text for text in (error.valid and f"valid: {error.valid}", error.fix) if text)
+        findings.append(Finding(source.at(1), what, help, kind="not of the task"))
+        return []
 
 
 def refuse(findings: Sequence[Finding]) -> None:
     """Stop when a finding is an error, with all of them."""
     errors = [f for f in findings if f.error]
     if errors:
-        lines = "\n".join(str(f) for f in errors[:SHOWN])
-        more = f"\n… and {len(errors) - SHOWN:,} more" if len(errors) > SHOWN else ""
-        raise UserError(f"{len(errors):,} problems in the labelled files:\n{lines}{more}")
+        lines = "\n".join(str(f) for f in condense(errors, SHOWN))
+        count = f"{len(errors):,} problem{'s' * (len(errors) > 1)}"
+        raise UserError(f"{count} in the labelled files:\n{lines}", fix="unmask doctor FILE --json gives all of them")
 
 
 def split(task: Task, records: Sequence[Record], share: float, seed: int) -> tuple[list[Record], list[Record]]:
     """(train, dev): the same share of every stratum; records that ask the same stay on one side."""
     by_question: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for n, record in enumerate(records):
-        by_question[task.texts(record)].append(n)
+        by_question[task.inseparable(record)].append(n)
     strata: dict[str, list[list[int]]] = defaultdict(list)
     for numbers in by_question.values():
         strata[task.stratum(records[numbers[0]])].append(numbers)
@@ -164,18 +197,23 @@ def prepare(recipe: Recipe, weights: str | Path | None = None, learnt: dict[str,
     kind, sets = read_sets(recipe.task, recipe.seed)
     refuse(sets.findings)
     kind.check(recipe, config)
+    aux.check(recipe, config, kind.name)
+    augment.check(recipe, config, kind.name)
+    teacher.check(recipe, kind.name)
     frozen = recipe.task.freeze == "encoder"
     train = recipe.train.model_copy(update={"lr": recipe.train.lr or usual_rate(config.hidden, frozen)})
-    resolved = recipe.task.model_copy(update={"kind": kind.name})
+    resolved = (sets.settings or recipe.task).model_copy(update={"kind": kind.name})
     recipe = recipe.model_copy(update={"train": train, "task": resolved})
     tokenizer = Tokenizer.load(recipe.start)
     if learnt is None:
         learnt = kind.study(recipe, config, sets.train)
     task = kind(recipe, tokenizer, learnt)
     task.bind(config)
+    sets.findings += textcheck.too_long(sets.train, kind, tokenizer, task.length, f"they are {task.fate()}")
     if not recipe.task.dev:
+        dev_seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
         if len(sets.train) >= FEWEST:
-            sets.train, sets.dev = split(task, sets.train, recipe.task.dev_share, recipe.seed)
+            sets.train, sets.dev = split(task, sets.train, recipe.task.dev_share, dev_seed)
             notes.append(
                 f"no dev file: {len(sets.dev):,} of the {len(sets.train) + len(sets.dev):,} records are kept as one"
             )
@@ -183,17 +221,63 @@ def prepare(recipe: Recipe, weights: str | Path | None = None, learnt: dict[str,
             notes.append(
                 f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken"
             )
-    loaded = hf.load(weights or recipe.start, task.heads, task.changes(config) | recipe.model, recipe.seed)
-    if loaded.missing and not weights:
-        heads = sorted({name.split(".")[1] for name in loaded.missing})
-        notes.append(f"{recipe.start} has no {' and no '.join(heads)} for this: drawn at random, to be learnt")
+    task.judge_by(sets.dev or sets.test)
+    heads = (*task.heads, *aux.heads(recipe))
+    loaded = hf.load(weights or recipe.start, heads, task.changes(config) | recipe.model, recipe.seed)
+    if loaded.missing and not weights and kind.heads:  # a pooler that only the folder's class wants is not learnt
+        new = sorted({name.split(".")[1] for name in loaded.missing})
+        notes.append(f"{recipe.start} has no {' and no '.join(new)} for this: drawn at random, to be learnt")
     change(loaded.config)  # checked
+    notes += task.begin(loaded.model) + aux.said(recipe)
     if frozen:
-        loaded.model.encoder.requires_grad_(False)
-        for name, value in loaded.model.encoder.named_parameters():
-            if name.startswith("mix."):  # ELMo's weights of its layers belong to the task
-                value.requires_grad_(True)
+        loaded.model.freeze()
     return Job(recipe, task, loaded.model, sets, notes)
+
+
+def rows_of(
+    job: Job, encoded: Sequence[Sequence[Example]] | None = None, objective: Objective | None = None
+) -> Bucketed:
+    """The training records as rows; `encoded`: those of each, where they are known."""
+    encoded = [job.task.encode(record) for record in job.sets.train] if encoded is None else encoded
+    examples = [e for several in encoded for e in several]
+    lengths = [max(len(row) for row in (e, *e.more)) for e in examples]
+    rows = RecordRows(examples, job.task.tokenizer.pad)
+    return Bucketed(rows, lengths, job.recipe.train.batch, objective or job.task, job.recipe.seed)
+
+
+def with_more(job: Job, records: Sequence[Record], encoded: Sequence[Sequence[Example]], console: Console) -> Objective:
+    """The task as it is trained: with a teacher's answers, and MLM beside it, where these are asked for."""
+    objective: Objective = job.task
+    if job.recipe.task.teacher:
+        known = load_predictor(job.recipe.task.teacher, job.recipe.train.device, console.say)
+        with console.bar("teacher") as update:
+            objective = teacher.teach(job.task, known.model, known._task(), records, encoded, update)
+    return aux.beside(objective, job.recipe, job.task.tokenizer)
+
+
+def say_remarks(job: Job, console: Console) -> None:
+    """What a person should know before training begins; after `rows_of`, which counts long texts."""
+    task = job.task
+    for text in job.notes:
+        console.say(text)
+    if task.longer:
+        console.say(
+            f"{task.longer:,} of {len(job.sets.train):,} records are longer than a row of {task.length}: {task.fate()}"
+        )
+    for text in task.remarks():
+        console.say(text)
+
+
+def seen_of(job: Job, console: Console) -> list[Record]:
+    """The dev records that are answered while training."""
+    rows = job.recipe.train.eval_rows
+    few = job.task.seen if rows == defaults()["train"]["eval_rows"] else 0
+    seen = job.sets.dev[: few or rows]
+    if len(seen) < len(job.sets.dev):
+        console.say(
+            f"while training, {len(seen):,} of the {len(job.sets.dev):,} dev records are answered; at the end, all"
+        )
+    return seen
 
 
 def train(
@@ -203,37 +287,36 @@ def train(
     console: Console,
     resume: checkpoint.Checkpoint | None = None,
     title: str = "finetune",
+    watch: Watch | None = None,
 ) -> dict[str, Any]:
     """Fit the model; it ends as the best one on the dev set. Returns the final state."""
     recipe, task, model = job.recipe, job.task, job.model
-    examples = [e for record in job.sets.train for e in task.encode(record)]
-    lengths = [len(e) for e in examples]
-    longest = max(lengths)
-    rows = RecordRows(examples, task.tokenizer.pad)
-    loader = Bucketed(rows, lengths, recipe.train.batch, task, recipe.seed)
+    records = [*job.sets.train, *augment.rows(recipe, job.sets.train, run, world, console)]
+    encoded = [task.encode(record) for record in records]
+    objective = with_more(job, records, encoded, console)
+    loader = rows_of(job, encoded, objective)
+    longest, count = int(loader.lengths.max()), len(loader.lengths)
     if resume:
         p = Plan.from_dict(run.read_json("plan.json"))
     else:
         timed = recipe.train.model_copy(update={"length": max(8, longest)})
-        p = plan(recipe.model_copy(update={"train": timed}), {max(8, longest): len(examples)})
+        p = plan(recipe.model_copy(update={"train": timed}), {max(8, longest): count})
         if world.main:
             run.write_json("plan.json", p.as_dict())
-    for text in job.notes:
-        console.say(text)
-    if task.longer:
-        what = {"windows": "read in windows", "first": "cut: only their beginning is read"}[recipe.task.long]
-        console.say(
-            f"{task.longer:,} of {len(job.sets.train):,} records are longer than a row of {task.length}: {what}"
-        )
-    trainer = Trainer(model, task, recipe.train, p, recipe.seed, world)
-    seen = job.sets.dev[: recipe.train.eval_rows]
+    say_remarks(job, console)
+    trainer = Trainer(model, objective, recipe.train, p, recipe.seed, world)
+    seen = seen_of(job, console)
 
     def measure() -> dict[str, Any]:
-        return dict(task.score(task.answer(model, seen), seen))
+        values = dict(task.score(task.answer(model, seen), seen))
+        if watch:
+            watch(float(values[task.metric]))
+        return values
 
     evaluation = Evaluation(measure, task.metric, higher=True, patience=recipe.task.patience, first=False)
     state = fit(run, trainer, loader, evaluation if seen else None, job.save, console, resume=resume, title=title)
     world.barrier()
+    aux.drop(model, task.heads)
     best = state["best"]
     if best and best["step"] < state["step"]:
         kept = hf.load(run.checkpoints / "best" / "model", task.heads, task.changes(model.config)).model
@@ -244,9 +327,26 @@ def train(
 
 def finish(job: Job, run: Run, state: dict[str, Any], console: Console) -> dict[str, Any]:
     """Thresholds from the dev set, the model's folder, and what it is worth on dev and test."""
-    task, model, sets = job.task, job.model, job.sets
+    task = job.task
     results: dict[str, Any] = {"task": task.name, "metric": task.metric, "step": state["step"], "best": state["best"]}
+    aux.drop(job.model, task.heads)
+    scores, details = assess(job, run, console)
+    results |= scores
+    results["seconds"] = round(state["elapsed"], 1)
+    results["model"] = str(run.model)
+    checkpoint.write_folder(run.model, job.save)
+    run.write_json("details.json", details)
+    run.write_json("results.json", results)
+    return results
+
+
+def assess(job: Job, run: Run, console: Console, prefix: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
+    """(scores, details) on dev and test; what is tuned is tuned on dev. The answers go to `dev.predictions.jsonl` …"""
+    task, model, sets = job.task, job.model, job.sets
+    results: dict[str, Any] = {}
     details: dict[str, Any] = {}
+    between: dict[str, Any] = {}
+    task.complete(model)
     for name, records in (("dev", sets.dev), ("test", sets.test)):
         if not records:
             continue
@@ -256,43 +356,53 @@ def finish(job: Job, run: Run, state: dict[str, Any], console: Console) -> dict[
             task.tune(outputs, records)
         answers = task.decode(outputs)
         results[name] = {"records": len(records), **task.score(answers, records)}
+        between[name] = intervals(task, answers, records, results[name])
         details[name] = task.details(answers, records)
         lines = [{"at": r["at"], **a} for r, a in zip(records, answers)]
         text = "".join(json.dumps(line, ensure_ascii=False, default=float) + "\n" for line in lines)
-        (run.path / f"{name}.predictions.jsonl").write_text(text, "utf-8")
-    results["seconds"] = round(state["elapsed"], 1)
-    results["model"] = str(run.model)
-    checkpoint.write_folder(run.model, job.save)
-    run.write_json("results.json", results)
-    run.write_json("details.json", details)
-    return results
+        (run.path / f"{prefix}{name}.predictions.jsonl").write_text(text, "utf-8")
+    return results | {"intervals": between}, details
 
 
 def run_one(recipe: Recipe, run: Run, world: World, console: Console) -> dict[str, Any]:
     """One run from its files to its results, in a folder that is there and empty."""
+    if recipe.tasks:
+        from unmask.lab import multitask  # which uses this module
+
+        return multitask.run_tasks(recipe, run, world, console)
     return run_job(prepare(recipe), run, world, console)
 
 
-def run_job(job: Job, run: Run, world: World, console: Console, title: str = "finetune") -> dict[str, Any]:
-    with run.lock():
+def run_job(
+    job: Job, run: Run, world: World, console: Console, title: str = "finetune", watch: Watch | None = None
+) -> dict[str, Any]:
+    with run.lock() if world.main else nullcontext():
         if world.main:
             job.recipe.write(run.path / "recipe.yaml")
             run.write_json("environment.json", environment())
             run.write_json("data.json", {"records": sizes(job.sets), "key": job.sets.fingerprint()})
             run.write_json("learnt.json", job.task.learnt)
-        for finding in job.sets.findings:
-            console.warn(str(finding))
+            run.write_json("findings.json", as_rows(job.sets.findings))
+            # how many are too long is said by `train`, which counts all of them
+            for finding in condense([f for f in job.sets.findings if f.kind != "length"], WARNED):
+                console.warn(str(finding))
         console.say(announce(job, run))
-        return _end(job, run, world, console, train(job, run, world, console, title=title))
+        return _end(job, run, world, console, train(job, run, world, console, title=title, watch=watch), not watch)
 
 
-def resume(run: Run, world: World, console: Console) -> dict[str, Any]:
+def resume(run: Run, world: World, console: Console, watch: Watch | None = None) -> dict[str, Any]:
     """Go on with a run from its last whole checkpoint, bit for bit as if it had never stopped."""
-    with run.lock():
+    with run.lock() if world.main else nullcontext():
         if (run.path / "results.json").exists():
             console.say(f"{run.path} is finished")
+            if world.main and not watch and not (run.path / "report.html").exists():
+                task_report.write(run)
             return run.read_json("results.json")
         last = checkpoint.latest(run.checkpoints, console.warn)
+        if run.recipe().tasks:
+            from unmask.lab import multitask
+
+            return multitask.resume_tasks(run, last, world, console)
         job = prepare(run.recipe(), last.model if last else None, run.read_json("learnt.json"))
         if job.sets.fingerprint() != run.read_json("data.json")["key"]:
             raise UserError(
@@ -300,16 +410,21 @@ def resume(run: Run, world: World, console: Console) -> dict[str, Any]:
                 fix="a new run: unmask finetune with another --out",
             )
         done = last.state["step"] if last else 0
-        run.rewind(done)
+        if world.main:
+            run.rewind(done)
         console.say(f"continuing {run.path} at step {done:,}")
-        return _end(job, run, world, console, train(job, run, world, console, last))
+        return _end(job, run, world, console, train(job, run, world, console, last, watch=watch), not watch)
 
 
-def _end(job: Job, run: Run, world: World, console: Console, state: dict[str, Any]) -> dict[str, Any]:
+def _end(
+    job: Job, run: Run, world: World, console: Console, state: dict[str, Any], report: bool = True
+) -> dict[str, Any]:
     if not world.main:
         return {}
     begun = time.monotonic()
     results = finish(job, run, state, console)
+    if report:
+        task_report.write(run)
     console.say(f"done in {clock(state['elapsed'] + time.monotonic() - begun)}: {run.model}")
     return results
 
@@ -321,7 +436,9 @@ def sizes(sets: Sets) -> dict[str, int]:
 def announce(job: Job, run: Run) -> str:
     sets = ", ".join(f"{n:,} {name}" for name, n in sizes(job.sets).items() if n)
     trained = sum(p.numel() for p in job.model.parameters() if p.requires_grad)
-    return (
+    columns = ", ".join(f"{role} ← {name}" for role, name in job.sets.columns.items())
+    taken = "; ".join(text for text in (columns, job.task.describe(job.sets.train)) if text)
+    return (f"{job.task.name}: {taken}\n" if taken else "") + (
         f"{job.task.name}: {sets} records; {job.recipe.start}, {trained:,} parameters to train, "
         f"lr {job.recipe.train.lr:.2g} → {run.path}"
     )

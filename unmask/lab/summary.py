@@ -32,6 +32,11 @@ SHAPE = {  # name here → key of config.json
 
 def summary(run: Run) -> dict[str, Any]:
     """Everything that `unmask info RUN` prints, as JSON: numbers that are not finite become null."""
+    recipe = Recipe.read(run.path / "recipe.yaml")
+    if dig(recipe, "task", "train") or recipe.get("tasks"):
+        from unmask.lab.task_summary import task_summary  # which uses this module
+
+        return task_summary(run)
     warnings: list[dict[str, Any]] = []
 
     def read(name: str) -> dict[str, Any]:
@@ -45,14 +50,14 @@ def summary(run: Run) -> dict[str, Any]:
             return {}
         return value if isinstance(value, dict) else {}
 
-    recipe, plan, meta = Recipe.read(run.path / "recipe.yaml"), read("plan.json"), read("data.json")
+    plan, meta = read("plan.json"), read("data.json")
     log = events(run)
     train = [e for e in log if e.get("event") == "train"]
     scored = [e for e in log if e.get("event") == "eval" and finite(e.get("loss"))]
     done = int(max((e["step"] for e in log if finite(e.get("step"))), default=0))
     last_stretch = (plan.get("stretches") or [{}])[-1]
     total = last_stretch.get("start", 0) + last_stretch.get("steps", 0) or dig(recipe, "train", "steps")
-    state = _state(run, log, done, total)
+    state, model = _state(run, log, done, total), shape(run.model)
     speeds = [e["tokens_per_second"] for e in train if finite(e.get("tokens_per_second"))]
     with suppress(KeyError, TypeError):  # counts that a store of another version does not have
         warnings += [{"step": None, "text": text} for text in text_warnings(meta)]
@@ -76,26 +81,25 @@ def summary(run: Run) -> dict[str, Any]:
                 "best": min(scored, key=lambda e: e["loss"]) if scored else None,
             },
             "mixed": _mixed([e for e in log if e.get("event") == "eval"]),
-            "model": shape(run.model),
+            "model": model,
             "data": _data(meta, recipe),
             "device": dig(recipe, "train", "device"),
             "environment": read("environment.json"),
             "warnings": warnings,
             "continue": f"unmask pretrain --resume {quoted}" if state == "interrupted" else None,
-            "use": use(run.model) if state == "finished" else None,
+            "use": use(run.model, model) if state == "finished" else None,
         }
     )
 
 
-def use(folder: Path) -> str:
-    """The command to try a model with: what its heads allow."""
-    model, quoted = shape(folder), shlex.quote(str(folder))
+def use(folder: Path, model: dict[str, Any]) -> str:
+    """The command to try a model with, whose `shape` is `model`: what its heads allow."""
+    quoted = shlex.quote(str(folder))
     family = FAMILIES.get(model.get("family") or "")
     heads = family.architectures.get(model["architecture"], ()) if family else ()
     if (folder / "generator").is_dir():  # ELECTRA: the discriminator judges tokens, its generator proposes them
         return f'unmask fill {quoted}/generator "… [MASK] …"'
-    config = json.loads((folder / "config.json").read_text("utf-8")) if heads else {}
-    if config.get("unmask_predicts") == "next":
+    if model.get("predicts") == "next":
         return f'unmask generate {quoted} "…"'
     if "mlm" in heads:
         return f'unmask fill {quoted} "… [MASK] …"'
@@ -153,6 +157,7 @@ def shape(folder: Path) -> dict[str, Any]:
         config = json.loads((folder / "config.json").read_text("utf-8"))
         out = {"architecture": (config.get("architectures") or [None])[0], "family": config.get("model_type")}
         out |= {name: config.get(key) for name, key in SHAPE.items()}
+        out |= {"predicts": config["unmask_predicts"]} if "unmask_predicts" in config else {}
     except (OSError, ValueError, AttributeError):
         return {}
     count = 0
@@ -205,6 +210,10 @@ def jsonable(value: Any) -> Any:
 
 def facts(s: dict[str, Any]) -> list[tuple[str, str]]:
     """A summary as labelled lines; the command line and the report show the same ones."""
+    if s.get("kind") == "finetune":
+        from unmask.lab.task_summary import task_facts
+
+        return task_facts(s)
     best, last = s["heldout"]["best"], s["heldout"]["last"]
     entropy, unknown = s["data"]["unigram_entropy"], s["data"]["unk_share"]
     rows = [

@@ -94,6 +94,7 @@ class ModelConfig:
     scale_logits: bool = False  # LM logits are divided by sqrt(hidden)
     predicts: str = "here"  # where vocabulary logits of a token stand: at it, or at the one before it (clm, hybrid)
     labels: tuple[str, ...] = ()  # names of the classes of the "classify" and "tag" heads, in order
+    problem: str = ""  # of a "classify" head, as transformers' `problem_type`; empty = not said
     generator: float = 0.25  # size of the "generator" head (ELECTRA) as a share of this model
 
     pad_id: int | None = 0  # its embedding gets no gradient as an input

@@ -8,7 +8,7 @@ is padded on the left and a row's text does not depend on its neighbours.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -26,8 +26,15 @@ NEVER = -1.0e9  # the score of what is not there
 
 
 @torch.inference_mode()
-def generate(model: Model, prompts: Sequence[Sequence[int]], cache: bool = True, **settings: Any) -> list[list[int]]:
+def generate(
+    model: Model,
+    prompts: Sequence[Sequence[int]],
+    cache: bool = True,
+    update: Callable[[float, float, str], None] | None = None,
+    **settings: Any,
+) -> list[list[int]]:
     """The new tokens of each prompt, the end token included where it came. `settings`: see `Generation`.
+    `update` is told (prompts done, prompts, "").
 
     >>> from unmask.model.config import preset
     >>> model = Model(preset("gpt2-mini", vocab_size=50, layers=1), ["lm"]).init(0)
@@ -52,6 +59,7 @@ def generate(model: Model, prompts: Sequence[Sequence[int]], cache: bool = True,
     if not all(len(prompt) for prompt in prompts):
         raise UserError("an empty prompt", valid="one token or more")
     out: list[list[int]] = [[] for _ in prompts]
+    done = 0
     model.eval()
     try:
         for group in _groups([len(prompt) for prompt in prompts], how, model.decoder is not None):
@@ -59,6 +67,9 @@ def generate(model: Model, prompts: Sequence[Sequence[int]], cache: bool = True,
             new = _beams(steps, how) if how.num_beams > 1 else _one_by_one(steps, how, group)
             for i, tokens in zip(group, new, strict=True):
                 out[i] = tokens
+            done += len(group)
+            if update:
+                update(done, len(prompts), "")
     finally:
         model.train(was_training)
     return out

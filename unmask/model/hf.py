@@ -216,6 +216,8 @@ def read_config(raw: dict[str, Any]) -> ModelConfig:
             values[name] = value[0] if value else None
     if "generator_size" in raw:
         values["generator"] = raw["generator_size"]
+    if raw.get("problem_type"):
+        values["problem"] = raw["problem_type"]
     if "unmask_predicts" in raw:
         values["predicts"] = raw["unmask_predicts"]
     if LABELLED & set(family.architectures.get(_declared(raw), ())):
@@ -243,6 +245,8 @@ def write_config(config: ModelConfig, architecture: str = "") -> dict[str, Any]:
     values = {key: getattr(config, name) for name, key in family.fields.items()} | family.write(config)
     if config.predicts != "here":  # a key of ours: transformers has no word for it, and its fill-mask reads elsewhere
         values["unmask_predicts"] = config.predicts
+    if config.problem and "classify" in family.architectures.get(architecture, ()):
+        values["problem_type"] = config.problem
     if LABELLED & set(family.architectures.get(architecture, ())):
         values["id2label"] = {str(i): label for i, label in enumerate(config.labels)}
         values["label2id"] = {label: i for i, label in enumerate(config.labels)}

@@ -36,6 +36,7 @@ class Model(nn.Module):
     def __init__(self, config: ModelConfig, heads: Iterable[str] = ("mlm",)):
         super().__init__()
         self.config = config
+        self.frozen = False  # whether the encoder learns nothing
         self.generation: dict[str, Any] = {}  # what generation_config.json of its folder says
         with torch.random.fork_rng(devices=[]):  # torch's own first weights are overwritten: they leave no trace
             self.encoder: Encoder = ENCODERS[config.encoder](config)
@@ -45,6 +46,18 @@ class Model(nn.Module):
             generator: Any = self.heads["generator"]
             small, own = generator.encoder.embeddings, self.encoder.embeddings
             small.tokens, small.positions = own.tokens, own.positions
+
+    def freeze(self) -> None:
+        """The encoder's features stay as they are: no gradient, no dropout. ELMo's mix of its layers belongs to the task."""
+        self.frozen = True
+        for name, value in self.encoder.named_parameters():
+            value.requires_grad_(name.startswith("mix."))
+
+    def train(self, mode: bool = True) -> "Model":
+        super().train(mode)
+        if self.frozen:
+            self.encoder.eval()
+        return self
 
     def forward(self, ids: Tensor, mask: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """ids (B, T), mask (B, T) bool, segments (B, T) → hidden (B, T, D)."""

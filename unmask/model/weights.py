@@ -32,6 +32,11 @@ PATTERNS = [
     "model.safetensors.index.json",
     "heads.safetensors",
     "generator/*",
+    "unmask.json",  # a task's, and those of sentence-transformers
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "*_Pooling/config.json",
 ]
 OLD_PATTERNS = ["pytorch_model*.bin", "pytorch_model.bin.index.json", "*.ckpt.index", "*.ckpt.data-*"]
 # Sizes up to these need not be in the weights, as that of rotated positions, or of layers that are one.
@@ -82,6 +87,14 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         f"no weights in {folder}",
         valid=f"{' or '.join(FORMATS)}, whole or in shards with their .index.json, or bert_model.ckpt.index and its data",
     )
+
+
+def model_files(folder: Path) -> list[Path]:
+    """The files that decide what a model answers: settings, weights, heads."""
+    unread = ("generation_config.json", "generator/*")
+    today = {file for pattern in PATTERNS if pattern not in unread for file in folder.glob(pattern)}
+    old = {file for pattern in (*OLD_PATTERNS, "*.index", "*.data-*") for file in folder.glob(pattern)}
+    return sorted(today if any(file.suffix == ".safetensors" for file in today) else today | old)
 
 
 def read_shards(index: Path) -> list[str]:

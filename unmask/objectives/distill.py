@@ -9,15 +9,19 @@ positions, and the teacher's logits exist there alone. (DistilBERT's code compar
 teacher is any folder with an MLM head and the same tokenizer; it is never trained and never saved.
 """
 
+from pathlib import Path
+
 import torch
 import torch.nn.functional as F
 
 from unmask.batch import Batch
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.hub import resolve
 from unmask.model import hf
 from unmask.model.config import ModelConfig
 from unmask.model.model import Model
+from unmask.model.weights import PATTERNS, model_files
 from unmask.objectives.mlm import MLM
 from unmask.objectives.objective import Terms, measured
 from unmask.recipe import Recipe
@@ -52,6 +56,10 @@ class Distill(MLM):
             raise UserError(
                 "distill.soft and distill.cosine are both 0: nothing of the teacher is read", fix="--objective mlm"
             )
+
+    @classmethod
+    def files(cls, recipe: Recipe) -> dict[str, list[Path]]:
+        return super().files(recipe) | {"distill.teacher": model_files(resolve(recipe.distill.teacher, PATTERNS))}
 
     def begin(self, model: Model) -> list[str]:
         if self.distill.init == "none":

@@ -11,13 +11,15 @@ tokens has rate × n chosen, rounded up or down by lot so that the mean is exact
 every token is chosen by its own coin. `unit` says which tokens are chosen together (`units.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from unmask.batch import Batch, Example, Phase
+from unmask.data.store import Split
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
@@ -52,6 +54,13 @@ class MLM(Objective):
             read_phrases(recipe.mlm.phrases)
         elif recipe.mlm.phrases:
             raise UserError("mlm.phrases is read by the unit named alone", fix="--mask-unit named")
+
+    @classmethod
+    def files(cls, recipe: Recipe) -> dict[str, list[Path]]:
+        return {"mlm.phrases": [Path(recipe.mlm.phrases)]} if recipe.mlm.unit == "named" else {}
+
+    def look(self, splits: Sequence[Split]) -> list[str]:
+        return [self.phrases.report(splits)] if self.phrases else []
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
         chosen, together = self._choose(example, rng, phase.mask_rate)

@@ -9,6 +9,7 @@ work is refused before the text is read.
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 
 from unmask.batch import Batch, Example, Phase
 from unmask.data.rows import Kind
+from unmask.data.store import Split
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import PRESETS, ModelConfig, preset
@@ -85,8 +87,17 @@ class Objective:
         if not any(set(held) <= have for held in classes):  # BertModel has a pooler, and every folder opens somewhere
             self.heads += classes[-1]
 
+    @classmethod
+    def files(cls, recipe: Recipe) -> dict[str, list[Path]]:
+        """Files outside the run that it reads, by the setting that names them: to go on, they must be as they were."""
+        return {}
+
     def begin(self, model: Model) -> list[str]:
         """Change a new model's first weights, and say how."""
+        return []
+
+    def look(self, splits: Sequence[Split]) -> list[str]:
+        """What a person should know of these texts before the training; what cannot be trained on is refused."""
         return []
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
@@ -155,6 +166,9 @@ class Joint(Objective):
 
     def begin(self, model: Model) -> list[str]:
         return [text for part in self.parts for text in part.begin(model)]
+
+    def look(self, splits: Sequence[Split]) -> list[str]:
+        return [text for part in self.parts for text in part.look(splits)]
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
         for part in self.parts:

@@ -14,16 +14,20 @@ The share of tokens is exact on average: units are taken in random order while t
 that would go over is taken by a lot whose chance is the share of it that still fits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from unmask.data.flags import WORD
+from unmask.data.store import Split
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 
 Unit = tuple[int, int]  # positions [start, end) of one row
+PIECE = 1 << 16  # tokens in which phrases are looked for at a time
+SAMPLE = 4_000_000  # tokens looked at, at most, where some phrases are never found
+SHOWN = 5  # phrases named that do not occur
 
 
 def distribution(unit: str) -> np.ndarray:
@@ -97,29 +101,82 @@ class Phrases:
     """The user's phrases as tokens, found in rows where whole words stand."""
 
     def __init__(self, path: str, tokenizer: Tokenizer):
+        self.path, self.special = path, tokenizer.special
         self.known: dict[int, list[tuple[int, ...]]] = {}  # first token → phrases, the longest first
+        self.lines: dict[str, set[tuple[int, ...]]] = {}  # as the file has them → as tokens; none when unknown to them
         for line in read_phrases(path):
+            self.lines[line] = set()
             for text in (line, f" {line}"):  # byte-level and unigram pieces carry the blank before a word
                 ids = tuple(tokenizer.encode(text))
-                if ids and not tokenizer.special[list(ids)].any() and ids not in self.known.setdefault(ids[0], []):
-                    self.known[ids[0]].append(ids)
+                if ids and not tokenizer.special[list(ids)].any():
+                    self.lines[line].add(ids)
+        for ids in dict.fromkeys(ids for tokens in self.lines.values() for ids in sorted(tokens)):
+            self.known.setdefault(ids[0], []).append(ids)
         for phrases in self.known.values():
             phrases.sort(key=len, reverse=True)
         self.first = np.array(sorted(self.known))
 
     def find(self, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> list[Unit]:
         """Occurrences from left to right, the longest phrase at each place, none inside another."""
-        borders, out, after = set(ends.tolist()), [], 0
+        out: list[Unit] = []
+        for start, phrase in self._all(ids, starts, ends):
+            if not out or start >= out[-1][1]:
+                out.append((start, start + len(phrase)))
+        return out
+
+    def _all(self, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Every occurrence: where it starts, and the phrase; from left to right, the longest first."""
+        borders = set(ends.tolist())
         for start in starts[np.isin(ids[starts], self.first)].tolist():
-            if start < after:
-                continue
             for phrase in self.known[int(ids[start])]:
                 end = start + len(phrase)
                 if end in borders and tuple(ids[start:end].tolist()) == phrase:
-                    out.append((start, end))
-                    after = end
-                    break
-        return out
+                    yield start, phrase
+
+    def missing(self, splits: Sequence[Split]) -> tuple[list[str], int]:
+        """Phrases that do not occur in the text, and how many tokens of it were looked at.
+
+        Pieces from all over the text, until every phrase was seen or SAMPLE tokens were read; as long as there is none at
+        all, all of it.
+        """
+        left, seen, read = dict(self.lines), False, 0
+        over = max((len(ids) for tokens in self.lines.values() for ids in tokens), default=0)
+        order = [(split, start) for split in splits for start in scattered(len(split.tokens))]
+        for split, start in order:
+            if not left or (seen and read >= SAMPLE):
+                break
+            piece = slice(start, start + PIECE + over)  # a phrase may stand on a border
+            ids, flags = split.tokens[piece].astype(np.int64), split.flags[piece]
+            read += min(PIECE, len(ids))
+            found = {phrase for _, phrase in self._all(ids, *words(np.flatnonzero(~self.special[ids]), flags))}
+            seen |= bool(found)
+            left = {line: tokens for line, tokens in left.items() if not tokens & found}
+        return list(left), read
+
+    def report(self, splits: Sequence[Split]) -> str:
+        """How many of the phrases the text has; refused when it has none."""
+        missing, read = self.missing(splits)
+        if len(missing) == len(self.lines):
+            raise UserError(
+                f"none of the {len(missing):,} phrases of {self.path} occurs in the text, e.g. {missing[0]!r}",
+                valid="phrases as the text has them: whole words, with the same signs between them",
+                fix="--mask-unit word, or a file of phrases of this text",
+            )
+        whole = read >= sum(len(split.tokens) for split in splits)
+        where = "the text" if whole or not missing else f"the {read:,} tokens looked at"
+        said = f"{len(self.lines) - len(missing):,} of {len(self.lines):,} phrases of {self.path} occur in {where}"
+        never = ", ".join(repr(line) for line in missing[:SHOWN]) + (", …" if len(missing) > SHOWN else "")
+        return f"{said}; not there: {never}" if missing else said
+
+
+def scattered(total: int) -> list[int]:
+    """Where the pieces of a text of `total` tokens start: every 64th, then the one after each, so that some are from all over.
+
+    >>> [start // PIECE for start in scattered(130 * PIECE)][:5]
+    [0, 64, 128, 1, 65]
+    """
+    starts = range(0, total, PIECE)
+    return [start for first in range(64) for start in starts[first::64]]
 
 
 def read_phrases(path: str) -> list[str]:

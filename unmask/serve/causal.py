@@ -8,9 +8,12 @@ import torch
 
 from unmask.batch import Example, collate, groups
 from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
 from unmask.model.generate import generate
 from unmask.model.model import Model
 from unmask.serve.answers import Continuation
+from unmask.serve.texts import which
+from unmask.tasks.generate import Generate
 
 AT_ONCE = 512  # positions whose vocabulary logits exist at a time
 
@@ -31,6 +34,25 @@ def continuations(
     return [_continuation(model, tokenizer, *parts) for parts in zip(texts, rows, made, strict=True)]
 
 
+def answers(model: Model, task: Generate, texts: list[str], **settings: Any) -> list[Continuation]:
+    """What a model writes that is fine-tuned to: with its prefix, its separator and, where none are given, its settings."""
+    rows, t = [], task.tokenizer
+    for number, text in enumerate(texts):
+        row, cut = task.prompt({"text": text})
+        if cut:
+            raise UserError(
+                f"{which(texts, number)} is {cut:,} tokens too long; nothing is cut off silently",
+                fix="unmask predict cuts it at its end, and says so",
+            )
+        rows.append(row)
+    own = {k: v for k, v in task.how.items() if not (settings.get("max_length") and k == "max_new_tokens")}
+    made = generate(model, rows, **(own | {k: v for k, v in settings.items() if v is not None}))
+    return [
+        Continuation(text, task.write(new), [t.token(i) for i in new], new[-1:] == [t.sep], False)
+        for text, new in zip(texts, made, strict=True)
+    ]
+
+
 def _continuation(model: Model, tokenizer: Tokenizer, text: str, row: list[int], new: list[int]) -> Continuation:
     unseen = {tokenizer.pad, tokenizer.cls, tokenizer.sep, model.config.start_id}
     shown = [i for i in new if i not in unseen]  # sentinels and the user's own special tokens are part of the answer
@@ -47,19 +69,20 @@ def _continuation(model: Model, tokenizer: Tokenizer, text: str, row: list[int],
 @torch.inference_mode()
 def log_likelihoods(model: Model, tokenizer: Tokenizer, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
     """For each text, the logarithm of every token's probability after those before it; the first comes after [CLS],
-    or where there is none, after the token that ends a text."""
+    or where there is none, after the token that ends a text. An encoder that sees both sides is given the causal mask."""
+    head, prefix = ("lm", None) if model.config.causal else ("mlm", 0)
     first = tokenizer.sep if tokenizer.cls is None else tokenizer.cls
     out = [np.empty(0)] * len(texts)
     device = model.embedding.device
     for group in groups([len(ids) + 1 for ids in texts]):
-        rows = [Example(np.array([first, *texts[i]], np.int64)) for i in group]
+        rows = [Example(np.array([first, *texts[i]], np.int64), prefix=prefix) for i in group]
         batch = collate(rows, tokenizer.pad).to(device)
         hidden = model.encode(batch)
         for i, states, ids in zip(group, hidden, batch.ids, strict=True):
             n = len(texts[i])
             parts = []
             for some, targets in zip(states[:n].split(AT_ONCE), ids[1 : n + 1].split(AT_ONCE), strict=True):
-                logprobs = model.logits("lm", some).float().log_softmax(-1)
+                logprobs = model.logits(head, some).float().log_softmax(-1)
                 parts.append(logprobs.gather(1, targets[:, None])[:, 0].cpu().numpy())
             out[i] = np.concatenate(parts)
     return out

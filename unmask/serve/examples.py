@@ -85,15 +85,16 @@ def hide_words(store: TokenStore, count: int, longest: int = LONGEST) -> Iterato
 
 
 def _hide_word(split: Split, sentence: int, t: Tokenizer, longest: int) -> Example | None:
-    """[CLS] sentence [SEP] with the middle one of its one-piece words hidden; None if it has none."""
+    """The sentence between its special tokens, with the middle one of its one-piece words hidden; None if it has none."""
     start, end = int(split.sentences[sentence]), split.sentence_end(sentence)
     if not SHORTEST <= end - start <= longest:
         return None
-    ids = np.array([t.cls, *split.tokens[start:end], t.sep], np.int64)
+    ids = np.array(t.surround(split.tokens[start:end].tolist())[0], np.int64)
+    first = len(t.around[0][0])  # special tokens before the text
     begins = np.append((split.flags[start:end] & WORD) > 0, True)
     whole = begins[:-1] & begins[1:]  # a word starts here, and another one right after
-    usable = [i + 1 for i in np.flatnonzero(whole) if any(c.isalpha() for c in t.token(ids[i + 1]))]
-    if not usable or t.special[ids[1:-1]].any():
+    usable = [i + first for i in np.flatnonzero(whole) if any(c.isalpha() for c in t.token(ids[i + first]))]
+    if not usable or t.special[split.tokens[start:end]].any():
         return None
     hidden = usable[len(usable) // 2]
     labels = {"mlm.positions": np.array([hidden]), "mlm.targets": ids[[hidden]]}

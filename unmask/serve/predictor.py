@@ -4,10 +4,13 @@
 |---|---|---|
 | fill | mlm | what may stand under each [MASK], and the whole text filled |
 | score | mlm | pseudo-log-likelihood, token by token (Salazar et al. 1910.14659) |
-| score | lm, causal | log-likelihood, each token after those before it |
+| score | lm, causal; mlm that predicts the next token | log-likelihood, each token after those before it |
 | generate | lm, mlm | what comes next, or what an encoder–decoder makes of a text |
 | next | nsp | whether B follows A (BERT 1810.04805 §3.1) |
-| embed | none | a vector per text, or per token |
+| answer | answer | the part of a passage that answers a question |
+| choose | choose | which of several texts goes with another |
+| tag | tag | entities with their places in the text, or a tag per word |
+| embed, similarity | none | a vector per text, or per token; the cosine of two texts |
 
 One text in, one answer out; a list in, a list out, in the same order. Inside, texts are sorted by length and
 grouped into forward passes of at most `TOKENS` tokens, and vocabulary logits are computed only where they are
@@ -21,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, get_args, overload
 
 import numpy as np
 import torch
@@ -41,6 +44,9 @@ from unmask.serve.examples import LONGEST, hide_words
 from unmask.serve.pieces import mask_spans, piece, put_in
 from unmask.serve.texts import several, short, which
 from unmask.tasks import folder as task_folder
+from unmask.tasks.embed import Embed
+from unmask.tasks.generate import Generate
+from unmask.tasks.nearness import unit
 from unmask.tasks.task import Task, Update
 from unmask.train import checkpoint
 from unmask.train.trainer import pick_device
@@ -52,7 +58,7 @@ TRAIN = {  # head → the command that makes a model with it
     "nsp": "unmask pretrain CORPUS --preset bert-mini --objective mlm+nsp",
     "lm": "unmask pretrain CORPUS --preset gpt2-mini",
 }
-Pooling = Literal["mean", "cls", "token"]
+Pooling = Literal["auto", "mean", "cls", "token"]
 Guess = tuple[np.ndarray, np.ndarray]  # of one row with M masks: ids (M, top), likeliest first; probabilities
 
 
@@ -87,6 +93,9 @@ def _model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str 
         return folder
     if (folder / "model" / "config.json").is_file():  # a finished run, or a checkpoint
         return folder / "model"
+    several = sorted(p.parent for base in (folder, folder / "model") for p in base.glob("*/config.json"))
+    if several:  # tasks that were trained together
+        raise UserError(f"{folder} holds several models", valid=", ".join(str(p) for p in several))
     if not (folder / "recipe.yaml").is_file():
         raise UserError(
             f"{folder} holds neither a model (config.json) nor a run (recipe.yaml)",
@@ -149,6 +158,27 @@ class Predictor:
     def predict(self, records: Sequence[Record], update: Update | None = None) -> list[dict[str, Any]]:
         """Answers to many records, in their order."""
         return self._task().answer(self.model, records, update)
+
+    def answer(self, question: str, context: str) -> dict[str, Any]:
+        """The span of the context that answers the question; "" when there is none."""
+        return self._ask("answer", question, context)
+
+    def choose(self, text: str, choices: Sequence[str], context: str = "") -> dict[str, Any]:
+        """Which of the choices goes with the text, and how likely each is."""
+        return self._ask("choose", text, list(choices), context)
+
+    def tag(self, text: str) -> dict[str, Any]:
+        """Entities, or parts of speech: {"entities", "tags", "words"}, with places in the text as it was given."""
+        return self._ask("tag", text)
+
+    def _ask(self, name: str, *parts: Any) -> dict[str, Any]:
+        task = self._task()
+        if task.name != name:
+            raise UserError(
+                f"this model is fine-tuned for the task {task.name}, not for {name}",
+                fix=f"unmask finetune MODEL --task {name} --train FILE",
+            )
+        return self.predict([task.ask(*parts)])[0]
 
     def _task(self) -> Task:
         if self.task is None:
@@ -218,11 +248,13 @@ class Predictor:
     def score(self, text: str | Iterable[str]) -> Score | list[Score]:
         """How likely each token is to the model when it alone is hidden and all others are seen.
 
-        To a causal model: when only those before it are seen.
+        To a model that predicts the next token (GPT; an encoder trained by clm, prefix or hybrid): when only those
+        before it are seen.
         [UNK] is scored as what it is; other special tokens typed in the text are only seen.
         """
-        left = "lm" in self.model.heads and self.model.config.causal
-        if not left:
+        config = self.model.config
+        left = "lm" in self.model.heads if config.causal else config.predicts == "next"
+        if not config.causal or not left:
             self._need("mlm", "score a text")
         texts, t = several(text), self.tokenizer
         encodings, where = self._encode(texts), []
@@ -262,29 +294,40 @@ class Predictor:
     @overload
     def generate(self, text: Iterable[str], **settings: Any) -> list[Continuation]: ...
     def generate(self, text: str | Iterable[str], **settings: Any) -> Continuation | list[Continuation]:
-        """Continue a text, or give what an encoder–decoder makes of it. `settings`: see `model/generation.py`."""
+        """Continue a text, or give what an encoder–decoder makes of it. `settings`: see `model/generation.py`.
+
+        A model fine-tuned to generate answers the text, with its task's prefix and settings.
+        """
         if not {"lm", "mlm"} & set(self.model.heads):
             self._need("lm", "continue a text")
         texts = several(text)
+        if isinstance(self.task, Generate):
+            out = causal.answers(self.model, self.task, texts, **settings)
+            return out[0] if isinstance(text, str) else out
         rows = [causal.prompt(self.model, self.tokenizer, encoding.ids) for encoding in self._encode(texts)]
         out = causal.continuations(self.model, self.tokenizer, texts, rows, **settings)
         return out[0] if isinstance(text, str) else out
 
     @overload
-    def embed(self, text: str | Iterable[str], pooling: Literal["mean", "cls"] = "mean") -> np.ndarray: ...
+    def embed(self, text: str | Iterable[str], pooling: Literal["auto", "mean", "cls"] = "auto") -> np.ndarray: ...
     @overload
     def embed(self, text: str, pooling: Literal["token"]) -> np.ndarray: ...  # type: ignore[overload-overlap]
     @overload
     def embed(self, text: Iterable[str], pooling: Literal["token"]) -> list[np.ndarray]: ...
     @torch.inference_mode()
-    def embed(self, text: str | Iterable[str], pooling: Pooling = "mean") -> np.ndarray | list[np.ndarray]:
+    def embed(self, text: str | Iterable[str], pooling: Pooling = "auto") -> np.ndarray | list[np.ndarray]:
         """Vectors of the last layer, float32.
 
+        `auto`: as a folder of sentence vectors says (of length 1, long texts by windows), else `mean`.
         `mean` (over all tokens, [CLS] and [SEP] too) and `cls`: (D,) for a text, (N, D) for a list.
         `token`: (T, D) for each text, [CLS] first and [SEP] last.
         """
-        if pooling not in ("mean", "cls", "token"):
-            raise UserError(f"pooling {pooling!r}", valid="mean, cls, token")
+        if pooling not in get_args(Pooling):
+            raise UserError(f"pooling {pooling!r}", valid=", ".join(get_args(Pooling)))
+        if pooling == "auto" and isinstance(self.task, Embed):
+            found = self.task.vectors(self.model, several(text))
+            return found[0] if isinstance(text, str) else found
+        pooling = "mean" if pooling == "auto" else pooling
         rows = [self._row(encoding.ids) for encoding in self._encode(several(text))]
         out = [np.empty(0, np.float32) for _ in rows]
         for group, _, hidden in self._forward(rows):
@@ -297,14 +340,26 @@ class Predictor:
             return out
         return np.stack(out) if out else np.empty((0, self.model.config.hidden), np.float32)
 
+    @overload
+    def similarity(self, a: str, b: str) -> float: ...  # type: ignore[overload-overlap]
+    @overload
+    def similarity(self, a: str | Iterable[str], b: str | Iterable[str]) -> np.ndarray: ...
+    def similarity(self, a: str | Iterable[str], b: str | Iterable[str]) -> float | np.ndarray:
+        """Cosine of two texts' vectors; for lists of N and M texts, (N, M) of them."""
+        x, y = (unit(self.embed(several(texts))) for texts in (a, b))
+        if isinstance(a, str) and isinstance(b, str):
+            return float((x @ y.T)[0, 0])
+        return (x @ y.T)[0] if isinstance(a, str) else (x @ y.T)[:, 0] if isinstance(b, str) else x @ y.T
+
     def example_fills(self, store: TokenStore, count: int = 6, top: int = 5) -> list[dict[str, Any]]:
         """A word hidden in a few held-out sentences: [{"text", "answer", "fills": [candidate, …]}, …]."""
         self._need("mlm", "fill a mask")
         rows = list(hide_words(store, count, min(LONGEST, self.model.config.max_positions - 2)))
         mask, out = self.tokenizer.mask_token, []
+        before, _, after = self.tokenizer.around[0]
         for row, (ids, probabilities) in zip(rows, self._guess(rows, top)):
             answer = piece(self.tokenizer, int(row.labels["mlm.targets"][0]))
-            text = self.tokenizer.decode(row.ids[1:-1])
+            text = self.tokenizer.decode(row.ids[len(before) : len(row) - len(after)])
             start = text.index(mask)
             if answer.startswith(" ") and start:  # the mask took the blank of the piece that it hides
                 text, start = f"{text[:start]} {text[start:]}", start + 1

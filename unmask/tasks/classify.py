@@ -1,11 +1,13 @@
 """Classification of one text or a pair (BERT 1810.04805 §4.1): one extra layer on the row's vector.
 
-| record                                  | row                       | label          |
-|-----------------------------------------|---------------------------|----------------|
-| {"text": "what a film", "label": "pos"} | [CLS] what a film [SEP]   | index of "pos" |
-| {"text": "a", "pair": "b", "label": …}  | [CLS] a [SEP] b [SEP]     |                |
+| record                                  | row                       | label (targets.py)                     |
+|-----------------------------------------|---------------------------|----------------------------------------|
+| {"text": "what a film", "label": "pos"} | [CLS] what a film [SEP]   | one: index of "pos"                    |
+| {"text": "a", "pair": "b", "label": …}  | [CLS] a [SEP] b [SEP]     |                                        |
+| {"text": "…", "label": ["a", "b"]}      |                           | several: 0 or 1 for each label         |
+| {"text": "…", "label": 3.5}             |                           | a number                               |
 
-A text longer than a row is read in windows whose decisions are averaged (`long: windows`), keeps its first tokens (`first`), or
+A text longer than a row is read in windows whose logits are averaged (`long: windows`), keeps its first tokens (`first`), or
 is refused; pairs are never read in windows. `longer` counts such texts. `hide`: share of tokens masked while training.
 """
 
@@ -17,11 +19,18 @@ import numpy as np
 import torch
 
 from unmask.batch import Batch, Example, Phase
+from unmask.data.choices import has_choices
+from unmask.data.entity_tables import has_entities
 from unmask.data.records import Finding, Record, Source, assign, table_rows, text_of
+from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.model.model import Model
+from unmask.objectives.objective import Terms
 from unmask.recipe import Recipe, TaskRecipe
+from unmask.tasks import labels as cells
+from unmask.tasks.rows import fit_pair, windows
+from unmask.tasks.targets import TARGETS
 from unmask.tasks.task import Answer, Outputs, Task
 
 
@@ -39,28 +48,50 @@ class Classify(Task):
     needed = ("text",)
     target = ("label",)
 
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
+        super().__init__(recipe, tokenizer, learnt)
+        target = self.learnt.get("target", "one")
+        self.goal = TARGETS[target](self.learnt)
+        self.metric = self.goal.metric
+        settled = self.settings.classify.model_copy(update={"target": target})  # by which other files are read
+        self.settings = self.settings.model_copy(update={"classify": settled})
+
     @property
     def labels(self) -> list[str]:
-        return self.learnt["labels"]
+        return self.goal.labels
 
     # ------------------------------------------------------------------------------------------------ files
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
         names = {name.lower() for name in source.columns}
-        return source.form == "table" and all(names & set(cls.roles[role]) for role in ("text", "label"))
+        named = all(names & set(cls.roles[role]) for role in ("text", "label"))
+        return source.form == "table" and named and not has_entities(source) and not has_choices(source)
+
+    @classmethod
+    def settle(cls, sources: Sequence[Source], settings: TaskRecipe) -> TaskRecipe:
+        given, values = settings.classify, []
+        for source in sources:
+            column = assign(source.columns, cls.roles, settings.columns, (), source.path).get("label")
+            values += [row.get(column) for _, row in source.rows] if column else []
+        target, separator = cells.settle(values, given.target, given.separator)
+        found = given.model_copy(update={"target": target, "separator": separator})
+        return settings.model_copy(update={"classify": found})
 
     @classmethod
     def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
         needed = cls.needed + (cls.target if labelled else ())
         columns = assign(source.columns, cls.roles, settings.columns, needed, source.path)
+        target, separator = settings.classify.target, settings.classify.separator
+        if "auto" in (target, separator):
+            return cls.read(source, cls.settle([source], settings), findings, labelled)
         records: list[Record] = []
         for at, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns text and label"):
             record: Record = {"at": at, "text": text_of(row.get(columns["text"]), at, "text", findings)}
             if "pair" in columns:
                 record["pair"] = text_of(row.get(columns["pair"]), at, "pair", findings)
-            if labelled or columns.get("label") in row:
-                record["label"] = text_of(row.get(columns["label"]), at, "label", findings)
+            if labelled:
+                record["label"] = cells.read(row.get(columns["label"]), target, separator, at, findings)
             records.append(record)
         return records
 
@@ -72,19 +103,30 @@ class Classify(Task):
 
     @classmethod
     def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
-        labels = recipe.task.labels or sorted({str(r["label"]) for r in records})
-        return super().study(recipe, config, records) | {"labels": labels}
+        settings = recipe.task.classify
+        target = cells.kind_of(records) if settings.target == "auto" else settings.target
+        found = TARGETS[target].study(records, recipe.task.labels, settings.balance)
+        return super().study(recipe, config, records) | {"target": target} | found
 
     @classmethod
     def remember(cls, config: ModelConfig) -> dict[str, Any]:
-        return super().remember(config) | {"labels": list(config.labels)}
+        target = next((name for name, kind in TARGETS.items() if kind.problem == config.problem), None)
+        target = target or ("number" if len(config.labels) == 1 else "one")
+        return super().remember(config) | {"labels": list(config.labels), "target": target}
 
     def changes(self, config: ModelConfig) -> dict[str, Any]:
         pooling = self.settings.pooling
-        return {"labels": tuple(self.labels)} | ({"pooling": pooling} if pooling != "auto" else {})
+        fields = {"labels": tuple(self.labels), "problem": self.goal.problem}
+        return fields | ({"pooling": pooling} if pooling != "auto" else {})
+
+    def texts(self, record: Record) -> tuple[str, ...]:
+        return tuple(str(record[role]) for role in ("text", "pair") if role in record)
 
     def stratum(self, record: Record) -> str:
-        return str(record["label"])
+        return self.goal.stratum(record)
+
+    def describe(self, records: Sequence[Record]) -> str:
+        return self.goal.describe(records)
 
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         t, pair = self.tokenizer, record.get("pair")
@@ -103,7 +145,7 @@ class Classify(Task):
             rows = [
                 t.surround(piece) for piece in (windows(a, room) if self.settings.long == "windows" else [a[:room]])
             ]
-        labels = {"label": np.array([self.labels.index(str(record["label"]))])} if labelled else {}
+        labels = {"label": self.goal.aim(record)} if labelled else {}
         return [Example(np.array(ids), np.array(segments), labels=labels) for ids, segments in rows]
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
@@ -114,61 +156,51 @@ class Classify(Task):
         hidden = (rng.random(len(example)) < self.settings.hide) & ~self.tokenizer.special[example.ids]
         return replace(example, ids=np.where(hidden, mask, example.ids))
 
+    # -------------------------------------------------------------------------------------------------- loss
+
     def outputs(
         self, model: Model, hidden: torch.Tensor, batch: Batch
     ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        """(logits (B, labels), aims (B,); of several labels (B, labels))."""
         return {"classify": (model.logits("classify", hidden, batch.mask), batch.labels["label"])}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"classify": batch.rows}
 
+    def loss(self, model: Model, batch: Batch) -> Terms:
+        return self.measure(model, model.encode(batch), batch)
+
+    def evaluate(self, model: Model, batch: Batch) -> Terms:
+        return self.measure(model, model.encode(batch), batch, accuracy=True)
+
+    def measure(self, model: Model, hidden: torch.Tensor, batch: Batch, accuracy: bool = False) -> Terms:
+        logits, aims = self.outputs(model, hidden, batch)["classify"]
+        terms: Terms = {"classify": (self.goal.cost(logits.float(), aims), batch.rows)}
+        if accuracy and self.goal.decides == "accuracy":
+            terms["classify_accuracy"] = ((logits.argmax(-1) == aims).sum(), batch.rows)
+        return terms
+
+    def complete(self, model: Model) -> None:
+        last: Any = model.heads["classify"]
+        self.goal.fold(last.out)
+
     # ----------------------------------------------------------------------------------------------- answers
 
+    def pooled(self, outputs: Outputs) -> np.ndarray:
+        """(records, labels): the mean logits of a record's windows."""
+        values = np.stack(outputs.values).astype(np.float64)
+        sums = np.zeros((int(outputs.record.max()) + 1, values.shape[1]))
+        np.add.at(sums, outputs.record, values)
+        return sums / np.bincount(outputs.record)[:, None]
+
+    def tune(self, outputs: Outputs, records: Sequence[Record]) -> None:
+        self.goal.tune(self.pooled(outputs), records)
+
     def decode(self, outputs: Outputs) -> list[Answer]:
-        """Label and probabilities per record; of a text in windows, the mean of their log-probabilities."""
-        logits, record = np.stack(outputs.values).astype(np.float64), outputs.record
-        logits -= logits.max(-1, keepdims=True)
-        log_shares = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-        pooled = np.zeros((int(record.max()) + 1, logits.shape[1]))
-        np.add.at(pooled, record, log_shares)
-        shares = np.exp(pooled / np.bincount(record)[:, None])
-        shares /= shares.sum(-1, keepdims=True)
-        return [
-            {
-                "label": self.labels[int(p.argmax())],
-                "probability": float(p.max()),
-                "scores": dict(zip(self.labels, p.tolist())),
-            }
-            for p in shares
-        ]
+        return self.goal.decode(self.pooled(outputs)) if len(outputs.record) else []
 
     def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
-        right = sum(a["label"] == str(r["label"]) for a, r in zip(answers, records, strict=True))
-        return {"accuracy": right / max(1, len(records))}
+        return self.goal.score(answers, records)
 
-
-def fit_pair(a: list[int], b: list[int], room: int) -> tuple[list[int], list[int]]:
-    """Both, cut at the end until they fit; the longer one gives way first.
-
-    >>> fit_pair([1, 2, 3, 4, 5], [6, 7], 5)
-    ([1, 2, 3], [6, 7])
-    >>> fit_pair([1, 2, 3, 4], [5, 6, 7, 8], 5)
-    ([1, 2, 3], [5, 6])
-    """
-    keep_b = min(len(b), max(room // 2, room - len(a)))
-    return a[: room - keep_b], b[:keep_b]
-
-
-def windows(ids: list[int], size: int) -> list[list[int]]:
-    """As few windows of `size` as cover everything, evenly spread.
-
-    >>> windows([1, 2, 3, 4, 5], 3)
-    [[1, 2, 3], [3, 4, 5]]
-    >>> windows([1, 2], 3)
-    [[1, 2]]
-    """
-    count = -(-len(ids) // size)
-    if count < 2:
-        return [ids]
-    starts = [round(n * (len(ids) - size) / (count - 1)) for n in range(count)]
-    return [ids[start : start + size] for start in starts]
+    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
+        return self.goal.details(answers, records)

@@ -13,7 +13,20 @@ from unmask.registry import TASKS
 from unmask.tasks.task import Task
 
 FILE, VERSION = "unmask.json", 1
-OF_A_RUN = {"train", "dev", "test", "teacher", "dev_share", "patience"}  # settings that the folder does not keep
+OF_A_RUN = {
+    "train",
+    "dev",
+    "test",
+    "teacher",
+    "aux",
+    "augment",
+    "dev_share",
+    "dev_seed",
+    "seeds",
+    "baseline",
+    "patience",
+}  # settings that the folder does not keep
+BY_FILES = ("embed", "rank")  # tasks that another program's folder names in files of its own
 BY_HEAD = ("answer", "choose", "tag", "classify")  # tasks that have the name of their head
 
 
@@ -21,6 +34,7 @@ def write(task: Task, folder: Path) -> None:
     settings = task.settings.model_dump(mode="json", exclude=OF_A_RUN, exclude_defaults=True)
     values = {"version": VERSION, "task": task.name, "settings": settings, "learnt": task.learnt}
     (folder / FILE).write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    task.put_beside(folder)
 
 
 def read(folder: Path, config: ModelConfig, heads: Iterable[str], tokenizer: Tokenizer) -> Task | None:
@@ -30,6 +44,8 @@ def read(folder: Path, config: ModelConfig, heads: Iterable[str], tokenizer: Tok
         values = _values(file)
         recipe = Recipe.build({"task": values["settings"]})
         task = TASKS[values["task"]](recipe, tokenizer, values["learnt"])
+    elif known := next(((TASKS[name], of) for name in BY_FILES if (of := TASKS[name].of_folder(folder, config))), None):
+        task = known[0](Recipe(), tokenizer, known[1])
     else:
         name = next((name for name in BY_HEAD if name in set(heads)), None)
         if name is None:

@@ -9,13 +9,14 @@ the dev set (`tune`: thresholds, a temperature), is `learnt`: plain values that 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from unmask.batch import Batch, Example, Phase, collate, groups
-from unmask.data.records import Finding, Record, Source
+from unmask.data.records import Finding, Record, Source, assign
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
@@ -44,6 +45,8 @@ class Task(Objective):
     needed: ClassVar[tuple[str, ...]] = ()  # roles without which there is no record
     target: ClassVar[tuple[str, ...]] = ()  # roles without which a record has no label
     tokens: ClassVar[bool] = False  # whether the head gives something for every token
+    seen: ClassVar[int] = 0  # dev records looked at while training, where answers take long; 0 = train.eval_rows
+    independent: ClassVar[bool] = True  # whether a record's part in a score is its own (not of recall in a pool of all)
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer)
@@ -62,6 +65,21 @@ class Task(Objective):
     def recognises(cls, source: Source) -> bool:
         """Whether a file looks like one of this task's."""
         return False
+
+    @classmethod
+    def settle(cls, sources: Sequence[Source], settings: TaskRecipe) -> TaskRecipe:
+        """The settings with what the training files decide where they say `auto`, before a file is read."""
+        return settings
+
+    @classmethod
+    def columns(cls, source: Source, settings: TaskRecipe) -> dict[str, str]:
+        """Role → column of a table: what was taken for what, to be shown."""
+        if source.form != "table" or not cls.roles:
+            return {}
+        try:
+            return assign(source.columns, cls.roles, settings.columns, (), source.path)
+        except UserError:  # `read` says it better
+            return {}
 
     @classmethod
     def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
@@ -110,12 +128,73 @@ class Task(Objective):
         """Keys of config.json that transformers reads."""
         return {}
 
+    def put_beside(self, folder: Path) -> None:
+        """Write what other programs want beside the model."""
+
+    def judge_by(self, records: Sequence[Record]) -> None:
+        """Told the records that choose the best model, for a task whose metric depends on them."""
+
+    @classmethod
+    def of_folder(cls, folder: Path, config: ModelConfig) -> dict[str, Any] | None:
+        """What another program's folder of this task has learnt, where its files tell; None where they do not."""
+        return None
+
     def texts(self, record: Record) -> tuple[str, ...]:
         """What a record asks, for finding records that ask the same."""
         return tuple(str(record[role]) for role in self.needed)
 
+    @classmethod
+    def asked(cls, record: Record) -> tuple[str, ...]:
+        """Everything that a record asks: two that are equal here should have the same answer (for the data doctor)."""
+        roles = [*cls.needed, *(role for role in cls.roles if role not in cls.needed and role not in cls.target)]
+        values = [record[role] for role in roles if role in record and role != "id"]
+        return tuple(str(text) for value in values for text in (value if isinstance(value, list) else [value]))
+
+    @classmethod
+    def together(cls, record: Record) -> list[tuple[str, ...]]:
+        """The texts of a record that share a row: for what is longer than one."""
+        return [cls.asked(record)]
+
+    @classmethod
+    def labels_in(cls, record: Record) -> list[str]:
+        """The labels of a fixed set that a record holds; none where answers are numbers or written freely."""
+        label = record.get("label") or [span["label"] for span in record.get("spans", ())] or record.get("tags", [])
+        several = label if isinstance(label, list) else [label]
+        return [each for each in several if isinstance(each, str) and each != "O"]
+
+    @classmethod
+    def kinds(cls, labels: Sequence[str]) -> list[str]:
+        """Labels that a user gave (`task.labels`), by the names that `labels_in` has for them."""
+        return list(labels)
+
+    @classmethod
+    def answered(cls, record: Record) -> str | None:
+        """What has to be equal in records that ask the same; None where several answers may be right."""
+        if "answers" in record:
+            return " / ".join(sorted({answer["text"] for answer in record["answers"]})) or "no answer"
+        answer = record.get("label", record.get("spans"))
+        return None if answer is None else str(sorted(answer, key=str) if isinstance(answer, list) else answer)
+
+    def inseparable(self, record: Record) -> tuple[str, ...]:
+        """Records that are equal here stand on one side when a dev set is taken: those that ask the same, or of the same text."""
+        return self.texts(record)
+
+    def remarks(self) -> list[str]:
+        """What else had to be cut or left out of the rows: it is said before training."""
+        return []
+
+    def fate(self) -> str:
+        """What becomes of a text that is longer than a row."""
+        return {"windows": "read in windows", "first": "cut: only their beginning is read", "refuse": "refused"}[
+            self.settings.long
+        ]
+
     def stratum(self, record: Record) -> str:
         """What a dev set should have its share of."""
+        return ""
+
+    def describe(self, records: Sequence[Record]) -> str:
+        """What the training records are, in a line: labels with their counts."""
         return ""
 
     # ------------------------------------------------------------------------------------------------ answers
@@ -152,6 +231,9 @@ class Task(Objective):
 
     def answer(self, model: Model, records: Sequence[Record], update: Update | None = None) -> list[Answer]:
         return self.decode(self.compute(model, records, update))
+
+    def complete(self, model: Model) -> None:
+        """The last change of a trained model, before it is judged and saved."""
 
     def tune(self, outputs: Outputs, records: Sequence[Record]) -> None:
         """Learn from a dev set what a loss does not: thresholds, a temperature."""

@@ -18,6 +18,15 @@ from unmask.train.log import Console, Log
 from unmask.train.run import Run
 from unmask.train.trainer import NonFinite, Step, Trainer
 
+UNITS = {
+    "mae",
+    "rmse",
+    "mean_rank",
+    "best_exact_thresh",
+    "best_f1_thresh",
+    "best_zh_f1_thresh",
+}  # no shares, as others are
+
 
 class Interrupted(UserError):
     """Stopped by a signal, after a checkpoint was saved."""
@@ -153,12 +162,17 @@ def describe(values: dict[str, Any]) -> str:
     'loss 3.000  mlm accuracy 50.0%  | news: loss 2.000'
     >>> describe({"accuracy": 0.812, "macro_f1": 0.8})
     'accuracy 81.2%  macro f1 80.0%'
+    >>> describe({"r2": 0.5, "rmse": 12.25})
+    'r2 50.0%  rmse 12.25'
     """
     parts = [f"loss {values['loss']:.3f}"] if "loss" in values else []
     parts += [f"perplexity {values['perplexity']:.1f}"] if "perplexity" in values else []
     terms = {k.removesuffix("_accuracy") for k in values if k.endswith("_accuracy")}
     said = {"loss", "perplexity", *(terms if "loss" in values else ())}
-    parts += [f"{k.replace('_', ' ')} {v:.1%}" for k, v in values.items() if k not in said and isinstance(v, float)]
+    shown = {k: v for k, v in values.items() if k not in said and isinstance(v, float)}
+    parts += [
+        f"{k.replace('_', ' ')} {v:.4g}" if k in UNITS else f"{k.replace('_', ' ')} {v:.1%}" for k, v in shown.items()
+    ]
     parts += [f"| {key[8:-1]}: {describe(v)}" for key, v in values.items() if key.startswith("heldout[")]
     return "  ".join(parts)
 

@@ -4,6 +4,7 @@ Kept apart from `api.py`, which finds the text and prints, so that a resumed run
 and a recipe that are already there.
 """
 
+import hashlib
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 
+from unmask.data.chunks import as_berts
 from unmask.data.corpus import Corpus
 from unmask.data.extend import new_pieces
 from unmask.data.mix import parts
@@ -149,6 +151,7 @@ def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None,
         model = Model(config, objective.heads).init(recipe.seed)
     if config.characters:
         model.spell(spellings(tokenizer))
+    notes += objective.look([store.train, *(other.store.train for other in mixed)])
     if objective.rows != "stream":
         notes += describe_pairs(store, [n for n, _ in lengths(recipe.train)])
     return Setup(recipe, store, model, objective, loader(store, mixed, recipe, objective), notes, mixed)
@@ -172,7 +175,8 @@ def describe_pairs(store: TokenStore, sizes: list[int]) -> list[str]:
     """What sentence pairs make of this text: nothing is left out or cut in silence."""
     counts, out = store.train.counts, []
     for n in sizes:
-        pairs, cut = len(store.train.chunks(n)), store.train.truncated_chunks(n)
+        indexed = as_berts(n, store.tokenizer)
+        pairs, cut = len(store.train.chunks(indexed)), store.train.truncated_chunks(indexed)
         out.append(f"sentence pairs of {n} tokens: {pairs:,} an epoch, of which {cut:,} are too long for a row and cut")
     single = counts.get("single_sentence_documents", 0)
     if single:
@@ -180,6 +184,27 @@ def describe_pairs(store: TokenStore, sizes: list[int]) -> list[str]:
             f"{single:,} of {counts['documents']:,} documents have one sentence and serve only as false second halves"
         )
     return out
+
+
+def checksums(recipe: Recipe) -> dict[str, str]:
+    """Setting → checksum of the files outside the run that it names (a teacher's, phrases): read whole, once a run."""
+    out = {}
+    for kind in objectives.parse(recipe.objective):
+        for setting, files in kind.files(recipe).items():
+            sums = [f"{file.name} {checkpoint.checksum(file)}\n" for file in files]
+            out[setting] = hashlib.blake2b("".join(sums).encode(), digest_size=16).hexdigest()
+    return out
+
+
+def check_unchanged(recipe: Recipe, known: dict[str, str], run: Path) -> None:
+    """A run goes on only with the files that it was begun with; one begun before they were noted is not looked at."""
+    changed = [setting for setting, found in checksums(recipe).items() if known.get(setting, found) != found]
+    if changed:
+        section, _, name = changed[0].partition(".")
+        raise UserError(
+            f"{changed[0]}: {getattr(getattr(recipe, section), name)} has changed since {run} was begun",
+            fix="put back what it was, or a new run: unmask pretrain with another --out",
+        )
 
 
 def make_plan(setup: Setup, world: World, console: Console) -> Plan:

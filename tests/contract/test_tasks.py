@@ -1,0 +1,278 @@
+"""Over the registry: every task learns a few rows by heart, saves, opens bit for bit, goes on bit for bit after a stop, and answers the
+same through Python, the command line and, where it has a class, transformers or sentence-transformers.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract import theirs
+from typer.testing import CliRunner
+
+import unmask
+from unmask import api
+from unmask.cli import app
+from unmask.data.records import Record
+from unmask.data.tokenizer import Tokenizer
+from unmask.lab import finetune, judge
+from unmask.model import hf
+from unmask.model.config import preset, with_tokenizer
+from unmask.model.families import FAMILIES
+from unmask.model.model import Model
+from unmask.recipe import Recipe
+from unmask.registry import TASKS
+from unmask.serve.predictor import Predictor
+from unmask.train.distributed import World
+from unmask.train.fit import Interrupted
+from unmask.train.log import Console
+from unmask.train.run import Run
+
+SHAPE = {
+    "hidden": 32,
+    "heads": 2,
+    "layers": 2,
+    "intermediate": 64,
+    "dropout": 0.1,
+    "attention_dropout": 0.0,
+    "max_positions": 64,
+}
+NAMES = ["Ann", "Ben", "Cleo", "Dan", "Eve", "Finn"]
+TOWNS = ["Rome", "Paris", "Oslo", "Bonn", "Riga", "Bern"]
+FACTS = [f"{name} lives in {town} ." for name, town in zip(NAMES, TOWNS)]
+
+
+def jsonl(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def turned(items: list[Any], by: int) -> list[Any]:
+    """
+    >>> turned([1, 2, 3], 1)
+    [3, 1, 2]
+    """
+    by %= len(items)
+    return items[len(items) - by :] + items[: len(items) - by]
+
+
+@dataclass
+class Case:
+    file: str
+    content: str
+    ask: tuple[Any, ...]  # the first record, as a person types it
+    preset: str = "bert-tiny"
+    steps: int = 40
+    lr: float = 5e-3
+    reached: float = 0.99
+    sets: list[str] = field(default_factory=list)
+    theirs: Callable[[Predictor, list[Record], Path], None] | None = None
+
+
+# ------------------------------------------------------------------------------------------------------------- cases
+
+CASES = {
+    "classify": Case(
+        "rows.csv",
+        "id,text,label\n" + "".join(f"n{i},{fact},{'north' if i % 2 else 'south'}\n" for i, fact in enumerate(FACTS)),
+        (FACTS[0],),
+        theirs=theirs.as_sequence_classifier,
+    ),
+    "tag": Case(
+        "rows.conll",
+        "".join(f"{name} B-PER\nlives O\nin O\n{town} B-LOC\n. O\n\n" for name, town in zip(NAMES, TOWNS)),
+        (FACTS[0],),
+        theirs=theirs.as_token_classifier,
+    ),
+    "answer": Case(
+        "rows.jsonl",
+        jsonl([
+            {"id": f"q{i}", "question": f"where does {name} live ?", "context": fact, "answers": [{"text": town, "start": fact.index(town)}]}
+            for i, (name, town, fact) in enumerate(zip(NAMES, TOWNS, FACTS))
+        ]),
+        (f"where does {NAMES[0]} live ?", FACTS[0]),
+        theirs=theirs.as_question_answerer,
+    ),
+    "choose": Case(
+        "rows.jsonl",
+        jsonl([
+            {"text": f"{name} lives in", "choices": turned([town, "the sea", "no house"], i), "label": i % 3}
+            for i, (name, town) in enumerate(zip(NAMES, TOWNS))
+        ]),
+        (f"{NAMES[0]} lives in", TOWNS[0], "the sea", "no house"),
+        theirs=theirs.as_multiple_choice,
+    ),
+    "generate": Case(
+        "rows.csv",
+        "text,target\n" + "".join(f"where is {name} ?,in {town}\n" for name, town in zip(NAMES, TOWNS)),
+        (f"where is {NAMES[0]} ?",),
+        preset="t5-mini",
+        steps=60,
+        lr=1e-2,
+        sets=["task.generate.longest=16"],
+        theirs=theirs.as_seq2seq,
+    ),
+    "embed": Case(
+        "rows.csv",
+        "text,positive\n" + "".join(f"where is {name} ?,{fact}\n" for name, fact in zip(NAMES, FACTS)),
+        (f"where is {NAMES[0]} ?",),
+        theirs=theirs.as_sentence_transformer,
+    ),
+    "rank": Case(
+        "rows.jsonl",
+        jsonl([
+            {"query": f"where is {name} ?", "passages": turned([fact, "the sea", "no house"], i), "relevance": turned([1, 0, 0], i)}
+            for i, (name, fact) in enumerate(zip(NAMES, FACTS))
+        ]),
+        (f"where is {NAMES[0]} ?", FACTS[0], "the sea", "no house"),
+        theirs=theirs.as_cross_encoder,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Bench"]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finetune.task_report, "write", lambda run: None)  # figures take longer than these runs
+        yield Bench(tmp_path_factory.mktemp("tasks"))
+
+
+class Bench:
+    """The runs of this file, each made when first asked for."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.start, self.whole = cache(self._start), cache(self._whole)
+
+    def _start(self, name: str) -> str:
+        """A tiny model that was never trained."""
+        settings = with_tokenizer(Recipe.build({"preset": name})).tokenizer
+        settings = settings.model_copy(update={"vocab_size": 0})
+        tokenizer = Tokenizer.train([case.content for case in CASES.values()] * 4, settings)
+        fixed = FAMILIES[preset(name).family].fixed
+        shape = SHAPE | {
+            "vocab_size": tokenizer.size,
+            "pad_id": tokenizer.pad,
+            "cls_id": tokenizer.cls,
+            "sep_id": tokenizer.sep,
+        }
+        shape |= {"decoder_layers": 2} if preset(name).decoder_layers else {}
+        config = preset(name, **{key: value for key, value in shape.items() if key not in fixed})
+        hf.save(Model(config, ("lm",) if config.decoder_layers else ("mlm",)).init(0), self.folder / name, tokenizer)
+        return str(self.folder / name)
+
+    def recipe(self, task: str) -> Recipe:
+        case = CASES[task]
+        file = self.folder / task / case.file
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(case.content)
+        budget = [
+            f"train.steps={case.steps}",
+            "train.batch=6",
+            f"train.lr={case.lr}",
+            "train.checkpoint_every=7",
+            "seed=3",
+        ]
+        return api.task_recipe(self.start(case.preset), task=task, train=file, sets=[*budget, *case.sets])
+
+    def _whole(self, task: str) -> tuple[finetune.Job, Run]:
+        """The run that nobody disturbs, and what it holds in memory at its end."""
+        job, run = finetune.prepare(self.recipe(task)), Run.create(self.folder / task / "whole", "finetune", task)
+        finetune.run_job(job, run, World(0, 1), Console(quiet=True))
+        return job, run
+
+    def file(self, task: str) -> str:
+        return str(self.folder / task / CASES[task].file)
+
+    def records(self, task: str, p: Predictor) -> list[Record]:
+        return judge.read(p, [self.file(task)], {}, labelled=False)
+
+
+def same(a: Any, b: Any) -> bool:
+    return json.dumps(a, sort_keys=True, default=str) == json.dumps(b, sort_keys=True, default=str)
+
+
+def test_every_task_has_a_case() -> None:
+    assert set(CASES) == set(TASKS.names())
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_it_learns_a_few_rows_by_heart(task: str, bench: Bench) -> None:
+    run = bench.whole(task)[1]
+    found = api.evaluate(run.path, bench.file(task))
+    assert found["task"] == task
+    assert found[found["metric"]] >= CASES[task].reached, found
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_it_opens_bit_for_bit(task: str, bench: Bench, tmp_path: Path) -> None:
+    job, run = bench.whole(task)
+    p = unmask.load(run.path)
+    records = bench.records(task, p)
+    assert same(p.predict(records), job.task.answer(job.model, records))
+    finetune.Job(job.recipe, p._task(), p.model, job.sets, []).save(tmp_path)
+    for name in ("model.safetensors", "config.json", "unmask.json", "tokenizer.json"):
+        assert (tmp_path / name).read_bytes() == (run.model / name).read_bytes(), name
+
+
+class Stopper(Console):
+    """Sends the signal that a person's Ctrl-C sends, after so many steps."""
+
+    def __init__(self, step: int):
+        super().__init__(quiet=True)
+        self.step = step
+
+    @contextmanager
+    def bar(self, title: str) -> Iterator[Any]:
+        def update(done: float, total: float, message: str = "") -> None:
+            if title == "finetune" and done == self.step:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        yield update
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_it_goes_on_bit_for_bit(task: str, bench: Bench) -> None:
+    whole, out = bench.whole(task)[1], bench.folder / task / "stopped"
+    with pytest.raises(Interrupted):
+        api.finetune(recipe=bench.recipe(task), out=out, console=Stopper(10))
+    assert not (out / "model").exists()
+    run = api.resume_finetune(out)
+    for name in ("model.safetensors", "unmask.json"):
+        assert (run.model / name).read_bytes() == (whole.model / name).read_bytes(), name
+    losses = [[(e["step"], e["loss"]) for e in r.events() if e["event"] == "train"] for r in (run, whole)]
+    assert losses[0] == losses[1] and len(losses[0]) == CASES[task].steps
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_it_answers_the_same_everywhere(task: str, bench: Bench) -> None:
+    run, case = bench.whole(task)[1], CASES[task]
+    p = unmask.load(run.path)
+    direct = p(*case.ask)
+    (by_api,) = unmask.predict(run.path, [case.ask])
+    assert same({key: by_api[key] for key in direct}, direct)
+    result = CliRunner().invoke(app, ["predict", str(run.path), *case.ask, "--json"])
+    assert result.exit_code == 0, result.output
+    assert same(json.loads(result.stdout), json.loads(json.dumps([by_api], default=str)))
+    of_file = unmask.predict(run.path, bench.file(task))
+    result = CliRunner().invoke(app, ["predict", str(run.path), bench.file(task), "--json"])
+    assert same(json.loads(result.stdout), json.loads(json.dumps(of_file, default=str)))
+    records = bench.records(task, p)
+    assert [a["at"] for a in of_file] == [r["at"] for r in records] and len(of_file) == len(NAMES)
+    if task == "classify":
+        assert [a["id"] for a in of_file] == [f"n{i}" for i in range(6)]
+    result = CliRunner().invoke(app, ["predict", str(run.path), *case.ask])
+    assert result.exit_code == 0 and result.stdout.strip()
+
+
+@pytest.mark.parametrize("task", [name for name, case in CASES.items() if case.theirs])
+def test_it_answers_the_same_in_their_libraries(task: str, bench: Bench) -> None:
+    run, compare = bench.whole(task)[1], CASES[task].theirs
+    p = unmask.load(run.path)
+    assert compare
+    compare(p, bench.records(task, p), run.model)

@@ -1,0 +1,97 @@
+"""A fine-tuned folder in transformers and sentence-transformers: what it gives there for the records that we answer."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.batch import collate
+from unmask.data.records import Record
+from unmask.serve.predictor import Predictor
+
+
+def rows_of(p: Predictor, records: list[Record]) -> Any:
+    task = p._task()
+    return collate([e for r in records for e in task.encode(r, labelled=False)], p.tokenizer.pad)
+
+
+def inputs_of(batch: Any) -> dict[str, torch.Tensor]:
+    mask = torch.ones_like(batch.ids) if batch.mask is None else batch.mask.long()
+    return {"input_ids": batch.ids, "attention_mask": mask, "token_type_ids": batch.segments}
+
+
+def opened(name: str, folder: Path) -> Any:
+    import transformers
+
+    model, found = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
+    assert not found["missing_keys"] and not found["unexpected_keys"]
+    return model.eval()
+
+
+@torch.no_grad()
+def as_sequence_classifier(p: Predictor, records: list[Record], folder: Path) -> None:
+    model = opened("AutoModelForSequenceClassification", folder)
+    shares = model(**inputs_of(rows_of(p, records))).logits.softmax(-1)
+    for answer, row in zip(p.predict(records), shares):
+        ours = [answer["scores"][model.config.id2label[i]] for i in range(len(row))]
+        assert ours == pytest.approx(row.tolist(), abs=1e-5)
+
+
+@torch.no_grad()
+def as_token_classifier(p: Predictor, records: list[Record], folder: Path) -> None:
+    model, task = opened("AutoModelForTokenClassification", folder), p._task()
+    batch, outputs = rows_of(p, records), task.compute(p.model, records)
+    logits = model(**inputs_of(batch)).logits.numpy()
+    for ours, theirs in zip(outputs.values, logits):
+        np.testing.assert_allclose(ours, theirs[: len(ours)], atol=1e-4)
+    assert set(model.config.id2label.values()) == set(task.learnt["labels"])
+
+
+@torch.no_grad()
+def as_question_answerer(p: Predictor, records: list[Record], folder: Path) -> None:
+    model, task = opened("AutoModelForQuestionAnswering", folder), p._task()
+    batch, outputs = rows_of(p, records), task.compute(p.model, records)
+    found = model(**inputs_of(batch))
+    theirs = torch.stack([found.start_logits, found.end_logits], -1).numpy()
+    for ours, row in zip(outputs.values, theirs):
+        np.testing.assert_allclose(ours, row[: len(ours)], atol=1e-4)
+
+
+@torch.no_grad()
+def as_multiple_choice(p: Predictor, records: list[Record], folder: Path) -> None:
+    model, task = opened("AutoModelForMultipleChoice", folder), p._task()
+    for record, answer in zip(records, p.predict(records)):
+        rows = task.encode(record, labelled=False)
+        inputs = {name: value[None] for name, value in inputs_of(collate(rows, p.tokenizer.pad)).items()}
+        shares = model(**inputs).logits.softmax(-1)[0].tolist()
+        assert answer["scores"] == pytest.approx(shares, abs=1e-5)
+
+
+@torch.no_grad()
+def as_seq2seq(p: Predictor, records: list[Record], folder: Path) -> None:
+    from transformers import AutoTokenizer
+
+    model, tokenizer = opened("AutoModelForSeq2SeqLM", folder), AutoTokenizer.from_pretrained(folder)
+    for record, answer in zip(records, p.predict(records)):
+        given = tokenizer(record["text"], return_tensors="pt")
+        out = model.generate(given.input_ids, attention_mask=given.attention_mask, max_new_tokens=16, do_sample=False)
+        assert str(tokenizer.decode(out[0], skip_special_tokens=True)).strip() == answer["output"].strip()
+
+
+def as_sentence_transformer(p: Predictor, records: list[Record], folder: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(str(folder), device="cpu").encode([r["text"] for r in records])
+    ours = [answer["vector"] for answer in p.predict([{"text": r["text"]} for r in records])]
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def as_cross_encoder(p: Predictor, records: list[Record], folder: Path) -> None:
+    from sentence_transformers import CrossEncoder
+
+    model = CrossEncoder(str(folder), device="cpu")
+    for record, answer in zip(records, p.predict(records)):
+        theirs = model.predict([(record["query"], passage) for passage in record["passages"]])
+        np.testing.assert_allclose(answer["scores"], theirs, atol=1e-5)

@@ -1,0 +1,154 @@
+"""The data doctor's checks on records of every task's shape: what is said, what is not, and how much of it."""
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unmask.data.doctor import examine
+from unmask.data.findings import as_rows, condense
+from unmask.data.records import Finding, Source, open_source
+from unmask.data.textcheck import MOJIBAKE, look_at, too_long
+from unmask.data.tokenizer import Tokenizer
+from unmask.lab.checkup import roles_of
+from unmask.recipe import TokenizerRecipe
+from unmask.registry import TASKS
+
+CLASSIFY = TASKS["classify"]
+
+
+def records(*rows: tuple[str, Any], file: str = "a.csv") -> list[dict[str, Any]]:
+    return [{"at": f"{file}:{n}", "text": text, "label": label} for n, (text, label) in enumerate(rows, 2)]
+
+
+def kinds(found: list[Finding]) -> list[str]:
+    return [finding.kind for finding in found]
+
+
+def test_several_labels_and_numbers_are_not_taken_for_one_label() -> None:
+    several = records(*[(f"t {n}", ["a", "b"] if n % 2 else ["a"]) for n in range(40)])
+    assert examine({"train": several}, CLASSIFY) == []
+    unknown = examine({"train": several, "test": records(("x", ["a", "c"]), file="b.csv")}, CLASSIFY)
+    assert kinds(unknown) == ["unknown label"] and "'c'" in unknown[0].what
+    numbers = records(*[(f"t {n}", n / 7) for n in range(40)])
+    assert examine({"train": numbers, "test": records(("x", 0.31))}, CLASSIFY) == []
+
+
+def test_the_order_of_several_labels_is_no_contradiction() -> None:
+    found = examine({"train": records(("t", ["a", "b"]), ("t", ["b", "a"]), ("u", ["a"]), ("v", ["b"]))}, CLASSIFY)
+    assert kinds(found) == ["duplicate"]
+
+
+def test_a_pair_is_asked_as_a_whole() -> None:
+    rows = records(("p", "yes"), ("p", "no"))
+    rows[0]["pair"], rows[1]["pair"] = "one", "two"
+    assert examine({"train": rows}, CLASSIFY) == []
+    rows[1]["pair"] = "ONE "
+    assert kinds(examine({"train": rows}, CLASSIFY)) == ["contradiction"]
+
+
+SHAPES: dict[str, list[dict[str, Any]]] = {
+    "classify": [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
+    "tag": [
+        {"text": "Ann ran", "spans": [{"start": 0, "end": 3, "label": "PER"}]},
+        {"text": "Rome fell", "spans": [{"start": 0, "end": 4, "label": "LOC"}], "words": [[0, 4], [5, 9]], "tags": ["B-LOC", "O"]},
+    ],
+    "answer": [
+        {"id": "1", "question": "who?", "context": "Ann ran", "answers": [{"text": "Ann", "start": 0}], "impossible": False},
+        {"id": "2", "question": "where?", "context": "Ann ran", "answers": [], "impossible": True},
+    ],
+    "choose": [{"text": "a", "choices": ["b", "c"], "label": 0}, {"text": "d", "choices": ["b", "c"], "label": 1}],
+    "generate": [{"text": "a", "target": "b"}, {"text": "c", "target": "d"}],
+    "embed": [{"text": "a", "positive": "b"}, {"text": "c", "positive": "d", "negatives": ["e"]}],
+    "rank": [
+        {"query": "a", "passages": ["b", "c"], "relevance": [1, 0]},
+        {"query": "d", "passages": ["b", "c"], "relevance": [0, 1]},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", TASKS.names())
+def test_every_task_s_records(task: str) -> None:
+    """Good ones: nothing found. The same in test: leakage. Twice: a duplicate."""
+    kind = TASKS[task]
+    train = [{"at": f"a:{n}", **row} for n, row in enumerate(SHAPES[task], 1)]
+    assert examine({"train": train}, kind) == []
+    leaked = [{"at": "b:1", **SHAPES[task][0]}, {"at": "b:2", **SHAPES[task][1]}]
+    assert set(kinds(examine({"train": [*train, *train[:1]], "test": leaked}, kind))) >= {"leakage", "duplicate"}
+    same = examine({"train": train, "test": leaked}, kind)
+    assert kinds(same) == ["same file"] and same[0].error
+
+
+def test_tags_of_a_test_file_that_train_does_not_have() -> None:
+    train = [{"at": f"a:{n}", **row} for n, row in enumerate(SHAPES["tag"], 1)]
+    odd = [{"at": "b:1", "text": "x y", "spans": [{"start": 0, "end": 1, "label": "ORG"}]}]
+    assert [f.what for f in examine({"train": train, "test": odd}, TASKS["tag"]) if f.kind == "unknown label"]
+
+
+def test_few_lines_of_each_kind_errors_first() -> None:
+    findings = [Finding(f"a.csv:{n}", f"text {n} is odd", error=False) for n in range(500)]
+    findings += [Finding(f"a.csv:{n}", "no label", kind="no label") for n in range(4)]
+    shown = condense(findings, 3)
+    assert [f.error for f in shown] == [True] * 4 + [False] * 4
+    assert "1 more" in shown[3].what and "497 more" in shown[-1].what
+    rows = as_rows(findings)
+    assert len(rows) == 4 + 101 and set(rows[0]) == {"at", "what", "fix", "error", "kind"}
+
+
+def test_writing_that_only_looks_like_a_wrong_encoding() -> None:
+    for good in ("Ãlvaro", "São Paulo", "â la carte", "naïve café", "Â Ñ", "日本語", "€ 5 – ok", "Ångström"):
+        assert not MOJIBAKE.search(good), good
+    for text in ("é", "ü", "’", "“", "–", "…", "ñ"):
+        assert MOJIBAKE.search(text.encode().decode("cp1252", "replace")), text
+
+
+@pytest.mark.parametrize(
+    ("content", "is_header"),
+    [
+        ("text,label\na,x\n", True),
+        ("review,stars\na,5\n", True),
+        ("a film that I will not forget,pos\nb,neg\n", False),
+        ("what,1\nb,0\nc,1\n", False),
+        ("good,pos\nbad,neg\nfine,pos\nwell,pos\nso,neg\nno,neg\n", False),
+        ("label,text\nlabel,a text about labels\nother,b\n", True),
+    ],
+)
+def test_headers(content: str, is_header: bool, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    source = open_source(str(tmp_path / "a.csv"), [])
+    assert (look_at(source) == []) == is_header
+
+
+def test_json_has_no_header() -> None:
+    rows = [(1, {"1": "pos", "0": "a"}), (2, {"1": "neg", "0": "b"})]
+    assert look_at(Source("a.jsonl", "table", ["1", "0"], rows)) == []
+
+
+def test_length_is_measured_by_the_model_s_tokens() -> None:
+    tokenizer = Tokenizer.train(["abcdefgh " * 50], TokenizerRecipe(kind="char"))
+    rows = records(*[("ab" * (40 if n % 4 == 0 else 4), "x") for n in range(40)])
+    (found,) = too_long(rows, CLASSIFY, tokenizer, 32, "read in windows")
+    assert found.what.startswith("25.0% of the records have more than the 30 tokens of a row, the longest 80")
+    assert found.at == "a.csv:2" and not found.error
+    assert too_long(rows, CLASSIFY, tokenizer, 128, "") == []
+
+
+def test_roles_by_name_and_given() -> None:
+    assert roles_of(["x.csv"], {})["train"] == ["x.csv"]
+    assert roles_of(["only-test.csv"], {}) == {"train": ["only-test.csv"], "dev": [], "test": []}
+    found = roles_of(["val.csv", "contest.csv"], {"train": ["a.csv"]})
+    assert found == {"train": ["a.csv", "contest.csv"], "dev": ["val.csv"], "test": []}
+
+
+def test_many_records_are_looked_at_quickly() -> None:
+    draw = random.Random(0)
+    words = [f"w{n}" for n in range(3000)]
+    train, test = (
+        records(*[(" ".join(draw.choices(words, k=12)), draw.choice("xyz")) for _ in range(count)])
+        for count in (6_000, 600)
+    )
+    begun = time.process_time()
+    assert examine({"train": train, "test": test}, CLASSIFY) == []
+    assert time.process_time() - begun < 4

@@ -1,0 +1,146 @@
+"""Questions over passages as files write them, and everything that can be wrong with them, each with its place."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from unmask.data.records import Finding, open_source
+from unmask.recipe import Recipe
+from unmask.tasks.answer import Answer
+
+CONTEXT = "Ann met Bob in Paris, and Ann left."
+
+
+def squad(*qas: dict[str, Any], context: str = CONTEXT) -> dict[str, Any]:
+    return {"version": "v2.0", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": list(qas)}]}]}
+
+
+def qa(text: str = "Paris", start: Any = 15, **more: Any) -> dict[str, Any]:
+    return {"id": "q1", "question": "Where?", "answers": [{"text": text, "answer_start": start}], **more}
+
+
+def read(
+    path: Path, value: Any = None, labelled: bool = True, **dump: Any
+) -> tuple[list[dict[str, Any]], list[Finding]]:
+    if value is not None:
+        path.write_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, **dump), "utf-8")
+    findings: list[Finding] = []
+    source = open_source(str(path), findings)
+    assert Answer.recognises(source) or not labelled
+    return Answer.read(source, Recipe().task, findings, labelled), findings
+
+
+EXPECTED = {"question": "Where?", "context": CONTEXT, "answers": [{"text": "Paris", "start": 15}], "impossible": False}
+
+
+def test_every_form_gives_the_same_record(tmp_path: Path) -> None:
+    listed = {"text": ["Paris"], "answer_start": [15]}
+    flat = {"id": "q1", "question": "Where?", "context": CONTEXT}
+    table = pa.Table.from_pylist([flat | {"answers": listed}])
+    pq.write_table(table, tmp_path / "d.parquet")
+    quoted = '"' + json.dumps(listed).replace('"', '""') + '"'
+    forms = {
+        "a.json": squad(qa(is_impossible=False)),
+        "b.json": squad(qa()),
+        "b2.json": {"data": [flat | {"answers": listed}]},
+        "c.jsonl": json.dumps(flat | {"answers": listed}),
+        "c2.jsonl": json.dumps(flat | {"answer": "Paris", "start": 15}),
+        "c3.jsonl": json.dumps(flat | {"answer": "Paris"}),
+        "d.parquet": None,
+        "e.csv": f'id,question,context,answer,answer_start\nq1,Where?,"{CONTEXT}",Paris,15\n',
+        "f.csv": f'id,question,context,answers\nq1,Where?,"{CONTEXT}",{quoted}\n',
+        "g.csv": f'id,question,context,answers\nq1,Where?,"{CONTEXT}","{listed}"\n',
+    }
+    for name, value in forms.items():
+        records, findings = read(tmp_path / name, value)
+        assert not findings, (name, findings)
+        assert [{k: v for k, v in r.items() if k not in ("at", "id")} for r in records] == [EXPECTED], name
+        assert records[0]["id"] == "q1"
+
+
+def test_no_answer_in_every_form(tmp_path: Path) -> None:
+    plausible = {"answers": [], "plausible_answers": [{"text": "Bob", "answer_start": 8}], "is_impossible": True}
+    flat = {"question": "Where?", "context": CONTEXT}
+    for name, value in {
+        "a.json": squad(qa() | plausible),
+        "b.jsonl": json.dumps(flat | {"answers": {"text": [], "answer_start": []}}),
+        "c.jsonl": json.dumps(flat | {"answers": []}),
+        "d.csv": f'question,context,answer,start\nWhere?,"{CONTEXT}",,\n',
+    }.items():
+        records, findings = read(tmp_path / name, value)
+        assert not findings, (name, findings)
+        assert records[0]["impossible"] and records[0]["answers"] == [], name
+
+
+FAULTS = {  # what is wrong → the question, and what is said of it
+    "missing start": (
+        qa(start=None) | {"answers": [{"text": "Ann"}]},
+        "no answer_start, and the answer 'Ann' of q1 stands at 2",
+    ),
+    "outside": (qa(start=99), "outside of the context, which has 35 characters; it is at 15"),
+    "negative": (qa(start=-1), "outside of the context"),
+    "elsewhere": (qa(start=3), "is not at 3, where the context has ' met '; it is at 15"),
+    "twice elsewhere": (qa("Ann", 5), "2 places: 0, 26"),
+    "nowhere": (qa("London"), "no place of the context"),
+    "no number": (qa(start="here"), "is no number: 'here'"),
+    "empty answer": (qa(text=""), "no answer of q1"),
+    "empty question": (qa(question=" "), "an empty question"),
+    "no question": ({k: v for k, v in qa().items() if k != "question"}, "no question"),
+    "no answers": ({"id": "q1", "question": "Where?"}, "no answers of q1"),
+    "none, yet possible": (qa(answers=[], is_impossible=False), "yet there is no answer"),
+    "some, yet impossible": (qa(is_impossible=True), "yet there is an answer: 'Paris'"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("indent", [2, None])
+def test_faults_are_found_with_their_line(fault: str, indent: int | None, tmp_path: Path) -> None:
+    bad, said = FAULTS[fault]
+    good = qa() | {"id": 'a "question": b', "question": 'what is "question":?', 'a "question': 1}
+    records, findings = read(tmp_path / "f.json", squad(good, {**bad}, good | {"id": "c"}), indent=indent)
+    text = (tmp_path / "f.json").read_text("utf-8")
+    (finding,) = [f for f in findings if f.error]
+    assert said in str(finding), str(finding)
+    _, line, *column = finding.at.removeprefix(str(tmp_path)).split(":")
+    place = text.splitlines()[int(line) - 1][int(column[0]) - 1 if column else 0 :]
+    assert place.strip().startswith('"id": "q1"') and bool(column) == (indent is None)
+    assert len(records) == 3
+
+
+def test_blanks_are_repaired_with_a_warning(tmp_path: Path) -> None:
+    context = "He said:  in\nParis, yes"
+    for text, start, taken, at in (
+        (" in Paris", 9, "in\nParis", 10),
+        ("in Paris", 8, "in\nParis", 10),
+        ("Paris ", 13, "Paris", 13),
+    ):
+        records, (finding,) = read(tmp_path / "f.json", squad(qa(text, start), context=context))
+        assert not finding.error and "by blanks" in finding.what
+        assert records[0]["answers"] == [{"text": taken, "start": at}]
+        assert context[at : at + len(taken)] == taken
+
+
+def test_ids_are_told_apart_and_files_too(tmp_path: Path) -> None:
+    _, (finding,) = read(tmp_path / "f.json", squad(qa(), qa()), indent=1)
+    assert finding.what == f"the id 'q1' is that of {tmp_path}/f.json:11 too"
+    _, (finding,) = read(tmp_path / "e.json", squad(qa(), context=""))
+    assert finding.what == "no context"
+    broken = {"data": [{"title": "Cats", "paragraphs": "none"}]}
+    _, (finding,) = read(tmp_path / "s.json", broken)
+    assert finding.what == "article 1 (Cats): 'paragraphs' is no list of objects"
+
+
+def test_offsets_count_raw_characters(tmp_path: Path) -> None:
+    context = "a\r\n😀 ＡＢＣ cafe\u0301 诺曼底"
+    start = context.index("诺")
+    records, findings = read(tmp_path / "f.json", squad(qa("诺曼底", start), context=context))
+    assert not findings and records[0]["context"] == context and records[0]["answers"][0]["start"] == start
+
+
+def test_without_labels_nothing_is_missing(tmp_path: Path) -> None:
+    records, findings = read(tmp_path / "f.jsonl", json.dumps({"question": "q", "context": "c"}), labelled=False)
+    assert not findings and "answers" not in records[0]

@@ -1,0 +1,137 @@
+"""Records rewritten by the model itself: words change, labels and entities do not, and a resumed run finds the same."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unmask import api
+from unmask.data.store import TokenStore
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.lab import augment
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import Recipe, TokenizerRecipe
+
+pytestmark = pytest.mark.usefixtures("no_report")
+TEXT = "The class of the object is a list, and its items are sorted by the method in place 3 times."
+
+
+@pytest.fixture
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures take seconds, and are tested elsewhere."""
+    monkeypatch.setattr("unmask.lab.task_report.write", lambda *_: None)
+
+
+def model_of(tokenizer: Tokenizer, name: str = "bert-tiny", heads: tuple[str, ...] = ("mlm",)) -> Model:
+    shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": tokenizer.size}
+    return Model(preset(name, **shape, **tokenizer.config_ids()), heads).init(0)
+
+
+def test_words_change_and_labels_stay(store: TokenStore) -> None:
+    model = model_of(store.tokenizer)
+    records = [{"at": f"f:{n}", "text": TEXT, "pair": TEXT.upper(), "label": str(n)} for n in range(10)]
+    made = augment.rewrite(model, store.tokenizer, records, 2.5, 0)
+    assert len(made) == 25 and made == augment.rewrite(model, store.tokenizer, records, 2.5, 0)
+    assert made != augment.rewrite(model, store.tokenizer, records, 2.5, 1)
+    changed = []
+    for record in made:
+        for old, new in ((TEXT, record["text"]), (TEXT.upper(), record["pair"])):
+            words = [(a, b) for a, b in zip(old.split(), new.split(), strict=True) if a != b]
+            assert words and all(a.isupper() == b.isupper() for a, b in words if len(a) > 1)
+            assert "3" in new and new.endswith(".")  # only words of letters
+            changed.append(len(words))
+        assert record["at"].startswith(f"f:{record['label']},")
+    assert np.mean(changed) == pytest.approx(0.15 * 18, abs=0.35)
+    assert {r["label"] for r in made} == {str(n) for n in range(10)}
+
+
+def test_entities_stay_and_their_places_move(store: TokenStore) -> None:
+    text = "the 😀 city of New York has a list of old names in Paris today"
+    spans = [{"start": text.index(n), "end": text.index(n) + len(n), "label": "loc"} for n in ("New York", "Paris")]
+    words = [list(found.span()) for found in re.finditer(r"\S+", text)]
+    tags = ["O"] * 4 + ["B-loc", "I-loc"] + ["O"] * 7 + ["B-loc", "O"]
+    assert len(words) == len(tags)
+    model = model_of(store.tokenizer)
+    for record in ({"spans": spans}, {"spans": spans, "words": words, "tags": tags}):
+        for new in augment.rewrite(model, store.tokenizer, [{"at": "f:1", "text": text, **record}], 10, 0):
+            assert new["text"] != text
+            assert [new["text"][s["start"] : s["end"]] for s in new["spans"]] == ["New York", "Paris"]
+            if "words" in new:
+                assert [new["text"][a:b] for a, b in new["words"]] == new["text"].split() and new["tags"] == tags
+    nouns = {"at": "f:1", "text": "a list", "words": [[0, 1], [2, 6]], "tags": ["DET", "NOUN"]}
+    with pytest.raises(UserError, match="every word has a tag"):
+        augment.rewrite(model, store.tokenizer, [nouns], 1, 0)
+
+
+def test_chinese_characters_become_chinese_characters() -> None:
+    text = "猫在垫子上睡觉，狗在河边跑。"
+    tokenizer = Tokenizer.train([text, "a cat"], TokenizerRecipe(min_frequency=1))
+    for new in augment.rewrite(model_of(tokenizer), tokenizer, [{"at": "f:1", "text": text, "label": "x"}], 5, 0):
+        assert new["text"] != text and len(new["text"]) == len(text)
+        assert [c for c in new["text"] if c in "，。"] == ["，", "。"]
+
+
+def test_byte_pieces_keep_their_blanks() -> None:
+    text = "the cat sat on the mat and the dog ran"
+    tokenizer = Tokenizer.train([text] * 4, TokenizerRecipe(kind="bpe", template="roberta", min_frequency=1))
+    for new in augment.rewrite(model_of(tokenizer), tokenizer, [{"at": "f:1", "text": text, "label": "x"}], 5, 0):
+        assert len(new["text"].split()) == len(text.split()) and new["text"] != text
+
+
+def test_long_texts_change_where_the_model_reads(store: TokenStore) -> None:
+    text = f"{TEXT} " * 60
+    for new in augment.rewrite(
+        model_of(store.tokenizer), store.tokenizer, [{"at": "f:1", "text": text, "label": "x"}], 3, 0
+    ):
+        assert new["text"][: len(text) // 2] != text[: len(text) // 2] and new["text"].endswith(f"{TEXT} " * 10)
+
+
+def test_a_run_keeps_its_rows(store: TokenStore, tmp_path: Path) -> None:
+    hf.save(model_of(store.tokenizer), tmp_path / "m", store.tokenizer)
+    rows = [f"{'sorted list of numbers' if n % 2 else 'class with methods'} {n},{n % 2}" for n in range(30)]
+    (tmp_path / "train.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    sizes = {}
+    for name, given in (("plain", None), ("more", "mlm:1")):
+        run = api.finetune(
+            tmp_path / "m",
+            train=tmp_path / "train.csv",
+            epochs=1,
+            batch=3,
+            patience=0,
+            augment=given,
+            out=tmp_path / name,
+        )
+        sizes[name] = run.read_json("results.json")["step"]
+    assert sizes == {"plain": 9, "more": 18}  # 26 records after the dev set, and as many again
+    path = run.path / augment.FILE
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(lines) == 26 and all(line["at"].endswith("rewritten") for line in lines)
+    known = path.read_text()
+    (run.path / "results.json").unlink()
+    api.resume_finetune(run.path)
+    assert path.read_text() == known
+
+
+def test_what_cannot_be_is_refused(store: TokenStore, tmp_path: Path) -> None:
+    recipe = Recipe.build({"task": {"augment": "mlm"}})
+    assert augment.share(recipe) == 0.5
+    for text in ("mlm:0", "mlm:11", "words", "mlm:x"):
+        with pytest.raises(UserError, match="--augment"):
+            augment.share(Recipe.build({"task": {"augment": text}}))
+    for task in augment.WHY:
+        with pytest.raises(UserError, match=task):
+            augment.check(recipe, preset("bert-tiny"), task)
+    with pytest.raises(UserError, match="fills no masks"):
+        augment.check(recipe, preset("gpt2-mini"), "classify")
+    hf.save(model_of(store.tokenizer, heads=("pooler",)), tmp_path / "m", store.tokenizer)
+    (tmp_path / "train.csv").write_text("text,label\na list,x\na class,y\n")
+    with pytest.raises(UserError, match="no MLM head"):
+        api.finetune(tmp_path / "m", train=tmp_path / "train.csv", augment="mlm", out=tmp_path / "r")
+    tokenizer = Tokenizer.train(["a cab"], TokenizerRecipe(kind="char"))
+    with pytest.raises(UserError, match="no words"):
+        augment.rewrite(model_of(tokenizer), tokenizer, [{"at": "f:1", "text": "a cab"}], 1, 0)

@@ -1,0 +1,97 @@
+"""A fine-tuned model on files: order and ids are kept, labels are not needed, and the doctor stands before training."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from unmask import UserError, api
+from unmask.cli import app
+from unmask.data.tokenizer import Tokenizer
+from unmask.lab import finetune
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import TokenizerRecipe
+
+TEXTS = ["what a film", "so dull, so long", "a joy", "no", "two\nlines", "again", "x"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A classifier that was never trained: it answers, which is enough here."""
+    folder = tmp_path_factory.mktemp("judge") / "model"
+    tokenizer = Tokenizer.train([*TEXTS, "Seen from 0123456789"] * 3, TokenizerRecipe(kind="char"))
+    shape = {"hidden": 32, "heads": 2, "layers": 1, "intermediate": 64, "max_positions": 64, "labels": ("neg", "pos")}
+    hf.save(Model(preset("bert-tiny", vocab_size=tokenizer.size, **shape), ("classify",)).init(0), folder, tokenizer)
+    return str(folder)
+
+
+def table(path: Path, head: str, *rows: tuple[str, ...]) -> str:
+    lines = [head, *(",".join('"' + cell.replace('"', '""') + '"' for cell in row) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_a_file_keeps_order_and_ids_and_needs_no_labels(model: str, tmp_path: Path) -> None:
+    file = table(tmp_path / "new.csv", "id,text", *[(f"r{9 - n}", text) for n, text in enumerate(TEXTS)])
+    answers = api.predict(model, file)
+    assert [a["id"] for a in answers] == [f"r{9 - n}" for n in range(len(TEXTS))]
+    assert [a["text"] for a in answers] == TEXTS
+    assert [int(a["at"].rpartition(":")[2]) for a in answers] == [2, 3, 4, 5, 6, 8, 9]
+    alone = [api.predict(model, text)[0] for text in TEXTS[:2]]
+    assert [a["scores"]["pos"] for a in answers[:2]] == pytest.approx([a["scores"]["pos"] for a in alone], abs=1e-6)
+    half = table(tmp_path / "half.csv", "text,label", ("a joy", "pos"), ("no", ""))
+    assert len(api.predict(model, half)) == 2, "labels that are missing are no fault here"
+    with pytest.raises(UserError, match=r"half\.csv:3: no label"):
+        api.evaluate(model, half)
+    with pytest.raises(UserError, match="no column for 'text'"):
+        api.predict(model, table(tmp_path / "other.csv", "id,body_of_it", ("1", "a")))
+    assert len(api.predict(model, tmp_path / "other.csv", columns={"text": "body_of_it"})) == 1
+
+
+def test_lines_of_a_text_file_and_of_standard_input(model: str, tmp_path: Path) -> None:
+    (tmp_path / "new.txt").write_text("a joy\n\nno\n")
+    answers = api.predict(model, tmp_path / "new.txt")
+    assert [(a["text"], a["at"].rpartition(":")[2]) for a in answers] == [("a joy", "1"), ("no", "3")]
+    result = CliRunner().invoke(app, ["predict", model, "-", "--json"], input="\ufeffa joy\r\n\r\nno\r\n")
+    assert [a["text"] for a in json.loads(result.stdout)] == ["a joy", "no"]
+    assert [a["scores"] for a in json.loads(result.stdout)] == [a["scores"] for a in answers]
+
+
+def test_a_name_of_no_file_is_not_taken_for_a_text(model: str) -> None:
+    for name in ("nwe.csv", "folder/new.jsonl.gz"):
+        with pytest.raises(UserError, match="no such file"):
+            api.predict(model, name)
+    assert api.predict(model, "open new.csv")[0]["text"] == "open new.csv"
+    assert len(api.predict(model, ["a.csv", "b.csv"])) == 2
+
+
+def test_a_pair_is_shown_whole(model: str, tmp_path: Path) -> None:
+    file = table(tmp_path / "pairs.csv", "premise,hypothesis,label", ("a joy", "no", "pos"))
+    (answer,) = api.predict(model, file)
+    assert (answer["text"], answer["pair"]) == ("a joy", "no")
+
+
+def test_the_doctor_stands_before_training(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finetune.task_report, "write", lambda run: None)
+    good = [(f"Seen from {n}", "pos" if n % 2 else "neg") for n in range(12)]
+    test = table(tmp_path / "test.csv", "text,label", ("new", "pos"), ("Seen from  3", "pos"), ("x", "never"))
+    train = table(tmp_path / "train.csv", "text,label", *good, ("", "pos"), (good[0][0], "pos"))
+    steps: dict[str, Any] = {"task": "classify", "sets": ["train.steps=1"]}
+    with pytest.raises(UserError) as caught:
+        api.finetune(model, train=train, test=test, out=tmp_path / "run", **steps)
+    assert not (tmp_path / "run").exists(), "an empty folder helps nobody"
+    for words in ("2 problems", "train.csv:14: no text", "test.csv:4: the label 'never'"):
+        assert words in str(caught.value)
+    test = table(tmp_path / "test.csv", "text,label", ("new", "pos"), ("Seen from  3", "pos"))
+    train = table(tmp_path / "train.csv", "text,label", *good, (good[0][0], "pos"), ("so " * 40, "pos"))
+    run = api.finetune(model, train=train, test=test, out=tmp_path / "good", **steps)
+    found = {f["kind"]: f for f in run.read_json("findings.json")}
+    assert set(found) == {"contradiction", "leakage", "length"}
+    assert found["leakage"]["at"].endswith("test.csv:3") and "train.csv:5" in found["leakage"]["what"]
+    assert "read in windows" in found["length"]["what"]
+    found_by_doctor = api.doctor(train=[train], test=[test], task="classify", model=model)
+    assert {f["kind"] for f in found_by_doctor["findings"]} == set(found)

@@ -1,0 +1,195 @@
+"""Several seeds and baselines: each seed once, the middle one kept, the figures those of the seeds; and what TF-IDF reaches."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from unmask import api
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.lab import finetune, repeat, task_report
+from unmask.lab.baseline import Linear, linear
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.serve.predictor import load
+from unmask.tables import task_results
+from unmask.tasks.classify import Classify
+
+TEXTS = ("sorted list of numbers", "class with methods")
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than training here."""
+    monkeypatch.setattr(task_report, "write", lambda run: None)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("start")
+    tokenizer = Tokenizer.train([f"{t} {n}" for t in TEXTS for n in range(60)], TokenizerRecipe(vocab_size=100))
+    shape = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "max_positions": 32}
+    hf.save(Model(preset("bert-tiny", vocab_size=tokenizer.size, **shape), ("pooler",)).init(1), folder, tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("files")
+    rng = np.random.default_rng(0)
+    for name, numbers in (("train", range(60)), ("test", range(60, 84))):
+        rows = []
+        for n in numbers:
+            k = int(rng.random() < 0.5)
+            rows.append({"text": f"{TEXTS[k if rng.random() < 0.8 else 1 - k]} {n}", "label": "lc"[k]})
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), "utf-8")
+    return {name: str(folder / f"{name}.jsonl") for name in ("train", "test")}
+
+
+def test_seeds(
+    start: Path,
+    files: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made: list[str] = []
+    train = finetune.train
+
+    def counted(job: Any, run: Any, *rest: Any, **more: Any) -> dict[str, Any]:
+        if len(made) == 2:
+            made.append("killed")
+            raise KeyboardInterrupt
+        made.append(run.path.name)
+        return train(job, run, *rest, **more)
+
+    monkeypatch.setattr(finetune, "train", counted)
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        api.finetune(start, **files, out=out, seeds=3, steps=4, lr=0.01, sets=["train.evaluations=2"])  # type: ignore[arg-type]
+    assert not (out / "results.json").exists()
+    run = api.resume_finetune(out)
+    assert made == ["seed-0", "seed-1", "killed", "seed-2"]  # what was finished is not done again
+    results = run.read_json("results.json")
+    each = [json.loads((out / f"seed-{n}" / "results.json").read_text()) for n in range(3)]
+    assert len({json.loads((out / f"seed-{n}" / "data.json").read_text())["key"] for n in range(3)}) == 1  # one dev set
+    dev = [r["dev"]["accuracy"] for r in each]
+    assert dev[results["median"]] == sorted(dev)[1]
+    assert (out / "model" / "model.safetensors").read_bytes() == (
+        out / f"seed-{results['median']}" / "model" / "model.safetensors"
+    ).read_bytes()
+    assert results["test"] == each[results["median"]]["test"] and results["model"] == str(run.model)
+    assert [row["seed"] for row in results["seeds"]] == [0, 1, 2]
+    for row in results["over_seeds"]:
+        values = [r[row["set"]][row["score"]] for r in each]
+        assert row["mean"] == pytest.approx(np.mean(values)) and row["sd"] == pytest.approx(np.std(values, ddof=1))
+        if row["sd"]:
+            low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+            assert (row["low"], row["high"]) == pytest.approx((low, high))
+    assert {(r["set"], r["score"]) for r in results["over_seeds"]} >= {("dev", "accuracy"), ("test", "macro_f1")}
+    again = api.resume_finetune(out)
+    assert again.read_json("results.json") == results and len(made) == 4
+    assert load(out).predict([{"text": TEXTS[0]}])[0]["label"] in ("l", "c")
+    assert run.recipe().task.kind == "classify" and run.recipe().task.seeds == 3
+    task_results(results)
+    assert "median seed" in (shown := capsys.readouterr().out) and "±" in shown
+
+
+def test_an_interrupted_seed_says_how_to_go_on_with_all(
+    start: Path, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise repeat.Interrupted("stopped", fix="unmask finetune --resume …/seed-0")
+
+    monkeypatch.setattr(finetune, "train", stop)
+    with pytest.raises(UserError) as error:
+        api.finetune(start, **files, out=tmp_path / "run", seeds=2, steps=2)  # type: ignore[arg-type]
+    assert error.value.fix == f"unmask finetune --resume {tmp_path / 'run'}"
+
+
+def test_baselines(start: Path, files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    run = api.finetune(start, **files, out=out, steps=3, baseline=True)  # type: ignore[arg-type]
+    results = run.read_json("results.json")
+    tfidf, scratch = results["baselines"]
+    assert (tfidf["baseline"], scratch["baseline"]) == ("TF-IDF + linear", "without pre-training")
+    assert tfidf["on"] == scratch["on"] == "test" and tfidf["records"] == scratch["records"] == 24
+    assert set(tfidf) - {"baseline", "on"} == set(results["test"])  # the same scores of the same records
+    task_results(results)
+    assert "TF-IDF + linear" in capsys.readouterr().out
+    other = Recipe.build(Recipe.read(out / "without-pretraining" / "recipe.yaml"))
+    assert other.train.lr == pytest.approx(5 * run.recipe().train.lr) and other.train.layer_decay == 1.0
+    del results["baselines"]  # killed before it was written: only that is done again
+    run.write_json("results.json", results)
+    stamp = (out / "without-pretraining" / "results.json").stat().st_mtime_ns
+    assert api.resume_finetune(out).read_json("results.json")["baselines"] == [tfidf, scratch]
+    assert (out / "without-pretraining" / "results.json").stat().st_mtime_ns == stamp
+
+
+def test_drawn_weights_have_nothing_of_the_start(start: Path, files: dict[str, str], tmp_path: Path) -> None:
+    run = api.finetune(start, **files, out=tmp_path / "run", steps=1, lr=1e-9, baseline=True)  # type: ignore[arg-type]
+    first = hf.load(start).model.state_dict()
+    kept, drawn = (hf.load(p / "model").model.state_dict() for p in (run.path, run.path / "without-pretraining"))
+    name = "encoder.layers.0.mlp.up.weight"
+    assert float((kept[name] - first[name]).abs().max()) < 1e-6 < 0.01 < float((drawn[name] - first[name]).abs().max())
+
+
+def records(target: str, count: int, first: int = 0) -> list[dict[str, Any]]:
+    rng, words, out = np.random.default_rng(first), ["red", "green", "blue", "round", "flat"], []
+    for n in range(count):
+        chosen = [w for w in words if rng.random() < 0.4]
+        label: Any = [w for w in chosen if w in ("red", "blue")]
+        if target == "one":
+            label = "red" if "red" in chosen else "blue" if "blue" in chosen else "none"
+        elif target == "number":
+            label = 50 + 10.0 * len(chosen) + (3.5 if "red" in chosen else 0)
+        out.append({"at": f"x:{n}", "text": " ".join([*chosen, "thing"]), "label": label})
+    return out
+
+
+@pytest.mark.parametrize(("target", "least"), [("one", 0.95), ("several", 0.95), ("number", 0.95)])
+def test_tfidf_learns_what_words_tell(target: str, least: float, start: Path) -> None:
+    train, dev, test = records(target, 150), records(target, 60, 1), records(target, 60, 2)
+    recipe = Recipe.build({"task": {"classify": {"target": target}}})
+    tokenizer = Tokenizer.load(start)
+    task = Classify(recipe, tokenizer, Classify.study(recipe, hf.config_of(start), train))
+    scores, chosen = linear(task, train, dev, test)
+    assert scores[task.metric] > least and chosen, scores
+    few, _ = linear(task, train[:8], [], test)  # too few for cross-validation
+    assert task.metric in few
+
+
+def test_tfidf_compares_the_texts_of_a_pair_and_reads_chinese() -> None:
+    rng = np.random.default_rng(0)
+    words = [f"w{n}" for n in range(12)]
+    rows = []
+    for _ in range(200):
+        a = words[rng.integers(12)]
+        b = a if rng.random() < 0.5 else words[rng.integers(12)]
+        rows.append({"text": f"a {a}", "pair": f"the {b}", "label": "same" if a == b else "other"})
+    logits = Linear({"labels": ["same", "other"]}, rows[:150]).logits(rows[150:])
+    want = [("same", "other").index(r["label"]) for r in rows[150:]]
+    assert np.mean(logits.argmax(-1) == want) > 0.95
+    chinese = [
+        {"text": f"这部电影{'很好' if n % 2 else '很差'}看了{n}遍", "label": "x" if n % 2 else "y"} for n in range(40)
+    ]
+    logits = Linear({"labels": ["x", "y", "never"]}, chinese).logits(chinese)
+    assert (logits[:, 0] > logits[:, 1]).tolist() == [n % 2 == 1 for n in range(40)] and (logits[:, 2] == -30).all()
+
+
+def test_the_baseline_of_another_task_is_said_to_be_missing(
+    start: Path, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from unmask.lab import baseline
+
+    monkeypatch.setattr(baseline, "Classify", int)
+    run = api.finetune(start, **files, out=tmp_path / "run", steps=1, baseline=True)  # type: ignore[arg-type]
+    assert run.read_json("results.json")["baselines"] == []
+    shutil.rmtree(tmp_path / "run")

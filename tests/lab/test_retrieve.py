@@ -1,0 +1,138 @@
+"""Search: each stage against its definition, the fusion, the files, and what is said when something is missing."""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import unmask
+from unmask.cli import app
+from unmask.data.store import TokenStore
+from unmask.errors import UserError
+from unmask.lab.retrieve import Index, assess, fuse, retrieve, words
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import Recipe
+from unmask.serve.predictor import Predictor
+from unmask.tasks.embed import Embed
+from unmask.tasks.rank import Rank
+
+PASSAGES = {
+    "d1": "a list of numbers is sorted in place",
+    "d2": "the class has methods and a list of bases",
+    "d3": "strings are immutable sequences",
+    "d4": "我们昨天在学校的图书馆里读书",
+    "d5": "modules are imported once",
+}
+SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "max_positions": 64}
+
+
+@pytest.fixture(scope="module")
+def models(store: TokenStore) -> tuple[Predictor, Predictor]:
+    config = preset("bert-tiny", vocab_size=store.tokenizer.size, labels=("relevance",), **SHAPE)
+    learnt = {"length": 32, "pooling": "mean", "normalised": True, "lower": False, "prompt": "", "loss": "pairs"}
+    embed = Embed(Recipe(), store.tokenizer, learnt)
+    rank = Rank(Recipe(), store.tokenizer, {"length": 32, "most": 1.0})
+    return (
+        Predictor(Model(config, ()).init(1), store.tokenizer, "cpu", embed),
+        Predictor(Model(config, ("classify",)).init(2), store.tokenizer, "cpu", rank),
+    )
+
+
+def bm25(query: list[str], texts: list[list[str]], k1: float = 1.5, b: float = 0.75) -> list[float]:
+    """BM25 as Lucene has it, which is what bm25s computes unless told otherwise."""
+    average = sum(map(len, texts)) / len(texts)
+    scores = []
+    for text in texts:
+        total = 0.0
+        for word in query:
+            having = sum(word in t for t in texts)
+            if not having:
+                continue
+            count = text.count(word)
+            idf = math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
+            total += idf * count / (count + k1 * (1 - b + b * len(text) / average))
+        scores.append(total)
+    return scores
+
+
+def test_words_are_found_by_bm25() -> None:
+    index = Index(PASSAGES)
+    for query in ("a list of numbers", "the class", "学校的图书馆", "strings imported"):
+        want = bm25(words(query), [words(t) for t in PASSAGES.values()])
+        hits = index.search(query)
+        assert {h["id"]: h["score"] for h in hits} == pytest.approx(
+            {i: s for i, s in zip(PASSAGES, want) if s > 0}, rel=1e-5
+        )
+        assert [h["score"] for h in hits] == sorted((h["score"] for h in hits), reverse=True)
+        assert [h["rank"] for h in hits] == list(range(1, len(hits) + 1))
+    assert index.search("学校的图书馆")[0]["id"] == "d4"
+    assert index.search("nothing known xyz") == [] or all(h["score"] > 0 for h in index.search("nothing known xyz"))
+    assert index.search("xyzzy") == []
+
+
+def test_vectors_are_exact_and_stages_are_fused(models: tuple[Predictor, Predictor]) -> None:
+    embedder, reranker = models
+    texts = list(PASSAGES.values())
+    query = "a list of numbers"
+    cosine = embedder.similarity(query, texts)
+    alone = retrieve(query, PASSAGES, bm25=False, embedder=embedder)
+    assert [h["score"] for h in alone] == pytest.approx(sorted(cosine.tolist(), reverse=True), abs=1e-5)
+    assert [h["id"] for h in alone] == [list(PASSAGES)[i] for i in np.argsort(-cosine)]
+    both = retrieve(query, PASSAGES, embedder=embedder)
+    first = [h["id"] for h in retrieve(query, PASSAGES)]
+    assert fuse([[7, 8], [8, 9]]) == pytest.approx({7: 1 / 61, 8: 1 / 62 + 1 / 61, 9: 1 / 62})
+    want = fuse([[list(PASSAGES).index(i) for i in ids] for ids in (first, [h["id"] for h in alone])])
+    assert {h["id"]: h["score"] for h in both} == pytest.approx({list(PASSAGES)[p]: s for p, s in want.items()})
+    assert both[0]["bm25_rank"] >= 1 and both[0]["vectors_rank"] >= 1
+    ranked = retrieve(query, PASSAGES, embedder=embedder, reranker=reranker, top=3)
+    scores = reranker(query, *texts)["scores"]
+    assert [h["score"] for h in ranked] == pytest.approx(sorted(scores, reverse=True)[:3], abs=1e-5)
+    several = retrieve([query, "strings"], PASSAGES, embedder=embedder, top=2)
+    assert [len(s) for s in several] == [2, 2] and several[0] == both[:2]
+
+
+def test_a_search_is_measured() -> None:
+    queries = {"1": "sorted numbers", "2": "imported modules", "3": "not judged"}
+    qrels = {"1": {"d1": 1.0}, "2": {"d5": 1.0, "d3": 1.0}}
+    found = assess(Index(PASSAGES), queries, qrels)
+    assert found["mrr"] == 1.0 and found["recall@1"] == 0.75 and found["recall@10"] == 0.75
+
+
+def test_the_command_line_searches_and_measures(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in PASSAGES.items()))
+    (tmp_path / "q.tsv").write_text("7\tsorted numbers\n9\timported modules\n")
+    (tmp_path / "qrels.txt").write_text("1 0 d1 1\n2 0 d5 1\n")  # by place, as Cranfield's
+    run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), "sorted numbers", "--top", "1", "--json"])
+    assert run.exit_code == 0 and json.loads(run.stdout)[0]["id"] == "d1"
+    shown = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), "sorted numbers"])
+    assert "d1  a list of numbers" in shown.stdout
+    files = ["--queries", str(tmp_path / "q.tsv"), "--judgements", str(tmp_path / "qrels.txt")]
+    run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files, "--json"])
+    assert json.loads(run.stdout)["mrr"] == 1.0
+    wrong = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl")])
+    assert wrong.exit_code == 2 and "a query, or a file of queries" in wrong.output
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, models: tuple[Predictor, Predictor]) -> None:
+    with pytest.raises(UserError, match="nothing to search with"):
+        Index(PASSAGES, bm25=False)
+    with pytest.raises(UserError, match="no passages"):
+        Index([])
+    with pytest.raises(UserError, match="cannot put passages in order"):
+        Index(PASSAGES, reranker=models[0])
+    for module in ("bm25s", "faiss"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError, match="search needs bm25s") as error:
+        Index(PASSAGES)
+    assert "unmask[search]" in str(error.value.fix)
+    with pytest.raises(UserError, match="search needs faiss-cpu"):
+        Index(PASSAGES, bm25=False, embedder=models[0])
+
+
+def test_python_has_it() -> None:
+    assert unmask.retrieve("numbers", ["a class", "a list of numbers"])[0]["id"] == "2"

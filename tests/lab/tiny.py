@@ -1,0 +1,49 @@
+"""A model of a few thousand weights and labelled files that it learns in seconds."""
+
+import csv
+import json
+from pathlib import Path
+
+from unmask.data.tokenizer import Tokenizer
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import TokenizerRecipe
+
+GOOD, BAD = ("good", "fine", "lovely", "great"), ("bad", "awful", "dull", "poor")
+NAMES = ("anna", "bob", "carla", "dora")
+SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "max_positions": 64, "dropout": 0.0}
+
+
+def sentence(n: int) -> tuple[str, str]:
+    words, label = (GOOD, "pos") if n % 2 else (BAD, "neg")
+    return f"{NAMES[n % 3]} saw a {words[n % 4]} film number {n % 7} .", label
+
+
+def model_folder(folder: Path, name: str = "bert-tiny") -> Path:
+    texts = [sentence(n)[0] for n in range(50)]
+    tokenizer = Tokenizer.train(texts, TokenizerRecipe(vocab_size=80, min_frequency=1))
+    changes = {"attention_dropout": 0.0} if name.startswith("bert") else {}
+    model = Model(preset(name, vocab_size=tokenizer.size, **SHAPE, **changes), ("mlm",)).init(0)
+    hf.save(model, folder, tokenizer)
+    return folder
+
+
+def labelled(path: Path, count: int, first: int = 0) -> Path:
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        writer.writerows(sentence(n) for n in range(first, first + count))
+    return path
+
+
+def tagged(path: Path, count: int) -> Path:
+    """People and films as entities, with character offsets."""
+    lines = []
+    for n in range(count):
+        text = sentence(n)[0]
+        name, film = text.split()[0], text.index("film")
+        spans = [{"start": 0, "end": len(name), "label": "PER"}, {"start": film, "end": film + 4, "label": "WORK"}]
+        lines.append({"text": text, "spans": spans})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path

@@ -1,0 +1,73 @@
+"""transformers' Trainer on a task's own rows: the peer that fine-tuning is measured against (test_trainer.py, bench/finetune.py)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from unmask.batch import Example
+
+Row = dict[str, Any]
+AUTO = {
+    "classify": transformers.AutoModelForSequenceClassification,
+    "tag": transformers.AutoModelForTokenClassification,
+    "answer": transformers.AutoModelForQuestionAnswering,
+}
+FILL = {"attention_mask": 0, "token_type_ids": 0, "labels": -100}
+
+
+class Ordered(transformers.Trainer):
+    """The rows in the order in which they are given."""
+
+    def _get_train_sampler(self, *_: Any) -> Any:
+        return torch.utils.data.SequentialSampler(self.train_dataset)  # type: ignore[arg-type]
+
+
+def rows(task: str, examples: Sequence[Example]) -> list[Row]:
+    """Our rows as transformers' models take them."""
+    return [
+        {"input_ids": e.ids.tolist(), "attention_mask": [1] * len(e),
+         "token_type_ids": [0] * len(e) if e.segments is None else e.segments.tolist(), **_labels(task, e)}
+        for e in examples
+    ]  # fmt: skip
+
+
+def _labels(task: str, example: Example) -> Row:
+    if task == "classify":
+        return {"labels": int(example.labels["label"][0])}
+    if task == "answer":
+        start, end = (int(example.labels[name][0]) for name in ("start", "end"))
+        return {"start_positions": start, "end_positions": end}
+    (targets,) = (v for k, v in example.labels.items() if not k.endswith(".positions"))
+    (positions,) = (v for k, v in example.labels.items() if k.endswith(".positions"))
+    labels = np.full(len(example), -100)
+    labels[positions] = targets
+    return {"labels": labels.tolist()}
+
+
+def collate(batch: Sequence[Row], pad: int) -> dict[str, torch.Tensor]:
+    """Padded to the longest, labels per token with -100, as transformers' own collators do."""
+    longest, out = max(len(row["input_ids"]) for row in batch), {}
+    for key in batch[0]:
+        values = [row[key] for row in batch]
+        if isinstance(values[0], list):
+            values = [v + [pad if key == "input_ids" else FILL[key]] * (longest - len(v)) for v in values]
+        out[key] = torch.tensor(values)
+    return out
+
+
+def train(
+    task: str, folder: Path, data: Sequence[Row], pad: int, out: Path, ordered: bool = False, **settings: Any
+) -> tuple[Any, list[float]]:
+    """The Trainer with its defaults but for `settings`; the model and the losses that it logged."""
+    arguments = transformers.TrainingArguments(
+        str(out), report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=True, **settings
+    )
+    model = AUTO[task].from_pretrained(folder)
+    kind = Ordered if ordered else transformers.Trainer
+    trainer = kind(model, arguments, lambda batch: collate(batch, pad), list(data))
+    trainer.train()
+    return model, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

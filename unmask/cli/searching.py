@@ -1,0 +1,47 @@
+"""The verb that searches: search."""
+
+from typing import Annotated
+
+import typer
+
+from unmask.cli.options import Json, Quiet, emit, examples, friendly, make_console
+
+
+@friendly
+@examples(
+    'unmask search passages.txt "how is a list sorted"',
+    'unmask search passages.jsonl "how is a list sorted" --embed runs/finetune/embed-1 --rank runs/finetune/rank-1 --top 5',
+    "unmask search passages.jsonl --queries queries.tsv --judgements qrels.txt --embed runs/finetune/embed-1",
+)
+def search(
+    passages: Annotated[str, typer.Argument(help="Passages: lines, csv, tsv, jsonl, parquet or TREC's xml.")],
+    query: Annotated[str, typer.Argument(help="What is looked for.")] = "",
+    embed: Annotated[str | None, typer.Option(help="Model that gives sentence vectors, beside BM25.")] = None,
+    rank: Annotated[str | None, typer.Option(help="Model that puts in order what was found.")] = None,
+    bm25: Annotated[bool, typer.Option(help="Search by words.")] = True,
+    top: Annotated[int, typer.Option(min=1, help="Passages to show.")] = 10,
+    queries: Annotated[str | None, typer.Option(help="File of queries, to measure the search instead.")] = None,
+    judgements: Annotated[str | None, typer.Option(help="TREC qrels of these queries.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Search passages by words, by sentence vectors, or both, and put what was found in order."""
+    from unmask import api
+
+    console = make_console(quiet, as_json)
+    found = api.search(
+        passages, query, embedder=embed, reranker=rank, bm25=bm25, top=top, queries=queries, judgements=judgements,
+        console=console,
+    )  # fmt: skip
+    if as_json:
+        return emit(found)
+    if isinstance(found, dict):
+        from unmask.tables import scores
+
+        return scores(found)
+    for hit in found:
+        text = " ".join(hit["text"].split())
+        print(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {text[:160]}{'…' * (len(text) > 160)}")
+
+
+VERBS = {"search": search}

@@ -1,0 +1,100 @@
+"""The data doctor's look at texts and columns: a wrong encoding, data taken for a header, an index taken for a text, length."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from unmask.data.records import Finding, Record, Source, ending
+from unmask.data.tokenizer import Tokenizer
+
+LONG_SAMPLE = 2_000  # texts whose tokens are counted
+# UTF-8 read as Windows-1252: "é" is "Ã©", a curly quote "â€™"; once more, and it is "Ã\x83Â©".
+MOJIBAKE = re.compile(r"[ÃÂ][\x80-\xbf‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|â€[œ\x9d™˜“”\x93\x94¦]|ï¿½|ï»¿")
+
+
+class Reads(Protocol):
+    """What the doctor asks of a task (see tasks/task.py)."""
+
+    def asked(self, record: Record) -> tuple[str, ...]: ...
+    def together(self, record: Record) -> list[tuple[str, ...]]: ...
+    def labels_in(self, record: Record) -> list[str]: ...
+    def answered(self, record: Record) -> str | None: ...
+
+
+def texts_of(records: Sequence[Record], task: Reads) -> list[Finding]:
+    """Texts read in a wrong encoding, or that are no texts."""
+    found: list[Finding] = []
+    numbers = 0
+    for record in records:
+        texts = task.asked(record)
+        for text in texts:
+            if not text.isascii():
+                if match := MOJIBAKE.search(text):
+                    what = (
+                        f"characters read in a wrong encoding: {text[max(0, match.start() - 12) : match.end() + 12]!r}"
+                    )
+                    fix = "export the file as UTF-8 from where it came (ftfy repairs such text)"
+                    found.append(Finding(record["at"], what, fix, error=False, kind="encoding"))
+                elif "\ufffd" in text:
+                    what = "U+FFFD stands for characters that were lost"
+                    fix = "export the file as UTF-8 from where it came"
+                    found.append(Finding(record["at"], what, fix, error=False, kind="encoding"))
+        numbers += all(number_of(text) is not None for text in texts) and bool(texts)
+    if records and len(records) > 1 and numbers == len(records):
+        what = "every text is a number: probably an index or an id, not the text"
+        found.append(Finding(records[0]["at"], what, "--column text=NAME", error=False, kind="text column"))
+    return found
+
+
+def look_at(source: Source) -> list[Finding]:
+    """A table whose first line was taken for column names, and is data. A warning: columns may be called anything."""
+    if not source.rows or ending(source.path) not in (".csv", ".tsv"):
+        return []
+    values = [{str(row.get(name, "")).strip() for _, row in source.rows[:1000]} for name in source.columns]
+    why = ""
+    for name, seen in zip(source.columns, values):
+        if len(name.split()) > 4:
+            why = f"{name[:40]!r} is a text"
+        elif number_of(name) is not None:
+            why = f"{name!r} is a number"
+        elif name and name in seen and len(seen) < len(source.rows) / 2:
+            why = f"{name!r} is a value of its own column"
+        if why:
+            what = f"the first line looks like data, not like names of columns: {why}"
+            return [Finding(source.at(1), what, "put a line text,label before it", error=False, kind="header")]
+    return []
+
+
+def too_long(records: Sequence[Record], task: Reads, tokenizer: Tokenizer, length: int, fate: str) -> list[Finding]:
+    """The share of records that have more tokens than a row, and what becomes of them."""
+    sample = spread(records, LONG_SAMPLE)
+    if not sample:
+        return []
+    rows = [task.together(record) for record in sample]
+    flat = [text for several in rows for texts in several for text in texts]
+    counts = iter([len(encoding.ids) for encoding in tokenizer.encode_batch(flat)])
+    sizes = [max((sum(next(counts) for _ in texts) for texts in several), default=0) for several in rows]
+    pair = any(len(texts) > 1 for texts in rows[0])
+    room = length - len(tokenizer.surround([], [] if pair else None)[0])
+    longer = [n for n, size in enumerate(sizes) if size > room]
+    if not longer:
+        return []
+    seen = "" if len(sample) == len(records) else f" (of {len(sample):,} looked at)"
+    what = f"{len(longer) / len(sample):.1%} of the records{seen} have more than the {room:,} tokens of a row, the longest {max(sizes):,}: {fate}"
+    return [Finding(sample[longer[0]]["at"], what, "--length and --long change that", error=False, kind="length")]
+
+
+def number_of(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if value == value else None
+
+
+def spread(items: Sequence[Any], most: int) -> Sequence[Any]:
+    """
+    >>> spread("abcdef", 3), spread("ab", 3)
+    (['a', 'c', 'e'], 'ab')
+    """
+    return items if len(items) <= most else [items[n * len(items) // most] for n in range(most)]

@@ -1,0 +1,59 @@
+"""How sure a score is: 95 % intervals of what a model reached on so many records.
+
+A share of right records has Wilson's interval (1927). Any other score is computed again on records drawn with replacement
+(bootstrap, Efron 1979), as often as a few seconds allow; a score that takes longer gets none.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from unmask.seeds import generator
+from unmask.tasks.task import Task
+
+SHARES = ("accuracy", "exact_match", "exact")  # scores that are right records / records
+DRAWS, SECONDS = 200, 10.0
+FEWEST = 10  # records below which drawing them again says nothing
+Z = 1.959964
+
+
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """
+    >>> [round(x, 3) for x in wilson(0.5, 10)], [round(x, 3) for x in wilson(1.0, 10)]
+    ([0.237, 0.763], [0.722, 1.0])
+    """
+    centre = (share + Z * Z / (2 * n)) / (1 + Z * Z / n)
+    reach = Z / (1 + Z * Z / n) * math.sqrt(share * (1 - share) / n + Z * Z / (4 * n * n))
+    return max(0.0, centre - reach), min(1.0, centre + reach)
+
+
+def intervals(
+    task: Task, answers: Sequence[Any], records: Sequence[Any], reached: Mapping[str, float]
+) -> dict[str, tuple[float, float]]:
+    """Score → (low, high) for those of `reached` that have one."""
+    n = len(records)
+    whole = {key: value for key, value in reached.items() if key != "records" and _number(value)}
+    found = {key: wilson(value, n) for key, value in whole.items() if key in SHARES and 0 <= value <= 1 and n}
+    others = [key for key in whole if key not in found]
+    if not others or n < FEWEST or not task.independent:
+        return found
+    rng, drawn, begun = generator(0, "bootstrap", n), [], time.monotonic()
+    for _ in range(DRAWS):
+        chosen = rng.integers(0, n, n).tolist()
+        drawn.append(task.score([answers[i] for i in chosen], [records[i] for i in chosen]))
+        if time.monotonic() - begun > SECONDS:
+            return found
+    for key in others:
+        values = [d[key] for d in drawn if _number(d.get(key))]
+        if len(values) > DRAWS // 2:  # a label that many drawings lack has no score there
+            low, high = np.quantile(values, [0.025, 0.975])
+            if low < high:  # nothing but right answers: drawing them again cannot tell how sure that is
+                found[key] = (min(float(low), whole[key]), max(float(high), whole[key]))
+    return found
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,149 @@
+"""Flags and Python keywords → a recipe: short names for what is asked for most, one table for pre-training and one for
+fine-tuning."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import UserError, nearest
+from unmask.recipe import Recipe
+from unmask.settings import merge
+
+Corpora = str | Path | Sequence[str | Path] | None
+AnyRecipe = str | Path | Recipe | dict[str, Any] | None
+
+# Short names (flags, Python keywords) → where they stand in a recipe.
+SHORT = {
+    "seed": "seed",
+    "preset": "preset",
+    "start": "start",
+    "objective": "objective",
+    "documents": "data.documents",
+    "column": "data.column",
+    "encoding": "data.encoding",
+    "language": "data.language",
+    "heldout": "data.heldout",
+    "workers": "data.workers",
+    "mix": "data.mix",
+    "tokenizer": "tokenizer.path",
+    "kind": "tokenizer.kind",
+    "vocab_size": "tokenizer.vocab_size",
+    "lowercase": "tokenizer.lowercase",
+    "strip_accents": "tokenizer.strip_accents",
+    "special_tokens": "tokenizer.special_tokens",
+    "extend_vocab": "tokenizer.extend",
+    "mask_rate": "mlm.rate",
+    "mask_unit": "mlm.unit",
+    "minutes": "train.minutes",
+    "tokens": "train.tokens",
+    "steps": "train.steps",
+    "epochs": "train.epochs",
+    "batch": "train.batch",
+    "length": "train.length",
+    "lr": "train.lr",
+    "device": "train.device",
+    "precision": "train.precision",
+}
+
+
+def make_recipe(
+    corpus: Corpora = None,
+    recipe: AnyRecipe = None,
+    sets: Sequence[str] = (),
+    **short: Any,
+) -> Recipe:
+    """A recipe file, then keywords, then `section.field=value` strings, each winning over the one before.
+
+    >>> make_recipe("corpus/", minutes=5).train.minutes
+    5.0
+    """
+    values: dict[str, Any] = {}
+    if isinstance(recipe, Recipe):
+        values = recipe.model_dump(exclude_unset=True)
+    elif isinstance(recipe, dict):
+        values = recipe
+    elif recipe is not None:
+        values = Recipe.read(recipe)
+    if corpus is not None:
+        several = [corpus] if isinstance(corpus, str | Path) else corpus
+        if not isinstance(several, list | tuple) or not all(isinstance(c, str | Path) for c in several):
+            raise UserError(
+                f"corpus: {corpus!r}", valid="a path, a folder, a glob, '-', sample:NAME, or a list of these"
+            )
+        values = merge(values, {"data": {"corpus": [str(c) for c in several]}})
+    unknown = sorted(set(short) - set(SHORT))
+    if unknown:
+        raise UserError(f"unknown keyword {unknown[0]!r}{nearest(unknown[0], list(SHORT))}", valid=", ".join(SHORT))
+    budgets = ("minutes", "tokens", "steps", "epochs")
+    if any(short.get(b) is not None for b in budgets):  # a flag replaces the file's budget, whatever its unit
+        values = merge(values, {"train": dict.fromkeys(budgets)})
+    for name, value in short.items():
+        if value is not None:
+            nested: Any = value
+            for key in reversed(SHORT[name].split(".")):
+                nested = {key: nested}
+            values = merge(values, nested)
+    if short.get("preset") and short.get("start"):
+        raise UserError(
+            f"--from {short['start']} is a model with a shape of its own; --preset {short['preset']} is another",
+            fix="leave out one of them",
+        )
+    made = Recipe.build(values, [sets] if isinstance(sets, str) else list(sets))
+    distill = made.distill.model_copy(update={"teacher": model_in(made.distill.teacher)})
+    return made.model_copy(update={"start": model_in(made.start), "distill": distill})
+
+
+def model_in(folder: str) -> str:
+    """A run folder stands for its model."""
+    inner = Path(folder) / "model"
+    return str(inner) if folder and (inner / "config.json").exists() else folder
+
+
+# Short names (flags, Python keywords) → where they stand in a recipe, beside those of SHORT.
+TASK_SHORT = {
+    "task": "task.kind",
+    "train": "task.train",
+    "dev": "task.dev",
+    "test": "task.test",
+    "columns": "task.columns",
+    "labels": "task.labels",
+    "length": "task.length",
+    "long": "task.long",
+    "pooling": "task.pooling",
+    "freeze": "task.freeze",
+    "aux": "task.aux",
+    "augment": "task.augment",
+    "teacher": "task.teacher",
+    "patience": "task.patience",
+    "seeds": "task.seeds",
+    "baseline": "task.baseline",
+    **{name: SHORT[name] for name in ("seed", "minutes", "steps", "epochs", "batch", "lr", "device", "precision")},
+}
+
+
+def task_recipe(model: str | Path, recipe: AnyRecipe = None, sets: Sequence[str] = (), **short: Any) -> Recipe:
+    """As `make_recipe`, with fine-tuning's defaults below."""
+    from unmask.lab import finetune as lab
+
+    values: dict[str, Any] = {"start": model_in(str(model))} if model else {}
+    if recipe is not None:
+        given = recipe.model_dump(exclude_unset=True) if isinstance(recipe, Recipe) else recipe
+        values = merge(given if isinstance(given, dict) else Recipe.read(given), values)
+    unknown = sorted(set(short) - set(TASK_SHORT))
+    if unknown:
+        raise UserError(
+            f"unknown keyword {unknown[0]!r}{nearest(unknown[0], list(TASK_SHORT))}", valid=", ".join(TASK_SHORT)
+        )
+    for name, value in short.items():
+        if value is None:
+            continue
+        if name in ("train", "dev", "test"):
+            value = [str(value)] if isinstance(value, str | Path) else [str(v) for v in value]
+        nested: Any = value
+        for key in reversed(TASK_SHORT[name].split(".")):
+            nested = {key: nested}
+        values = merge(values, nested)
+    made = lab.make_recipe(values, [sets] if isinstance(sets, str) else list(sets))
+    if not made.start:
+        raise UserError("no model to fine-tune", fix="unmask finetune MODEL --train FILE")
+    return made

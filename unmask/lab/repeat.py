@@ -1,0 +1,148 @@
+"""A run from several seeds, and what it has to beat.
+
+One figure of one seed says little: fine-tuning varies with the order of the records and the first weights of the head. Each seed
+is a run of its own in `seed-N/`; the dev set is the same for all. The parent folder gets the model that is in the middle by its
+dev score (the best one would be a lucky one), and mean, standard deviation and 95 % t-interval of every score.
+"""
+
+import math
+import shutil
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unmask.errors import UserError
+from unmask.lab import finetune, task_report
+from unmask.recipe import Recipe
+from unmask.train import checkpoint
+from unmask.train.distributed import World
+from unmask.train.fit import Interrupted
+from unmask.train.log import Console
+from unmask.train.run import Run, environment
+
+OWN = {"recipe.yaml", "results.json", "report.html", "lock"}  # files that the parent has of its own
+
+
+def run_all(recipe: Recipe, run: Run, world: World, console: Console, resume: bool = False) -> dict[str, Any]:
+    """One run, or several with their summary; then the baselines, when they are asked for. What is done is not done again."""
+    if recipe.tasks and recipe.task.seeds > 1:
+        raise UserError("--seeds with several tasks", fix="one task at a time, or the runs one by one with --seed")
+    try:
+        if recipe.task.seeds > 1:
+            results = run_seeds(recipe, run, world, console)
+        elif resume:
+            results = finetune.resume(run, world, console)
+        else:
+            results = finetune.run_one(recipe, run, world, console)
+        if recipe.task.baseline and not recipe.tasks:
+            results = add_baselines(recipe, run, world, console, results)
+    except Interrupted as stopped:
+        raise Interrupted(stopped.got, fix=f"unmask finetune --resume {run.path}") from None
+    return results
+
+
+def add_baselines(recipe: Recipe, run: Run, world: World, console: Console, results: dict[str, Any]) -> dict[str, Any]:
+    from unmask.lab.baseline import baselines  # scikit-learn takes a second to import
+
+    if "baselines" in world.share(results):
+        return results
+    found = baselines(recipe, run, world, console)
+    if world.main:
+        results = results | {"baselines": found}
+        run.write_json("results.json", results)
+        task_report.write(run)
+    return results
+
+
+def run_seeds(recipe: Recipe, run: Run, world: World, console: Console) -> dict[str, Any]:
+    if (run.path / "results.json").exists():
+        console.say(f"{run.path} is finished")
+        return run.read_json("results.json")
+    if world.main and not (run.path / "recipe.yaml").exists():
+        recipe.write(run.path / "recipe.yaml")
+        run.write_json("environment.json", environment())
+    with run.lock() if world.main else nullcontext():
+        found: list[dict[str, Any]] = []
+        for seed in range(recipe.seed, recipe.seed + recipe.task.seeds):
+            console.say(f"seed {seed}: {len(found) + 1} of {recipe.task.seeds}")
+            found.append(one_seed(recipe, seed, Run(run.path / f"seed-{seed}"), world, console))
+        if not world.main:
+            return {}
+        results = summary(found, recipe.seed)
+        middle = Run(run.path / f"seed-{results['median']}")
+        for file in middle.path.iterdir():
+            if file.is_file() and file.name not in OWN:
+                shutil.copy2(file, run.path / file.name)
+        checkpoint.write_folder(run.model, lambda folder: copy(middle.model, folder))
+        results["model"] = str(run.model)
+        settled = middle.recipe()  # with what the files decided
+        task = settled.task.model_copy(update={"seeds": recipe.task.seeds, "baseline": recipe.task.baseline})
+        settled.model_copy(update={"seed": recipe.seed, "task": task}).write(run.path / "recipe.yaml")
+        run.write_json("results.json", results)
+        task_report.write(run)
+        return results
+
+
+def one_seed(recipe: Recipe, seed: int, run: Run, world: World, console: Console) -> dict[str, Any]:
+    """The results of one seed; what is there of it already is taken, or gone on with."""
+    if (run.path / "learnt.json").exists():  # begun: everything that `resume` needs is written before the first step
+        return finetune.resume(run, world, console)
+    dev_seed = abs(recipe.seed) if recipe.task.dev_seed is None else recipe.task.dev_seed
+    task = recipe.task.model_copy(update={"seeds": 1, "baseline": False, "dev_seed": dev_seed})
+    if world.main:
+        shutil.rmtree(run.path, ignore_errors=True)
+        run.path.mkdir()
+    world.barrier()
+    return finetune.run_one(recipe.model_copy(update={"seed": seed, "task": task}), run, world, console)
+
+
+def copy(source: Path, target: Path) -> None:
+    shutil.copytree(source, target)
+
+
+def summary(found: Sequence[dict[str, Any]], first: int) -> dict[str, Any]:
+    """results.json of several seeds: that of the middle one, every seed's scores, and what they say together."""
+    metric = found[0]["metric"]
+    middle = median([r.get("dev", {}).get(metric) for r in found])
+    seeds, together = [], []
+    for n, result in enumerate(found):
+        flat = {f"{name} {k}": v for name in ("dev", "test") for k, v in result.get(name, {}).items() if k != "records"}
+        seeds.append({"seed": first + n, "step": result["step"], "seconds": result["seconds"], **flat})
+    for name in ("dev", "test"):
+        keys = dict.fromkeys(k for r in found for k in r.get(name, {}) if k != "records")
+        for key in keys:
+            values = [r[name][key] for r in found if key in r.get(name, {})]
+            together.append({"set": name, "score": key, **interval(values)})
+    kept = {key: value for key, value in found[middle].items() if key != "model"}
+    return kept | {"median": first + middle, "seeds": seeds, "over_seeds": together}
+
+
+def median(values: Sequence[float | None]) -> int:
+    """The number of the one in the middle (of an even number, the lower of the two); 0 where nothing is known.
+
+    >>> median([0.9, 0.5, 0.7]), median([0.9, 0.5, 0.7, 0.8]), median([None, None])
+    (2, 2, 0)
+    >>> median([0.5, 0.9, 0.7])
+    2
+    """
+    known = sorted((value, n) for n, value in enumerate(values) if value is not None)
+    return known[(len(known) - 1) // 2][1] if known else 0
+
+
+def interval(values: Sequence[float]) -> dict[str, Any]:
+    """Mean, standard deviation of the sample, and Student's 95 % interval of the mean.
+
+    >>> {k: round(v, 3) for k, v in interval([1.0, 2.0, 3.0]).items()}
+    {'mean': 2.0, 'sd': 1.0, 'low': -0.484, 'high': 4.484, 'runs': 3}
+    """
+    from scipy.stats import t
+
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return {"mean": mean, "sd": None, "low": None, "high": None, "runs": len(values)}
+    sd = float(np.std(values, ddof=1))
+    reach = float(t.ppf(0.975, len(values) - 1)) * sd / math.sqrt(len(values))
+    return {"mean": mean, "sd": sd, "low": mean - reach, "high": mean + reach, "runs": len(values)}

@@ -1,0 +1,190 @@
+"""What a fine-tuning run is, did and reached: `unmask info RUN`, and the first table of its report.
+
+Read from the run folder alone, at any moment of a run's life; what is not there is left out.
+"""
+
+import json
+import shlex
+from typing import Any
+
+from unmask.errors import UserError
+from unmask.lab.curves import finite
+from unmask.lab.summary import _in_use, describe_model, describe_steps, dig, duration, events, hardware, jsonable, shape
+from unmask.recipe import Recipe
+from unmask.train.run import Run
+
+# What `unmask predict` is given, by task.
+ASKS = {
+    "answer": '"QUESTION" "PASSAGE"',
+    "choose": '"TEXT" "CHOICE" "CHOICE"',
+    "rank": '"QUERY" "PASSAGE" "PASSAGE"',
+}
+
+
+def asks(kind: str | None) -> str:
+    return ASKS.get(str(kind), '"TEXT"')
+
+
+def task_summary(run: Run) -> dict[str, Any]:
+    def read(name: str) -> dict[str, Any]:
+        try:
+            value = run.read_json(name) if (run.path / name).exists() else {}
+        except UserError:
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    recipe, plan = Recipe.read(run.path / "recipe.yaml"), read("plan.json")
+    results, learnt = read("results.json"), read("learnt.json")
+    log = events(run)
+    last = (plan.get("stretches") or [{}])[-1]
+    total = last.get("start", 0) + last.get("steps", 0) or None
+    several = recipe.get("tasks") or {}
+    kinds = {name: dig(settings, "kind") for name, settings in several.items()} or {"": dig(recipe, "task", "kind")}
+    state, searched = _state(run, log, bool(results)), (run.path / "tune.json").exists()
+    verb = "tune" if searched else "finetune"
+    models = {name: run.model / name if name else run.model for name in kinds}
+    said = [e for e in log if e.get("event") in ("warning", "error")]
+    return jsonable(
+        {
+            "kind": "finetune",
+            "run": str(run.path),
+            "state": state,
+            "task": results.get("task") or next(iter(kinds.values())),
+            "tasks": kinds if several else {},
+            "metric": results.get("metric"),
+            "start": recipe.get("start"),
+            "steps": {"done": int(max((e["step"] for e in log if finite(e.get("step"))), default=0)), "total": total},
+            "seconds": max((e["elapsed"] for e in log if finite(e.get("elapsed"))), default=0.0),
+            "files": {name: _files(settings) for name, settings in several.items()}
+            or {"": _files(recipe.get("task") or {})},
+            "records": read("data.json").get("records") or {},
+            "labels": {name: _labels(learnt.get(name) if several else learnt) for name in kinds},
+            "best": results.get("best") or _best(log, results.get("metric")),
+            "scores": _scores(results),
+            "model": shape(next(iter(models.values()))),
+            "device": dig(recipe, "train", "device"),
+            "environment": read("environment.json"),
+            "trials": len(results.get("trials") or []) or None,
+            "warnings": [{"step": e.get("step"), "text": e.get("text")} for e in said] + findings(run),
+            "continue": f"unmask {verb} --resume {shlex.quote(str(run.path))}" if state == "interrupted" else None,
+            "use": [f"unmask predict {shlex.quote(str(folder))} {asks(kinds[name])}" for name, folder in models.items()]
+            if state == "finished"
+            else None,
+        }
+    )
+
+
+def _state(run: Run, log: list[dict[str, Any]], done: bool) -> str:
+    if done:
+        return "finished"
+    if _in_use(run):
+        return "running"
+    return "failed" if log and log[-1].get("event") == "error" else "interrupted"
+
+
+def _files(settings: dict[str, Any]) -> dict[str, list[str]]:
+    return {name: list(settings.get(name) or []) for name in ("train", "dev", "test") if settings.get(name)}
+
+
+def _labels(learnt: Any) -> list[str]:
+    found = (learnt or {}).get("labels")
+    return [str(label) for label in found] if isinstance(found, list) else []
+
+
+def _best(log: list[dict[str, Any]], metric: str | None) -> dict[str, Any] | None:
+    """The last evaluation of a run that has not ended: what it would say of itself."""
+    evals = [e for e in log if e.get("event") == "eval"]
+    if metric:
+        evals = sorted((e for e in evals if finite(e.get(metric))), key=lambda e: e[metric])
+    return {k: v for k, v in evals[-1].items() if k not in ("event", "time")} if evals else None
+
+
+def _scores(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row per task, set and score."""
+    parts = results.get("tasks") or {"": results}
+    rows = []
+    for name, part in parts.items():
+        for split in ("dev", "test"):
+            values = part.get(split) or {}
+            for key, value in values.items():
+                if key != "records" and finite(value):
+                    between = dig(part, "intervals", split, key)
+                    rows.append(
+                        {"task": name, "set": split, "records": values.get("records"), "score": key, "value": value,
+                         "low": between[0] if between else None, "high": between[1] if between else None,
+                         "decides": key == part.get("metric")}
+                    )  # fmt: skip
+    return rows
+
+
+def findings(run: Run) -> list[dict[str, Any]]:
+    """What the doctor found in the labelled files."""
+    try:
+        found = json.loads((run.path / "findings.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return []
+    found = found.get("findings") if isinstance(found, dict) else found
+    return [{"step": None, "text": _finding(f)} for f in found or []]
+
+
+def _finding(found: Any) -> str:
+    if not isinstance(found, dict):
+        return str(found)
+    at, what, fix = (str(found.get(key) or "") for key in ("at", "what", "fix"))
+    return f"{at}: {what}" + (f"; {fix}" if fix else "")
+
+
+def task_facts(s: dict[str, Any]) -> list[tuple[str, str]]:
+    """A summary as labelled lines."""
+    records = s["records"]
+    several = isinstance(next(iter(records.values()), None), dict)
+    rows: list[tuple[str, Any]] = [
+        ("state", s["state"]),
+        ("task", ", ".join(f"{name} ({kind})" for name, kind in s["tasks"].items()) or s["task"]),
+        ("model", describe_model(s | {"preset": None})),
+        *[(f"files{_of(name)}", _join(files)) for name, files in s["files"].items()],
+        *[(f"records{_of(n)}", _counts(r)) for n, r in (records.items() if several else [("", records)])],
+        *[(f"labels{_of(name)}", _list(labels)) for name, labels in s["labels"].items()],
+        ("steps", describe_steps(s)),
+        ("time", duration(s["seconds"])),
+        ("trials", f"{s['trials']}" if s["trials"] else None),
+        ("best on dev", describe_best(s)),
+        *[(f"{r['task']} {r['set']}".strip(), describe_score(r)) for r in s["scores"] if r["decides"]],
+        ("hardware", hardware(s)),
+        ("go on", s["continue"]),
+        *[("use", command) for command in s["use"] or []],
+    ]
+    return [(label, text) for label, text in rows if text]
+
+
+def describe_best(s: dict[str, Any]) -> str:
+    best, metric = s["best"] or {}, s["metric"]
+    shown = {metric: best.get(metric)} if metric else {k: v for k, v in best.items() if k not in ("step", "elapsed")}
+    text = ", ".join(f"{key.replace('_', ' ')} {value:.4f}" for key, value in shown.items() if finite(value))
+    return f"{text} (step {best['step']:,})" if text and finite(best.get("step")) else text
+
+
+def describe_score(row: dict[str, Any]) -> str:
+    """
+    >>> describe_score({"score": "macro_f1", "value": 0.5, "low": 0.4, "high": 0.6, "records": 1200})
+    'macro f1 0.5000 (95 %: 0.400 to 0.600), 1,200 records'
+    """
+    between = f" (95 %: {row['low']:.3f} to {row['high']:.3f})" if finite(row["low"]) else ""
+    return f"{row['score'].replace('_', ' ')} {row['value']:.4f}{between}, {row['records']:,} records"
+
+
+def _of(name: str) -> str:
+    return f" of {name}" if name else ""
+
+
+def _counts(records: dict[str, Any]) -> str:
+    return ", ".join(f"{n:,} {name}" for name, n in records.items() if finite(n) and n)
+
+
+def _join(files: dict[str, list[str]]) -> str:
+    return "; ".join(f"{name} {', '.join(paths)}" for name, paths in files.items())
+
+
+def _list(labels: list[str], most: int = 20) -> str:
+    more = f" … ({len(labels):,} in all)" if len(labels) > most else ""
+    return ", ".join(labels[:most]) + more

@@ -1,0 +1,291 @@
+"""A search for good settings (Optuna's TPE, Bergstra et al. 2011): trials that train, the worse half of them stopped early.
+
+The first trial is the recipe itself, so a search never ends below it on the dev set. What a trial draws is addressed by
+(seed, number of trials before it): a search that was killed goes on as if it had not been, in the middle of a trial even.
+Trials are pruned when an evaluation lies below the median of the earlier trials at the same share of training. The test set is
+looked at once, by the best model. A trial's weights are deleted unless it is the best one so far.
+"""
+
+import csv
+import io
+import shutil
+import time
+import warnings
+from typing import Any
+
+from unmask.data.findings import as_rows
+from unmask.errors import UserError
+from unmask.lab import finetune, task_report
+from unmask.lab.summary import replace
+from unmask.model import hf
+from unmask.model.families import FAMILIES
+from unmask.model.heads import HEADS
+from unmask.recipe import Recipe
+from unmask.registry import TASKS
+from unmask.seeds import address
+from unmask.train.distributed import World
+from unmask.train.fit import Interrupted
+from unmask.train.log import Console
+from unmask.train.run import Run, environment
+from unmask.train.trainer import NonFinite
+
+STUDY = "study.jsonl"
+SETTINGS = ("lr", "epochs", "batch", "layer_decay", "warmup", "pooling")
+STARTUP = 5  # trials drawn at random before the search learns from them; none of them is pruned
+COPIED = ("plan.json", "log.jsonl", "learnt.json")  # of the best trial
+
+
+class Pruned(Exception):
+    """A trial that lies below the median of those before it."""
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise UserError("unmask tune needs Optuna, which is not installed", fix="pip install 'unmask[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+# ------------------------------------------------------------------------------------------------------ what is searched
+
+
+def space(recipe: Recipe, names: list[str] | None = None) -> dict[str, dict[str, Any]]:
+    """Setting → its range, around the recipe's own value: of a recipe in which `auto` and 0 are resolved."""
+    config, kind, train = hf.config_of(recipe.start), TASKS[recipe.task.kind], recipe.train
+    wrong = [name for name in names or [] if name not in SETTINGS]
+    if wrong:
+        raise UserError(f"--search {wrong[0]}", valid=", ".join(SETTINGS))
+    found: dict[str, dict[str, Any]] = {
+        "lr": {"low": train.lr / 5, "high": train.lr * 5, "log": True},
+        "batch": {"choices": sorted({max(2, train.batch // 2), train.batch, train.batch * 2})},
+        "warmup": {"low": 0.0, "high": 0.3},
+    }
+    if train.epochs is not None:  # another budget is one that the user wants kept
+        found["epochs"] = {
+            "low": max(1.0, round(train.epochs / 2)),
+            "high": float(round(2 * train.epochs)),
+            "step": 1.0,
+        }
+    if recipe.task.freeze == "none" and config.layers > 1:
+        found["layer_decay"] = {"low": 0.7, "high": 1.0}
+    reads_rows = any("pooler" in HEADS[head].needs for head in kind.heads if head in HEADS)
+    if kind.name == "embed" or (reads_rows and "pooling" in FAMILIES[config.family].fields):
+        found["pooling"] = {"choices": ["cls", "mean"]}
+    return {name: found[name] for name in names or SETTINGS if name in found}
+
+
+def own(recipe: Recipe, ranges: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The recipe's own values of what is searched."""
+    values = {name: recipe.task.pooling if name == "pooling" else getattr(recipe.train, name) for name in ranges}
+    if values.get("pooling") == "auto":
+        pooling = hf.config_of(recipe.start).pooling
+        values["pooling"] = pooling if pooling in ("cls", "mean") else "mean"
+    for name in ("warmup", "layer_decay"):
+        if name in values:
+            values[name] = min(max(values[name], ranges[name]["low"]), ranges[name]["high"])
+    return values
+
+
+def suggest(trial: Any, ranges: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {
+        name: trial.suggest_categorical(name, r["choices"]) if "choices" in r else trial.suggest_float(name, **r)
+        for name, r in ranges.items()
+    }
+
+
+def with_values(recipe: Recipe, values: dict[str, Any]) -> Recipe:
+    train = recipe.train.model_copy(update={name: v for name, v in values.items() if name != "pooling"})
+    task = recipe.task.model_copy(update={"pooling": values["pooling"]} if "pooling" in values else {})
+    return recipe.model_copy(update={"train": train, "task": task})
+
+
+# ----------------------------------------------------------------------------------------------------------- the search
+
+
+def begin(recipe: Recipe, run: Run, trials: int, minutes: float | None, names: list[str] | None) -> None:
+    """Everything that can be wrong is found here; what is asked for is written down."""
+    _optuna()
+    if recipe.tasks:
+        raise UserError(
+            "a search over several tasks at once", fix="unmask tune with one task, then a recipe of several"
+        )
+    job = finetune.prepare(recipe)
+    if not job.sets.dev:
+        raise UserError("a search needs a dev set to compare by", fix="--dev FILE, or more records in --train")
+    ranges = space(job.recipe, names)
+    job.recipe.write(run.path / "recipe.yaml")
+    run.write_json("environment.json", environment())
+    run.write_json("tune.json", {"trials": trials, "minutes": minutes, "space": ranges})
+
+
+def search(run: Run, world: World, console: Console, trials: int | None = None) -> dict[str, Any]:
+    """Trials until there are as many as asked for, or time is up; then the best model, judged. Goes on where it stopped."""
+    optuna = _optuna()
+    if world.size > 1:
+        raise UserError("unmask tune under torchrun", fix="run it as one process")
+    asked, recipe = run.read_json("tune.json"), run.recipe()
+    if trials and trials != asked["trials"]:
+        run.write_json("tune.json", asked := asked | {"trials": trials})
+        (run.path / "results.json").unlink(missing_ok=True)
+    if (run.path / "results.json").exists():
+        console.say(f"{run.path} is finished")
+        return run.read_json("results.json")
+    with run.lock(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(run.path / STUDY))),
+            study_name="tune",
+            direction="maximize",
+            pruner=optuna.pruners.MedianPruner(
+                n_startup_trials=min(STARTUP, max(1, asked["trials"] // 3)),
+                n_warmup_steps=1
+                + recipe.train.evaluations // 3,  # the first third says more of the warm-up than of the end
+            ),
+            load_if_exists=True,
+        )
+        if not study.get_trials(deepcopy=False):
+            study.enqueue_trial(own(recipe, asked["space"]))
+        while (done := _ended(study)) < asked["trials"]:
+            spent = sum(t.user_attrs.get("seconds", 0.0) for t in study.get_trials(deepcopy=False))
+            if asked["minutes"] and done and spent >= 60 * asked["minutes"]:
+                console.say(f"{asked['minutes']:g} minutes are over after {done} trials")
+                break
+            study.sampler = optuna.samplers.TPESampler(
+                seed=address(recipe.seed, "tune", done) % 2**32, n_startup_trials=STARTUP
+            )
+            _trial(optuna, study, _next(optuna, study), run, recipe, asked["space"], world, console)
+        return _finish(optuna, study, run, recipe, asked, console)
+
+
+def _ended(study: Any) -> int:
+    return sum(t.state.is_finished() for t in study.get_trials(deepcopy=False))
+
+
+def _next(optuna: Any, study: Any) -> Any:
+    """The trial that a kill has left in the middle, or a new one."""
+    left = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
+    return optuna.trial.Trial(study, left[0]._trial_id) if left else study.ask()
+
+
+def _trial(
+    optuna: Any, study: Any, trial: Any, run: Run, base: Recipe, ranges: dict, world: World, console: Console
+) -> None:
+    state, begun = optuna.trial.TrialState, time.monotonic()
+    values = suggest(trial, ranges)
+    folder = Run(run.path / "trials" / f"{trial.number:03d}")
+    without_test = base.model_copy(update={"task": base.task.model_copy(update={"test": []})})
+    recipe = with_values(without_test, values)
+
+    def watch(score: float) -> None:
+        number = 1 + sum(e.get("event") == "eval" for e in folder.events())  # a share of training, as there are so many
+        if number not in study._storage.get_trial(trial._trial_id).intermediate_values:
+            trial.report(score, number)
+        if trial.should_prune():
+            raise Pruned
+
+    quiet = Console(quiet=True)
+    try:
+        if (folder.path / "learnt.json").exists():
+            results = finetune.resume(folder, world, quiet, watch)
+        else:
+            shutil.rmtree(folder.path, ignore_errors=True)
+            folder.path.mkdir(parents=True)
+            job = finetune.prepare(recipe)
+            job.sets.findings.clear()  # said once, by the best
+            results = finetune.run_job(job, folder, world, quiet, watch=watch)
+        score, ended = float(results["dev"][results["metric"]]), state.COMPLETE
+    except Pruned:
+        score, ended = float(max(study._storage.get_trial(trial._trial_id).intermediate_values.values())), state.PRUNED
+    except Interrupted:
+        done = _ended(study)
+        raise Interrupted(
+            f"stopped after {done} trials; everything up to here is saved", fix=f"unmask tune --resume {run.path}"
+        ) from None
+    except UserError as error:
+        if not isinstance(error.__cause__, NonFinite):  # a full disk, say
+            raise
+        score, ended = float("nan"), state.FAIL
+    best = _best(study)
+    trial.set_user_attr("seconds", round(time.monotonic() - begun, 2))
+    trial.set_user_attr("score", score)
+    study.tell(trial.number, score if ended == state.COMPLETE else None, state=ended)
+    shutil.rmtree(folder.checkpoints, ignore_errors=True)
+    if ended == state.COMPLETE and (best is None or score > best.value):
+        if best is not None:
+            shutil.rmtree(run.path / "trials" / f"{best.number:03d}" / "model", ignore_errors=True)
+        mark = "  best so far"
+    else:
+        shutil.rmtree(folder.model, ignore_errors=True)
+        mark = {state.PRUNED: "  pruned", state.FAIL: "  failed: the loss was no number"}.get(ended, "")
+    shown = "  ".join(f"{name} {v:.3g}" if isinstance(v, float) else f"{name} {v}" for name, v in values.items())
+    console.say(f"trial {trial.number}: {score:.4f}  {shown}{mark}")
+
+
+def _best(study: Any) -> Any:
+    """The first of the best trials."""
+    found = [t for t in study.get_trials(deepcopy=False) if t.value is not None and t.state.name == "COMPLETE"]
+    return max(found, key=lambda t: (t.value, -t.number), default=None)
+
+
+# ------------------------------------------------------------------------------------------------------------- the end
+
+
+def _finish(optuna: Any, study: Any, run: Run, base: Recipe, asked: dict[str, Any], console: Console) -> dict[str, Any]:
+    best = _best(study)
+    if best is None:
+        raise UserError("no trial came to its end", fix="a smaller learning rate: --lr, or more records")
+    folder = Run(run.path / "trials" / f"{best.number:03d}")
+    recipe = with_values(base, best.params)
+    recipe.write(run.path / "best.yaml")
+    for name in COPIED:
+        if (folder.path / name).exists():
+            shutil.copy2(folder.path / name, run.path / name)
+    weights = folder.model if folder.model.is_dir() else run.model  # of a search that is extended
+    job = finetune.prepare(recipe, weights, folder.read_json("learnt.json"))
+    run.write_json("data.json", {"records": finetune.sizes(job.sets), "key": job.sets.fingerprint()})
+    run.write_json("findings.json", as_rows(job.sets.findings))
+    past = folder.read_json("results.json")
+    state = {"step": past["step"], "best": past["best"], "elapsed": past["seconds"]}
+    results = finetune.finish(job, run, state, console)
+    shutil.rmtree(folder.model, ignore_errors=True)  # it is run.model now
+    rows = table(study, list(asked["space"]))
+    results |= {"trials": rows, "trial": best.number, "settings": best.params}
+    results |= {
+        "importance": importance(optuna, study),
+        "command": f"unmask finetune --recipe {run.path / 'best.yaml'}",
+    }
+    replace(run.path / "trials.csv", as_csv(rows))
+    run.write_json("results.json", results)
+    task_report.write(run)
+    console.say(f"best of {len(rows)}: trial {best.number}, {results['metric']} {best.value:.4f}; {results['command']}")
+    return results
+
+
+def table(study: Any, names: list[str]) -> list[dict[str, Any]]:
+    rows = []
+    for t in study.get_trials(deepcopy=False):
+        score = t.user_attrs.get("score")
+        row = {"trial": t.number, "state": t.state.name.lower(), "score": score if score == score else None}
+        rows.append(row | {"seconds": t.user_attrs.get("seconds")} | {name: t.params.get(name) for name in names})
+    return rows
+
+
+def as_csv(rows: list[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def importance(optuna: Any, study: Any) -> dict[str, float]:
+    """Setting → share of the scores' variance that it explains; {} when there is too little to say."""
+    try:
+        found = optuna.importance.get_param_importances(
+            study, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
+        )
+    except (RuntimeError, ValueError):  # fewer than two finished trials, or all of one score
+        return {}
+    return {name: float(share) for name, share in found.items() if share == share}

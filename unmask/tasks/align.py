@@ -1,0 +1,139 @@
+"""Words of a text and the tokens that a tokenizer makes of it, by their places in the raw text.
+
+The whole text is tokenized as it stands, so that ids are those that anyone gets for it. Where a token covers parts of two words
+("cannot" of "can" and "not", two Chinese characters in one piece), exactly these words are tokenized one by one.
+"""
+
+from collections.abc import Iterable, Sequence
+from unicodedata import category
+
+import numpy as np
+
+from unmask.data.text import word_ids
+from unmask.data.tokenizer import Tokenizer
+
+Span = Sequence[int]  # [start, end) in characters
+
+
+def split_words(text: str, borders: Iterable[int] = ()) -> list[list[int]]:
+    """Words as the text shows them: between blanks, punctuation, a Chinese character and a symbol alone; cut at `borders` too.
+
+    >>> text = "Paris🇫🇷, 北京"
+    >>> [text[a:b] for a, b in split_words(text)]
+    ['Paris', '🇫🇷', ',', '北', '京']
+    >>> split_words("newyork", [3])
+    [[0, 3], [3, 7]]
+    """
+    if not text:
+        return []
+    ids = word_ids(text, "en").astype(np.int64)
+    begins = np.empty(len(ids), bool)
+    begins[0], begins[1:] = True, ids[1:] != ids[:-1]
+    if not text.isascii():
+        begins[_symbols(text)] = True
+    begins[[at for at in borders if 0 <= at < len(text)]] = True
+    starts = np.flatnonzero(begins).tolist()
+    return [[a, b] for a, b in zip(starts, [*starts[1:], len(text)]) if ids[a] >= 0]
+
+
+def _symbols(text: str) -> list[int]:
+    """Where letters turn into symbols (an emoji, a flag) or back; marks and joiners belong to what they follow."""
+    found, before = [], ""
+    for n, character in enumerate(text):
+        kind = category(character)[0]
+        kind = "letter" if kind in "LN" else "symbol" if kind == "S" else "" if kind in "MC" else "other"
+        if kind and before and kind != before:
+            found.append(n)
+        before = kind or before
+    return found
+
+
+def align(tokenizer: Tokenizer, text: str, words: Sequence[Span]) -> tuple[list[int], np.ndarray]:
+    """(ids, first): the text's tokens, and for each word the number of its first one, -1 when it has none.
+
+    >>> from unmask.recipe import TokenizerRecipe
+    >>> t = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(kind="char"))
+    >>> ids, first = align(t, "a cab", [[0, 1], [2, 5]])
+    >>> [t.token(i) for i in ids], first.tolist()
+    (['a', ' ', 'c', 'a', 'b'], [0, 2])
+    """
+    (encoding,) = tokenizer.encode_batch([text])
+    word_at = [-1] * len(text)
+    for n, (start, end) in enumerate(words):
+        word_at[start:end] = [n] * (end - start)
+    covered = [sorted({*word_at[a:b]} - {-1}) for a, b in encoding.offsets]
+    torn = sorted({w for several in covered if len(several) > 1 for w in several})
+    alone = dict(zip(torn, _one_by_one(tokenizer, text, [words[w] for w in torn])))
+    ids: list[int] = []
+    first = np.full(len(words), -1, np.int64)
+    for id, several in zip(encoding.ids, covered):
+        if any(w in alone for w in several):
+            for w in several:
+                for piece, own in alone.get(w, ()):
+                    if own and first[w] < 0:
+                        first[w] = len(ids)
+                    ids.append(piece)
+                alone[w] = []  # said once, however many tokens touched it
+            continue
+        for w in several:
+            if first[w] < 0:
+                first[w] = len(ids)
+        ids.append(id)
+    return ids, first
+
+
+def _one_by_one(tokenizer: Tokenizer, text: str, words: Sequence[Span]) -> list[list[tuple[int, bool]]]:
+    """Of each word the tokens, and whether each is of the word or of the blank before it."""
+    blanks = [" " if a and text[a - 1].isspace() else "" for a, _ in words]
+    pieces = [blank + text[a:b] for blank, (a, b) in zip(blanks, words)]
+    out = []
+    for piece, blank, encoding in zip(pieces, blanks, tokenizer.encode_batch(pieces)):
+        found = []
+        for id, (a, b) in zip(encoding.ids, encoding.offsets):
+            bare = tokenizer.token(id) == "▁" or not piece[a:b].strip()
+            if not bare or blank:  # a blank that the text does not have is left out
+                found.append((id, not bare))
+        out.append(found)
+    return out
+
+
+def windows(count: int, first: np.ndarray, room: int) -> tuple[list[tuple[int, int]], np.ndarray]:
+    """[start, end) of overlapping windows over `count` tokens, and for each word the window that decides it.
+
+    That is the one in which its first token stands most inside; where the text begins or ends a window has no edge.
+
+    >>> windows(9, np.array([0, 2, 4, 6, 8]), 6)
+    ([(0, 6), (3, 9)], array([0, 0, 0, 1, 1]))
+    """
+    overlap = room // 4
+    number = 1 if count <= room else -(-(count - overlap) // (room - overlap))
+    spans, begins = [], first[first >= 0]
+    for k in range(number):
+        start = round(k * (count - room) / (number - 1)) if number > 1 else 0
+        end = min(count, start + room)
+        at = np.searchsorted(begins, start)  # a window begins with a word, where one begins in its first tokens
+        if k and at < len(begins) and begins[at] - start <= overlap // 2:
+            start = int(begins[at])
+        spans.append((start, end))
+    inside = np.full((number, len(first)), -1.0)
+    for k, (start, end) in enumerate(spans):
+        left = np.where(start == 0, np.inf, first - start)
+        right = np.where(end == count, np.inf, end - 1 - first)
+        inside[k] = np.where((first >= start) & (first < end), np.minimum(left, right), -1.0)
+    return spans, np.where(first >= 0, inside.argmax(0), -1)
+
+
+def in_words(spans: Iterable[tuple[int, int, str]], words: Sequence[Span]) -> list[tuple[int, int, str]]:
+    """Spans of characters → of words: those that a span shares a character with. A word is of one span, the first.
+
+    >>> in_words([(4, 12, "loc")], [[0, 2], [4, 7], [8, 12], [12, 13]])
+    [(1, 3, 'loc')]
+    """
+    out: list[tuple[int, int, str]] = []
+    starts, ends = [a for a, _ in words], [b for _, b in words]
+    for start, end, label in sorted(spans):
+        first = max(int(np.searchsorted(ends, start, "right")), out[-1][1] if out else 0)
+        last = int(np.searchsorted(starts, end, "left"))
+        if first < last:
+            out.append((first, last, label))
+    return out

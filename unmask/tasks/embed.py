@@ -1,0 +1,254 @@
+"""Sentence vectors: texts that mean the same point the same way (Sentence-BERT 1908.10084).
+
+| file                                    | record                              | loss                                          |
+|-----------------------------------------|-------------------------------------|-----------------------------------------------|
+| anchor, positive                        | {"text", "positive"}                | the positive among those of the whole batch   |
+| anchor, positive, negative or negatives | {"text", "positive", "negatives"}   | the same, with the negatives among them       |
+| sentence1, sentence2, score             | {"text", "positive", "score"}       | pairs in the order of their scores (CoSENT)   |
+| plain text, or a text column alone      | {"text"}                            | the text found again under another dropout    |
+
+The first two are a cross entropy over cosine / temperature (1807.03748); texts that are equal to the right one, or right for an equal
+anchor, are left out, as they are no negatives. CoSENT (as the cosine objective of 2309.12871): log(1 + Σ exp((cos(worse) − cos(better)) /
+temperature)) over all couples of pairs whose scores differ. The last is SimCSE (2104.08821). With `sizes`, the loss is summed over the
+vector and its first so many numbers (Matryoshka, 2205.13147). A batch's other texts are the negatives, so here, and only here, the loss
+depends on `train.micro_batch` and on the number of processes: each forward pass sees its own rows.
+
+A text longer than a row is read in windows whose vectors are averaged before they are brought to length 1.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from unmask.batch import Batch, Example
+from unmask.data.records import Finding, Record, Source
+from unmask.errors import UserError
+from unmask.hub import resolve
+from unmask.model import sentence
+from unmask.model.config import ModelConfig
+from unmask.model.families import FAMILIES
+from unmask.model.model import Model
+from unmask.objectives.objective import Terms
+from unmask.recipe import Recipe, TaskRecipe
+from unmask.tasks import nearness, sentences
+from unmask.tasks.rows import windows
+from unmask.tasks.task import Answer, Outputs, Task
+
+ANCHOR, POSITIVE, NEGATIVE = 0, 1, 2  # what a text is to its record
+LOSSES = {
+    "pairs": "each text has to find its positive among those of the batch",
+    "scored": "the cosines of the pairs have to stand in the order of their scores (CoSENT)",
+    "text": "no labels: each text has to find itself under another dropout (SimCSE)",
+}
+
+
+class Embed(Task):
+    name = "embed"
+    terms = ("embed",)
+    heads = ()
+    metric = "mrr"
+    independent = False  # recall and MRR are among all positives: records drawn twice would be each other's rivals
+    roles: ClassVar[Mapping[str, tuple[str, ...]]] = sentences.ROLES
+    needed = ("text",)
+
+    def __init__(self, *given: Any):
+        super().__init__(*given)
+        self.metric = "spearman" if self.learnt.get("loss") == "scored" else "mrr"
+
+    # ------------------------------------------------------------------------------------------------ files
+
+    @classmethod
+    def recognises(cls, source: Source) -> bool:
+        return sentences.recognises(source)
+
+    @classmethod
+    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
+        return sentences.read(source, settings, findings)
+
+    @classmethod
+    def together(cls, record: Record) -> list[tuple[str, ...]]:
+        return [(text,) for text in (record["text"], record.get("positive"), *record.get("negatives", ())) if text]
+
+    @classmethod
+    def ask(cls, *parts: Any) -> Record:
+        return dict(zip(("text", "positive"), parts))
+
+    # ----------------------------------------------------------------------------------------------- records
+
+    @classmethod
+    def unfit(cls, config: ModelConfig) -> str:
+        return "its answers come from a decoder, and a vector from an encoder" if config.decoder_layers else ""
+
+    @classmethod
+    def has_head(cls, family: Any) -> bool:
+        return not family.fixed.get("decoder_layers") and family.decoder_start == "sep"
+
+    @classmethod
+    def check(cls, recipe: Recipe, config: ModelConfig) -> None:
+        super().check(recipe, config)
+        wide = [size for size in recipe.task.embed.sizes if size >= config.hidden]
+        if wide:
+            raise UserError(f"task.embed.sizes: {wide[0]}", valid=f"below {config.hidden}, the whole vector's size")
+
+    @classmethod
+    def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
+        forms = {"scored" if "score" in r else "pairs" if "positive" in r else "text" for r in records}
+        if len(forms) > 1:
+            raise UserError(
+                f"files of several kinds: {' and '.join(sorted(forms))}", fix="fine-tune on one, then another"
+            )
+        loss = next(iter(forms), "pairs")
+        if loss == "text" and not recipe.model.get("dropout", config.dropout):
+            raise UserError(
+                "text without labels is learnt by dropout, and this model has none", fix="--set model.dropout=0.1"
+            )
+        own = (sentence.read(resolve(recipe.start, sentence.PATTERNS)) if recipe.start else None) or sentence.Sentence()
+        asked = [p for p in (recipe.task.embed.pooling, recipe.task.pooling) if p != "auto"]
+        learnt = super().study(recipe, config, records)
+        length = learnt["length"] if recipe.task.length else min(own.length or learnt["length"], config.max_positions)
+        return learnt | {
+            "length": length,
+            "pooling": asked[0] if asked else own.pooling,
+            "normalised": True,
+            "lower": own.lower,
+            "prompt": own.prompt,
+            "loss": loss,
+        }
+
+    @classmethod
+    def of_folder(cls, folder: Path, config: ModelConfig) -> dict[str, Any] | None:
+        """What a folder of sentence-transformers has learnt; None when it is none."""
+        own = sentence.read(folder)
+        if own is None:
+            return None
+        length = min(own.length or config.max_positions, config.max_positions)
+        values = {"pooling": own.pooling, "normalised": own.normalised, "lower": own.lower, "prompt": own.prompt}
+        return {"length": length, "loss": "pairs", **values}
+
+    def begin(self, model: Model) -> list[str]:
+        sizes = "".join(f", and its first {size} numbers" for size in self.settings.embed.sizes)
+        return [f"{self.learnt['loss']}: {LOSSES[self.learnt['loss']]}; {self.learnt['pooling']} vector{sizes}"]
+
+    def judge_by(self, records: Sequence[Record]) -> None:
+        if records:
+            known = "spearman" if "score" in records[0] else "mrr"
+            self.metric = known if "positive" in records[0] else "uniformity"
+
+    def bind(self, config: ModelConfig) -> None:
+        super().bind(config)
+        self.width, self.own = config.hidden, FAMILIES[config.family].own
+
+    def put_beside(self, folder: Path) -> None:
+        if not self.own:  # a family that transformers knows: sentence-transformers opens the folder too
+            told = {key: self.learnt[key] for key in ("pooling", "normalised", "length", "lower", "prompt")}
+            sentence.write(folder, sentence.Sentence(**told), self.width)
+
+    # ----------------------------------------------------------------------------------------------- rows
+
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+        """Labelled: one example that holds all rows of the record. Else a row after the other: the text's, the positive's."""
+        texts = [(ANCHOR, record["text"]), *([(POSITIVE, record["positive"])] if "positive" in record else [])]
+        if labelled and self.learnt["loss"] == "text":
+            texts = [(ANCHOR, record["text"]), (POSITIVE, record["text"])]
+        if labelled and self.learnt["loss"] == "pairs":
+            texts += [(NEGATIVE, text) for text in record.get("negatives", ())]
+        rows = [row for role, text in texts for row in self._rows(role, text, record, labelled)]
+        if not labelled:
+            return rows
+        first = rows[0]
+        first.labels |= {"embed.score": np.array([float(record["score"])])} if "score" in record else {}
+        first.more = rows[1:]
+        return [first]
+
+    def _rows(self, role: int, text: str, record: Record, labelled: bool) -> Iterator[Example]:
+        text = self.learnt["prompt"] + text
+        ids, room = self.tokenizer.encode(text.lower() if self.learnt["lower"] else text), self.room()
+        self.longer += len(ids) > room
+        if len(ids) > room and self.settings.long == "refuse":
+            raise UserError(
+                f"{record.get('at', 'the text')}: {len(ids):,} tokens, a row has room for {room:,}",
+                fix="task.long=windows reads all of it, task.long=first its beginning",
+            )
+        parts = windows(ids, room) if self.settings.long == "windows" else [ids[:room]]
+        for n, part in enumerate(parts):
+            row, segments = self.tokenizer.surround(part)
+            labels = {"embed.role": np.array([role if n == 0 else -1]), "embed.text": np.array([_key(text)])}
+            yield Example(np.array(row), np.array(segments), labels=labels if labelled else {}, about=(role, text))
+
+    # ----------------------------------------------------------------------------------------------- loss
+
+    def forward(self, model: Model, batch: Batch) -> torch.Tensor:
+        """(B, D): a vector per row, not yet of length 1."""
+        hidden = model.encode(batch).float()
+        if self.learnt["pooling"] == "cls":
+            return hidden[:, 0]
+        if batch.mask is None:
+            return hidden.mean(1)
+        kept = batch.mask[:, :, None].to(hidden.dtype)
+        return (hidden * kept).sum(1) / kept.sum(1)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"embed": int((batch.labels["embed.role"] == ANCHOR).sum())}
+
+    def loss(self, model: Model, batch: Batch) -> Terms:
+        vectors, role, key = self.forward(model, batch), batch.labels["embed.role"], batch.labels["embed.text"]
+        assert batch.groups is not None
+        vectors, first = nearness.texts(vectors, role)
+        role, key, record = role[first], key[first], batch.groups[first]
+        scores, total = batch.labels.get("embed.score"), vectors.new_zeros(())
+        for size in (vectors.shape[1], *self.settings.embed.sizes):
+            unit = F.normalize(vectors[:, :size], dim=-1)
+            if self.learnt["loss"] == "scored":
+                assert scores is not None
+                total = total + nearness.cosent(unit[role == ANCHOR], unit[role == POSITIVE], scores, self.temperature)
+            else:
+                both = self.settings.embed.directions == "both"
+                total = total + nearness.in_batch(unit, role, key, record, self.temperature, both)
+        return {"embed": (total, self.counts(batch)["embed"])}
+
+    @property
+    def temperature(self) -> float:
+        return self.settings.embed.temperature
+
+    # ----------------------------------------------------------------------------------------------- answers
+
+    def decode(self, outputs: Outputs) -> list[Answer]:
+        """A vector for a text; for a text and its positive the cosine, and the positive's place among all of them."""
+        count = int(outputs.record.max()) + 1 if len(outputs.record) else 0
+        roles = np.array([e.about[0] for e in outputs.examples], int)
+        values = np.stack(outputs.values) if outputs.values else np.empty((0, 1))
+        vectors = {
+            role: nearness.pooled(values[roles == role], outputs.record[roles == role], count) for role in (0, 1)
+        }
+        if not (roles == POSITIVE).any():
+            return [{"vector": v.tolist()} for v in nearness.unit(vectors[0], self.learnt["normalised"])]
+        if len(set(outputs.record[roles == POSITIVE].tolist())) < count:
+            raise UserError(
+                "some records have a second text and others have none", fix="ask for them one after the other"
+            )
+        texts = {role: [""] * count for role in (0, 1)}
+        for example, n in zip(outputs.examples, outputs.record):
+            texts[example.about[0]][n] = example.about[1]
+        return nearness.pairs(vectors[0], vectors[1], texts[0], texts[1], self.settings.embed.sizes)
+
+    @torch.inference_mode()
+    def vectors(self, model: Model, texts: Sequence[str]) -> np.ndarray:
+        """(texts, D), float32."""
+        answers = self.answer(model, [{"text": text} for text in texts]) if texts else []
+        return np.array([a["vector"] for a in answers], np.float32).reshape(len(answers), model.config.hidden)
+
+    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
+        """Of scored pairs Spearman's correlation; of pairs recall and MRR with all positives of these records to choose from."""
+        return nearness.score(answers, records, self.settings.embed.sizes)
+
+    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
+        return nearness.details(answers, records)
+
+
+def _key(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=7).digest(), "big")

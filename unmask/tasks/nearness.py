@@ -1,0 +1,166 @@
+"""Vectors against each other: the losses that bring texts together, and how well they find each other."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unmask.tasks.ranking import spearman
+
+CHUNK = 1024  # vectors compared with all others at a time
+SHOWN = 20
+
+
+def texts(vectors: Tensor, role: Tensor) -> tuple[Tensor, Tensor]:
+    """A vector per text, the mean of its windows', and which rows are first windows (role ≥ 0)."""
+    first = role >= 0
+    text = first.cumsum(0) - 1
+    sums = vectors.new_zeros(int(first.sum()), vectors.shape[1]).index_add_(0, text, vectors)
+    return sums / torch.bincount(text)[:, None], first
+
+
+def in_batch(unit: Tensor, role: Tensor, key: Tensor, record: Tensor, temperature: float, both: bool = False) -> Tensor:
+    """Sum over the anchors of the cross entropy of their positive among all positives and negatives.
+
+    unit (N, D) of length 1; role (N,): 0 anchor, 1 positive, 2 negative; key (N,): equal for equal texts; record (N,).
+    """
+    anchors, others = role == 0, role > 0
+    logits = unit[anchors] @ unit[others].T / temperature  # (A, C)
+    right = (record[anchors][:, None] == record[others][None]) & (role[others] == 1)[None]  # one per row
+    target = right.int().argmax(1)
+    asked = key[anchors]
+    same = key[others][None] == key[others][target][:, None]  # the same text as the right one …
+    same |= key[others][None] == asked[:, None]  # … or as the anchor itself …
+    same |= (asked[record[others]][None] == asked[:, None]) & (role[others] == 1)[
+        None
+    ]  # … or right for an equal anchor
+    logits = logits.masked_fill(same & ~right, -torch.inf)
+    loss = F.cross_entropy(logits, target, reduction="sum")
+    if not both:
+        return loss
+    positives = role[others] == 1  # in the order of the anchors
+    back = logits[:, positives].T
+    return (loss + F.cross_entropy(back, torch.arange(len(back), device=back.device), reduction="sum")) / 2
+
+
+def cosent(a: Tensor, b: Tensor, scores: Tensor, temperature: float) -> Tensor:
+    """CoSENT of a batch times its pairs: a sum, as losses here are.
+
+    >>> v = torch.eye(2)
+    >>> round(float(cosent(v, v.flip(0) , torch.tensor([1.0, 0.0]), 1.0)), 4)  # equal cosines: 2 · log(1 + exp(0))
+    1.3863
+    """
+    cosine = (a * b).sum(-1) / temperature
+    worse = cosine[None, :] - cosine[:, None]  # (i, j): how far j is above i, and should not be where i has more
+    worse = worse[scores[:, None] > scores[None, :]]
+    return len(a) * torch.logsumexp(torch.cat([worse, worse.new_zeros(1)]), 0)
+
+
+def pooled(values: np.ndarray, record: np.ndarray, count: int) -> np.ndarray:
+    """(rows, D) → (records, D): the mean of a text's windows."""
+    out = np.zeros((count, values.shape[1] if values.ndim > 1 else 1), values.dtype)
+    np.add.at(out, record, values)
+    return out / np.maximum(1, np.bincount(record, minlength=count))[:, None].astype(out.dtype)
+
+
+def unit(vectors: np.ndarray, normalised: bool = True) -> np.ndarray:
+    """Vectors of length 1, where so wished."""
+    if not normalised:
+        return vectors
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def places(a: np.ndarray, b: np.ndarray, asked: Sequence[str], texts: Sequence[str]) -> list[int]:
+    """The place (from 1) of each b among all, by its cosine with its a; one that is as near as another stands behind it.
+
+    Left out: equal texts, the anchor's own text, and what is right for an equal anchor.
+
+    >>> e = np.eye(3)
+    >>> places(e, e[[0, 2, 1]], ["a", "b", "c"], ["x", "y", "z"])
+    [1, 3, 3]
+    """
+    names: dict[str, int] = {}
+    anchor = np.array([names.setdefault(t, len(names)) for t in asked])
+    text = np.array([names.setdefault(t, len(names)) for t in texts])
+    out: list[int] = []
+    for start in range(0, len(a), CHUNK):
+        part = slice(start, start + CHUNK)
+        cosine = a[part] @ b.T
+        own = cosine[np.arange(len(cosine)), np.arange(start, start + len(cosine))]
+        same = (text[part][:, None] == text[None]) | (anchor[part][:, None] == text[None])
+        same |= anchor[part][:, None] == anchor[None]
+        out += (1 + ((cosine >= own[:, None]) & ~same).sum(1)).tolist()
+    return out
+
+
+def pairs(
+    a: np.ndarray, b: np.ndarray, asked: Sequence[str], texts: Sequence[str], sizes: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Of each pair of vectors the cosine and the place, of the whole vectors and of their first so many numbers."""
+    out: list[dict[str, Any]] = [{} for _ in a]
+    for size in (a.shape[1], *sizes):
+        x, y = unit(a[:, :size]), unit(b[:, :size])
+        end = "" if size == a.shape[1] else f"@{size}"
+        for answer, cosine, place in zip(out, (x * y).sum(1).tolist(), places(x, y, asked, texts)):
+            answer |= {f"similarity{end}": cosine, f"place{end}": place}
+    return out
+
+
+def uniformity(vectors: np.ndarray) -> float:
+    """How evenly vectors are spread over the sphere (2005.10242), its sign turned: higher is better, 0 = all are one.
+
+    >>> uniformity(np.ones((3, 2))), round(uniformity(np.eye(2)), 3)
+    (0.0, 4.0)
+    """
+    gram = unit(vectors) @ unit(vectors).T
+    apart = 2 - 2 * gram[~np.eye(len(gram), dtype=bool)]  # squared distances
+    return abs(float(-np.log(np.mean(np.exp(-2 * np.round(apart, 12)))))) if len(apart) else 0.0
+
+
+def score(
+    answers: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]], sizes: Sequence[int]
+) -> dict[str, float]:
+    """Spearman of scored pairs; recall and MRR of others; how evenly the vectors of plain text are spread."""
+    if not answers:
+        return {}
+    if all("vector" in answer for answer in answers):
+        return {"uniformity": uniformity(np.array([answer["vector"] for answer in answers[:CHUNK]], np.float64))}
+    if not all("similarity" in answer for answer in answers):
+        return {}
+    out: dict[str, float] = {}
+    for end in ("", *(f"@{size}" for size in sizes)):
+        if all("score" in r for r in records):
+            out[f"spearman{end}"] = spearman([a[f"similarity{end}"] for a in answers], [r["score"] for r in records])
+        else:
+            place = np.array([a[f"place{end}"] for a in answers])
+            out[f"mrr{end}"] = float((1 / place).mean())
+            if not end:
+                out |= {f"recall@{k}": float((place <= k).mean()) for k in (1, 5, 10)}
+    return out
+
+
+def details(answers: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """For a report: what is furthest from where it should be."""
+    if not answers or not all("similarity" in answer for answer in answers):
+        return {}
+    rows = [
+        {"at": r.get("at", ""), "text": f"{r['text']} | {r['positive']}", "score": a["similarity"]}
+        | (
+            {"want": f"{r['score']:g}", "got": f"{a['similarity']:.3f}"}
+            if "score" in r
+            else {"want": "1", "got": str(a["place"])}
+        )
+        for a, r in zip(answers, records)
+    ]
+    if all("score" in r for r in records):
+        truth, cosine = np.array([r["score"] for r in records]), np.array([a["similarity"] for a in answers])
+        wide = max(float(np.ptp(truth)), 1e-12), max(float(np.ptp(cosine)), 1e-12)
+        far = np.abs((truth - truth.min()) / wide[0] - (cosine - cosine.min()) / wide[1])
+        scatter = {"scatter": {"truth": truth.tolist(), "predicted": cosine.tolist()}}
+        return scatter | {"errors": [rows[n] for n in np.argsort(-far, kind="stable")[:SHOWN]]}
+    place = np.array([a["place"] for a in answers])
+    wrong = [rows[n] for n in np.argsort(-place, kind="stable") if place[n] > 1]
+    return {"errors": wrong[:SHOWN], "examples": [row for row, p in zip(rows, place) if p == 1][:10]}

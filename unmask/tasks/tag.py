@@ -1,0 +1,220 @@
+"""A tag for every word: entities, or parts of speech (BERT 1810.04805 §5.3).
+
+| record                                                    | row                                | labels                      |
+|-----------------------------------------------------------|------------------------------------|-----------------------------|
+| {"text": "in New York", "spans": [{start, end, label}]}   | [CLS] in new york [SEP]            | O B-loc I-loc               |
+| the same with "words": [[start, end], …] and "tags"       | the words of the file, not ours    | of each word's first token  |
+
+Only the first token of a word is labelled and read. A text longer than a row is read in overlapping windows, and each word is decided in
+the one where it stands most inside. A word of which the tokenizer makes nothing is outside ("O").
+
+Answers are valid sequences: the likeliest tag of each word, read as conlleval and seqeval's default read any sequence (what cannot go
+on begins a new entity) and written again. So the figures are the same by seqeval's default and by its strict mode.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from unmask.batch import Batch, Example, Phase
+from unmask.data import conll, entity_tables
+from unmask.data.records import Finding, Record, Source
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.model.config import ModelConfig
+from unmask.model.model import Model
+from unmask.recipe import Recipe, TaskRecipe
+from unmask.tasks import entities, schemes, tag_files
+from unmask.tasks.align import align, in_words, split_words, windows
+from unmask.tasks.tag_details import details as tag_details
+from unmask.tasks.tag_details import places, shown
+from unmask.tasks.task import Answer, Outputs, Task
+
+Words = list[list[int]]
+
+
+class Tag(Task):
+    name = "tag"
+    terms = ("tag",)
+    heads = ("tag",)
+    roles: ClassVar[Mapping[str, tuple[str, ...]]] = entity_tables.ROLES
+    needed = ("text",)
+    target = ("spans", "tag")
+    tokens = True
+
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
+        super().__init__(recipe, tokenizer, learnt)
+        self.metric = "token_accuracy" if self.scheme == "none" else "f1"
+        self._number = {name: n for n, name in enumerate(self.labels)}
+
+    @property
+    def labels(self) -> list[str]:
+        return self.learnt.get("labels", [])
+
+    @property
+    def scheme(self) -> str:
+        return self.learnt.get("scheme", "BIO")
+
+    # ------------------------------------------------------------------------------------------------ files
+
+    @classmethod
+    def recognises(cls, source: Source) -> bool:
+        if source.form == "table":
+            return entity_tables.has_entities(source) or conll.is_misnamed(source)
+        return conll.is_conll(source)
+
+    @classmethod
+    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
+        return tag_files.read(source, settings, findings, labelled)
+
+    @classmethod
+    def ask(cls, *parts: Any) -> Record:
+        return {"text": parts[0]}
+
+    # ----------------------------------------------------------------------------------------------- records
+
+    @classmethod
+    def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
+        tags = [r["tags"] for r in records if "tags" in r]
+        found = schemes.detect(tags).replace("IOB1", "BIO") if tags else "BIO"
+        scheme = recipe.task.tag.scheme if recipe.task.tag.scheme != "auto" else found
+        seen = sorted(
+            {label for r in records for label in (r.get("tags", ()) if scheme == "none" else cls.labels_in(r))}
+        )
+        if not seen:
+            raise UserError("no entity in the training files", valid=entity_tables.WANTED)
+        labels = recipe.task.labels or seen
+        if scheme != "none" and schemes.OUTSIDE not in labels:
+            labels = schemes.tag_names(labels, scheme)
+        wanted = seen if scheme == "none" else schemes.tag_names(seen, scheme)
+        if strange := [name for name in wanted if name not in labels]:
+            raise UserError(
+                f"task.labels lacks {', '.join(strange[:10])}, which the training files have (scheme {scheme})",
+                valid=", ".join(wanted),
+            )
+        return super().study(recipe, config, records) | {"labels": labels, "scheme": scheme}
+
+    @classmethod
+    def remember(cls, config: ModelConfig) -> dict[str, Any]:
+        labels = list(config.labels)
+        return super().remember(config) | {"labels": labels, "scheme": schemes.scheme_of(labels)}
+
+    @classmethod
+    def kinds(cls, labels: Sequence[str]) -> list[str]:
+        return [schemes.parse(name)[1] for name in labels if name != schemes.OUTSIDE]
+
+    @classmethod
+    def answered(cls, record: Record) -> str | None:
+        return shown(record["text"], places(record["spans"])) if "spans" in record else " ".join(record.get("tags", ()))
+
+    def describe(self, records: Sequence[Record]) -> str:
+        counts = Counter(label for r in records for label in self.labels_in(r))
+        shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(12))
+        return f"{'tags' if self.scheme == 'none' else f'entities ({self.scheme})'}: {shown}"
+
+    def changes(self, config: ModelConfig) -> dict[str, Any]:
+        return {"labels": tuple(self.labels)}
+
+    def stratum(self, record: Record) -> str:
+        return "entities" if record.get("spans") else ""
+
+    def truth(self, record: Record, words: Words) -> list[str]:
+        """The record's tags for these words."""
+        if ("tags" if self.scheme == "none" else "spans") not in record:
+            what = "tags of words" if self.scheme == "none" else f"entities ({self.scheme})"
+            raise UserError(f"{record.get('at', 'the record')}: the model knows {what}, and the file has none")
+        if self.scheme == "none":
+            return list(record["tags"])
+        return schemes.write(in_words(places(record["spans"]), words), len(words), self.scheme)
+
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+        text, words = record["text"], record.get("words")
+        if words is None:
+            borders = [at for s in record["spans"] for at in (s["start"], s["end"])] if labelled else []
+            words = split_words(text, borders)
+        ids, first = align(self.tokenizer, text, words)
+        room, long = self.room(), self.settings.long
+        self.longer += len(ids) > room
+        if len(ids) > room and long == "refuse":
+            raise UserError(
+                f"{record.get('at', 'the text')}: {len(ids):,} tokens, a row has room for {room:,}",
+                fix="task.long=windows reads all of it, task.long=first its beginning",
+            )
+        if long == "first":
+            ids, first = ids[:room], np.where(first < room, first, -1)
+        cuts, deciding = windows(len(ids), first, room)
+        before = len(self.tokenizer.around[0][0])
+        numbers = np.array([self._number[tag] for tag in self.truth(record, words)], np.int64) if labelled else None
+        rows = []
+        for k, (start, end) in enumerate(cuts):
+            row, segments = self.tokenizer.surround(ids[start:end])
+            own = np.flatnonzero(deciding == k)
+            at = first[own] - start + before
+            labels = {} if numbers is None else {"tag.positions": at, "tag.targets": numbers[own]}
+            rows.append(Example(np.array(row), np.array(segments), labels=labels, about=(text, words, own, at)))
+        return rows
+
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+        """While training, a share `hide` of the tokens stands behind [MASK], others each epoch."""
+        if not self.settings.hide:
+            return example
+        mask = self.tokenizer.unk if self.tokenizer.mask is None else self.tokenizer.mask
+        hidden = (rng.random(len(example)) < self.settings.hide) & ~self.tokenizer.special[example.ids]
+        return replace(example, ids=np.where(hidden, mask, example.ids))
+
+    def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
+        return batch.labels["tag.positions"]
+
+    def outputs(
+        self, model: Model, hidden: torch.Tensor, batch: Batch
+    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        return {"tag": (model.logits("tag", hidden), batch.labels["tag.targets"])}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"tag": len(batch.labels["tag.targets"])}
+
+    # ----------------------------------------------------------------------------------------------- answers
+
+    def decode(self, outputs: Outputs) -> list[Answer]:
+        """Tags and entities; an entity's score is the mean over its words of the probability of its label."""
+        rows: dict[int, list[int]] = {}
+        for n, record in enumerate(outputs.record.tolist()):
+            rows.setdefault(record, []).append(n)
+        return [self._answer([(outputs.values[n], outputs.examples[n].about) for n in rows[r]]) for r in sorted(rows)]
+
+    def _answer(self, rows: list[tuple[np.ndarray, Any]]) -> Answer:
+        text, words = rows[0][1][:2]
+        shares = np.zeros((len(words), len(self.labels)))
+        for values, (_, _, own, at) in rows:
+            logits = values[at].astype(np.float64)
+            logits = np.exp(logits - logits.max(-1, keepdims=True)) if len(at) else logits
+            shares[own] = logits / logits.sum(-1, keepdims=True)
+        read = shares.sum(-1) > 0
+        tags = [self.labels[n] if r else schemes.OUTSIDE for n, r in zip(shares.argmax(-1), read)]
+        answer: Answer = {"tags": tags, "words": [list(w) for w in words]}
+        answer["score"] = float(shares[read].max(-1).mean()) if read.any() else 1.0
+        if self.scheme == "none":
+            return answer
+        found = schemes.read(tags)
+        names = np.array([schemes.parse(name)[1] for name in self.labels])
+        answer["tags"] = schemes.write(found, len(words), self.scheme)
+        listed = []
+        for first, end, label in found:
+            start, stop = words[first][0], words[end - 1][1]
+            share = float(shares[first:end][:, names == label].sum(-1).mean())
+            listed.append({"start": start, "end": stop, "label": label, "text": text[start:stop], "score": share})
+        return {"entities": listed} | answer
+
+    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
+        tags = [self.truth(r, a["words"]) for a, r in zip(answers, records, strict=True)]
+        out = {"token_accuracy": entities.accuracy(tags, [a["tags"] for a in answers])}
+        if self.scheme == "none":
+            return out
+        return entities.scores([places(r["spans"]) for r in records], [places(a["entities"]) for a in answers]) | out
+
+    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
+        return tag_details(self, answers, records)

@@ -1,0 +1,65 @@
+"""Files of words and tags, or of texts and spans, → records of `tag`, with every mistake found."""
+
+from pathlib import Path
+from typing import Any
+
+from unmask.data import conll, entity_tables
+from unmask.data.records import Finding, Record, Source
+from unmask.errors import UserError
+from unmask.recipe import TaskRecipe
+from unmask.tasks import schemes
+from unmask.tasks.align import split_words
+
+
+def read(source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool) -> list[Record]:
+    if source.form == "text":
+        if not labelled and not conll.is_conll(source) and not settings.columns:  # a text on each line
+            return [{"at": source.at(n), "text": text} for n, text in source.lines if text.strip()]
+        records = conll.read_conll(source, settings.columns, findings, labelled)
+    elif conll.is_misnamed(source):
+        raise UserError(
+            f"{source.path}: words and tags from the first line on, where a table has the names of its columns",
+            fix=f"mv {source.path} {Path(source.path).with_suffix('.conll')}",
+        )
+    else:
+        records = entity_tables.read_table(source, settings.columns, settings.labels, findings, labelled)
+    return checked(records, source.path, settings, findings)
+
+
+def checked(records: list[Record], path: str, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
+    """Tags that cannot stand where they do are repaired, or said to be errors; entities get their places in the text."""
+    wanted, refuse = settings.tag.scheme, settings.tag.faults == "refuse"
+    tagged = [r["tags"] for r in records if "tags" in r]
+    scheme = schemes.detect(tagged) if wanted != "none" else "none"
+    if scheme == "none" and wanted not in ("auto", "none"):
+        scheme = wanted
+    if scheme == "IOB1":
+        what = "the tags are IOB1 (B- only between two entities of one label): read as BIO"
+        findings.append(Finding(records[0]["at"], what, error=False, kind="scheme"))
+    for record in records:
+        lines = record.pop("lines", None)
+
+        def at(n: int, lines: Any = lines, record: Record = record) -> str:
+            return f"{path}:{lines[n]}" if lines else record["at"]
+
+        if "tags" in record and scheme != "none":
+            tags = record["tags"]
+            for n, tag in enumerate(tags):
+                if not schemes.parse(tag)[0]:
+                    fix = "O, or B- or I- and a label; parts of speech: --set task.tag.scheme=none"
+                    findings.append(Finding(at(n), f"the tag {tag!r} is not of the scheme {scheme}", fix, kind="tag"))
+            for n, what in schemes.faults(tags, scheme):
+                fix = "B- begins an entity" if refuse else "read as the beginning of an entity"
+                findings.append(Finding(at(n), f"{what} ({scheme})", fix, error=refuse, kind="order of tags"))
+            found = schemes.read(tags)
+            record["tags"] = schemes.write(found, len(tags), "BIO" if scheme == "IOB1" else scheme)
+            words = record["words"]
+            record["spans"] = [{"start": words[a][0], "end": words[b - 1][1], "label": label} for a, b, label in found]
+        elif "spans" in record and "words" not in record:
+            edges = {at for word in split_words(record["text"]) for at in word}
+            for span in record["spans"]:
+                if not {span["start"], span["end"]} <= edges:
+                    what = "the span {start}–{end} ({label}) cuts a word".format(**span)
+                    fix = "the word is cut there for training; answers are whole words"
+                    findings.append(Finding(record["at"], what, fix, error=False, kind="cut word"))
+    return records

@@ -1,0 +1,151 @@
+"""Distillation of a fine-tuned model (`--teacher FOLDER`; Hinton et al. 1503.02531): a student learns a teacher's answers beside the labels.
+
+| task                     | what the teacher says once, before the first step | the term `teacher`                         |
+|--------------------------|---------------------------------------------------|--------------------------------------------|
+| classify, one label      | logits of each record                             | KL at a temperature, × temperature²        |
+| classify, several labels | the same                                          | the same for each label by itself          |
+| classify, a number       | its number                                        | squared error                              |
+| tag                      | logits at each word of a row                      | KL over tags                               |
+| answer                   | logits of begin and end at each token of a row    | KL over the row's tokens, of both          |
+
+Half of the loss is the labels', half the teacher's; the temperature is `distill.temperature`. Only logits are kept. What a teacher says
+of a record fits any student; what it says of tokens fits one with the same tokenizer.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unmask.batch import Batch, Example, Phase, collate, groups
+from unmask.data.records import Record
+from unmask.errors import UserError
+from unmask.model.model import Model
+from unmask.objectives.objective import Objective, Terms
+from unmask.recipe import Recipe
+from unmask.tasks.classify import Classify
+from unmask.tasks.task import Task, Update
+
+TERM, LOGITS, POSITIONS = "teacher", "teacher.logits", "teacher.positions"
+SHARE = 0.5  # of the loss that is the teacher's
+NEVER = -1.0e4  # the logit of what is not there
+TASKS = ("classify", "tag", "answer")
+
+
+def check(recipe: Recipe, task: str) -> None:
+    if recipe.task.teacher and task not in TASKS:
+        raise UserError(f"--teacher with the task {task}", valid=f"one of {', '.join(TASKS)}")
+
+
+class Taught(Objective):
+    """A task whose rows carry what a teacher says of them."""
+
+    def __init__(self, task: Task):
+        super().__init__(task.recipe, task.tokenizer)
+        self.task, self.heat = task, task.recipe.distill.temperature
+        self.name, self.terms, self.variants = f"{task.name}+{TERM}", (*task.terms, TERM), task.variants
+        hard = {term: (1 - SHARE) * task.weights.get(term, 1.0) for term in task.terms}
+        self.weights = {**hard, TERM: SHARE}
+        # A number is aimed at, several labels each have a chance of their own, all else is a choice.
+        self.target = task.learnt.get("target", "one") if isinstance(task, Classify) else "one"
+
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+        return self.task.corrupt(example, rng, phase)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        known = len(batch.labels[LOGITS])
+        return {**self.task.counts(batch), TERM: 2 * batch.rows if POSITIONS in batch.labels else known}
+
+    def loss(self, model: Model, batch: Batch) -> Terms:
+        hidden = model.encode(batch, self.task.reads(model, batch))
+        terms = dict(self.task.measure(model, hidden, batch))
+        logits = model.logits(self.task.heads[0], hidden, batch.mask).float()
+        known = batch.labels[LOGITS]
+        if POSITIONS in batch.labels:  # (B, T, 2): the choice is among a row's tokens
+            said = torch.full((batch.ids.numel(), known.shape[1]), NEVER, device=known.device)
+            said[batch.labels[POSITIONS]] = known
+            known, logits = said.view(*batch.ids.shape, -1).transpose(1, 2), logits.transpose(1, 2)
+            logits = logits if batch.mask is None else logits.masked_fill(~batch.mask[:, None], NEVER)
+        terms[TERM] = (self.apart(logits, known), self.counts(batch)[TERM])
+        return terms
+
+    def apart(self, logits: Tensor, known: Tensor) -> Tensor:
+        """How far the student is from the teacher, summed; 0 where they say the same."""
+        if self.target == "number":
+            return F.mse_loss(logits, known, reduction="sum")
+        if self.target == "several":  # a label and its absence are a choice of two
+            logits, known = (torch.stack([x, torch.zeros_like(x)], -1) for x in (logits, known))
+        ours, theirs = (logits / self.heat).log_softmax(-1), (known / self.heat).log_softmax(-1)
+        return self.heat**2 * F.kl_div(ours, theirs, reduction="sum", log_target=True)
+
+
+def teach(
+    task: Task,
+    teacher: Model,
+    theirs: Task,
+    records: Sequence[Record],
+    encoded: Sequence[Sequence[Example]],
+    update: Update | None = None,
+) -> Taught:
+    """The objective, after the teacher has spoken: `encoded`, the rows of each record, carry its logits."""
+    same(task, theirs)
+    order = [theirs.learnt["labels"].index(name) for name in task.learnt.get("labels", ())]
+    if isinstance(task, Classify) and isinstance(theirs, Classify):
+        said = theirs.pooled(theirs.compute(teacher, records, update))[:, order]
+        if task.learnt.get("target") == "number":  # learnt in standard deviations from the mean
+            (mean, sd), (own_mean, own_sd) = theirs.goal.scale, task.goal.scale  # type: ignore[attr-defined]
+            said = (said * sd + mean - own_mean) / own_sd
+        for rows, logits in zip(encoded, said.astype(np.float32), strict=True):
+            for row in rows:
+                row.labels = {**row.labels, LOGITS: logits[None]}
+        return Taught(task)
+    if theirs.tokenizer.fingerprint() != task.tokenizer.fingerprint():
+        raise UserError(
+            f"the teacher has another tokenizer, and what it says of its tokens fits no token of this model's ({task.name})",
+            valid="a teacher with the same tokenizer; with classify, any",
+        )
+    _of_tokens(task, teacher, theirs, [row for rows in encoded for row in rows], order, update)
+    return Taught(task)
+
+
+@torch.inference_mode()
+def _of_tokens(
+    task: Task, teacher: Model, theirs: Task, rows: list[Example], order: list[int], update: Update | None
+) -> None:
+    longest, most, done = max(map(len, rows)), teacher.config.max_positions, 0
+    if longest > most and teacher.config.positions != "relative":
+        raise UserError(f"rows of {longest} tokens, but the teacher has {most} positions", fix=f"--length {most}")
+    teacher.eval()
+    for group in groups([len(row) for row in rows]):
+        batch = collate([rows[n] for n in group], task.tokenizer.pad).to(teacher.embedding.device)
+        found = theirs.forward(teacher, batch).float().cpu().numpy()  # (B, T, C)
+        for n, logits in zip(group, found):
+            row, read = rows[n], rows[n].labels.get(f"{task.name}.positions")
+            if read is None:  # the whole row is chosen from
+                row.labels = {**row.labels, LOGITS: logits[: len(row)].copy(), POSITIONS: np.arange(len(row))}
+            else:
+                row.labels = {**row.labels, LOGITS: logits[read][:, order]}
+        done += len(group)
+        if update:
+            update(done, len(rows), "")
+
+
+def same(task: Task, theirs: Task) -> None:
+    """Refuses a teacher that answers another question."""
+    if task.name != theirs.name:
+        raise UserError(f"the teacher's task is {theirs.name}, this one is {task.name}", valid=f"a {task.name} model")
+    kinds = [t.learnt.get("target", "one") for t in (task, theirs)]
+    if kinds[0] != kinds[1]:
+        raise UserError(f"the teacher answers with target {kinds[1]}, the training file asks for {kinds[0]}")
+    ours, known = (list(t.learnt.get("labels", ())) for t in (task, theirs))
+    if set(ours) != set(known):
+        lacks, more = sorted(set(ours) - set(known)), sorted(set(known) - set(ours))
+        parts = [f"it does not know {', '.join(lacks[:10])}"] if lacks else []
+        parts += [f"it knows {', '.join(more[:10])}, which the training file has not"] if more else []
+        raise UserError(
+            f"the teacher has other labels: {'; '.join(parts)}",
+            valid="the same labels",
+            fix=f"--labels {','.join(known)}" if not lacks else None,
+        )
