@@ -73,3 +73,9 @@ def test_every_verb_has_worked_examples() -> None:
     assert {"pretrain", "fill", "next", "score", "prepare", "tokenizer train", "cache prune"} <= set(found)
     for name, command in found.items():
         assert f"Examples:\n  unmask {name}" in (command.help or ""), name
+
+
+def test_every_file_can_exist_on_windows() -> None:
+    devices = {"aux", "con", "nul", "prn"}
+    files = [*ROOT.rglob("*.py"), *Path(__file__).parent.rglob("*.py")]
+    assert len(files) > 100 and not [p for p in files if p.stem.lower() in devices]

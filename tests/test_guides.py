@@ -4,6 +4,7 @@
 A guide in another language has the same blocks, which are compared, not run again.
 """
 
+import json
 import re
 import shlex
 import subprocess
@@ -43,6 +44,15 @@ def tiny(arguments: list[str]) -> list[str]:
     return ["2" if n in steps else a for n, a in enumerate(arguments)] + (TINY if new else TINY[1:])
 
 
+def redirected(arguments: list[str]) -> tuple[list[str], str]:
+    """The arguments without `> file`, and the file; what a shell would do with other signs is not done here."""
+    *words, sign, file = ["", "", *arguments]
+    if sign == ">":
+        arguments = words[2:]
+    assert not {">", ">>", "<", "|", "&&", ";"} & set(arguments), arguments
+    return arguments, file if sign == ">" else ""
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the guides take as given: general/ and domain/, two texts of different words."""
@@ -65,8 +75,20 @@ def test_the_commands_of_a_guide_work(guide: Path, folder: Path) -> None:
         if arguments[:1] != ["unmask"]:
             subprocess.run(["bash", "-c", line], check=True)
             continue
+        arguments, file = redirected(arguments)
         result = CliRunner().invoke(app, tiny(arguments[1:]))
         assert result.exit_code == 0, (line, result.output, result.exception)
+        if file:
+            (folder / file).write_text(result.stdout, "utf-8")
+        if file.endswith(".json"):
+            json.loads(result.stdout)
+
+
+def test_what_is_printed_goes_to_the_file() -> None:
+    assert redirected(["unmask", "predict", ">", "a.json"]) == (["unmask", "predict"], "a.json")
+    assert redirected(["unmask"]) == (["unmask"], "") and redirected(["unmask", "a > b"]) == (["unmask", "a > b"], "")
+    with pytest.raises(AssertionError):
+        redirected(["unmask", "predict", "|", "head"])
 
 
 @pytest.mark.parametrize("guide", sorted(DOCS.glob("*.zh.md")), ids=lambda p: p.stem)

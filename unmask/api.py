@@ -111,13 +111,16 @@ def finetune(
     >>> clf = finetune("runs/docs/model", train="train.csv", test="test.csv")     # doctest: +SKIP
     """
     from unmask.lab import repeat
+    from unmask.lab.pick import looks_like
     from unmask.train.run import Run
 
     made = task_recipe(model, recipe, sets, **short)
     if out is not None:
         Run.check_free(out)
     world, console = _join(made, console or Console(quiet=True))
-    name = "several" if made.tasks else made.task.kind if made.task.kind != "auto" else "task"
+    name = "several" if made.tasks else made.task.kind
+    if name == "auto" and out is None and world.main:
+        name = looks_like(made.task)
     run = Run(world.share(str(Run.create(out, "finetune", name).path) if world.main else None))
     try:
         repeat.run_all(made, run, world, console)
@@ -213,12 +216,13 @@ def evaluate(
 
 
 def predict(
-    model: str | Path, texts: Any, *, columns: dict[str, str] | None = None, console: Console | None = None
+    model: Any, texts: Any, *, columns: dict[str, str] | None = None, console: Console | None = None
 ) -> list[dict[str, Any]]:
-    """Answers of a fine-tuned model to texts, records, or the records of a file."""
+    """Answers of a fine-tuned model (a folder, or what `load` gives) to texts, records, or the records of a file."""
     from unmask.lab import judge
 
-    return judge.predict(load(model), texts, columns or {}, console or Console(quiet=True))
+    loaded = load(model) if isinstance(model, str | Path) else model
+    return judge.predict(loaded, texts, columns or {}, console or Console(quiet=True))
 
 
 def _paths(file: str | Path | Sequence[str | Path]) -> list[str]:

@@ -231,7 +231,7 @@ class TaskRecipe(Section):
     baseline: bool = False  # also what TF-IDF, and the same model without pre-training, reach (classify)
     columns: dict[str, str] = {}  # role → column, where the file names it otherwise: {text: review, label: stars}
     labels: list[str] = []  # in the model's order; none = those of the training file
-    length: CountOrZero = 0  # tokens per row, at most; 0 = what the records need, up to the model's limit
+    length: CountOrZero = 0  # tokens per row, at most; 0 = 512, or the model's positions if it has fewer
     long: Literal["windows", "first", "refuse"] = "windows"  # what becomes of a longer text
     hide: BelowOne = 0.0  # share of tokens masked while training
     pooling: Literal["auto", "mean", "cls"] = "auto"  # what the row's vector is made of, where the family has a choice
@@ -345,7 +345,7 @@ class Recipe(Section):
             return cls.model_validate(values)
         except ValidationError as error:
             raise UserError(
-                explain(error, cls), fix="unmask pretrain --help, or --dry-run to see every field"
+                explain(error, cls), fix="--help names the flags; the fields of a recipe are in unmask/recipe.py"
             ) from None
 
     @classmethod

@@ -1,5 +1,6 @@
 """Tables of the command line: samples, cache, tokenizer report, dry run, a run's summary. Text for people; JSON is elsewhere."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -111,10 +112,12 @@ def task_results(results: dict[str, Any]) -> None:
         _print(f"{name}:")
         task_results(part)
     if results.get("tasks"):
+        _print(*[results["report"]] if "report" in results else ())
         return
     others: dict[str, dict[str, str]] = {}  # further columns → "set score" → what stands there
     for row in results.get("over_seeds", ()):
-        spread = f" ± {row['sd']:.4f} ({row['low']:.4f} – {row['high']:.4f})" if row["sd"] is not None else ""
+        spread = f" ± {row['sd']:.4f}" if row["sd"] is not None else ""
+        spread += f" ({row['low']:.4f} – {row['high']:.4f})" if row["low"] is not None else ""
         others.setdefault("mean ± sd (95 %)", {})[f"{row['set']} {row['score']}"] = f"{row['mean']:.4f}{spread}"
     for row in results.get("baselines", ()):
         found = {f"{row['on']} {key}": f"{value:.4f}" for key, value in row.items() if isinstance(value, float)}
@@ -127,7 +130,8 @@ def task_results(results: dict[str, Any]) -> None:
             if key != "records":
                 more = [column.get(f"{name} {key}", "") for column in others.values()]
                 table.add_row(name, f"{results[name]['records']:,}", key.replace("_", " "), f"{value:.4f}", *more)
-    _print(table, f"\nunmask predict {results['model']} …")
+    _print(table if table.rows else "no scores: there is neither a dev nor a test set")
+    _print(f"\nunmask predict {shlex.quote(results['model'])} …", *[results["report"]] if "report" in results else ())
 
 
 def scores(results: dict[str, Any]) -> None:
@@ -135,7 +139,7 @@ def scores(results: dict[str, Any]) -> None:
     for key, value in results.items():
         if isinstance(value, float):
             table.add_row(key.replace("_", " "), f"{value:.4f}")
-    _print(table, f"{results['records']:,} records")
+    _print(table if table.rows else "no score can be told from these records", f"{results['records']:,} records")
 
 
 def findings(found: dict[str, Any]) -> None:

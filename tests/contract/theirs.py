@@ -13,7 +13,7 @@ from unmask.serve.predictor import Predictor
 
 
 def rows_of(p: Predictor, records: list[Record]) -> Any:
-    task = p._task()
+    task = p.need_task()
     return collate([e for r in records for e in task.encode(r, labelled=False)], p.tokenizer.pad)
 
 
@@ -41,7 +41,7 @@ def as_sequence_classifier(p: Predictor, records: list[Record], folder: Path) ->
 
 @torch.no_grad()
 def as_token_classifier(p: Predictor, records: list[Record], folder: Path) -> None:
-    model, task = opened("AutoModelForTokenClassification", folder), p._task()
+    model, task = opened("AutoModelForTokenClassification", folder), p.need_task()
     batch, outputs = rows_of(p, records), task.compute(p.model, records)
     logits = model(**inputs_of(batch)).logits.numpy()
     for ours, theirs in zip(outputs.values, logits):
@@ -51,7 +51,7 @@ def as_token_classifier(p: Predictor, records: list[Record], folder: Path) -> No
 
 @torch.no_grad()
 def as_question_answerer(p: Predictor, records: list[Record], folder: Path) -> None:
-    model, task = opened("AutoModelForQuestionAnswering", folder), p._task()
+    model, task = opened("AutoModelForQuestionAnswering", folder), p.need_task()
     batch, outputs = rows_of(p, records), task.compute(p.model, records)
     found = model(**inputs_of(batch))
     theirs = torch.stack([found.start_logits, found.end_logits], -1).numpy()
@@ -61,7 +61,7 @@ def as_question_answerer(p: Predictor, records: list[Record], folder: Path) -> N
 
 @torch.no_grad()
 def as_multiple_choice(p: Predictor, records: list[Record], folder: Path) -> None:
-    model, task = opened("AutoModelForMultipleChoice", folder), p._task()
+    model, task = opened("AutoModelForMultipleChoice", folder), p.need_task()
     for record, answer in zip(records, p.predict(records)):
         rows = task.encode(record, labelled=False)
         inputs = {name: value[None] for name, value in inputs_of(collate(rows, p.tokenizer.pad)).items()}

@@ -36,6 +36,12 @@ def where(findings: list[Finding]) -> list[tuple[str, str]]:
     return [(f.at.rpartition(":")[2], f.kind) for f in findings]
 
 
+def test_a_letter_without_its_label_is_found(tmp_path: Path) -> None:
+    _, findings = read(tmp_path / "a.conll", "New\tB\nYork\tI-loc\nis\tO\n\nAnn\tB-per\n")
+    assert where([f for f in findings if f.error]) == [("1", "tag")] and "B-LABEL" in findings[0].fix
+    assert not [f for f in read(tmp_path / "b.conll", "New\tB\nYork\tI\nis\tO\n")[1] if f.error]
+
+
 def test_columns_by_tabs_and_by_blanks(tmp_path: Path) -> None:
     tabs = "-DOCSTART-\tO\n\n# id = 7\nNew York\tB-loc\n#\tO\n\t\nBob\tB-per\n"
     records, findings = read(tmp_path / "a.conll", tabs)

@@ -13,7 +13,7 @@ from unmask.data.records import Finding, Source, open_source
 from unmask.data.textcheck import MOJIBAKE, look_at, too_long
 from unmask.data.tokenizer import Tokenizer
 from unmask.lab.checkup import roles_of
-from unmask.recipe import TokenizerRecipe
+from unmask.recipe import TaskRecipe, TokenizerRecipe
 from unmask.registry import TASKS
 
 CLASSIFY = TASKS["classify"]
@@ -152,3 +152,33 @@ def test_many_records_are_looked_at_quickly() -> None:
     begun = time.process_time()
     assert examine({"train": train, "test": test}, CLASSIFY) == []
     assert time.process_time() - begun < 4
+
+
+def test_one_kind_of_entity_is_enough(tmp_path: Path) -> None:
+    """Words outside it are the other label, in spans as in tags of words."""
+    spans = [
+        {"at": f"a:{n}", "text": f"Ann ran {n}", "spans": [{"start": 0, "end": 3, "label": "PER"}]} for n in range(30)
+    ]
+    tags = [{"at": f"a:{n}", "text": f"Ann ran {n}", "tags": ["PER", "O", "O"]} for n in range(30)]
+    (tmp_path / "a.conll").write_text("".join(f"Ann B-PER\nran O\n{n} O\n\n" for n in range(30)))
+    found: list[Finding] = []
+    read = TASKS["tag"].read(open_source(str(tmp_path / "a.conll"), found), TaskRecipe(), found)
+    assert len(read) == 30 and found == []
+    for train in (spans, tags, read):
+        assert examine({"train": train}, TASKS["tag"]) == []
+
+
+def test_dev_and_test_are_compared_too() -> None:
+    """Thresholds and the best model are chosen on dev."""
+    train = records(("a", "x"), ("b", "y"), file="train.csv")
+    dev = records(("c", "x"), ("d", "y"), ("a", "x"), file="dev.csv")
+    test = records(("C ", "x"), ("e", "y"), ("b", "y"), file="test.csv")
+    found = examine({"train": train, "dev": dev, "test": test}, CLASSIFY)
+    assert kinds(found) == ["leakage"] * 3 and not any(f.error for f in found)
+    assert [(f.at, f.what) for f in found] == [
+        ("dev.csv:4", "also in train, at train.csv:2 (1 of 3 records of dev are)"),
+        ("test.csv:2", "also in dev, at dev.csv:2 (1 of 3 records of test are)"),
+        ("test.csv:4", "also in train, at train.csv:3 (1 of 3 records of test are)"),
+    ]
+    (same,) = examine({"train": train, "dev": dev[:2], "test": records(("d", "y"), ("c", "x"))}, CLASSIFY)
+    assert same.kind == "same file" and not same.error and "same records as dev" in same.what

@@ -125,11 +125,11 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "content", "words"), [
     ("a.json", b'[{"text": "a"},\n {"text": oops}]', r"a\.json:2: not JSON"),
     ("a.json", b"\xff\xd8\xff" + bytes(range(256)) * 9, "image"),
-    ("a.json.gz", gzip.compress(b"[1, 2]" * 9)[:-9], "cannot be read"),
+    ("a.json.gz", gzip.compress(b"[1, 2]" * 9, mtime=0)[:-9], "cannot be read"),
     ("a.parquet", b"PAR1 and no more", "cannot be read"),
     ("a.csv", b"PK\x03\x04rest of a workbook", "zip archive"),
     ("a.jsonl", b"one\ntwo\n", "no line is a JSON object"),
-])  # fmt: skip
+], ids=["bad json", "image", "cut gzip", "bad parquet", "workbook", "no objects"])  # fmt: skip
 def test_what_cannot_be_read_at_all(name: str, content: bytes, words: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=words):
@@ -153,6 +153,12 @@ def test_values_that_are_missing_are_found(value: Any, what: str) -> None:
     findings: list[Finding] = []
     assert text_of(value, "a:1", "label", findings) == ""
     assert what in findings[0].what and findings[0].at == "a:1" and findings[0].fix and findings[0].error
+
+
+def test_a_number_where_text_is_read_is_said() -> None:
+    findings: list[Finding] = []
+    assert text_of(5, "a.jsonl:1", "text", findings) == "5" and text_of(5, "a.jsonl:1", "label", findings) == "5"
+    assert [(f.error, f.what) for f in findings] == [(False, "text is a number (5), read as text")]
 
 
 def test_half_a_character_is_replaced_without_moving_the_others() -> None:

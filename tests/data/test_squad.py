@@ -134,6 +134,23 @@ def test_ids_are_told_apart_and_files_too(tmp_path: Path) -> None:
     assert finding.what == "article 1 (Cats): 'paragraphs' is no list of objects"
 
 
+def test_a_broken_article_does_not_hide_the_others(tmp_path: Path) -> None:
+    value = squad(qa())
+    value["data"] += [5, {"title": "bad", "paragraphs": {}}, {"paragraphs": [None, {"context": CONTEXT, "qas": ["x"]}]}]
+    value["data"] += squad(qa(text="Rome", id="q2"))["data"]
+    records, findings = read(tmp_path / "a.json", value)
+    assert [r["id"] for r in records] == ["q1", "q2"]
+    told = "\n".join(f.what for f in findings)
+    for words in (
+        "item 2 of 'data' is int",
+        "article 2 (bad): 'paragraphs'",
+        "item 1 of 'paragraphs'",
+        "item 1 of 'qas'",
+        "Rome",
+    ):
+        assert words in told, told
+
+
 def test_offsets_count_raw_characters(tmp_path: Path) -> None:
     context = "a\r\n😀 ＡＢＣ cafe\u0301 诺曼底"
     start = context.index("诺")

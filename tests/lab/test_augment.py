@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,14 @@ from unmask import api
 from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab import augment
+from unmask.lab import augment, finetune
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.train.distributed import World
+from unmask.train.log import Console
+from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")
 TEXT = "The class of the object is a list, and its items are sorted by the method in place 3 times."
@@ -76,6 +80,19 @@ def test_chinese_characters_become_chinese_characters() -> None:
         assert [c for c in new["text"] if c in "，。"] == ["，", "。"]
 
 
+def test_a_word_without_another_stays() -> None:
+    text = "the 猫 sat on the mat and the dog ran"
+    tokenizer = Tokenizer.train([text] * 4, TokenizerRecipe(min_frequency=1))
+    said: list[str] = []
+    made = augment.rewrite(
+        model_of(tokenizer), tokenizer, [{"at": "f:1", "text": text, "label": "x"}], 40, 0, said.append
+    )
+    assert made and all("猫" in new["text"] and new["text"] != text for new in made)
+    assert len(said) == 1 and "the vocabulary has no other" in said[0]
+    with pytest.raises(UserError, match="no whole words to put in"):
+        augment.rewrite(model_of(tokenizer), tokenizer, [{"at": "f:1", "text": "猫", "label": "x"}], 2, 0)
+
+
 def test_byte_pieces_keep_their_blanks() -> None:
     text = "the cat sat on the mat and the dog ran"
     tokenizer = Tokenizer.train([text] * 4, TokenizerRecipe(kind="bpe", template="roberta", min_frequency=1))
@@ -107,14 +124,40 @@ def test_a_run_keeps_its_rows(store: TokenStore, tmp_path: Path) -> None:
             out=tmp_path / name,
         )
         sizes[name] = run.read_json("results.json")["step"]
-    assert sizes == {"plain": 9, "more": 18}  # 26 records after the dev set, and as many again
+    assert sizes == {"plain": 9, "more": 18}  # 27 records beside the dev set, and as many again
     path = run.path / augment.FILE
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert len(lines) == 26 and all(line["at"].endswith("rewritten") for line in lines)
-    known = path.read_text()
-    (run.path / "results.json").unlink()
-    api.resume_finetune(run.path)
-    assert path.read_text() == known
+    assert len(lines) == 27 and all(line["at"].endswith("rewritten") for line in lines)
+
+
+def test_an_interrupted_run_goes_on_with_the_rows_it_made(
+    store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf.save(model_of(store.tokenizer), tmp_path / "m", store.tokenizer)
+    rows = [f"{'sorted list of numbers' if n % 2 else 'class with methods'} {n},{n % 2}" for n in range(30)]
+    (tmp_path / "train.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    task = {"kind": "classify", "train": [str(tmp_path / "train.csv")], "augment": "mlm:1"}
+    train = {"steps": 12, "batch": 3, "eval_every": 4, "checkpoint_every": 4}
+
+    def recipe() -> Recipe:
+        return finetune.make_recipe({"start": str(tmp_path / "m"), "task": task, "train": train})
+
+    whole, cut = (Run.create(tmp_path / name, "finetune", "classify") for name in ("whole", "cut"))
+    finetune.run_one(recipe(), whole, World(0, 1), Console(quiet=True))
+
+    def stop(values: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        finetune.run_job(finetune.prepare(recipe()), cut, World(0, 1), Console(quiet=True), watch=stop)
+    assert not (cut.path / "results.json").exists()
+    known = (cut.path / augment.FILE).read_bytes()
+    assert known == (whole.path / augment.FILE).read_bytes() and len(known.splitlines()) == 27
+    monkeypatch.setattr(augment, "rewrite", lambda *_, **__: pytest.fail("rows are made once"))
+    finetune.resume(cut, World(0, 1), Console(quiet=True))
+    assert (cut.path / augment.FILE).read_bytes() == known
+    name = "model.safetensors"
+    assert (cut.model / name).read_bytes() == (whole.model / name).read_bytes()
 
 
 def test_what_cannot_be_is_refused(store: TokenStore, tmp_path: Path) -> None:

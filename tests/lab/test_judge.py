@@ -52,6 +52,27 @@ def test_a_file_keeps_order_and_ids_and_needs_no_labels(model: str, tmp_path: Pa
     assert len(api.predict(model, tmp_path / "other.csv", columns={"text": "body_of_it"})) == 1
 
 
+def test_a_large_file_is_answered_in_parts(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    p, sizes = api.load(model), []
+    records = [{"text": f"{text} {n}"} for n in range(3) for text in TEXTS]
+    whole = p.predict(records)
+    compute = type(p.task).compute
+
+    def watched(self: Any, model: Any, part: Any, update: Any = None) -> Any:
+        sizes.append(len(part))
+        return compute(self, model, part, update)
+
+    monkeypatch.setattr(type(p.task), "compute", watched)
+    monkeypatch.setattr("unmask.tasks.task.PART", 8)
+    told: list[tuple[float, float]] = []
+    parts = p.predict(records, lambda done, total, what: told.append((done, total)))
+    assert sizes == [8, 8, 5]
+    assert [a["label"] for a in parts] == [a["label"] for a in whole]
+    assert [a["scores"]["pos"] for a in parts] == pytest.approx([a["scores"]["pos"] for a in whole], abs=1e-6)
+    assert told[-1] == (21, 21) and told == sorted(told) and {total for _, total in told} == {21}
+    assert p.predict([]) == []
+
+
 def test_lines_of_a_text_file_and_of_standard_input(model: str, tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("a joy\n\nno\n")
     answers = api.predict(model, tmp_path / "new.txt")

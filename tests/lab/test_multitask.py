@@ -173,3 +173,15 @@ def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path) -> None:
     frozen["tasks"]["people"]["freeze"] = "encoder"
     with pytest.raises(UserError, match="together"):
         api.finetune(recipe=frozen, out=tmp_path / "c")
+
+
+def test_a_score_that_is_not_defined_is_left_out_of_the_mean(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multitask.task_report, "write", lambda run: None)
+    (folder / "stars.csv").write_text("text,label\n" + "".join(f"{sentence(n)[0]},{n / 7}\n" for n in range(24)))
+    (folder / "same.csv").write_text("text,label\n" + "".join(f"a film {n},2.5\n" for n in range(6)))
+    values = recipe(folder, steps=4, evaluations=2)
+    stars = {"train": [str(folder / "stars.csv")], "dev": [str(folder / "same.csv")]}
+    values["tasks"]["stars"] = {"kind": "classify", "classify": {"target": "number"}, **stars}
+    best = api.finetune(recipe=values, out=folder / "undefined").read_json("results.json")["best"]
+    assert "stars.r2" not in best
+    assert best["mean"] == pytest.approx(np.mean([best["sentiment.accuracy"], best["people.f1"]]))

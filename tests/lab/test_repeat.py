@@ -14,6 +14,7 @@ from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.lab import finetune, repeat, task_report
 from unmask.lab.baseline import Linear, linear
+from unmask.lab.task_summary import task_facts
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
@@ -92,14 +93,31 @@ def test_seeds(
         assert row["mean"] == pytest.approx(np.mean(values)) and row["sd"] == pytest.approx(np.std(values, ddof=1))
         if row["sd"]:
             low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
-            assert (row["low"], row["high"]) == pytest.approx((low, high))
+            assert (row["low"], row["high"]) == pytest.approx(np.clip((low, high), *repeat.bounds(row["score"])))
     assert {(r["set"], r["score"]) for r in results["over_seeds"]} >= {("dev", "accuracy"), ("test", "macro_f1")}
+    lines = dict(task_facts(api.info(out)))
+    assert "±" in lines["test, 3 seeds"] and lines["kept seed"].startswith(f"{results['median']},")
     again = api.resume_finetune(out)
     assert again.read_json("results.json") == results and len(made) == 4
     assert load(out).predict([{"text": TEXTS[0]}])[0]["label"] in ("l", "c")
     assert run.recipe().task.kind == "classify" and run.recipe().task.seeds == 3
     task_results(results)
     assert "median seed" in (shown := capsys.readouterr().out) and "±" in shown
+
+
+def test_an_interval_ends_where_the_score_does_and_needs_three_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert repeat.interval([0.9, 1.0, 0.8], *repeat.bounds("accuracy"))["high"] == 1.0
+    assert repeat.interval([0.0, 0.3, 0.0], *repeat.bounds("f1"))["low"] == 0.0
+    assert repeat.interval([-0.9, 0.3, 0.0], *repeat.bounds("mcc"))["low"] == -1.0
+    assert repeat.interval([1.0, 9.0, 5.0], *repeat.bounds("rmse"))["low"] < 0
+    two = repeat.interval([0.8, 0.9])
+    assert two["low"] is None and two["high"] is None and two["sd"] == pytest.approx(0.0707, abs=1e-4)
+    seen = {"dev": {"records": 2, "accuracy": 0.8}, "seeds": [{}], "model": "my run/model"}
+    task_results(seen | {"over_seeds": [{"set": "dev", "score": "accuracy", **two}], "report": "my run/report.html"})
+    shown = capsys.readouterr().out
+    assert "0.8500 ± 0.0707" in shown and "unmask predict 'my run/model'" in shown and "my run/report.html" in shown
+    task_results({"model": "m"})
+    assert "no scores" in capsys.readouterr().out
 
 
 def test_an_interrupted_seed_says_how_to_go_on_with_all(
@@ -124,6 +142,8 @@ def test_baselines(start: Path, files: dict[str, str], tmp_path: Path, capsys: p
     assert set(tfidf) - {"baseline", "on"} == set(results["test"])  # the same scores of the same records
     task_results(results)
     assert "TF-IDF + linear" in capsys.readouterr().out
+    lines = dict(task_facts(api.info(out)))
+    assert lines["test, TF-IDF + linear"] == f"accuracy {tfidf['accuracy']:.4f}"
     other = Recipe.build(Recipe.read(out / "without-pretraining" / "recipe.yaml"))
     assert other.train.lr == pytest.approx(5 * run.recipe().train.lr) and other.train.layer_decay == 1.0
     del results["baselines"]  # killed before it was written: only that is done again

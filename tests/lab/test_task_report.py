@@ -2,8 +2,11 @@
 
 import io
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +15,14 @@ from lab.tiny import labelled, model_folder
 from PIL import Image
 
 from unmask import api
+from unmask.data.store import TokenStore
 from unmask.lab import task_report
 from unmask.lab.intervals import intervals, wilson
 from unmask.lab.summary import facts
 from unmask.lab.task_summary import task_summary
 from unmask.recipe import Recipe
 from unmask.tables import run_summary
-from unmask.tasks.classify import Classify
+from unmask.tasks.embed import Embed
 from unmask.train.log import Log
 from unmask.train.run import Run
 
@@ -226,11 +230,44 @@ def test_a_run_that_goes_on_says_how(tmp_path: Path) -> None:
         assert task_summary(run)["state"] == "running"
 
 
+def scored_by(score: Callable[..., dict[str, float]], independent: bool = True) -> Any:
+    return SimpleNamespace(score=score, independent=lambda records: independent)
+
+
+def test_counts_and_thresholds_have_no_interval() -> None:
+    rng = np.random.default_rng(0)
+    answers, records = rng.normal(size=50).tolist(), (rng.random(50) < 0.5).tolist()
+
+    def score(answers: list[float], records: list[bool]) -> dict[str, float]:
+        return {
+            "f1": float(np.mean(answers)),
+            "total": 50,
+            "HasAns_total": sum(records),
+            "best_f1_thresh": max(answers),
+        }
+
+    reached = {"records": 50, **score(answers, records)}
+    assert set(intervals(scored_by(score), answers, records, reached)) == {"f1"}
+
+
+def test_scored_pairs_have_an_interval_and_a_pool_has_none(store: TokenStore) -> None:
+    task = Embed(Recipe(), store.tokenizer, {"length": 32, "loss": "pairs"})
+    rng = np.random.default_rng(0)
+    truth = rng.random(40)
+    answers = [{"similarity": float(s), "place": 1 + n % 4} for n, s in enumerate(truth + rng.normal(0, 0.3, 40))]
+    pairs = [{"text": "a", "positive": "b"} for _ in answers]
+    scored = [{**record, "score": float(s)} for record, s in zip(pairs, truth)]
+    reached = task.score(answers, scored)
+    low, high = intervals(task, answers, scored, reached)["spearman"]
+    assert low < reached["spearman"] < high < 1
+    assert intervals(task, answers, pairs, task.score(answers, pairs)) == {}
+
+
 def test_intervals_hold_what_they_promise() -> None:
     """Of 400 samples of 80 records, about 95 % of the intervals hold the truth, for a share and for another score."""
     rng = np.random.default_rng(0)
     assert np.mean([lo <= 0.8 <= hi for lo, hi in (wilson(rng.binomial(80, 0.8) / 80, 80) for _ in range(2000))]) > 0.93
-    task = type("T", (), {"independent": True, "score": lambda self, a, r: {"mean": float(np.mean(a))}})()
+    task = scored_by(lambda answers, records: {"mean": float(np.mean(answers))})
     held = 0
     for _ in range(200):
         values = rng.normal(1.0, 1.0, 80).tolist()
@@ -238,4 +275,3 @@ def test_intervals_hold_what_they_promise() -> None:
         held += low <= 1.0 <= high
     assert 0.89 <= held / 200 <= 0.99
     assert intervals(task, [1.0] * 20, [1.0] * 20, {"mean": 1.0}) == {}, "all alike: the bootstrap cannot tell"
-    assert Classify.independent

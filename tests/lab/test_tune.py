@@ -2,11 +2,13 @@
 
 import csv
 import json
+import shutil
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
-from lab.tiny import labelled, model_folder
+from lab.tiny import labelled, model_folder, sentence
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -16,6 +18,7 @@ from unmask import api
 from unmask.cli import app
 from unmask.errors import UserError
 from unmask.lab import finetune, tune
+from unmask.model.sentence import Sentence, write
 from unmask.train.run import Run
 
 SETS = ["train.evaluations=3", "train.threads=1"]
@@ -138,9 +141,10 @@ def test_what_is_searched_fits_the_model_and_the_task(folder: Path) -> None:
     made = api.task_recipe(folder / "model", task="classify", train="x.csv", lr=1e-4)
     assert set(tune.space(made)) == {"lr", "epochs", "batch", "layer_decay", "warmup"}, "BERT's pooler is its own"
     model_folder(folder / "modern", "modernbert-mini")
-    modern = api.task_recipe(folder / "modern", task="classify", train="x.csv", lr=1e-4, steps=9, freeze="encoder")
+    given = {"task": "classify", "train": folder / "train.csv", "lr": 1e-4, "steps": 9, "freeze": "encoder"}
+    modern = api.task_recipe(folder / "modern", **given)
     assert set(tune.space(modern)) == {"lr", "batch", "warmup", "pooling"}
-    assert tune.own(modern, tune.space(modern))["pooling"] == "cls"
+    assert tune.own(finetune.prepare(modern), tune.space(modern))["pooling"] == "cls"
     tag = api.task_recipe(folder / "modern", task="tag", train="x.csv", lr=1e-4)
     assert "pooling" not in tune.space(tag)
     with pytest.raises(UserError, match="--search depth"):
@@ -153,3 +157,62 @@ def test_mistakes_are_said_at_once(folder: Path, tmp_path: Path) -> None:
         api.tune(folder / "model", train=few, task="classify", out=tmp_path / "a")
     result = CliRunner().invoke(app, ["tune", "--resume", str(tmp_path / "a"), "--lr", "1e-3"])
     assert result.exit_code == 2 and "takes everything but --trials" in result.output
+
+
+def numbered(path: Path, count: int, first: int = 0) -> Path:
+    """How good a film is, far from 0 and wide."""
+    rows = [(sentence(n)[0], 1000 + 250 * (sentence(n)[1] == "pos") + n % 4) for n in range(first, first + count)]
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return path
+
+
+@pytest.mark.usefixtures("no_report")
+def test_numbers_are_judged_as_the_best_trial_was(folder: Path) -> None:
+    """A trial's model holds mean and deviation in its last layer; they are not put in twice."""
+    numbered(folder / "numbers.csv", 60)
+    given = {"task": "classify", "trials": 2, "search": ["lr"], "steps": 20, "lr": 1e-2, "out": folder / "numbers"}
+    run = api.tune(folder / "model", train=folder / "numbers.csv", sets=[*SETS, "task.classify.target=number"], **given)
+    results = run.read_json("results.json")
+    assert results["metric"] == "r2"
+    assert results["dev"]["r2"] == pytest.approx(max(t["score"] for t in results["trials"]), abs=1e-6)
+    assert 900 < api.predict(run.path, sentence(3)[0])[0]["value"] < 1400
+
+
+@pytest.mark.usefixtures("no_report")
+def test_a_score_that_is_not_defined_is_said(folder: Path) -> None:
+    numbered(folder / "numbers.csv", 60)
+    (folder / "constant.csv").write_text("text,label\n" + "".join(f"a good film {n},7.5\n" for n in range(8)))
+    given = {"task": "classify", "trials": 2, "search": ["lr"], "steps": 2, "out": folder / "constant"}
+    with pytest.raises(UserError, match="r2, which decides between trials, is not defined"):
+        api.tune(
+            folder / "model",
+            train=folder / "numbers.csv",
+            dev=folder / "constant.csv",
+            sets=[*SETS, "task.classify.target=number"],
+            **given,
+        )
+
+
+def test_the_first_trial_is_the_recipe_s_own(folder: Path, tmp_path: Path) -> None:
+    rows = "".join(f"{sentence(n)[0]},{sentence(n)[0]}\n" for n in range(24))
+    (tmp_path / "pairs.csv").write_text("anchor,positive\n" + rows)
+    start = shutil.copytree(folder / "model", tmp_path / "cls")
+    write(start, Sentence(pooling="cls"), 32)
+
+    def first(*sets: str) -> tuple[dict, dict]:
+        made = api.task_recipe(start, task="embed", train=tmp_path / "pairs.csv", sets=[*SETS, *sets])
+        ranges = tune.space((job := finetune.prepare(made)).recipe)
+        return ranges, tune.own(job, ranges)
+
+    ranges, values = first("train.layer_decay=0.5", "train.warmup=0.4", "train.epochs=2.5", "train.batch=1")
+    assert values["pooling"] == "cls", "as the folder of the start model says"
+    assert (values["layer_decay"], values["warmup"], values["epochs"], values["batch"]) == (0.5, 0.4, 2.5, 1)
+    study = tune._optuna().create_study()
+    study.enqueue_trial(values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # which Optuna gives for a value outside of its range
+        assert tune.suggest(study.ask(), ranges) == values
+    assert first("train.warmup=8")[0]["warmup"] == {"low": 1.0, "high": 16.0}, "of steps, as it was given"
+    for given in ("task.pooling=mean", "task.embed.pooling=mean"):
+        assert "pooling" not in first(given)[0], "what the user gave is not searched"

@@ -217,7 +217,7 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
         task.encode(long)
 
 
-def test_places_are_those_of_a_loop() -> None:
+def test_places_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         n = int(rng.integers(1, 12))
@@ -227,9 +227,31 @@ def test_places_are_those_of_a_loop() -> None:
         for i in range(n):
             others = [j for j in range(n) if texts[j] not in (texts[i], asked[i]) and asked[j] != asked[i]]
             want.append(1 + sum(a[i] @ b[j] >= a[i] @ b[i] for j in others))
+        monkeypatch.setattr(nearness, "CELLS", int(rng.choice([1, 2 * n + 1, 2**22])))  # a row at a time, two, all
         assert nearness.places(a, b, asked, texts) == want
     alike = nearness.places(np.ones((5, 2)), np.ones((5, 2)), list("abcde"), list("fghij"))
     assert alike == [5] * 5  # a model that gives everything one vector has found nothing
+
+
+def test_a_place_is_among_all_however_many_are_read_at_a_time(
+    store: TokenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_of(store)
+    model = Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE), ()).init(0)
+    words = ["list", "class", "string", "module", "number", "method"]
+    records = [{"text": f"a {a}", "positive": f"the {b} has it"} for a, b in zip(words, reversed(words))]
+    whole = task.answer(model, records)
+    assert max(a["place"] for a in whole) > 2, "nothing that belongs together is alike"
+    monkeypatch.setattr("unmask.tasks.task.PART", 2)
+    assert [a["place"] for a in task.answer(model, records)] == [a["place"] for a in whole]
+    texts = [r["text"] for r in records[:5]]
+    np.testing.assert_allclose(task.vectors(model, texts), [task.vectors(model, [t])[0] for t in texts], atol=1e-5)
+
+
+def test_pairs_that_are_all_alike_have_no_order() -> None:
+    records = [{"score": float(n)} for n in range(4)]
+    assert nearness.score([{"similarity": 0.5}] * 4, records, ()) == {"spearman": 0.0}
+    assert nearness.score([{"similarity": n / 4} for n in range(4)], records, ()) == {"spearman": 1.0}
 
 
 # ------------------------------------------------------------------------------------------------- from file to folder

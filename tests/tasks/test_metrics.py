@@ -176,6 +176,11 @@ def test_temperature_is_where_the_truth_is_likeliest(several: bool) -> None:
             )
     certain = np.array([[9.0, 0.0], [0.0, 9.0]])
     assert metrics.temperature(certain, np.array([0, 1])) == 1.0  # every answer right: nothing is learnt
+    many = np.tile(certain, (30, 1))
+    assert metrics.temperature(many, np.tile([0, 1], 30)) == 1.0
+    assert metrics.temperature(many, np.tile([1, 0], 30)) == 1.0  # worse than chance: no temperature is hot enough
+    mixed = np.tile([0, 1, 0, 1, 0, 0], 10)
+    assert metrics.temperature(many, mixed) > 2 and metrics.temperature(many[:48], mixed[:48]) == 1.0  # too few to tell
 
 
 def test_reliability_by_counting() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe
+from unmask.tasks import judged
 from unmask.tasks.rank import Rank
 from unmask.train.distributed import World
 from unmask.train.log import Console
@@ -122,9 +124,26 @@ def test_trec_judgements(tmp_path: Path) -> None:
     (tmp_path / "run.txt").write_text("1 Q0 h 1 3.0 x\n1 Q0 a 2 2.0 x\n2 Q0 g 1 1.0 x\n", "utf-8")
     records, _ = read(str(tmp_path / "qrels.txt"), columns=columns | {"candidates": str(tmp_path / "run.txt")})
     assert [r["ids"] for r in records] == [["a", "b", "h"], ["c", "g"]]
+    (tmp_path / "twice.txt").write_text("1 0 a 2\n1 0 a 0\n2 0 a 1\n", "utf-8")
+    records, found = read(str(tmp_path / "twice.txt"), columns=columns, rank={"pool": 1})
+    assert [(r["ids"], r["relevance"]) for r in records] == [(["a"], [2.0]), (["a"], [1.0])]
+    assert sum("judged twice" in f for f in found) == 1
     with pytest.raises(UserError, match="queries are in another file"):
         read(str(tmp_path / "qrels.txt"))
     assert lab.pick_task(TaskRecipe(), [open_source(str(tmp_path / "qrels.txt"), [])]).name == "rank"
+
+
+def test_passages_are_drawn_without_looking_at_all_of_them() -> None:
+    """200 queries of 100,000 passages: 20 of each, no passage twice, every part of the collection alike."""
+    passages = {str(n): f"text {n}" for n in range(100_000)}
+    records = [{"at": "f:1", "query": f"q{n}", "passages": ["text 5"], "relevance": [1.0], "ids": ["5"]} for n in range(200)]  # fmt: skip
+    begun = time.perf_counter()
+    judged._fill(records, passages, 20, [])
+    assert time.perf_counter() - begun < 1.0
+    assert all(len(set(r["ids"])) == len(r["passages"]) == 20 and r["relevance"][1:] == [0.0] * 19 for r in records)
+    assert len({tuple(r["ids"]) for r in records}) == 200
+    tenths = np.bincount([int(i) // 10_000 for r in records for i in r["ids"][1:]], minlength=10)
+    assert tenths.min() > 300 and tenths.max() < 460  # 380 each
 
 
 # ------------------------------------------------------------------------------------------------------------- loss

@@ -94,6 +94,19 @@ def test_the_term_is_nothing_where_both_say_the_same_and_leads_there(kind: str) 
     )
 
 
+@pytest.mark.parametrize("kind", LEARNT)
+def test_both_terms_are_of_one_draw_of_dropout(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = tokenizer_of(TEXTS)
+    task, known = task_of(kind, tokenizer)
+    encoded = [task.encode(r) for r in records_of(kind)]
+    taught = teacher.teach(task, known, task, records_of(kind), encoded)
+    runs: list[str] = []
+    logits = Model.logits
+    monkeypatch.setattr(Model, "logits", lambda self, head, *given: runs.append(head) or logits(self, head, *given))
+    taught.loss(known, collate([e for rows in encoded for e in rows], tokenizer.pad))
+    assert runs == [task.heads[0]]
+
+
 def test_the_divergence_is_hinton_s() -> None:
     task, _ = task_of("one", tokenizer_of(TEXTS))
     taught, heat = teacher.Taught(task), task.recipe.distill.temperature

@@ -107,7 +107,11 @@ def finetune(
         run = api.finetune(model, recipe=recipe, out=out, sets=sets or (), console=console, **given)
     if int(os.environ.get("RANK", "0")):
         return
-    results = run.read_json("results.json")
+    results = run.read_json("results.json") | {"model": str(run.model)}  # which may have been moved since
+    if (run.path / "report.html").exists():
+        results["report"] = str(run.path / "report.html")
+    for name, part in (results.get("tasks") or {}).items():
+        part["model"] = str(run.model / name)
     if as_json:
         return emit(results)
     from unmask.tables import task_results
@@ -189,7 +193,8 @@ def evaluate(
 def predict(
     model: Model,
     text: Annotated[
-        list[str], typer.Argument(help="A text (its parts, for tasks that read two), a file, or - for lines of stdin.")
+        list[str],
+        typer.Argument(help="Texts (of tasks that read two: the parts of one), a file, or - for lines of stdin."),
     ],
     column: Columns = None,
     as_json: Json = False,
@@ -197,12 +202,13 @@ def predict(
     """Answers of a fine-tuned model: to a text, to every record of a file, or to every line of standard input."""
     from unmask import api
 
-    given: Any = (
-        [line.rstrip("\r\n").removeprefix("\ufeff") for line in sys.stdin if line.strip()]
-        if text == ["-"]
-        else [text if len(text) > 1 else text[0]]
-    )
-    answers = api.predict(model, given, columns=roles(column), console=make_console(False, as_json))
+    loaded = api.load(model)
+    given: Any = list(text)
+    if text == ["-"]:
+        given = sys.stdin
+    elif len(text) > 1 and loaded.need_task().takes()[1] != 1:  # parts of one question; else several texts
+        given = [tuple(text)]
+    answers = api.predict(loaded, given, columns=roles(column), console=make_console(False, as_json))
     if as_json:
         return emit(answers)
     from unmask.serve.show_answers import print_answers

@@ -109,6 +109,8 @@ def friendly(function: Callable) -> Callable:
             return function(*args, **kwargs)
         except UserError as error:
             typer.secho(f"error: {error}", fg="red" if sys.stderr.isatty() else None, err=True)
+            if kwargs.get("as_json"):
+                emit({"error": error.got, "valid": error.valid, "fix": error.fix})
             raise typer.Exit(2 if type(error) is UserError else 130) from None
         except BrokenPipeError:
             raise typer.Exit(0) from None

@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from unmask.data.records import Finding, Record, Source, text_of
+from unmask.data.records import Finding, Record, Source, text_of, whole
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _COLUMN = re.compile(r"(?:(choice|option|ending|alternative|answer|solution|sol|opt?)[ _-]?)?(?:([0-9]+)|([a-z]))")
@@ -87,7 +87,7 @@ def checked(cells: Sequence[Any], at: str, findings: list[Finding]) -> list[str]
 
 def label_all(records: Sequence[Record], labels: Sequence[tuple[Any, list[str]]], findings: list[Finding]) -> None:
     """Puts "label", an index, into each record. `labels`: what the file says, and the names that it gives the choices."""
-    numbers = [_number(value) for value, names in labels if not names]
+    numbers = [whole(value) for value, names in labels if not names]
     sizes = [len(record["choices"]) for record, (_, names) in zip(records, labels) if not names]
     counted = [n for n in numbers if n is not None]
     from_one = (
@@ -110,7 +110,7 @@ def _index(value: Any, names: list[str], record: Record, first: int, findings: l
         findings.append(Finding(at, "no label", "fill it in, or remove the row", kind="no label"))
         return 0
     text = str(value).strip()
-    number = _number(value)
+    number = whole(value)
     if text in names:
         return names.index(text)
     by_text = [n for n, choice in enumerate(choices) if choice.strip() == text] if isinstance(value, str) else []
@@ -124,6 +124,8 @@ def _index(value: Any, names: list[str], record: Record, first: int, findings: l
         return 0
     if by_text:
         return by_text[0]
+    if not choices:  # `checked` says so
+        return 0
     if not inside:
         valid = f"0 to {len(choices) - 1}, {LETTERS[: len(choices)].upper()[:1]} to {LETTERS[: len(choices)].upper()[-1:]}, or the text of a choice"
         findings.append(
@@ -131,17 +133,3 @@ def _index(value: Any, names: list[str], record: Record, first: int, findings: l
         )
         return 0
     return int(by_number or 0)
-
-
-def _number(value: Any) -> int | None:
-    """
-    >>> _number("2"), _number(1.0), _number("B"), _number(True)
-    (2, 1, None, None)
-    """
-    if isinstance(value, bool):
-        return None
-    try:
-        number = float(value)
-        return int(number) if number == int(number) else None
-    except (TypeError, ValueError, OverflowError):
-        return None

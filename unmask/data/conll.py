@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from unmask.data.records import Finding, Source
-from unmask.data.text import CJK_RANGES
+from unmask.data.text import has_chinese
 from unmask.errors import UserError, nearest
 
 UNIVERSAL = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -162,7 +162,7 @@ def _without_places(source: Source, sentences: list[list[Line]], findings: list[
             last = int(match[2])
             bare.append((line, [match[1], tag]))
         out.append(bare)
-    if words < 10 or jumps > 0.01 * words or not any(_chinese(row[0]) for rows in out for _, row in rows):
+    if words < 10 or jumps > 0.01 * words or not any(has_chinese(row[0]) for rows in out for _, row in rows):
         return sentences
     (line, (word, _)), (_, (character, _)) = sentences[0][0], out[0][0]
     what = f"every character carries its place in a segment ({word}): it is read without ({character})"
@@ -173,13 +173,9 @@ def _without_places(source: Source, sentences: list[list[Line]], findings: list[
 def _by_character(words: Sequence[str]) -> bool:
     """Whether the words are characters of Chinese text: nearly all of one character, most of them Chinese."""
     single = sum(len(word) == 1 or set(word) == {"\ufffd"} for word in words)
-    chinese = sum(map(_chinese, words))
+    chinese = sum(map(has_chinese, words))
     letters = sum(word.isalpha() for word in words)
     return chinese > 0 and single >= 0.95 * len(words) and 3 * chinese >= letters
-
-
-def _chinese(word: str) -> bool:
-    return any(first <= ord(character) <= last for character in word for first, last in CJK_RANGES)
 
 
 def _needs_blank(a: str, b: str) -> bool:
@@ -246,7 +242,10 @@ def _universal(
                 findings.append(
                     Finding(source.at(line), f"{row[word]!r} has no {UNIVERSAL[tag]}", "write it", kind="no tag")
                 )
-            words, tags, lines, blanks = [*words, row[word]], [*tags, row[tag]], [*lines, line], [*blanks, blank]
+            words.append(row[word])
+            tags.append(row[tag])
+            lines.append(line)
+            blanks.append(blank)
             if parts:
                 parts -= 1
                 blanks[-1] = False

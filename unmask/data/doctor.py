@@ -68,7 +68,8 @@ def _labels(sets: Sets, task: Reads, given: Sequence[str]) -> list[Finding]:
     for name, records in sets.items():
         found += _unknown(name, records, task, known, bool(given))
     top = train[0]["at"] if train else ""
-    several = any(len(task.labels_in(r)) != 1 or "spans" in r for r in train)  # words outside a span are a label too
+    # words outside a span are a label too
+    several = any(len(task.labels_in(r)) != 1 or "spans" in r or "tags" in r for r in train)
     if len(train) >= ENOUGH and not several and len(counts) > len(train) / 2:
         numbers = all(number_of(label) is not None for label in counts)
         fix = "--column label=NAME, if another column holds the label" + (
@@ -140,20 +141,20 @@ def _alike(counts: Counter[str], first: Mapping[str, str]) -> list[Finding]:
 
 
 def _repeats(sets: Sets, task: Reads) -> list[Finding]:
-    """Questions asked twice: with the same answer, with another, and in two sets."""
+    """Questions asked twice: with the same answer, with another, and in two sets (dev chooses the model and its thresholds)."""
     found: list[Finding] = []
-    trained: dict[tuple[str, ...], tuple[str, str | None]] = {}
+    earlier: dict[str, dict[tuple[str, ...], tuple[str, str | None]]] = {}
     for name, records in sets.items():
         seen: dict[tuple[str, ...], tuple[str, str | None]] = {}
         copies: dict[tuple[str, ...], list[str]] = {}
-        leaks: list[tuple[str, str]] = []
+        leaks: dict[str, list[tuple[str, str]]] = defaultdict(list)  # set → where it stands here, and there
         for record in records:
             question = tuple(plain(text) for text in task.asked(record))
             if not any(question):
                 continue
             at, answer = record["at"], task.answered(record)
-            if name != "train" and question in trained:
-                leaks.append((at, trained[question][0]))
+            if holder := next((other for other, known in earlier.items() if question in known), None):
+                leaks[holder].append((at, earlier[holder][question][0]))
             if question not in seen:
                 seen[question] = (at, answer)
                 continue
@@ -169,16 +170,18 @@ def _repeats(sets: Sets, task: Reads) -> list[Finding]:
         for where in copies.values():
             what = f"the same record as {_beside(where[0], where[1])} ({len(where)} times in all)"
             found.append(Finding(where[1], what, "keep one of them", error=False, kind="duplicate"))
-        if name == "train":
-            trained = seen
-        elif records and len(leaks) == len(records) == len(sets.get("train", ())):
-            what = f"{name} holds the same records as train: its scores would say nothing"
-            found.append(Finding(leaks[0][0], what, f"another file with --{name}", kind="same file"))
-        else:
-            share = f"{len(leaks):,} of {len(records):,} records of {name}"
-            for at, there in leaks:
-                what = f"also in train, at {there} ({share} are)"
-                found.append(Finding(at, what, f"remove it from train or from {name}", error=False, kind="leakage"))
+        for other, places in leaks.items():
+            if len(places) == len(records) == len(sets[other]):
+                trained = other == "train"
+                says = "its scores would say nothing" if trained else "the model is chosen by what judges it"
+                what = f"{name} holds the same records as {other}: {says}"
+                found.append(Finding(places[0][0], what, f"another file with --{name}", trained, kind="same file"))
+                continue
+            share = f"{len(places):,} of {len(records):,} records of {name}"
+            for at, there in places:
+                what = f"also in {other}, at {there} ({share} are)"
+                found.append(Finding(at, what, f"remove it from {other} or from {name}", error=False, kind="leakage"))
+        earlier[name] = seen
     return found
 
 

@@ -1,7 +1,7 @@
 """Labelled files → records, each with its file and line; what is wrong with them is found, not raised one by one.
 
 Tables (csv, tsv, jsonl, parquet, a JSON list of objects) have columns; a task names the roles it wants (`text`, `label`) and
-`assign` finds the columns that play them. Other forms (CoNLL, SQuAD) are read by `formats.py` from lines or a JSON value.
+`assign` finds the columns that play them. Other forms are read from lines or a JSON value: `conll.py`, `squad.py`, `trec.py`.
 """
 
 import csv
@@ -23,6 +23,7 @@ from unmask.errors import UserError, nearest
 from unmask.recipe import DataRecipe
 
 Record = dict[str, Any]  # a task's own keys, and "at": the file and line it came from
+READ = ("text", "pair", "question", "context", "query", "passage")  # roles of which a number is seldom meant
 MOST = 10_000  # problems of one file that are kept
 HARMLESS = {"repaired_bytes", "repaired_surrogates", "control_characters"}  # kinds of problem that are warnings
 FIXES = {  # kind of problem → what a person does about it
@@ -271,6 +272,9 @@ def text_of(value: Any, at: str, role: str, findings: list[Finding]) -> str:
         what = f"{role} holds half a character (a lone surrogate), read as U+FFFD"
         findings.append(Finding(at, what, FIXES["repaired_surrogates"], error=False, kind="repaired_surrogates"))
         return _SURROGATES.sub("\ufffd", value)  # one for one: places in the text stay
+    if role in READ and isinstance(value, int | float) and value == value:
+        what = f"{role} is a number ({value!r:.20}), read as text"
+        findings.append(Finding(at, what, f"--column {role}=NAME names another column", error=False, kind="number"))
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
@@ -284,6 +288,21 @@ def text_of(value: Any, at: str, role: str, findings: list[Finding]) -> str:
         what = f"an empty {role}"
     findings.append(Finding(at, what, "fill it in, or remove the row", kind=f"no {role}"))
     return ""
+
+
+def whole(value: Any) -> int | None:
+    """A cell as a whole number; None when it is none.
+
+    >>> whole("2"), whole(1.0), whole("B"), whole(True), whole(0.5)
+    (2, 1, None, None, None)
+    """
+    if isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+        return int(number) if number == int(number) else None
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def table_rows(source: Source, wanted: str) -> Iterator[tuple[str, dict[str, Any]]]:

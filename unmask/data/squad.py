@@ -20,7 +20,7 @@ from typing import Any
 
 from unmask.data.decode import decode, decompress, detect_encoding
 from unmask.data.detect import HEAD
-from unmask.data.records import Finding, Record, Source, text_of
+from unmask.data.records import Finding, Record, Source, text_of, whole
 
 KEYS = ("question", "id", "answers")  # of a question: where one of them stands is its place
 _KEY = re.compile(rf'(?<!\\)"({"|".join(KEYS)})"\s*:')  # inside a JSON string, a quote has a backslash before it
@@ -64,10 +64,14 @@ def questions(source: Source, findings: list[Finding]) -> Iterator[Raw]:
 
 def _list(value: Any, key: str, at: str, findings: list[Finding], held: str = "the file") -> list[dict[str, Any]]:
     items = value.get(key)
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+    if not isinstance(items, list):
         findings.append(Finding(at, f"{held}: {key!r} is no list of objects", "as SQuAD has it", kind="structure"))
         return []
-    return items
+    for n, item in enumerate(items, 1):
+        if not isinstance(item, dict):
+            what = f"{held}: item {n} of {key!r} is {type(item).__name__}, no object: {item!r:.40}"
+            findings.append(Finding(at, what, "as SQuAD has it", kind="structure"))
+    return [item for item in items if isinstance(item, dict)]
 
 
 def _places(source: Source) -> dict[int, str]:
@@ -180,7 +184,7 @@ def place(
     """An answer as it stands in the context; None when it is not where it is said to be. `column`: whether starts are given."""
     if not context:
         return None
-    number = _number(start)
+    number = whole(start)
     shown = f"the answer {text!r:.60}{name}"
     exactly = [m.start() for m in re.finditer(f"(?={re.escape(text)})", context)]
     if start is None or start == "" or start != start:
@@ -214,16 +218,6 @@ def place(
     fix = f"answer_start: {exactly[0]}" if len(exactly) == 1 else "copy the answer from the context"
     findings.append(Finding(at, what + here, fix, kind="answer place"))
     return None
-
-
-def _number(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    try:
-        number = float(value)
-        return int(number) if number == int(number) else None
-    except (TypeError, ValueError, OverflowError):
-        return None
 
 
 def _some(places: list[int]) -> str:

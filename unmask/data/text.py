@@ -10,6 +10,7 @@ Speed: a sentence costs a regular-expression match per candidate stop, a word a 
 """
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from typing import Literal
 
@@ -37,11 +38,26 @@ def detect_language(text: str) -> Language:
     >>> detect_language("what a film"), detect_language("这部电影 GOOD"), detect_language("")
     ('en', 'zh', 'en')
     """
-    if text.isascii():
-        return "en"
-    kinds = _classes(text[:100_000])
-    chinese = int((kinds == CJK).sum())
-    return "zh" if chinese > ZH_SHARE * (chinese + int((kinds == LETTER).sum())) else "en"
+    return "en" if text.isascii() else language_of([text[:100_000]])
+
+
+def language_of(texts: Iterable[str]) -> Language:
+    """The same of many texts, taken together.
+
+    >>> language_of(["诺曼底在哪个国家？", "BERT"]), language_of(["the 中 of China", "好"])
+    ('zh', 'en')
+    """
+    counts = np.bincount(_classes("\n".join(texts) + "\n"), minlength=4)
+    return "zh" if counts[CJK] > ZH_SHARE * (counts[CJK] + counts[LETTER]) else "en"
+
+
+def has_chinese(text: str) -> bool:
+    """Whether there is a Chinese character in it.
+
+    >>> has_chinese("T恤"), has_chinese("カナ"), has_chinese("a")
+    (True, False, False)
+    """
+    return not text.isascii() and any(first <= ord(c) <= last for c in text for first, last in CJK_RANGES)
 
 
 # -------------------------------------------------------------------------------------------------- sentences

@@ -96,12 +96,15 @@ def _lines(source: Source) -> list[tuple[str, str, str]]:
 
 
 def is_qrels(source: Source) -> bool:
-    """Whether a file holds judgements: four fields a line of which the last is a whole number, or BEIR's header."""
+    """Whether a file holds judgements: lines of four fields (query, 0, passage, whole number), or BEIR's header."""
     if source.form == "table":
         names = {name.lower() for name in source.columns}
         return "query" not in names and all(names & set(JUDGED[role]) for role in ("query", "passage", "relevance"))
     fields = [LINE.split(line.strip()) for _, line in source.lines[:20] if line.strip()]
-    return bool(fields) and all(len(f) == 4 and re.fullmatch(r"-?\d+", f[3]) for f in fields)
+    if not all(len(f) == 4 and re.fullmatch(r"-?\d+", f[3]) for f in fields):
+        return False
+    second = {f[1].lower() for f in fields}  # the iteration, which nobody uses: the same on every line
+    return len(second) == 1 and (second <= {"0", "q0"} or (len(fields) > 2 and second.pop().isdecimal()))
 
 
 def read_qrels(source: Source, findings: list[Finding]) -> list[Judgement]:

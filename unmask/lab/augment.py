@@ -8,7 +8,7 @@ run folder. With entities, only words outside of them are changed, and places be
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,8 @@ from unmask.model.model import Model
 from unmask.recipe import Recipe
 from unmask.seeds import generator
 from unmask.serve.pieces import INSIDE, is_ideograph, piece
-from unmask.tasks.aux import parse
+from unmask.tasks.beside import parse
+from unmask.train.checkpoint import checksum
 from unmask.train.distributed import World
 from unmask.train.log import Console
 from unmask.train.run import Run
@@ -73,11 +74,12 @@ def rows(recipe: Recipe, records: Sequence[Record], run: Run, world: World, cons
                 f"--augment: {recipe.start} has no MLM head to rewrite with",
                 fix="a model that fills masks (unmask info says which heads one has), or without --augment",
             )
-        made = rewrite(loaded.model, tokenizer, records, share(recipe), recipe.seed)
+        made = rewrite(loaded.model, tokenizer, records, share(recipe), recipe.seed, console.say)
         part = path.with_suffix(".part")
         part.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in made), "utf-8")
         part.rename(path)
     world.barrier()
+    run.hold(FILE, checksum(path), world.main)
     found = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     console.say(f"{len(found):,} further records are rewritten by {recipe.start}: {path}")
     return found
@@ -94,8 +96,15 @@ class Blank:
 
 
 @torch.inference_mode()
-def rewrite(model: Model, tokenizer: Tokenizer, records: Sequence[Record], share: float, seed: int) -> list[Record]:
-    """So many new records as `share` says; one that has no word to change is left out."""
+def rewrite(
+    model: Model,
+    tokenizer: Tokenizer,
+    records: Sequence[Record],
+    share: float,
+    seed: int,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[Record]:
+    """So many new records as `share` says; one that has no word to change, or none to put in its place, is left out."""
     if tokenizer.kind not in KINDS:
         raise UserError(f"--augment: tokens of a {tokenizer.kind} tokenizer are no words", valid=", ".join(KINDS))
     if all("O" not in r["tags"] for r in records if "tags" in r) and any("tags" in r for r in records):
@@ -116,6 +125,7 @@ def rewrite(model: Model, tokenizer: Tokenizer, records: Sequence[Record], share
     starting, ideographs, written = vocabulary(tokenizer, model.config.vocab_size)
     model.eval()
     changed: dict[int, dict[str, list[tuple[int, int, str]]]] = {}
+    stayed = 0  # words for which there is no other
     for group in groups([len(b.row) for b in blanks]):
         batch = collate([blanks[g].row for g in group], tokenizer.pad).to(model.embedding.device)
         logits = model.logits("mlm", model.encode(batch, batch.labels["mlm.positions"])).double().cpu().numpy()
@@ -127,9 +137,17 @@ def rewrite(model: Model, tokenizer: Tokenizer, records: Sequence[Record], share
                 old = text[start:end]
                 scores = np.where(ideographs if is_ideograph(old) else starting, logits[at], -np.inf)
                 scores[written.get(old.lower(), [])] = -np.inf
-                put = changed.setdefault(blank.record, {}).setdefault(blank.role, [])
-                put.append((start, end, as_cased(old, piece(tokenizer, draw(scores, rng)).strip())))
                 at += 1
+                drawn = draw(scores, rng)
+                if drawn is None:
+                    stayed += 1
+                    continue
+                put = changed.setdefault(blank.record, {}).setdefault(blank.role, [])
+                put.append((start, end, as_cased(old, piece(tokenizer, drawn).strip())))
+    if stayed and not changed:
+        raise UserError("--augment: the tokenizer has no whole words to put in", fix="a larger vocabulary")
+    if stayed:
+        say(f"--augment: for {stayed:,} words the vocabulary has no other of their kind: they stay")
     return [put_in(new[n], changed[n]) for n in sorted(changed)]
 
 
@@ -192,12 +210,12 @@ def vocabulary(tokenizer: Tokenizer, size: int) -> tuple[np.ndarray, np.ndarray,
     return starting, ideographs, written
 
 
-def draw(scores: np.ndarray, rng: np.random.Generator) -> int:
-    """An id by its probability among the likeliest."""
+def draw(scores: np.ndarray, rng: np.random.Generator) -> int | None:
+    """An id by its probability among the likeliest; None where none is possible."""
     best = np.argsort(-scores, kind="stable")[:LIKELIEST]
     best = best[np.isfinite(scores[best])]
     if not len(best):
-        raise UserError("--augment: the tokenizer has no whole words to put in", fix="a larger vocabulary")
+        return None
     shares = np.exp(scores[best] - scores[best[0]])
     return int(rng.choice(best, p=shares / shares.sum()))
 

@@ -5,7 +5,6 @@ compare. Logistic regression for labels, one against the rest for several, ridge
 regularised is chosen by cross-validation on the training records.
 """
 
-import re
 import shutil
 import warnings
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
 from unmask.data.records import Record
+from unmask.data.text import language_of
 from unmask.lab import finetune
 from unmask.recipe import Recipe
 from unmask.tasks.classify import Classify
@@ -37,13 +37,12 @@ FOLDS = 3
 SMALL = 200  # records below which a word that occurs once counts too
 BOLDER = 5  # times the learning rate, for a model that has nothing to keep
 NEVER = -30.0  # logit of a label that the training records lack
-_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # kana and Han
 
 
 class Words(TransformerMixin, BaseEstimator):
     """Texts, or pairs of them, → TF-IDF of words and pairs of words; of a pair both, where they differ, and what they share.
 
-    Text without spaces is cut into characters.
+    Chinese, which has no spaces, is cut into characters.
     """
 
     def __init__(self, rare: int = 2):
@@ -51,8 +50,8 @@ class Words(TransformerMixin, BaseEstimator):
 
     def fit(self, records: Sequence[Record], y: Any = None) -> "Words":
         texts = [r[role] for r in records for role in ("text", "pair") if role in r]
-        unspaced = sum(len(_UNSPACED.findall(t[:200])) for t in texts) > 0.3 * sum(len(t[:200]) for t in texts)
-        cut: dict[str, Any] = {"analyzer": "char", "ngram_range": (1, 3)} if unspaced else {"ngram_range": (1, 2)}
+        chinese = language_of(t[:200] for t in texts) == "zh"  # Japanese too, by its share of the same characters
+        cut: dict[str, Any] = {"analyzer": "char", "ngram_range": (1, 3)} if chinese else {"ngram_range": (1, 2)}
         self.vectorizer_ = TfidfVectorizer(min_df=self.rare, sublinear_tf=True, **cut).fit(texts)
         return self
 

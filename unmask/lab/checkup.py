@@ -40,7 +40,7 @@ def roles_of(files: Sequence[str], given: dict[str, list[str]]) -> dict[str, lis
 def check_up(recipe: Recipe, files: dict[str, list[str]], model: str = "") -> dict[str, Any]:
     """Everything found in the files of each role, as plain values."""
     settings = recipe.task.model_copy(update=files)
-    kind, sets = read_sets(settings, recipe.seed)
+    kind, sets = read_sets(settings)
     found = list(sets.findings)
     if model:
         config = hf.config_of(model)

@@ -7,7 +7,6 @@ learn, judges the best model on the test set, and writes everything a person wan
 import hashlib
 import json
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -21,27 +20,28 @@ from unmask.data.findings import as_rows, condense
 from unmask.data.records import Finding, Record, Source, open_source
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab import augment, task_report
+from unmask.lab import augment, budget, task_report
 from unmask.lab.intervals import intervals
+from unmask.lab.pick import pick_task
+from unmask.lab.split import split
 from unmask.model import hf
-from unmask.model.config import change
+from unmask.model.config import ModelConfig, change
+from unmask.model.families import FAMILIES
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe, TaskRecipe
-from unmask.registry import TASKS
-from unmask.seeds import generator
 from unmask.serve.predictor import load as load_predictor
 from unmask.settings import merge
-from unmask.tasks import aux, teacher
+from unmask.tasks import beside, teacher
 from unmask.tasks import folder as task_folder
 from unmask.tasks.task import RecordRows, Task
 from unmask.train import checkpoint
 from unmask.train.distributed import World
 from unmask.train.fit import Evaluation, fit
-from unmask.train.loader import Bucketed
+from unmask.train.loader import Bucketed, micro_size
 from unmask.train.log import Console, clock
 from unmask.train.run import Run, environment
-from unmask.train.schedule import Plan, plan
+from unmask.train.schedule import Plan
 from unmask.train.trainer import Trainer
 
 Watch = Callable[[float], None]  # gets the score that decides at each evaluation; may end training by an exception
@@ -111,23 +111,7 @@ def open_files(paths: Sequence[str], findings: list[Finding]) -> list[Source]:
     return [open_source(path, findings) for path in paths]
 
 
-def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> type[Task]:
-    """The task that the recipe names, else the only one that recognises the files."""
-    if settings.kind != "auto":
-        return TASKS[settings.kind]
-    fitting = [name for name in TASKS.names() if all(TASKS[name].recognises(source) for source in sources)]
-    if len(fitting) == 1:
-        return TASKS[fitting[0]]
-    first = sources[0]
-    seen = f"the columns {', '.join(first.columns[:20])}" if first.form == "table" else f"{first.form}, no table"
-    raise UserError(
-        f"{first.path}: {'no task fits' if not fitting else ' and '.join(fitting) + ' both fit'} what is in it ({seen})",
-        valid=", ".join(TASKS.names()),
-        fix=f"--task {fitting[0] if fitting else 'classify'}, and --column ROLE=NAME for columns with other names",
-    )
-
-
-def read_sets(settings: TaskRecipe, seed: int) -> tuple[type[Task], Sets]:
+def read_sets(settings: TaskRecipe) -> tuple[type[Task], Sets]:
     """The files of a task as records. Errors in them are all said at once, with file and line."""
     if not settings.train:
         raise UserError("no file to learn from", valid="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json")
@@ -171,22 +155,6 @@ def refuse(findings: Sequence[Finding]) -> None:
         raise UserError(f"{count} in the labelled files:\n{lines}", fix="unmask doctor FILE --json gives all of them")
 
 
-def split(task: Task, records: Sequence[Record], share: float, seed: int) -> tuple[list[Record], list[Record]]:
-    """(train, dev): the same share of every stratum; records that ask the same stay on one side."""
-    by_question: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for n, record in enumerate(records):
-        by_question[task.inseparable(record)].append(n)
-    strata: dict[str, list[list[int]]] = defaultdict(list)
-    for numbers in by_question.values():
-        strata[task.stratum(records[numbers[0]])].append(numbers)
-    rng, held = generator(seed, "dev"), set()
-    for name in sorted(strata):
-        questions = strata[name]
-        for n in rng.permutation(len(questions))[: round(share * len(questions))]:
-            held |= set(questions[n])
-    return [r for n, r in enumerate(records) if n not in held], [records[n] for n in sorted(held)]
-
-
 # --------------------------------------------------------------------------------------------------------- the job
 
 
@@ -194,10 +162,11 @@ def prepare(recipe: Recipe, weights: str | Path | None = None, learnt: dict[str,
     """Files, task and model. `weights` and `learnt` are a checkpoint's, when a run goes on."""
     notes: list[str] = []
     config = hf.config_of(recipe.start)
-    kind, sets = read_sets(recipe.task, recipe.seed)
+    budget.check(recipe)
+    kind, sets = read_sets(recipe.task)
     refuse(sets.findings)
     kind.check(recipe, config)
-    aux.check(recipe, config, kind.name)
+    beside.check(recipe, config, kind.name)
     augment.check(recipe, config, kind.name)
     teacher.check(recipe, kind.name)
     frozen = recipe.task.freeze == "encoder"
@@ -205,15 +174,13 @@ def prepare(recipe: Recipe, weights: str | Path | None = None, learnt: dict[str,
     resolved = (sets.settings or recipe.task).model_copy(update={"kind": kind.name})
     recipe = recipe.model_copy(update={"train": train, "task": resolved})
     tokenizer = Tokenizer.load(recipe.start)
-    if learnt is None:
-        learnt = kind.study(recipe, config, sets.train)
-    task = kind(recipe, tokenizer, learnt)
-    task.bind(config)
-    sets.findings += textcheck.too_long(sets.train, kind, tokenizer, task.length, f"they are {task.fate()}")
+    studied = kind.study(recipe, config, sets.train)
+    whole = kind(recipe, tokenizer, studied)  # that is what the split goes by, in a run that goes on too
+    sets.findings += textcheck.too_long(sets.train, kind, tokenizer, whole.length, f"they are {whole.fate()}")
     if not recipe.task.dev:
         dev_seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
         if len(sets.train) >= FEWEST:
-            sets.train, sets.dev = split(task, sets.train, recipe.task.dev_share, dev_seed)
+            sets.train, sets.dev = split(whole, sets.train, recipe.task.dev_share, dev_seed)
             notes.append(
                 f"no dev file: {len(sets.dev):,} of the {len(sets.train) + len(sets.dev):,} records are kept as one"
             )
@@ -221,17 +188,43 @@ def prepare(recipe: Recipe, weights: str | Path | None = None, learnt: dict[str,
             notes.append(
                 f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken"
             )
+    task = kind(recipe, tokenizer, kind.weigh(recipe, studied, sets.train) if learnt is None else learnt)
+    task.bind(config)
     task.judge_by(sets.dev or sets.test)
-    heads = (*task.heads, *aux.heads(recipe))
+    heads = (*task.heads, *beside.heads(recipe))
     loaded = hf.load(weights or recipe.start, heads, task.changes(config) | recipe.model, recipe.seed)
     if loaded.missing and not weights and kind.heads:  # a pooler that only the folder's class wants is not learnt
         new = sorted({name.split(".")[1] for name in loaded.missing})
-        notes.append(f"{recipe.start} has no {' and no '.join(new)} for this: drawn at random, to be learnt")
+        notes.append(f"{recipe.start} {lack(new, loaded, config, task)}: drawn at random, to be learnt")
+    if not weights:
+        notes += adopt_head(task, loaded, config, recipe)
     change(loaded.config)  # checked
-    notes += task.begin(loaded.model) + aux.said(recipe)
+    notes += task.begin(loaded.model) + beside.said(recipe)
     if frozen:
         loaded.model.freeze()
     return Job(recipe, task, loaded.model, sets, notes)
+
+
+def lack(new: Sequence[str], loaded: hf.Loaded, config: ModelConfig, task: Task) -> str:
+    """What a start model has not: a head at all, or one with as many outputs."""
+    held = FAMILIES[config.family].architectures.get(str((loaded.settings.get("architectures") or [""])[0]), ())
+    count = len(task.changes(config).get("labels", ()))
+    if len(new) == 1 and new[0] in hf.LABELLED and new[0] in held and count != len(config.labels):
+        return f"has a {new[0]} head with {len(config.labels):,} labels where {count:,} are needed"
+    return f"has no {' and no '.join(new)} for this"
+
+
+def adopt_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recipe) -> list[str]:
+    """Keep the start model's head where its outputs mean what the task's do, in the task's order; else draw it anew, and say so."""
+    head = next((name for name in task.heads if name in hf.LABELLED), "")
+    if not head or any(name.startswith(f"heads.{head}.") for name in loaded.missing):
+        return []
+    before = task_folder.read(loaded.folder, config, (head,), task.tokenizer)
+    if before is None or task.adopt(loaded.model.heads[head], before):
+        return []
+    loaded.model.init(recipe.seed, only=[f"heads.{head}.out.weight", f"heads.{head}.out.bias"])
+    names = ", ".join(config.labels[:8]) + (", …" if len(config.labels) > 8 else "")
+    return [f"the {head} layer of {recipe.start} is for something else ({names}): drawn at random, to be learnt"]
 
 
 def rows_of(
@@ -239,32 +232,43 @@ def rows_of(
 ) -> Bucketed:
     """The training records as rows; `encoded`: those of each, where they are known."""
     encoded = [job.task.encode(record) for record in job.sets.train] if encoded is None else encoded
+    job.task.even_out(encoded)
     examples = [e for several in encoded for e in several]
     lengths = [max(len(row) for row in (e, *e.more)) for e in examples]
     rows = RecordRows(examples, job.task.tokenizer.pad)
     return Bucketed(rows, lengths, job.recipe.train.batch, objective or job.task, job.recipe.seed)
 
 
-def with_more(job: Job, records: Sequence[Record], encoded: Sequence[Sequence[Example]], console: Console) -> Objective:
+def with_more(
+    job: Job,
+    records: Sequence[Record],
+    encoded: Sequence[Sequence[Example]],
+    run: Run,
+    world: World,
+    console: Console,
+) -> Objective:
     """The task as it is trained: with a teacher's answers, and MLM beside it, where these are asked for."""
     objective: Objective = job.task
     if job.recipe.task.teacher:
         known = load_predictor(job.recipe.task.teacher, job.recipe.train.device, console.say)
+        run.hold(
+            f"task.teacher: {job.recipe.task.teacher}", teacher.fingerprint(known.model, known.need_task()), world.main
+        )
         with console.bar("teacher") as update:
-            objective = teacher.teach(job.task, known.model, known._task(), records, encoded, update)
-    return aux.beside(objective, job.recipe, job.task.tokenizer)
+            objective = teacher.teach(job.task, known.model, known.need_task(), records, encoded, update)
+    return beside.beside(objective, job.recipe, job.task.tokenizer)
 
 
-def say_remarks(job: Job, console: Console) -> None:
-    """What a person should know before training begins; after `rows_of`, which counts long texts."""
+def say_remarks(job: Job, console: Console, world: World, count: int) -> None:
+    """What a person should know before training begins; after `rows_of` of the `count` records, which counts long texts."""
     task = job.task
     for text in job.notes:
         console.say(text)
     if task.longer:
-        console.say(
-            f"{task.longer:,} of {len(job.sets.train):,} records are longer than a row of {task.length}: {task.fate()}"
-        )
-    for text in task.remarks():
+        console.say(f"{task.longer:,} of {count:,} records are longer than a row of {task.length}: {task.fate()}")
+    batch = job.recipe.train.batch
+    micro = micro_size(batch, job.recipe.train.micro_batch, world.size)
+    for text in task.remarks() + (task.apart(micro, batch) if micro < batch else []):
         console.say(text)
 
 
@@ -293,30 +297,38 @@ def train(
     recipe, task, model = job.recipe, job.task, job.model
     records = [*job.sets.train, *augment.rows(recipe, job.sets.train, run, world, console)]
     encoded = [task.encode(record) for record in records]
-    objective = with_more(job, records, encoded, console)
+    objective = with_more(job, records, encoded, run, world, console)
     loader = rows_of(job, encoded, objective)
     longest, count = int(loader.lengths.max()), len(loader.lengths)
+    say_remarks(job, console, world, len(records))
+
+    def trainer_of(p: Plan) -> Trainer:
+        return Trainer(model, objective, recipe.train, p, recipe.seed, world)
+
+    def look() -> None:
+        task.answer(model, job.sets.dev[: task.seen or recipe.train.eval_rows])
+
     if resume:
         p = Plan.from_dict(run.read_json("plan.json"))
     else:
-        timed = recipe.train.model_copy(update={"length": max(8, longest)})
-        p = plan(recipe.model_copy(update={"train": timed}), {max(8, longest): count})
+        p, recipe = budget.make_plan(recipe, longest, count, loader, trainer_of, look, world, console)
+        job.recipe = recipe
         if world.main:
+            recipe.write(run.path / "recipe.yaml")
             run.write_json("plan.json", p.as_dict())
-    say_remarks(job, console)
-    trainer = Trainer(model, objective, recipe.train, p, recipe.seed, world)
+    trainer = trainer_of(p)
     seen = seen_of(job, console)
 
     def measure() -> dict[str, Any]:
         values = dict(task.score(task.answer(model, seen), seen))
-        if watch:
+        if watch and task.metric in values:
             watch(float(values[task.metric]))
         return values
 
     evaluation = Evaluation(measure, task.metric, higher=True, patience=recipe.task.patience, first=False)
     state = fit(run, trainer, loader, evaluation if seen else None, job.save, console, resume=resume, title=title)
     world.barrier()
-    aux.drop(model, task.heads)
+    beside.drop(model, task.heads)
     best = state["best"]
     if best and best["step"] < state["step"]:
         kept = hf.load(run.checkpoints / "best" / "model", task.heads, task.changes(model.config)).model
@@ -329,7 +341,7 @@ def finish(job: Job, run: Run, state: dict[str, Any], console: Console) -> dict[
     """Thresholds from the dev set, the model's folder, and what it is worth on dev and test."""
     task = job.task
     results: dict[str, Any] = {"task": task.name, "metric": task.metric, "step": state["step"], "best": state["best"]}
-    aux.drop(job.model, task.heads)
+    beside.drop(job.model, task.heads)
     scores, details = assess(job, run, console)
     results |= scores
     results["seconds"] = round(state["elapsed"], 1)

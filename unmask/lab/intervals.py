@@ -15,6 +15,7 @@ from unmask.seeds import generator
 from unmask.tasks.task import Task
 
 SHARES = ("accuracy", "exact_match", "exact")  # scores that are right records / records
+NO_SCORE = ("records", "total", "_thresh")  # ends of names: counts and thresholds, which are not reached but found
 DRAWS, SECONDS = 200, 10.0
 FEWEST = 10  # records below which drawing them again says nothing
 Z = 1.959964
@@ -35,10 +36,10 @@ def intervals(
 ) -> dict[str, tuple[float, float]]:
     """Score → (low, high) for those of `reached` that have one."""
     n = len(records)
-    whole = {key: value for key, value in reached.items() if key != "records" and _number(value)}
+    whole = {key: value for key, value in reached.items() if not key.endswith(NO_SCORE) and _number(value)}
     found = {key: wilson(value, n) for key, value in whole.items() if key in SHARES and 0 <= value <= 1 and n}
     others = [key for key in whole if key not in found]
-    if not others or n < FEWEST or not task.independent:
+    if not others or n < FEWEST or not task.independent(records):
         return found
     rng, drawn, begun = generator(0, "bootstrap", n), [], time.monotonic()
     for _ in range(DRAWS):

@@ -1,6 +1,9 @@
 """A fine-tuned model on a user's file: its scores where labels are, its answers where they are not."""
 
-from collections.abc import Sequence
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,18 +11,20 @@ from unmask.data.records import Finding, Record, is_table, open_source
 from unmask.errors import UserError
 from unmask.lab.finetune import refuse
 from unmask.serve.predictor import Predictor
+from unmask.tasks import asking
+from unmask.tasks.task import Task
 from unmask.train.log import Console
 
 
 def read(predictor: Predictor, paths: Sequence[str], columns: dict[str, str], labelled: bool) -> list[Record]:
-    task = predictor._task()
+    task = predictor.need_task()
     settings = task.settings.model_copy(update={"columns": task.settings.columns | columns})
     findings: list[Finding] = []
     records: list[Record] = []
     for path in paths:
         source = open_source(path, findings)
         if source.form == "text" and not labelled and len(task.needed) == 1 and Path(path).suffix.lower() == ".txt":
-            records += [task.ask(text) | {"at": source.at(line)} for line, text in source.lines if text.strip()]
+            records += [asking.ask(task, text) | {"at": source.at(line)} for line, text in source.lines if text.strip()]
             continue
         names = {source.at(line): row["id"] for line, row in source.rows if row.get("id") not in (None, "")}
         for record in task.read(source, settings, findings, labelled):
@@ -29,8 +34,9 @@ def read(predictor: Predictor, paths: Sequence[str], columns: dict[str, str], la
 
 
 def evaluate(predictor: Predictor, paths: Sequence[str], columns: dict[str, str], console: Console) -> dict[str, Any]:
-    task = predictor._task()
+    task = predictor.need_task()
     records = read(predictor, paths, columns, labelled=True)
+    check_labels(task, records, console)
     task.judge_by(records)
     with console.bar("evaluate") as update:
         answers = predictor.predict(records, update)
@@ -43,22 +49,45 @@ def evaluate(predictor: Predictor, paths: Sequence[str], columns: dict[str, str]
     }
 
 
+def check_labels(task: Task, records: Sequence[Record], console: Console) -> None:
+    """Labels that the model does not know are wrong whatever it answers: a score over nothing else says nothing."""
+    known = set(task.kinds(task.learnt.get("labels", ())))
+    counts = Counter(label for record in records for label in task.labels_in(record))
+    if not known or not counts:
+        return
+    shown = ", ".join(sorted(known)[:12]) + (" …" if len(known) > 12 else "")
+    strange = {label: n for label, n in counts.items() if label not in known}
+    said = ", ".join(f"{label!r} ({n:,})" for label, n in Counter(strange).most_common(5))
+    said += " …" if len(strange) > 5 else ""
+    if len(strange) == len(counts):
+        unnamed = all(re.fullmatch(r"LABEL_\d+", label) for label in known)
+        raise UserError(
+            f"{records[0]['at']}: none of the labels is known to the model: {said}",
+            valid=shown,
+            fix='name them in the "id2label" of its config.json, or fine-tune with --labels in the order of its outputs'
+            if unnamed
+            else "write the labels as the model has them, or name the column with --column label=NAME",
+        )
+    if strange:
+        console.warn(
+            f"{sum(strange.values()):,} labels are unknown to the model and count as wrong: {said}; known: {shown}"
+        )
+    if len(counts) == 1 and len(known) > 1:
+        console.warn(f"every record has the label {next(iter(counts))!r}: macro F1, MCC and AUC say little")
+
+
 def predict(predictor: Predictor, given: Any, columns: dict[str, str], console: Console) -> list[dict[str, Any]]:
-    """`given`: a file, a text, a record, or a list of texts or records."""
-    task = predictor._task()
+    """`given`: a file, a text, a record, a list of texts or records, or standard input, line by line."""
+    task = predictor.need_task()
+    if isinstance(given, io.TextIOBase):
+        given = lines_asked(predictor, given)
     items = [given] if isinstance(given, str | Path | dict) else list(given)
-    if len(items) == 1 and not isinstance(items[0], dict) and _is_file(items[0]):
-        records = read(predictor, [str(items[0])], columns, labelled=False)
+    if items and all(isinstance(item, str | Path) and _is_file(item) for item in items):
+        records = read(predictor, [str(item) for item in items], columns, labelled=False)
     else:
         if len(items) == 1 and isinstance(items[0], str | Path) and _looks_like_file(str(items[0])):
             raise UserError(f"{items[0]}: no such file", valid="a text, or the name of a file that is there")
-        records = [item if isinstance(item, dict) else task.ask(*_parts(item)) for item in items]
-    for n, record in enumerate(records, 1):
-        lacking = next((role for role in task.needed if role not in record), None)
-        if lacking is not None:
-            raise UserError(
-                f"record {n} has no {lacking!r}: {record!r:.80}", valid=f"the keys {', '.join(task.needed)}"
-            )
+        records = list(asking.records(task, items))
     shown = {"at", "id", *task.needed, *task.roles} - set(task.target)
     with console.bar("predict") as update:
         answers = predictor.predict(records, update)
@@ -68,8 +97,15 @@ def predict(predictor: Predictor, given: Any, columns: dict[str, str], console: 
     ]
 
 
-def _parts(item: Any) -> Sequence[Any]:
-    return item if isinstance(item, tuple | list) else (item,)
+def lines_asked(predictor: Predictor, lines: Iterable[str]) -> list[Record]:
+    """A record for each line that is not blank, with its number; parts of a line have a tab between them."""
+    task, out = predictor.need_task(), []
+    several = task.takes()[0] > 1
+    for number, line in enumerate(lines, 1):
+        text = line.rstrip("\r\n").removeprefix("\ufeff")
+        if text.strip():
+            out.append(asking.ask(task, *(text.split("\t") if several else [text])) | {"at": f"-:{number}"})
+    return out
 
 
 def _looks_like_file(text: str) -> bool:

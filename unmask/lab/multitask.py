@@ -22,7 +22,7 @@ from torch import nn
 from unmask.batch import Batch, Phase
 from unmask.data.findings import as_rows
 from unmask.errors import UserError
-from unmask.lab import finetune, task_report
+from unmask.lab import budget, finetune, task_report
 from unmask.lab.finetune import Job
 from unmask.model import hf
 from unmask.model.model import Model
@@ -36,7 +36,7 @@ from unmask.train.fit import Evaluation, fit
 from unmask.train.loader import Bucketed, Loader
 from unmask.train.log import Console, clock
 from unmask.train.run import Run, environment
-from unmask.train.schedule import Plan, plan
+from unmask.train.schedule import Plan
 from unmask.train.trainer import Step, Trainer
 
 NUMBER = "task"  # label of a batch: the number of its task
@@ -201,25 +201,37 @@ def train(
     recipe, parts = jobs.recipe, jobs.parts
     loaders = [finetune.rows_of(job) for job in parts.values()]
     longest = max(8, *(int(loader.lengths.max()) for loader in loaders))
+    for job in parts.values():
+        finetune.say_remarks(job, console, world, len(job.sets.train))
+    shared = Shared({name: job.model for name, job in parts.items()})
+    loader, objective = Taking(loaders, recipe.train.batch, recipe.seed), Several(parts)
+
+    def trainer_of(p: Plan) -> SharedTrainer:
+        return SharedTrainer(shared, objective, loader, recipe.train, p, recipe.seed, world)
+
+    def look() -> None:
+        for job in parts.values():
+            job.task.answer(job.model, job.sets.dev[: recipe.train.eval_rows])
+
     if resume:
         p = Plan.from_dict(run.read_json("plan.json"))
     else:
-        timed = recipe.train.model_copy(update={"length": longest})
-        p = plan(recipe.model_copy(update={"train": timed}), {longest: sum(len(loader.lengths) for loader in loaders)})
+        rows = sum(len(loader.lengths) for loader in loaders)
+        p, recipe = budget.make_plan(recipe, longest, rows, loader, trainer_of, look, world, console)
         if world.main:
+            recipe.write(run.path / "recipe.yaml")
             run.write_json("plan.json", p.as_dict())
-    for job in parts.values():
-        finetune.say_remarks(job, console)
-    shared, loader = Shared({name: job.model for name, job in parts.items()}), Taking(loaders, p.batch, recipe.seed)
-    trainer = SharedTrainer(shared, Several(parts), loader, recipe.train, p, recipe.seed, world)
+    trainer = trainer_of(p)
     seen = {name: finetune.seen_of(job, console) for name, job in parts.items() if job.sets.dev}
 
     def measure() -> dict[str, Any]:
         values: dict[str, float] = {}
         for name, records in seen.items():
             task, model = parts[name].task, parts[name].model
-            values[f"{name}.{task.metric}"] = task.score(task.answer(model, records), records)[task.metric]
-        return {"mean": fmean(values.values()), **values}
+            score = task.score(task.answer(model, records), records).get(task.metric)
+            if score is not None:  # it is not defined on every dev set
+                values[f"{name}.{task.metric}"] = score
+        return ({"mean": fmean(values.values())} if values else {}) | values
 
     evaluation = Evaluation(measure, "mean", higher=True, patience=recipe.task.patience, first=False)
     state = fit(run, trainer, loader, evaluation if seen else None, jobs.save, console, resume=resume, title="finetune")

@@ -6,6 +6,7 @@ dev score (the best one would be a lucky one), and mean, standard deviation and 
 """
 
 import math
+import re
 import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -23,6 +24,7 @@ from unmask.train.fit import Interrupted
 from unmask.train.log import Console
 from unmask.train.run import Run, environment
 
+SHARES = re.compile(r"accuracy$|f1$|precision$|recall|auc$|exact|mrr|map$|ndcg|rouge|bleu")  # scores from 0 to 1
 OWN = {"recipe.yaml", "results.json", "report.html", "lock"}  # files that the parent has of its own
 
 
@@ -115,7 +117,7 @@ def summary(found: Sequence[dict[str, Any]], first: int) -> dict[str, Any]:
         keys = dict.fromkeys(k for r in found for k in r.get(name, {}) if k != "records")
         for key in keys:
             values = [r[name][key] for r in found if key in r.get(name, {})]
-            together.append({"set": name, "score": key, **interval(values)})
+            together.append({"set": name, "score": key, **interval(values, *bounds(key))})
     kept = {key: value for key, value in found[middle].items() if key != "model"}
     return kept | {"median": first + middle, "seeds": seeds, "over_seeds": together}
 
@@ -132,8 +134,21 @@ def median(values: Sequence[float | None]) -> int:
     return known[(len(known) - 1) // 2][1] if known else 0
 
 
-def interval(values: Sequence[float]) -> dict[str, Any]:
-    """Mean, standard deviation of the sample, and Student's 95 % interval of the mean.
+def bounds(score: str) -> tuple[float, float]:
+    """What a score can be at all.
+
+    >>> bounds("macro_f1"), bounds("recall@10"), bounds("mcc"), bounds("rmse")
+    ((0.0, 1.0), (0.0, 1.0), (-1.0, 1.0), (-inf, inf))
+    """
+    if score in ("mcc", "pearson", "spearman"):
+        return -1.0, 1.0
+    return (0.0, 1.0) if SHARES.search(score) else (-math.inf, math.inf)
+
+
+def interval(values: Sequence[float], least: float = -math.inf, most: float = math.inf) -> dict[str, Any]:
+    """Mean, standard deviation of the sample, and Student's 95 % interval of the mean, as far as the score can reach.
+
+    Two seeds tell nothing of that: the interval is 12 times as wide as what they differ by.
 
     >>> {k: round(v, 3) for k, v in interval([1.0, 2.0, 3.0]).items()}
     {'mean': 2.0, 'sd': 1.0, 'low': -0.484, 'high': 4.484, 'runs': 3}
@@ -144,5 +159,8 @@ def interval(values: Sequence[float]) -> dict[str, Any]:
     if len(values) < 2:
         return {"mean": mean, "sd": None, "low": None, "high": None, "runs": len(values)}
     sd = float(np.std(values, ddof=1))
+    if len(values) < 3:
+        return {"mean": mean, "sd": sd, "low": None, "high": None, "runs": len(values)}
     reach = float(t.ppf(0.975, len(values) - 1)) * sd / math.sqrt(len(values))
-    return {"mean": mean, "sd": sd, "low": mean - reach, "high": mean + reach, "runs": len(values)}
+    low, high = (float(x) for x in np.clip([mean - reach, mean + reach], min(least, mean), max(most, mean)))
+    return {"mean": mean, "sd": sd, "low": low, "high": high, "runs": len(values)}

@@ -18,6 +18,7 @@ from unmask.data.trec import by_place, read_qrels, read_texts
 from unmask.errors import UserError
 from unmask.serve.predictor import Predictor
 from unmask.serve.predictor import load as load_predictor
+from unmask.tasks.nearness import unit
 from unmask.tasks.ranking import judge, mean, order
 from unmask.train.log import Console
 
@@ -68,7 +69,7 @@ class Index:
         if self.bm25 is not None:
             stages["bm25"] = [_found(self.bm25, words(query), depth) for query in queries]
         if self.vectors is not None and self.embedder is not None:
-            scores, places = self.vectors.search(self.embedder.embed(list(queries)), depth)
+            scores, places = self.vectors.search(_embedded(self.embedder, queries), depth)
             stages["vectors"] = [list(zip(p.tolist(), s.tolist())) for p, s in zip(places, scores)]
         out = []
         with (console or Console(quiet=True)).bar("search") as update:
@@ -183,9 +184,14 @@ def _vectors(texts: Sequence[str], model: Predictor, console: Console) -> Any:
     index = faiss.IndexFlatIP(model.model.config.hidden)
     with console.bar("vectors") as update:
         for start in range(0, len(texts), PART):
-            index.add(np.ascontiguousarray(model.embed(list(texts[start : start + PART])), np.float32))
+            index.add(_embedded(model, texts[start : start + PART]))
             update(min(start + PART, len(texts)), len(texts), "")
     return index
+
+
+def _embedded(model: Predictor, texts: Sequence[str]) -> np.ndarray:
+    """Of length 1, whether or not the model makes them so: then the inner product is the cosine."""
+    return np.ascontiguousarray(unit(model.embed(list(texts))), np.float32)
 
 
 def _model(model: AnyModel, task: str = "") -> Predictor | None:

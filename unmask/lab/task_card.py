@@ -9,6 +9,7 @@ import yaml
 from unmask.lab.card import code, public_name
 from unmask.lab.curves import finite
 from unmask.lab.summary import describe_model, describe_steps, duration, hardware, replace, shape
+from unmask.lab.task_summary import paired
 from unmask.model.families import FAMILIES
 from unmask.train.run import Run
 
@@ -60,7 +61,7 @@ def write_card(run: Run, folder: Path, s: dict[str, Any], name: str = "") -> Pat
         _table(rows),
         "The dev set chose the model and tuned its thresholds, so its figures flatter." if rows else "",
         "## Use",
-        f"```python\n{unmask_snippet('.', kind)}\n```",
+        f"```python\n{unmask_snippet('.', kind, paired(folder))}\n```",
         "" if here else f"```python\n{transformers_snippet(folder, '.', kind)}\n```",
         "## Limits",
         "- Its figures hold for records like those above; on other subjects, styles and languages they do not.\n"
@@ -95,8 +96,8 @@ def opens_here_alone(model: dict[str, Any], kind: str) -> bool:
     return (family is not None and family.own) or (kind == "generate" and not writes)
 
 
-def unmask_snippet(folder: str, kind: str) -> str:
-    asked = CALLS.get(kind, "['TEXT']")
+def unmask_snippet(folder: str, kind: str, pair: bool = False) -> str:
+    asked = CALLS.get(kind, "[('TEXT', 'SECOND TEXT')]" if pair else "['TEXT']")
     return f"import unmask\n\nprint(unmask.predict({folder!r}, {asked}))"
 
 
@@ -110,10 +111,11 @@ def transformers_snippet(folder: Path, shown: str, kind: str) -> str:
         call = "encode(['TEXT']).shape" if kind == "embed" else "predict([('QUERY', 'PASSAGE')])"
         return f"from sentence_transformers import {name}\n\nmodel = {name}({shown!r})\nprint(model.{call})"
     name = name or str(model.get("architecture"))
+    texts = "'TEXT', 'SECOND TEXT'" if paired(folder) else "'TEXT'"
     inputs = {
         "answer": "tokenizer('QUESTION', 'PASSAGE', return_tensors='pt')",
         "choose": "{k: v[None] for k, v in tokenizer(['TEXT'] * 2, ['CHOICE', 'CHOICE'], return_tensors='pt').items()}",
-    }.get(kind, "tokenizer('TEXT', return_tensors='pt')")
+    }.get(kind, f"tokenizer({texts}, return_tensors='pt')")
     last = (
         ["    print(tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True))"]
         if kind == "generate"

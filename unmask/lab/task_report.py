@@ -18,7 +18,7 @@ from unmask.lab import task_figures as draw
 from unmask.lab.curves import COLORS, THEMES, finite
 from unmask.lab.summary import events, jsonable, replace
 from unmask.lab.task_card import transformers_snippet, unmask_snippet, write_card
-from unmask.lab.task_summary import asks, describe_score, task_facts, task_summary
+from unmask.lab.task_summary import asks, describe_score, paired, task_facts, task_summary
 from unmask.train.run import Run
 
 if TYPE_CHECKING:
@@ -105,11 +105,14 @@ def _section(run: Run, name: str, results: dict[str, Any], details: dict[str, An
         "examples": found.get("examples") or [],
         "tables": _tables({key: value for key, value in found.items() if key not in KNOWN}),
         "commands": [
-            f"unmask predict {shlex.quote(str(folder))} {_ask(kind, found)}",
+            f"unmask predict {shlex.quote(str(folder))} {_ask(kind, found, paired(folder))}",
             f"unmask predict {shlex.quote(str(folder))} FILE --json > answers.json",
             f"unmask evaluate {shlex.quote(str(folder))} FILE",
         ],
-        "snippets": [unmask_snippet(str(folder), kind), transformers_snippet(folder, str(folder), kind)],
+        "snippets": [
+            unmask_snippet(str(folder), kind, paired(folder)),
+            transformers_snippet(folder, str(folder), kind),
+        ],
     }
 
 
@@ -187,11 +190,11 @@ def show(value: Any) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + " …"
 
 
-def _ask(kind: str, found: dict[str, Any]) -> str:
+def _ask(kind: str, found: dict[str, Any], pair: bool = False) -> str:
     """What to ask: a text that the model answered, where one is enough and short."""
     texts = [e.get("text") for e in found.get("examples") or [] if isinstance(e, dict)]
     short = [t for t in texts if isinstance(t, str) and 0 < len(t) <= 120 and t.isprintable() and t[0] != "-"]
-    return shlex.quote(short[0]) if short and asks(kind) == '"TEXT"' else asks(kind)
+    return shlex.quote(short[0]) if short and asks(kind, pair) == '"TEXT"' else asks(kind, pair)
 
 
 def _last_set(s: dict[str, Any], task: str) -> str:

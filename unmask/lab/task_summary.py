@@ -5,6 +5,7 @@ Read from the run folder alone, at any moment of a run's life; what is not there
 
 import json
 import shlex
+from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
@@ -21,8 +22,16 @@ ASKS = {
 }
 
 
-def asks(kind: str | None) -> str:
-    return ASKS.get(str(kind), '"TEXT"')
+def asks(kind: str | None, pair: bool = False) -> str:
+    return ASKS.get(str(kind), '"TEXT" "SECOND TEXT"' if pair else '"TEXT"')
+
+
+def paired(folder: Path) -> bool:
+    """Whether the model of a folder learnt from pairs of texts."""
+    try:
+        return json.loads((folder / "unmask.json").read_text("utf-8"))["learnt"].get("pair") is True
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def task_summary(run: Run) -> dict[str, Any]:
@@ -61,13 +70,19 @@ def task_summary(run: Run) -> dict[str, Any]:
             "labels": {name: _labels(learnt.get(name) if several else learnt) for name in kinds},
             "best": results.get("best") or _best(log, results.get("metric")),
             "scores": _scores(results),
+            "kept_seed": results.get("median"),
+            "over_seeds": results.get("over_seeds") or [],
+            "baselines": results.get("baselines") or [],
             "model": shape(next(iter(models.values()))),
             "device": dig(recipe, "train", "device"),
             "environment": read("environment.json"),
             "trials": len(results.get("trials") or []) or None,
             "warnings": [{"step": e.get("step"), "text": e.get("text")} for e in said] + findings(run),
             "continue": f"unmask {verb} --resume {shlex.quote(str(run.path))}" if state == "interrupted" else None,
-            "use": [f"unmask predict {shlex.quote(str(folder))} {asks(kinds[name])}" for name, folder in models.items()]
+            "use": [
+                f"unmask predict {shlex.quote(str(folder))} {asks(kinds[name], paired(folder))}"
+                for name, folder in models.items()
+            ]
             if state == "finished"
             else None,
         }
@@ -150,6 +165,9 @@ def task_facts(s: dict[str, Any]) -> list[tuple[str, str]]:
         ("trials", f"{s['trials']}" if s["trials"] else None),
         ("best on dev", describe_best(s)),
         *[(f"{r['task']} {r['set']}".strip(), describe_score(r)) for r in s["scores"] if r["decides"]],
+        *[(f"{r['set']}, {r['runs']} seeds", describe_seeds(r)) for r in s["over_seeds"] if r["score"] == s["metric"]],
+        ("kept seed", f"{s['kept_seed']}, the middle one on dev" if s["over_seeds"] else None),
+        *[(f"{b['on']}, {b['baseline']}", describe_baseline(b, s["metric"])) for b in s["baselines"]],
         ("hardware", hardware(s)),
         ("go on", s["continue"]),
         *[("use", command) for command in s["use"] or []],
@@ -171,6 +189,20 @@ def describe_score(row: dict[str, Any]) -> str:
     """
     between = f" (95 %: {row['low']:.3f} to {row['high']:.3f})" if finite(row["low"]) else ""
     return f"{row['score'].replace('_', ' ')} {row['value']:.4f}{between}, {row['records']:,} records"
+
+
+def describe_seeds(row: dict[str, Any]) -> str:
+    """
+    >>> describe_seeds({"score": "accuracy", "mean": 0.5, "sd": 0.01, "low": 0.475, "high": 0.525, "runs": 3})
+    'accuracy 0.5000 ± 0.0100 (95 %: 0.475 to 0.525)'
+    """
+    spread = f" ± {row['sd']:.4f}" if finite(row["sd"]) else ""
+    between = f" (95 %: {row['low']:.3f} to {row['high']:.3f})" if finite(row["low"]) else ""
+    return f"{row['score'].replace('_', ' ')} {row['mean']:.4f}{spread}{between}"
+
+
+def describe_baseline(row: dict[str, Any], metric: str) -> str:
+    return f"{metric.replace('_', ' ')} {row[metric]:.4f}" if finite(row.get(metric)) else ""
 
 
 def _of(name: str) -> str:

@@ -23,6 +23,7 @@ from unmask.model.heads import HEADS
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.seeds import address
+from unmask.tasks import folder as task_folder
 from unmask.train.distributed import World
 from unmask.train.fit import Interrupted
 from unmask.train.log import Console
@@ -60,32 +61,27 @@ def space(recipe: Recipe, names: list[str] | None = None) -> dict[str, dict[str,
     found: dict[str, dict[str, Any]] = {
         "lr": {"low": train.lr / 5, "high": train.lr * 5, "log": True},
         "batch": {"choices": sorted({max(2, train.batch // 2), train.batch, train.batch * 2})},
-        "warmup": {"low": 0.0, "high": 0.3},
+        "warmup": {"low": 0.0, "high": max(0.3, train.warmup)}
+        if train.warmup < 1
+        else {"low": 1.0, "high": 2 * train.warmup},  # of steps
     }
     if train.epochs is not None:  # another budget is one that the user wants kept
-        found["epochs"] = {
-            "low": max(1.0, round(train.epochs / 2)),
-            "high": float(round(2 * train.epochs)),
-            "step": 1.0,
-        }
+        found["epochs"] = {"low": train.epochs / 2, "high": 2 * train.epochs}
+        if train.epochs == round(train.epochs):
+            found["epochs"] = {"low": max(1.0, round(train.epochs / 2)), "high": 2 * train.epochs, "step": 1.0}
     if recipe.task.freeze == "none" and config.layers > 1:
-        found["layer_decay"] = {"low": 0.7, "high": 1.0}
+        found["layer_decay"] = {"low": min(0.7, train.layer_decay), "high": 1.0}
     reads_rows = any("pooler" in HEADS[head].needs for head in kind.heads if head in HEADS)
-    if kind.name == "embed" or (reads_rows and "pooling" in FAMILIES[config.family].fields):
+    given = {recipe.task.pooling, recipe.task.embed.pooling, recipe.model.get("pooling", "auto")} != {"auto"}
+    if not given and (kind.name == "embed" or (reads_rows and "pooling" in FAMILIES[config.family].fields)):
         found["pooling"] = {"choices": ["cls", "mean"]}
     return {name: found[name] for name in names or SETTINGS if name in found}
 
 
-def own(recipe: Recipe, ranges: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def own(job: finetune.Job, ranges: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The recipe's own values of what is searched."""
-    values = {name: recipe.task.pooling if name == "pooling" else getattr(recipe.train, name) for name in ranges}
-    if values.get("pooling") == "auto":
-        pooling = hf.config_of(recipe.start).pooling
-        values["pooling"] = pooling if pooling in ("cls", "mean") else "mean"
-    for name in ("warmup", "layer_decay"):
-        if name in values:
-            values[name] = min(max(values[name], ranges[name]["low"]), ranges[name]["high"])
-    return values
+    pooling = job.task.learnt.get("pooling", job.model.config.pooling)
+    return {name: pooling if name == "pooling" else getattr(job.recipe.train, name) for name in ranges}
 
 
 def suggest(trial: Any, ranges: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -117,7 +113,8 @@ def begin(recipe: Recipe, run: Run, trials: int, minutes: float | None, names: l
     ranges = space(job.recipe, names)
     job.recipe.write(run.path / "recipe.yaml")
     run.write_json("environment.json", environment())
-    run.write_json("tune.json", {"trials": trials, "minutes": minutes, "space": ranges})
+    asked = {"trials": trials, "minutes": minutes, "space": ranges, "first": own(job, ranges)}
+    run.write_json("tune.json", asked)
 
 
 def search(run: Run, world: World, console: Console, trials: int | None = None) -> dict[str, Any]:
@@ -146,7 +143,7 @@ def search(run: Run, world: World, console: Console, trials: int | None = None) 
             load_if_exists=True,
         )
         if not study.get_trials(deepcopy=False):
-            study.enqueue_trial(own(recipe, asked["space"]))
+            study.enqueue_trial(asked["first"])
         while (done := _ended(study)) < asked["trials"]:
             spent = sum(t.user_attrs.get("seconds", 0.0) for t in study.get_trials(deepcopy=False))
             if asked["minutes"] and done and spent >= 60 * asked["minutes"]:
@@ -195,6 +192,11 @@ def _trial(
             job = finetune.prepare(recipe)
             job.sets.findings.clear()  # said once, by the best
             results = finetune.run_job(job, folder, world, quiet, watch=watch)
+        if results["metric"] not in results["dev"]:
+            raise UserError(
+                f"{results['metric']}, which decides between trials, is not defined on this dev set",
+                fix="--dev FILE with more records, whose labels differ",
+            )
         score, ended = float(results["dev"][results["metric"]]), state.COMPLETE
     except Pruned:
         score, ended = float(max(study._storage.get_trial(trial._trial_id).intermediate_values.values())), state.PRUNED
@@ -243,7 +245,7 @@ def _finish(optuna: Any, study: Any, run: Run, base: Recipe, asked: dict[str, An
         if (folder.path / name).exists():
             shutil.copy2(folder.path / name, run.path / name)
     weights = folder.model if folder.model.is_dir() else run.model  # of a search that is extended
-    job = finetune.prepare(recipe, weights, folder.read_json("learnt.json"))
+    job = finetune.prepare(recipe, weights, task_folder.learnt(weights))
     run.write_json("data.json", {"records": finetune.sizes(job.sets), "key": job.sets.fingerprint()})
     run.write_json("findings.json", as_rows(job.sets.findings))
     past = folder.read_json("results.json")

@@ -5,6 +5,7 @@ given, never a whole row, so that vocabulary logits exist only where a loss or a
 and "rtd" read every hidden state they are given.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -225,6 +226,23 @@ def label_count(config: ModelConfig, head: str) -> int:
     if not config.labels:
         raise UserError(f"a {head} head without labels", valid='labels=("negative", "positive") in the config')
     return len(config.labels)
+
+
+@torch.no_grad()
+def reorder(out: nn.Linear, old: Sequence[str], new: Sequence[str]) -> bool:
+    """Put a layer's outputs, called `old`, into the order of `new`; False when these are other names.
+
+    >>> out = nn.Linear(1, 2)
+    >>> no = out.bias[0].item()
+    >>> reorder(out, ("no", "yes"), ("yes", "no")), out.bias[1].item() == no, reorder(out, ("yes", "no"), ("a", "b"))
+    (True, True, False)
+    """
+    if sorted(old) != sorted(new):
+        return False
+    order = [list(old).index(name) for name in new]
+    out.weight.copy_(out.weight[order])
+    out.bias.copy_(out.bias[order])
+    return True
 
 
 HEADS: dict[str, type[Head]] = {

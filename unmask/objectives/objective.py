@@ -29,6 +29,7 @@ from unmask.recipe import Recipe
 from unmask.registry import OBJECTIVES
 
 Terms = dict[str, tuple[torch.Tensor, int]]  # term → (sum over its items, number of items)
+WEIGHT = "weight"  # label of a row: what it counts, where rows differ in it
 
 
 class Objective:
@@ -118,15 +119,24 @@ class Objective:
         raise NotImplementedError(f"{type(self).__name__}.counts")
 
     def loss(self, model: Model, batch: Batch) -> Terms:
-        return measured(self._forward(model, batch))
+        return self.compare(self._forward(model, batch), weight=batch.labels.get(WEIGHT))
 
     def evaluate(self, model: Model, batch: Batch) -> Terms:
         """The loss's terms, and beside each the number of right answers."""
-        return measured(self._forward(model, batch), accuracy=True)
+        return self.compare(self._forward(model, batch), True, batch.labels.get(WEIGHT))
 
     def measure(self, model: Model, hidden: torch.Tensor, batch: Batch, accuracy: bool = False) -> Terms:
         """Its terms in a sum of objectives, from the hidden states at `reads`, which are computed once for all."""
-        return measured(self.outputs(model, hidden, batch), accuracy)
+        return self.compare(self.outputs(model, hidden, batch), accuracy, batch.labels.get(WEIGHT))
+
+    def compare(
+        self,
+        outputs: Mapping[str, tuple[torch.Tensor, torch.Tensor]],
+        accuracy: bool = False,
+        weight: torch.Tensor | None = None,
+    ) -> Terms:
+        """What `outputs` gave → its terms. `weight` (B,): what each row counts, for an objective whose rows differ in it."""
+        return measured(outputs, accuracy)
 
     def _forward(self, model: Model, batch: Batch) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
         return self.outputs(model, model.encode(batch, self.reads(model, batch)), batch)

@@ -32,7 +32,6 @@ from tokenizers import Encoding
 from torch import Tensor
 
 from unmask.batch import Batch, Example, collate, groups
-from unmask.data.records import Record
 from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
@@ -43,12 +42,14 @@ from unmask.serve.answers import Candidate, Continuation, Filling, Mask, Score, 
 from unmask.serve.examples import LONGEST, hide_words
 from unmask.serve.pieces import mask_spans, piece, put_in
 from unmask.serve.texts import several, short, which
+from unmask.tasks import asking
 from unmask.tasks import folder as task_folder
 from unmask.tasks.embed import Embed
 from unmask.tasks.generate import Generate
 from unmask.tasks.nearness import unit
 from unmask.tasks.task import Task, Update
 from unmask.train import checkpoint
+from unmask.train.run import Run
 from unmask.train.trainer import pick_device
 
 ODD = 1.5  # standard deviations below a text's mean at which a token is called odd
@@ -105,7 +106,7 @@ def _model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str 
     if last is None:
         raise UserError(
             f"the run {folder} has neither a model nor a checkpoint yet",
-            fix=f"wait, or if it was stopped: unmask pretrain --resume {folder}",
+            fix=f"wait, or if it was stopped: unmask {Run(folder).verb() or 'pretrain'} --resume {folder}",
         )
     say(f"{folder} is not finished: this is its checkpoint of step {last.state['step']:,}")
     return last.model
@@ -152,12 +153,18 @@ class Predictor:
     # --------------------------------------------------------------------------------------------- the task
 
     def __call__(self, *parts: Any) -> Any:
-        """The answer of a fine-tuned model to what its task asks: a text, a text and its pair, a question and a passage …"""
-        return self.predict([self._task().ask(*parts)])[0]
+        """The answer of a fine-tuned model to what its task asks: a text, a text and its pair, a question and a passage …
 
-    def predict(self, records: Sequence[Record], update: Update | None = None) -> list[dict[str, Any]]:
-        """Answers to many records, in their order."""
-        return self._task().answer(self.model, records, update)
+        A dict is a record; a list of texts or records gives a list of answers.
+        """
+        if len(parts) == 1 and isinstance(parts[0], list):
+            return self.predict(parts[0])
+        return self.predict([parts[0] if len(parts) == 1 else parts])[0]
+
+    def predict(self, records: Iterable[Any], update: Update | None = None) -> list[dict[str, Any]]:
+        """Answers to many records or texts, in their order."""
+        task = self.need_task()
+        return task.answer(self.model, asking.records(task, records), update)
 
     def answer(self, question: str, context: str) -> dict[str, Any]:
         """The span of the context that answers the question; "" when there is none."""
@@ -165,6 +172,8 @@ class Predictor:
 
     def choose(self, text: str, choices: Sequence[str], context: str = "") -> dict[str, Any]:
         """Which of the choices goes with the text, and how likely each is."""
+        if isinstance(choices, str | bytes) or not isinstance(choices, Iterable):
+            raise UserError(f"the choices are {type(choices).__name__}: {choices!r:.60}", valid="a list of texts")
         return self._ask("choose", text, list(choices), context)
 
     def tag(self, text: str) -> dict[str, Any]:
@@ -172,15 +181,16 @@ class Predictor:
         return self._ask("tag", text)
 
     def _ask(self, name: str, *parts: Any) -> dict[str, Any]:
-        task = self._task()
+        task = self.need_task()
         if task.name != name:
             raise UserError(
                 f"this model is fine-tuned for the task {task.name}, not for {name}",
                 fix=f"unmask finetune MODEL --task {name} --train FILE",
             )
-        return self.predict([task.ask(*parts)])[0]
+        return self.predict([parts])[0]
 
-    def _task(self) -> Task:
+    def need_task(self) -> Task:
+        """The task that the model was fine-tuned for; an error when it was not."""
         if self.task is None:
             raise UserError(
                 f"this model is not fine-tuned for a task; its heads: {', '.join(self.heads) or 'none'}",

@@ -20,6 +20,7 @@ from unmask.batch import Batch, Example
 from unmask.data import squad
 from unmask.data.choices import has_choices
 from unmask.data.records import Finding, Record, Source, assign, table_rows
+from unmask.data.text import language_of
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.model.model import Model
@@ -76,9 +77,13 @@ class Answer(base.Task):
 
     @classmethod
     def ask(cls, *parts: Any) -> Record:
-        if len(parts) != 2 or not all(isinstance(part, str) and part.strip() for part in parts):
-            raise UserError(f"{len(parts)} texts", valid='a question and a context: "who?" "It was Ann."')
-        return {"question": parts[0], "context": parts[1]}
+        record = dict(zip(cls.needed, parts))
+        if empty := next((role for role, text in record.items() if not text.strip()), None):
+            raise UserError(f"the {empty} is empty", valid='a question and a context: "who?" "It was Ann."')
+        return record
+
+    def takes(self) -> tuple[int, int | None, str]:
+        return 2, 2, 'a question and a context: "who?" "It was Ann."'
 
     # ----------------------------------------------------------------------------------------------- records
 
@@ -86,7 +91,7 @@ class Answer(base.Task):
     def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
         choice = recipe.task.answer.none
         none = any(r["impossible"] for r in records) if choice == "auto" else choice == "yes"
-        chinese = spans.is_chinese(r["question"] for r in records)
+        chinese = language_of(r["question"] for r in records) == "zh"
         learnt = {"none": none, "threshold": 0.0 if none else None, "chinese": chinese}
         return super().study(recipe, config, records) | learnt
 
@@ -159,9 +164,10 @@ class Answer(base.Task):
     def outputs(
         self, model: Model, hidden: torch.Tensor, batch: Batch
     ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        logits = model.logits(
-            "answer", hidden
-        )  # (B, T, 2); as elsewhere, padding and question take part in the softmax
+        """Any token of the row may be chosen, those of the question too; padding may not, so a row's loss is its own."""
+        logits = model.logits("answer", hidden)  # (B, T, 2)
+        if batch.mask is not None:
+            logits = logits.masked_fill(~batch.mask[:, :, None], -torch.inf)
         return {name: (logits[:, :, n], batch.labels[name]) for n, name in enumerate(self.terms)}
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -201,7 +207,7 @@ class Answer(base.Task):
         _, self.learnt["threshold"] = spans.best_threshold(values, doubts, said, has, reachable=True)
 
     def score(self, answers: Sequence[base.Answer], records: Sequence[Record]) -> dict[str, float]:
-        chinese = self.metric == "zh_f1" or spans.is_chinese(r["question"] for r in records)
+        chinese = self.metric == "zh_f1" or language_of(r["question"] for r in records) == "zh"
         return spans.squad_scores(*_best(answers), _golds(records), self.learnt["threshold"], chinese)
 
     def details(self, answers: Sequence[base.Answer], records: Sequence[Record]) -> dict[str, Any]:

@@ -92,12 +92,19 @@ class Choose(Task):
             )
         return record
 
+    def takes(self) -> tuple[int, int | None, str]:
+        return 1, None, 'a text and two choices or more: "2 + 2 =" "4" "5"'
+
     # ----------------------------------------------------------------------------------------------- records
 
     @classmethod
     def together(cls, record: Record) -> list[tuple[str, ...]]:
         text, context = record["text"], record.get("context")
         return [(text, c) if context is None else (context, f"{text} {c}") for c in record["choices"]]
+
+    def inseparable(self, record: Record) -> tuple[str, ...]:
+        """Questions of one context stay together, as RACE's of one article."""
+        return (record["context"],) if "context" in record else self.texts(record)
 
     def fate(self) -> str:
         return "refused" if self.settings.long == "refuse" else "cut at the end of the longer part"

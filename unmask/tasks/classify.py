@@ -12,7 +12,6 @@ is refused; pairs are never read in windows. `longer` counts such texts. `hide`:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,10 +25,10 @@ from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.model.model import Model
-from unmask.objectives.objective import Terms
+from unmask.objectives.objective import WEIGHT, Terms
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import labels as cells
-from unmask.tasks.rows import fit_pair, windows
+from unmask.tasks.rows import fit_pair, hide, windows
 from unmask.tasks.targets import TARGETS
 from unmask.tasks.task import Answer, Outputs, Task
 
@@ -99,6 +98,12 @@ class Classify(Task):
     def ask(cls, *parts: Any) -> Record:
         return dict(zip(("text", "pair"), parts))
 
+    def takes(self) -> tuple[int, int | None, str]:
+        paired = self.learnt.get("pair")  # unknown of a folder of someone else's
+        if paired is None:
+            return 1, 2, "one text, or a text and its pair"
+        return (2, 2, 'a text and its pair: "a man sleeps" "nobody sleeps"') if paired else super().takes()
+
     # ----------------------------------------------------------------------------------------------- records
 
     @classmethod
@@ -106,13 +111,23 @@ class Classify(Task):
         settings = recipe.task.classify
         target = cells.kind_of(records) if settings.target == "auto" else settings.target
         found = TARGETS[target].study(records, recipe.task.labels, settings.balance)
+        held = {"pair" in record for record in records}
+        found |= {"pair": held.pop()} if len(held) == 1 else {}
         return super().study(recipe, config, records) | {"target": target} | found
+
+    @classmethod
+    def weigh(cls, recipe: Recipe, learnt: dict[str, Any], train: Sequence[Record]) -> dict[str, Any]:
+        found = TARGETS[learnt["target"]].study(train, learnt["labels"], recipe.task.classify.balance)
+        return {key: value for key, value in learnt.items() if key != "weights"} | found
 
     @classmethod
     def remember(cls, config: ModelConfig) -> dict[str, Any]:
         target = next((name for name, kind in TARGETS.items() if kind.problem == config.problem), None)
         target = target or ("number" if len(config.labels) == 1 else "one")
         return super().remember(config) | {"labels": list(config.labels), "target": target}
+
+    def adopt(self, head: Any, before: Task) -> bool:
+        return isinstance(before, Classify) and self.goal.adopt(head.out, before.goal)
 
     def changes(self, config: ModelConfig) -> dict[str, Any]:
         pooling = self.settings.pooling
@@ -121,6 +136,10 @@ class Classify(Task):
 
     def texts(self, record: Record) -> tuple[str, ...]:
         return tuple(str(record[role]) for role in ("text", "pair") if role in record)
+
+    def inseparable(self, record: Record) -> tuple[str, ...]:
+        """Pairs with one first text stay together: SNLI's premises have three hypotheses each."""
+        return (record["text"],)
 
     def stratum(self, record: Record) -> str:
         return self.goal.stratum(record)
@@ -148,13 +167,16 @@ class Classify(Task):
         labels = {"label": self.goal.aim(record)} if labelled else {}
         return [Example(np.array(ids), np.array(segments), labels=labels) for ids, segments in rows]
 
+    def even_out(self, encoded: Sequence[Sequence[Example]]) -> None:
+        """A record of five windows counts as much as one of a single row: each row by 1 / windows, 1 on the mean over all rows."""
+        rows = sum(map(len, encoded))
+        if rows > len(encoded):
+            for several in encoded:
+                for row in several:
+                    row.labels = {**row.labels, WEIGHT: np.array([rows / len(encoded) / len(several)], np.float32)}
+
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
-        """While training, a share `hide` of the tokens stands behind [MASK], others each epoch: few labels last longer."""
-        if not self.settings.hide:
-            return example
-        mask = self.tokenizer.unk if self.tokenizer.mask is None else self.tokenizer.mask
-        hidden = (rng.random(len(example)) < self.settings.hide) & ~self.tokenizer.special[example.ids]
-        return replace(example, ids=np.where(hidden, mask, example.ids))
+        return hide(example, self.tokenizer, self.settings.hide, rng)
 
     # -------------------------------------------------------------------------------------------------- loss
 
@@ -167,17 +189,16 @@ class Classify(Task):
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"classify": batch.rows}
 
-    def loss(self, model: Model, batch: Batch) -> Terms:
-        return self.measure(model, model.encode(batch), batch)
-
-    def evaluate(self, model: Model, batch: Batch) -> Terms:
-        return self.measure(model, model.encode(batch), batch, accuracy=True)
-
-    def measure(self, model: Model, hidden: torch.Tensor, batch: Batch, accuracy: bool = False) -> Terms:
-        logits, aims = self.outputs(model, hidden, batch)["classify"]
-        terms: Terms = {"classify": (self.goal.cost(logits.float(), aims), batch.rows)}
+    def compare(
+        self,
+        outputs: Mapping[str, tuple[torch.Tensor, torch.Tensor]],
+        accuracy: bool = False,
+        weight: torch.Tensor | None = None,
+    ) -> Terms:
+        logits, aims = outputs["classify"]
+        terms: Terms = {"classify": (self.goal.cost(logits.float(), aims, weight), len(logits))}
         if accuracy and self.goal.decides == "accuracy":
-            terms["classify_accuracy"] = ((logits.argmax(-1) == aims).sum(), batch.rows)
+            terms["classify_accuracy"] = ((logits.argmax(-1) == aims).sum(), len(logits))
         return terms
 
     def complete(self, model: Model) -> None:

@@ -52,7 +52,6 @@ class Embed(Task):
     terms = ("embed",)
     heads = ()
     metric = "mrr"
-    independent = False  # recall and MRR are among all positives: records drawn twice would be each other's rivals
     roles: ClassVar[Mapping[str, tuple[str, ...]]] = sentences.ROLES
     needed = ("text",)
 
@@ -77,6 +76,9 @@ class Embed(Task):
     @classmethod
     def ask(cls, *parts: Any) -> Record:
         return dict(zip(("text", "positive"), parts))
+
+    def takes(self) -> tuple[int, int | None, str]:
+        return 1, 2, "a text, or two to be compared"
 
     # ----------------------------------------------------------------------------------------------- records
 
@@ -134,6 +136,12 @@ class Embed(Task):
         sizes = "".join(f", and its first {size} numbers" for size in self.settings.embed.sizes)
         return [f"{self.learnt['loss']}: {LOSSES[self.learnt['loss']]}; {self.learnt['pooling']} vector{sizes}"]
 
+    def apart(self, rows: int, batch: int) -> list[str]:
+        return [
+            f"negatives are taken from a forward pass: {rows:,} of the {batch:,} records of a batch, as processes and micro-batches "
+            "compare their own only; a larger train.batch gives more"
+        ]
+
     def judge_by(self, records: Sequence[Record]) -> None:
         if records:
             known = "spearman" if "score" in records[0] else "mrr"
@@ -157,7 +165,9 @@ class Embed(Task):
             texts = [(ANCHOR, record["text"]), (POSITIVE, record["text"])]
         if labelled and self.learnt["loss"] == "pairs":
             texts += [(NEGATIVE, text) for text in record.get("negatives", ())]
+        longer = self.longer
         rows = [row for role, text in texts for row in self._rows(role, text, record, labelled)]
+        self.longer = min(self.longer, longer + 1)  # records are counted, not texts
         if not labelled:
             return rows
         first = rows[0]
@@ -236,11 +246,19 @@ class Embed(Task):
             texts[example.about[0]][n] = example.about[1]
         return nearness.pairs(vectors[0], vectors[1], texts[0], texts[1], self.settings.embed.sizes)
 
+    def shared(self, records: Sequence[Record]) -> bool:
+        """A positive has a place among all of them; a vector is its text's."""
+        return any("positive" in record for record in records)
+
     @torch.inference_mode()
     def vectors(self, model: Model, texts: Sequence[str]) -> np.ndarray:
         """(texts, D), float32."""
         answers = self.answer(model, [{"text": text} for text in texts]) if texts else []
         return np.array([a["vector"] for a in answers], np.float32).reshape(len(answers), model.config.hidden)
+
+    def independent(self, records: Sequence[Record]) -> bool:
+        """Recall and MRR are among all positives: records drawn twice would be each other's rivals."""
+        return all("score" in record for record in records)
 
     def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
         """Of scored pairs Spearman's correlation; of pairs recall and MRR with all positives of these records to choose from."""

@@ -1,8 +1,7 @@
 """Scores of entities: an entity is right when its beginning, its end and its label are.
 
 The figures are seqeval's: micro is over all entities, macro the mean over the labels that occur in the truth or in the answers,
-and what would be divided by nothing is 0. Two readings of tags are in use, and differ on invalid sequences alone: "conlleval" (seqeval's
-default, `schemes.read`) and strict (`schemes.read_strict`).
+and what would be divided by nothing is 0. Tags that are not valid are read as conlleval and seqeval's default do (`schemes.read`).
 """
 
 from collections import Counter
@@ -59,12 +58,3 @@ def accuracy(wanted: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) ->
     """
     pairs = [(a, b) for x, y in zip(wanted, found, strict=True) for a, b in zip(x, y, strict=True)]
     return sum(a == b for a, b in pairs) / max(1, len(pairs))
-
-
-def confusion(wanted: Sequence[Sequence[str]], found: Sequence[Sequence[str]], most: int = 30) -> dict[str, Any] | None:
-    """Words by tag and answer, rows being the truth; None when there are more than `most` tags."""
-    counts = Counter((a, b) for x, y in zip(wanted, found, strict=True) for a, b in zip(x, y, strict=True))
-    names = sorted({name for pair in counts for name in pair})
-    if not names or len(names) > most:
-        return None
-    return {"labels": names, "matrix": [[counts[a, b] for b in names] for a in names]}

@@ -56,6 +56,11 @@ def read(folder: Path, config: ModelConfig, heads: Iterable[str], tokenizer: Tok
     return task
 
 
+def learnt(folder: Path) -> dict[str, Any]:
+    """What the task of a fine-tuned folder has learnt, as it belongs to the weights there."""
+    return _values(Path(folder) / FILE)["learnt"]
+
+
 def _values(file: Path) -> dict[str, Any]:
     try:
         values = json.loads(file.read_text("utf-8"))

@@ -182,6 +182,10 @@ class Generate(Task):
 
     # ----------------------------------------------------------------------------------------------- answers
 
+    def shared(self, records: Sequence[Record]) -> bool:
+        """What is drawn by chance is addressed by the record's number among all; there are no logits to hold."""
+        return True
+
     def compute(self, model: Model, records: Sequence[Record], update: Update | None = None) -> Outputs:
         """The tokens written to each record."""
         rows = [self.encode(record, labelled=False)[0] for record in records]

@@ -9,7 +9,7 @@ from unmask.data.records import Finding, Record, Source, assign, table_rows, tex
 from unmask.data.trec import by_place, is_qrels, read_qrels, read_run, read_texts
 from unmask.errors import UserError
 from unmask.recipe import TaskRecipe
-from unmask.seeds import generator
+from unmask.seeds import address, permute
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "query": ("query", "question", "search"),
@@ -115,6 +115,7 @@ def _qrels(source: Source, settings: TaskRecipe, findings: list[Finding]) -> lis
         findings.append(Finding(f"{source.path}:1", what, error=False, kind="place"))
         queries = placed
     records: dict[str, Record] = {}
+    known: set[tuple[str, str]] = set()
     for j in judgements:
         wrong = "query" if j.query not in queries else "passage" if j.passage not in passages else ""
         if wrong:
@@ -126,16 +127,17 @@ def _qrels(source: Source, settings: TaskRecipe, findings: list[Finding]) -> lis
         record = records.setdefault(
             j.query, {"at": j.at, "query": queries[j.query], "passages": [], "relevance": [], "ids": []}
         )
-        if j.passage in record["ids"]:
+        if (j.query, j.passage) in known:
             findings.append(Finding(j.at, f"the passage {j.passage!r} is judged twice; the first counts", error=False))
             continue
+        known.add((j.query, j.passage))
         record["ids"].append(j.passage)
         record["passages"].append(passages[j.passage])
         record["relevance"].append(j.relevance)
     if not records:
         raise UserError(f"{source.path}: none of its judgements is of a query and a passage in the files given")
     for name, record in records.items():
-        found = [p for p in run.get(name, ()) if p in passages and p not in set(record["ids"])]
+        found = [p for p in run.get(name, ()) if p in passages and (name, p) not in known]
         record["ids"] += found
         record["passages"] += [passages[p] for p in found]
         record["relevance"] += [0.0] * len(found)
@@ -148,9 +150,11 @@ def _fill(records: Sequence[Record], passages: Mapping[str, str], pool: int, fin
     names, filled = list(passages), 0
     for record in records:
         known, before = set(record["passages"]), len(record["passages"])
-        for n in generator(0, "pool", record["query"]).permutation(len(names)):
+        key = address(0, "pool", record["query"])
+        for i in range(len(names)):
             if len(record["passages"]) >= pool:
                 break
+            n = permute(i, len(names), key)  # one by one: a query needs few of a collection's many
             if passages[names[n]] not in known:
                 record["passages"].append(passages[names[n]])
                 record["relevance"].append(0.0)

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 BINS = 10  # of a reliability diagram
 POINTS = 100  # of a drawn curve, at most
+FEW, COLDEST, HOTTEST = 50, 0.05, 20.0  # records from which a temperature is told, and between which it lies
 
 
 def known(scores: dict[str, float | None]) -> dict[str, float]:
@@ -164,7 +165,11 @@ def pearson(truth: ArrayLike, given: ArrayLike) -> float | None:
 
 
 def spearman(truth: ArrayLike, given: ArrayLike) -> float | None:
-    """Pearson's of the ranks."""
+    """Pearson's of the ranks.
+
+    >>> round(spearman([1, 2, 3, 4], [10, 20, 40, 30]), 6)
+    0.8
+    """
     return pearson(ranks(truth), ranks(given))
 
 
@@ -213,18 +218,20 @@ def nll(logits: np.ndarray, truth: np.ndarray, temperature: float = 1.0) -> floa
 def temperature(logits: np.ndarray, truth: np.ndarray) -> float:
     """What logits are to be divided by so that the truth is likeliest (Guo et al. 1706.04599). No decision changes.
 
-    Where every decision is right, the best temperature is 0, which says nothing: 1.
+    1 where the records tell nothing of it: fewer than FEW of them, or a best temperature that is none (0 where every
+    decision is right, without end where the logits are no better than chance).
     """
     from scipy.optimize import minimize_scalar
 
     right = (logits > 0) == (truth > 0) if truth.ndim == 2 else logits.argmax(-1) == truth
-    if not right.size or right.all():
+    if len(truth) < FEW or right.all():
         return 1.0
     found = minimize_scalar(
-        lambda x: nll(logits, truth, float(np.exp(x))), bounds=(np.log(0.05), np.log(20)), method="bounded",
+        lambda x: nll(logits, truth, float(np.exp(x))), bounds=(np.log(COLDEST), np.log(HOTTEST)), method="bounded",
         options={"xatol": 1e-6},
     )  # fmt: skip
-    return float(np.exp(found.x))
+    reached = float(np.exp(found.x))
+    return reached if 1.01 * COLDEST < reached < HOTTEST / 1.01 else 1.0
 
 
 def reliability(confidence: ArrayLike, right: ArrayLike) -> tuple[list[dict[str, Any]], float | None]:

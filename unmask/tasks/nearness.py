@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unmask.tasks.ranking import spearman
+from unmask.tasks.metrics import spearman
 
-CHUNK = 1024  # vectors compared with all others at a time
+SPREAD = 1024  # vectors whose spread is looked at
+CELLS = 2**22  # cosines computed at a time: at most 32 MB, and as much again for what is left out of them
 SHOWN = 20
 
 
@@ -86,8 +87,9 @@ def places(a: np.ndarray, b: np.ndarray, asked: Sequence[str], texts: Sequence[s
     anchor = np.array([names.setdefault(t, len(names)) for t in asked])
     text = np.array([names.setdefault(t, len(names)) for t in texts])
     out: list[int] = []
-    for start in range(0, len(a), CHUNK):
-        part = slice(start, start + CHUNK)
+    rows = max(1, CELLS // max(1, len(b)))
+    for start in range(0, len(a), rows):
+        part = slice(start, start + rows)
         cosine = a[part] @ b.T
         own = cosine[np.arange(len(cosine)), np.arange(start, start + len(cosine))]
         same = (text[part][:, None] == text[None]) | (anchor[part][:, None] == text[None])
@@ -127,13 +129,16 @@ def score(
     if not answers:
         return {}
     if all("vector" in answer for answer in answers):
-        return {"uniformity": uniformity(np.array([answer["vector"] for answer in answers[:CHUNK]], np.float64))}
+        return {"uniformity": uniformity(np.array([answer["vector"] for answer in answers[:SPREAD]], np.float64))}
     if not all("similarity" in answer for answer in answers):
         return {}
     out: dict[str, float] = {}
     for end in ("", *(f"@{size}" for size in sizes)):
         if all("score" in r for r in records):
-            out[f"spearman{end}"] = spearman([a[f"similarity{end}"] for a in answers], [r["score"] for r in records])
+            found = spearman([r["score"] for r in records], [a[f"similarity{end}"] for a in answers])
+            out[f"spearman{end}"] = (
+                0.0 if found is None else found
+            )  # a model that finds all pairs alike has learnt nothing
         else:
             place = np.array([a[f"place{end}"] for a in answers])
             out[f"mrr{end}"] = float((1 / place).mean())

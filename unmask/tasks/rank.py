@@ -69,7 +69,11 @@ class Rank(Task):
 
     @classmethod
     def ask(cls, *parts: Any) -> Record:
-        return {"query": parts[0], "passages": list(parts[1:])}
+        listed = len(parts) == 2 and isinstance(parts[1], list | tuple)
+        return {"query": parts[0], "passages": list(parts[1] if listed else parts[1:])}
+
+    def takes(self) -> tuple[int, int | None, str]:
+        return 2, None, "a query and one passage or more"
 
     # ----------------------------------------------------------------------------------------------- records
 
@@ -103,7 +107,9 @@ class Rank(Task):
                 fix='unmask predict MODEL "query" "passage" "passage" …',
             )
         query = self.tokenizer.encode(record["query"])
+        longer = self.longer
         rows = [self._row(query, passage) for passage in record["passages"]]
+        self.longer = min(self.longer, longer + 1)  # records are counted, not passages
         if not labelled:
             return rows
         grades = record["relevance"]
@@ -156,9 +162,8 @@ class Rank(Task):
 
     def decode(self, outputs: Outputs) -> list[Answer]:
         """A score per passage, and the passages' places in the record, best first."""
-        count = int(outputs.record.max()) + 1 if len(outputs.record) else 0
         values = np.array([float(v) for v in outputs.values])
-        several = [values[outputs.record == n] for n in range(count)]
+        several = np.split(values, np.flatnonzero(np.diff(outputs.record)) + 1) if len(values) else []
         return [{"scores": scores.tolist(), "order": order(scores).tolist()} for scores in several]
 
     def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""How good an order of passages is, as trec_eval counts it; and rank correlation.
+"""How good an order of passages is, as trec_eval counts it.
 
 A passage is relevant when its relevance is above 0; nDCG's gains are the relevances themselves. What is not judged counts as not
 relevant; relevant passages that were not found count as missed. A query without a relevant passage scores 0. Equal scores are
@@ -8,7 +8,6 @@ broken as trec_eval does it: the passage whose id is later in the alphabet comes
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy.stats import rankdata
 
 CUTOFF = 10
 RECALL = (1, 5, 10, 100)
@@ -69,14 +68,3 @@ def mean(per_query: Sequence[Mapping[str, float]]) -> dict[str, float]:
     {'mrr': 0.75}
     """
     return {name: float(np.mean([q[name] for q in per_query])) for name in (per_query[0] if per_query else ())}
-
-
-def spearman(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float:
-    """Correlation of the ranks; 0 where one side is constant and scipy has no answer.
-
-    >>> round(spearman([1, 2, 3, 4], [10, 20, 40, 30]), 6)
-    0.8
-    """
-    x, y = (rankdata(v) - (len(v) + 1) / 2 for v in (a, b))
-    size = np.sqrt((x * x).sum() * (y * y).sum())
-    return float((x * y).sum() / size) if size else 0.0

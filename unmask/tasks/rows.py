@@ -1,4 +1,20 @@
-"""Texts that are longer than a row: cut to fit, or read in windows."""
+"""What is done to rows: texts that are longer are cut to fit, or read in windows; tokens are hidden."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from unmask.batch import Example
+from unmask.data.tokenizer import Tokenizer
+
+
+def hide(example: Example, tokenizer: Tokenizer, share: float, rng: np.random.Generator) -> Example:
+    """A share of the tokens stands behind [MASK], others each epoch: few labels last longer."""
+    if not share:
+        return example
+    mask = tokenizer.unk if tokenizer.mask is None else tokenizer.mask
+    hidden = (rng.random(len(example)) < share) & ~tokenizer.special[example.ids]
+    return replace(example, ids=np.where(hidden, mask, example.ids))
 
 
 def fit_pair(a: list[int], b: list[int], room: int) -> tuple[list[int], list[int]]:

@@ -9,7 +9,7 @@
 | none   | PROPN PROPN PUNCT PROPN PROPN                  | a tag per word and no entities: parts of speech     |
 
 BILOU and BMES are BIOES by other letters, and are read as it. `read` takes any sequence, valid or not, as conlleval and seqeval's
-default do; `read_strict` takes only what the scheme allows, as seqeval's strict mode does.
+default do.
 """
 
 import re
@@ -88,30 +88,6 @@ def read(tags: Sequence[str]) -> list[Entity]:
         elif here[0] in ("B", "I", "E", "S"):
             found.append((n, n + 1, here[1]))
         before = here
-    return found
-
-
-def read_strict(tags: Sequence[str], scheme: str) -> list[Entity]:
-    """Only entities that are written as the scheme says; others are passed over.
-
-    >>> read_strict(["I-loc", "B-loc", "I-loc", "I-per"], "BIO")
-    [(1, 3, 'loc')]
-    """
-    if scheme == "IO":
-        return read(tags)
-    parsed = [parse(tag) for tag in tags]
-    found: list[Entity] = []
-    n = 0
-    while n < len(parsed):
-        letter, label = parsed[n]
-        end = n + 1
-        if letter == "B":
-            while end < len(parsed) and goes_on(parsed[end - 1], parsed[end]):
-                end += 1
-        whole = parsed[end - 1][0] in ("E", "S") if scheme == "BIOES" else True
-        if letter in ("B", "S") and whole:
-            found.append((n, end, label))
-        n = end
     return found
 
 

@@ -21,7 +21,6 @@ Span = tuple[int, int, float]  # first and last token, sum of their logits
 
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_IDEOGRAPH = re.compile(f"[{CJK}]")
 _ZH_PIECE = re.compile(f"[{CJK}]|[^\\W_{CJK}]+")  # an ideograph, or a word of another script
 PAIRS = 1 << 16  # of answers whose comparison is remembered: a score is computed again for its interval
 
@@ -142,20 +141,6 @@ def whole(text: str, start: int, end: int) -> tuple[int, int]:
     while end < len(text) and unicodedata.category(text[end])[0] == "M":
         end += 1
     return start, end
-
-
-def is_chinese(texts: Iterable[str]) -> bool:
-    """Whether most of what is written are ideographs.
-
-    >>> is_chinese(["诺曼底在哪个国家？"]), is_chinese(["the 中 of China"])
-    (True, False)
-    """
-    ideographs = others = 0
-    for text in texts:
-        pieces = _ZH_PIECE.findall(text)
-        count = sum(1 for piece in pieces if _IDEOGRAPH.match(piece))
-        ideographs, others = ideographs + count, others + len(pieces) - count
-    return ideographs > others
 
 
 # ----------------------------------------------------------------------------------------------------------- scores

@@ -14,7 +14,6 @@ on begins a new entity) and written again. So the figures are the same by seqeva
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,10 +25,12 @@ from unmask.data.records import Finding, Record, Source
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
+from unmask.model.heads import reorder
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import entities, schemes, tag_files
 from unmask.tasks.align import align, in_words, split_words, windows
+from unmask.tasks.rows import hide
 from unmask.tasks.tag_details import details as tag_details
 from unmask.tasks.tag_details import places, shown
 from unmask.tasks.task import Answer, Outputs, Task
@@ -116,6 +117,9 @@ class Tag(Task):
         shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(12))
         return f"{'tags' if self.scheme == 'none' else f'entities ({self.scheme})'}: {shown}"
 
+    def adopt(self, head: Any, before: Task) -> bool:
+        return isinstance(before, Tag) and reorder(head.out, before.labels, self.labels)
+
     def changes(self, config: ModelConfig) -> dict[str, Any]:
         return {"labels": tuple(self.labels)}
 
@@ -159,12 +163,7 @@ class Tag(Task):
         return rows
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
-        """While training, a share `hide` of the tokens stands behind [MASK], others each epoch."""
-        if not self.settings.hide:
-            return example
-        mask = self.tokenizer.unk if self.tokenizer.mask is None else self.tokenizer.mask
-        hidden = (rng.random(len(example)) < self.settings.hide) & ~self.tokenizer.special[example.ids]
-        return replace(example, ids=np.where(hidden, mask, example.ids))
+        return hide(example, self.tokenizer, self.settings.hide, rng)
 
     def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
         return batch.labels["tag.positions"]

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unmask.data.records import Record
-from unmask.tasks import entities
+from unmask.tasks import entities, metrics
+from unmask.tasks.details import TABLE
 
 if TYPE_CHECKING:
     from unmask.tasks.tag import Tag
@@ -26,13 +27,27 @@ def details(task: "Tag", answers: Sequence[dict[str, Any]], records: Sequence[Re
         sets = [[[(n, n, tag) for n, tag in enumerate(tags)] for tags in several] for several in (wanted, found)]
     else:
         sets = [[places(r["spans"]) for r in records], [places(a["entities"]) for a in answers]]
-    matrix = entities.confusion(wanted, found)
     return {
         "per_label": entities.per_label(*sets),
-        **({"confusion": matrix} if matrix else {}),
+        **mistaken(wanted, found),
         "errors": [line for _, line in bad[:WORST]],
         "examples": [line for wrong, line in lines if not wrong and line["want"] != NOTHING][:BEST],
     }
+
+
+def mistaken(wanted: Sequence[Sequence[str]], found: Sequence[Sequence[str]], most: int = TABLE) -> dict[str, Any]:
+    """The table of the words' tags and what was said of them; none with more than `most` tags.
+
+    >>> mistaken([["O", "B-a", "B-a"]], [["O", "O", "B-a"]])
+    {'confusion': {'labels': ['B-a', 'O'], 'matrix': [[1, 1], [0, 1]]}}
+    """
+    truth, given = ([tag for tags in several for tag in tags] for several in (wanted, found))
+    names = sorted({*truth, *given})
+    if not 0 < len(names) <= most:
+        return {}
+    place = {name: n for n, name in enumerate(names)}
+    table = metrics.confusion([place[tag] for tag in truth], [place[tag] for tag in given], len(names))
+    return {"confusion": {"labels": names, "matrix": table.tolist()}}
 
 
 def _words(record: Record, answer: dict[str, Any], tags: Sequence[str]) -> tuple[int, str, str]:

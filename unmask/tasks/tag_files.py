@@ -36,6 +36,7 @@ def checked(records: list[Record], path: str, settings: TaskRecipe, findings: li
     if scheme == "IOB1":
         what = "the tags are IOB1 (B- only between two entities of one label): read as BIO"
         findings.append(Finding(records[0]["at"], what, error=False, kind="scheme"))
+    named = any("-" in tag and schemes.parse(tag)[0] for tags in tagged for tag in tags)
     for record in records:
         lines = record.pop("lines", None)
 
@@ -48,6 +49,9 @@ def checked(records: list[Record], path: str, settings: TaskRecipe, findings: li
                 if not schemes.parse(tag)[0]:
                     fix = "O, or B- or I- and a label; parts of speech: --set task.tag.scheme=none"
                     findings.append(Finding(at(n), f"the tag {tag!r} is not of the scheme {scheme}", fix, kind="tag"))
+                elif named and tag != schemes.OUTSIDE and "-" not in tag:
+                    what = f"the tag {tag!r} has no label, as others have"
+                    findings.append(Finding(at(n), what, f"{tag}-LABEL, or O", kind="tag"))
             for n, what in schemes.faults(tags, scheme):
                 fix = "B- begins an entity" if refuse else "read as the beginning of an entity"
                 findings.append(Finding(at(n), f"{what} ({scheme})", fix, error=refuse, kind="order of tags"))

@@ -20,13 +20,12 @@ import torch.nn.functional as F
 
 from unmask.data.records import Record
 from unmask.errors import UserError
+from unmask.model.heads import reorder
 from unmask.tasks import details, metrics
 
 VALUE = "value"  # what the one output of a number is called
-RARE, FEW = (
-    10,
-    5,
-)  # labels are weighed when the commonest has RARE times the records of the rarest, of those with FEW or more
+# Labels are weighed when the commonest has RARE times the records of the rarest, of those with FEW or more.
+RARE, FEW = 10, 5
 SHOWN = 12  # labels named when a file is described
 
 
@@ -86,15 +85,24 @@ class One:
         """The label as the loss reads it."""
         return np.array([self.place[str(record["label"])]])
 
-    def cost(self, logits: torch.Tensor, aims: torch.Tensor) -> torch.Tensor:
-        """The sum over rows. logits (B, labels); aims (B,), or (B, labels) of several."""
-        return F.cross_entropy(logits, aims, self._weights(logits), reduction="sum")
+    def cost(self, logits: torch.Tensor, aims: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
+        """The sum over rows. logits (B, labels); aims (B,), or (B, labels) of several; rows (B,): what each counts, if not 1."""
+        if rows is None:
+            return self._cost(logits, aims, "sum")
+        return (self._cost(logits, aims, "none").reshape(len(rows), -1).sum(-1) * rows).sum()
+
+    def _cost(self, logits: torch.Tensor, aims: torch.Tensor, reduction: str) -> torch.Tensor:
+        return F.cross_entropy(logits, aims, self._weights(logits), reduction=reduction)
 
     def _weights(self, logits: torch.Tensor) -> torch.Tensor | None:
         return None if self.weights is None else self.weights.to(logits.device)
 
     def fold(self, last: Any) -> None:
         """Put into the last layer what else would have to be known beside it."""
+
+    def adopt(self, last: Any, old: "One") -> bool:
+        """Make a last layer that learnt `old` begin as one of this target; False where it has to be drawn anew."""
+        return not isinstance(old, Number) and reorder(last, old.labels, self.labels)
 
     @property
     def temperature(self) -> float:
@@ -162,8 +170,8 @@ class Several(One):
     def aim(self, record: Record) -> np.ndarray:
         return metrics.indicator([record["label"]], self.labels).astype(np.float32)
 
-    def cost(self, logits: torch.Tensor, aims: torch.Tensor) -> torch.Tensor:
-        return F.binary_cross_entropy_with_logits(logits, aims, self._weights(logits), reduction="sum")
+    def _cost(self, logits: torch.Tensor, aims: torch.Tensor, reduction: str) -> torch.Tensor:
+        return F.binary_cross_entropy_with_logits(logits, aims, self._weights(logits), reduction=reduction)
 
     @property
     def thresholds(self) -> list[float]:
@@ -235,8 +243,8 @@ class Number(One):
         mean, sd = self.scale
         return np.array([(record["label"] - mean) / sd], np.float32)
 
-    def cost(self, logits: torch.Tensor, aims: torch.Tensor) -> torch.Tensor:
-        return F.mse_loss(logits.squeeze(-1), aims, reduction="sum")
+    def _cost(self, logits: torch.Tensor, aims: torch.Tensor, reduction: str) -> torch.Tensor:
+        return F.mse_loss(logits.squeeze(-1), aims, reduction=reduction)
 
     @torch.no_grad()
     def fold(self, last: Any) -> None:
@@ -245,6 +253,17 @@ class Number(One):
             last.weight.mul_(sd)
             last.bias.mul_(sd).add_(mean)
             self.learnt |= {"mean": 0.0, "sd": 1.0}
+
+    @torch.no_grad()
+    def adopt(self, last: Any, old: One) -> bool:
+        """The layer's answers stay the same numbers: out of the units of `old`, into deviations from our mean."""
+        if not isinstance(old, Number):
+            return False
+        mean, sd = self.scale
+        old.fold(last)
+        last.weight.div_(sd)
+        last.bias.sub_(mean).div_(sd)
+        return True
 
     def tune(self, logits: np.ndarray, records: Sequence[Record]) -> None:
         pass

@@ -27,6 +27,7 @@ from unmask.recipe import Recipe, TaskRecipe
 
 Answer = dict[str, Any]
 Update = Callable[[float, float, str], None]  # done, total, what is going on
+PART = 2000  # records whose rows and logits are held at a time
 LONGEST = 512  # tokens per row unless more is asked for: attention costs their square
 
 
@@ -46,13 +47,12 @@ class Task(Objective):
     target: ClassVar[tuple[str, ...]] = ()  # roles without which a record has no label
     tokens: ClassVar[bool] = False  # whether the head gives something for every token
     seen: ClassVar[int] = 0  # dev records looked at while training, where answers take long; 0 = train.eval_rows
-    independent: ClassVar[bool] = True  # whether a record's part in a score is its own (not of recall in a pool of all)
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer)
         self.settings: TaskRecipe = recipe.task
         self.learnt: dict[str, Any] = dict(learnt or {})
-        self.longer = 0  # texts that were longer than a row
+        self.longer = 0  # records with a text that was longer than a row
 
     @property
     def length(self) -> int:
@@ -91,6 +91,10 @@ class Task(Objective):
         """What a person types → a record without a label."""
         raise NotImplementedError(f"{cls.__name__}.ask")
 
+    def takes(self) -> tuple[int, int | None, str]:
+        """How many parts `ask` takes, at least and at most, and what they are (see asking.py)."""
+        return 1, 1, "one text"
+
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
         """Refuses a model that has no place for the task's head, before a file is read."""
@@ -113,12 +117,24 @@ class Task(Objective):
     @classmethod
     def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
         """What is learnt from the training records before the first step."""
-        return {"length": recipe.task.length or min(LONGEST, config.max_positions)}
+        most = config.max_positions
+        if recipe.task.length > most:
+            raise UserError(f"--length {recipe.task.length}: the model has {most:,} positions", valid=f"1 to {most:,}")
+        return {"length": recipe.task.length or min(LONGEST, most)}
+
+    @classmethod
+    def weigh(cls, recipe: Recipe, learnt: dict[str, Any], train: Sequence[Record]) -> dict[str, Any]:
+        """The same, with what only the records beside the dev set may tell, once that is taken: means, weights."""
+        return learnt
 
     @classmethod
     def remember(cls, config: ModelConfig) -> dict[str, Any]:
         """The same for a folder of someone else's, from its config alone."""
         return {"length": min(LONGEST, config.max_positions)}
+
+    def adopt(self, head: Any, before: "Task") -> bool:
+        """Make a head that learnt `before` begin as one of this task; False where it has to be drawn anew."""
+        return True
 
     def changes(self, config: ModelConfig) -> dict[str, Any]:
         """Fields of the model's config that the task decides."""
@@ -183,11 +199,14 @@ class Task(Objective):
         """What else had to be cut or left out of the rows: it is said before training."""
         return []
 
+    def apart(self, rows: int, batch: int) -> list[str]:
+        """What changes when a forward pass sees `rows` of a batch's records: something where a loss compares them."""
+        return []
+
     def fate(self) -> str:
         """What becomes of a text that is longer than a row."""
-        return {"windows": "read in windows", "first": "cut: only their beginning is read", "refuse": "refused"}[
-            self.settings.long
-        ]
+        fates = {"windows": "read in windows", "first": "cut: only their beginning is read", "refuse": "refused"}
+        return fates[self.settings.long]
 
     def stratum(self, record: Record) -> str:
         """What a dev set should have its share of."""
@@ -201,6 +220,9 @@ class Task(Objective):
 
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         raise NotImplementedError(f"{type(self).__name__}.encode")
+
+    def even_out(self, encoded: Sequence[Sequence[Example]]) -> None:
+        """Told the rows of every training record, before the first step: to weigh them where a record may have several."""
 
     def forward(self, model: Model, batch: Batch) -> torch.Tensor:
         """(B, …): what the head gives for each row, or (B, T, …) for each of its tokens."""
@@ -229,14 +251,33 @@ class Task(Objective):
         """An answer per record."""
         raise NotImplementedError(f"{type(self).__name__}.decode")
 
+    def shared(self, records: Sequence[Record]) -> bool:
+        """Whether an answer depends on the other records, so that all have to be computed together."""
+        return False
+
     def answer(self, model: Model, records: Sequence[Record], update: Update | None = None) -> list[Answer]:
-        return self.decode(self.compute(model, records, update))
+        """In the order of the records; some at a time, since the logits of a whole file may not fit into memory."""
+        size = len(records) if self.shared(records) else PART
+        answers: list[Answer] = []
+        for start in range(0, len(records), max(1, size)):
+            part = records[start : start + size]
+
+            def told(done: float, total: float, what: str, start: int = start, count: int = len(part)) -> None:
+                assert update is not None
+                update(start + count * done / total, len(records), what)
+
+            answers += self.decode(self.compute(model, part, told if update else None))
+        return answers
 
     def complete(self, model: Model) -> None:
         """The last change of a trained model, before it is judged and saved."""
 
     def tune(self, outputs: Outputs, records: Sequence[Record]) -> None:
         """Learn from a dev set what a loss does not: thresholds, a temperature."""
+
+    def independent(self, records: Sequence[Record]) -> bool:
+        """Whether a record's part in a score is its own: not so of recall in a pool of all."""
+        return True
 
     def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
         raise NotImplementedError(f"{type(self).__name__}.score")

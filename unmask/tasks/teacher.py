@@ -12,6 +12,8 @@ Half of the loss is the labels', half the teacher's; the temperature is `distill
 of a record fits any student; what it says of tokens fits one with the same tokenizer.
 """
 
+import hashlib
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,7 +25,7 @@ from unmask.batch import Batch, Example, Phase, collate, groups
 from unmask.data.records import Record
 from unmask.errors import UserError
 from unmask.model.model import Model
-from unmask.objectives.objective import Objective, Terms
+from unmask.objectives.objective import WEIGHT, Objective, Terms
 from unmask.recipe import Recipe
 from unmask.tasks.classify import Classify
 from unmask.tasks.task import Task, Update
@@ -31,12 +33,12 @@ from unmask.tasks.task import Task, Update
 TERM, LOGITS, POSITIONS = "teacher", "teacher.logits", "teacher.positions"
 SHARE = 0.5  # of the loss that is the teacher's
 NEVER = -1.0e4  # the logit of what is not there
-TASKS = ("classify", "tag", "answer")
+FITTING = ("classify", "tag", "answer")
 
 
 def check(recipe: Recipe, task: str) -> None:
-    if recipe.task.teacher and task not in TASKS:
-        raise UserError(f"--teacher with the task {task}", valid=f"one of {', '.join(TASKS)}")
+    if recipe.task.teacher and task not in FITTING:
+        raise UserError(f"--teacher with the task {task}", valid=f"one of {', '.join(FITTING)}")
 
 
 class Taught(Objective):
@@ -60,25 +62,31 @@ class Taught(Objective):
 
     def loss(self, model: Model, batch: Batch) -> Terms:
         hidden = model.encode(batch, self.task.reads(model, batch))
-        terms = dict(self.task.measure(model, hidden, batch))
-        logits = model.logits(self.task.heads[0], hidden, batch.mask).float()
-        known = batch.labels[LOGITS]
-        if POSITIONS in batch.labels:  # (B, T, 2): the choice is among a row's tokens
+        outputs = self.task.outputs(model, hidden, batch)  # once: both terms are of the same draw of dropout
+        weight = batch.labels.get(WEIGHT)
+        terms, known = dict(self.task.compare(outputs, weight=weight)), batch.labels[LOGITS]
+        ours = [logits.float() for logits, _ in outputs.values()]
+        logits = ours[0]
+        if POSITIONS in batch.labels:  # begin and end, each a choice among a row's tokens: (B, 2, T)
+            logits = torch.stack(ours, 1)
             said = torch.full((batch.ids.numel(), known.shape[1]), NEVER, device=known.device)
             said[batch.labels[POSITIONS]] = known
-            known, logits = said.view(*batch.ids.shape, -1).transpose(1, 2), logits.transpose(1, 2)
+            known = said.view(*batch.ids.shape, -1).transpose(1, 2)
             logits = logits if batch.mask is None else logits.masked_fill(~batch.mask[:, None], NEVER)
-        terms[TERM] = (self.apart(logits, known), self.counts(batch)[TERM])
+        terms[TERM] = (self.apart(logits, known, weight), self.counts(batch)[TERM])
         return terms
 
-    def apart(self, logits: Tensor, known: Tensor) -> Tensor:
-        """How far the student is from the teacher, summed; 0 where they say the same."""
+    def apart(self, logits: Tensor, known: Tensor, rows: Tensor | None = None) -> Tensor:
+        """How far the student is from the teacher, summed; 0 where they say the same. `rows` (B,): what each counts, if not 1."""
+        how = "sum" if rows is None else "none"
         if self.target == "number":
-            return F.mse_loss(logits, known, reduction="sum")
-        if self.target == "several":  # a label and its absence are a choice of two
-            logits, known = (torch.stack([x, torch.zeros_like(x)], -1) for x in (logits, known))
-        ours, theirs = (logits / self.heat).log_softmax(-1), (known / self.heat).log_softmax(-1)
-        return self.heat**2 * F.kl_div(ours, theirs, reduction="sum", log_target=True)
+            far = F.mse_loss(logits, known, reduction=how)
+        else:
+            if self.target == "several":  # a label and its absence are a choice of two
+                logits, known = (torch.stack([x, torch.zeros_like(x)], -1) for x in (logits, known))
+            ours, theirs = (logits / self.heat).log_softmax(-1), (known / self.heat).log_softmax(-1)
+            far = self.heat**2 * F.kl_div(ours, theirs, reduction=how, log_target=True)
+        return far if rows is None else (far.flatten(1).sum(-1) * rows).sum()
 
 
 def teach(
@@ -130,6 +138,16 @@ def _of_tokens(
         done += len(group)
         if update:
             update(done, len(rows), "")
+
+
+def fingerprint(model: Model, task: Task) -> str:
+    """Of everything that decides what a teacher says: a run that goes on has to find the same."""
+    told = json.dumps([task.name, task.tokenizer.fingerprint(), task.learnt], sort_keys=True, default=str)
+    found = hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16)
+    for name, value in sorted(model.state_dict().items()):
+        found.update(name.encode())
+        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()
 
 
 def same(task: Task, theirs: Task) -> None:

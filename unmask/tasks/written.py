@@ -16,26 +16,25 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from unmask.data.text import language_of
 from unmask.data.vocabulary import CJK
 
 Words = list[str]
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")  # F-measures
 _LATIN = re.compile("[a-z0-9]+")
 _ANY = re.compile(f"[{CJK}]|[^\\W_{CJK}]+")
-_HAN = re.compile(f"[{CJK}]")
 
 
 def language(texts: Sequence[str]) -> str:
-    """en, zh or other, by what most of the words are; a Chinese character is one.
+    """zh where it is Chinese (`language_of`), else en or other, by what most of the words are.
 
     >>> language(["a cat"]), language(["一只猫 cat"]), language(["кот"]), language([])
     ('en', 'zh', 'other', 'en')
     """
+    if language_of(texts) == "zh":
+        return "zh"
     found = [word for text in texts for word in words(text, "other") if not word.isdigit()]
-    latin, han = sum(word.isascii() for word in found), sum(bool(_HAN.match(word)) for word in found)
-    if 2 * latin >= len(found):
-        return "en"
-    return "zh" if 2 * han > len(found) else "other"
+    return "en" if 2 * sum(map(str.isascii, found)) >= len(found) else "other"
 
 
 def words(text: str, language: str = "en") -> Words:

@@ -42,11 +42,13 @@ class Evaluation:
     patience: int = 0  # evaluations without a better one after which training ends; 0 = never
     first: bool = True  # whether the model is looked at before it is trained
 
-    def better(self, values: dict[str, Any], best: dict[str, Any] | None) -> bool:
+    def gain(self, values: dict[str, Any], best: dict[str, Any] | None) -> float | None:
+        """How much better than the best, below 0 when worse; None where the score is not defined."""
         if self.decides not in values:
-            return False
-        new, old = values[self.decides], best and best[self.decides]
-        return old is None or (new > old if self.higher else new < old)
+            return None
+        if best is None:
+            return math.inf
+        return (values[self.decides] - best[self.decides]) * (1 if self.higher else -1)
 
 
 def fit(
@@ -63,7 +65,7 @@ def fit(
     """Train to the end of the plan, or of patience; the state at the end: step, elapsed, tokens, last and best evaluation."""
     state: dict[str, Any] = {"step": 0, "elapsed": 0.0, "tokens": 0, "evaluation": None, "best": None, "stale": 0}
     if resume:
-        state = dict(resume.state)
+        state |= resume.state
         trainer.optimizers.load_state(resume.optimizer())
     world, settings, total = trainer.world, trainer.settings, trainer.plan.steps
     log = Log(run.log) if world.main else None
@@ -84,12 +86,14 @@ def fit(
         world.barrier()
 
     def evaluate(evaluation: Evaluation) -> None:
-        values = evaluation.measure()
+        values = world.share(evaluation.measure())  # last bits differ between processors, and all have to end together
         state["evaluation"] = {"step": state["step"], **values}
         write("eval", step=state["step"], elapsed=round(state["elapsed"], 2), **values)
-        state["stale"] += 1
-        if evaluation.better(values, state["best"]):
-            state["best"], state["stale"] = state["evaluation"], 0
+        gain = evaluation.gain(values, state["best"])
+        if gain is not None:  # a score that is not defined says nothing
+            state["stale"] = 0 if gain > 0 else state["stale"] + 1
+        if gain is not None and gain >= 0:  # of two that are equal the later one has learnt more
+            state["best"] = state["evaluation"]
             if world.main and state["step"] < total:  # at the end the model itself is the best one
                 checkpoint.write(run.checkpoints / "best", save_model, None, state)
         console.say(f"  step {state['step']:,}/{total:,}  held-out " + describe(values))

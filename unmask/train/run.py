@@ -42,14 +42,26 @@ class Run:
             except FileExistsError:
                 continue
 
-    @staticmethod
-    def check_free(out: str | Path) -> None:
+    @classmethod
+    def check_free(cls, out: str | Path) -> None:
         path = Path(out)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UserError(
                 f"{path} exists already, and a run is never overwritten",
-                fix=f"another --out, or go on with it: unmask pretrain --resume {path}",
+                fix="another --out"
+                + (f", or go on with it: unmask {verb} --resume {path}" if (verb := cls(path).verb()) else ""),
             )
+
+    def verb(self) -> str:
+        """The command that made the folder, by what is in it; "" when it is no run."""
+        if (self.path / "tune.json").exists():
+            return "tune"
+        try:
+            values = Recipe.read(self.path / "recipe.yaml")
+        except UserError:
+            return ""
+        task = values.get("task")
+        return "finetune" if values.get("tasks") or (isinstance(task, dict) and task.get("train")) else "pretrain"
 
     @classmethod
     def _make(cls, path: Path, exist_ok: bool = True) -> "Run":
@@ -102,6 +114,18 @@ class Run:
             return json.loads((self.path / name).read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise UserError(f"cannot read {self.path / name}: {error}") from None
+
+    def hold(self, name: str, found: str, main: bool) -> None:
+        """Note the checksum of what the run reads beside its own files; when it goes on, it has to be the same."""
+        known = self.read_json("data.json") if (self.path / "data.json").exists() else {}
+        files = known.get("files", {})
+        if files.get(name, found) != found:
+            raise UserError(
+                f"{name} has changed since {self.path} was begun",
+                fix="put back what it was, or a new run with another --out",
+            )
+        if main and name not in files:
+            self.write_json("data.json", known | {"files": files | {name: found}})
 
     def events(self) -> list[dict[str, Any]]:
         """The log's lines; a last line cut short by a kill is passed over."""

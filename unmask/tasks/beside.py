@@ -24,7 +24,7 @@ from unmask.objectives.objective import Objective, Terms
 from unmask.recipe import Recipe
 
 HEAD = "mlm"
-TASKS = (
+FITTING = (
     "classify",
     "tag",
     "answer",
@@ -59,8 +59,8 @@ def heads(recipe: Recipe) -> tuple[str, ...]:
 def check(recipe: Recipe, config: ModelConfig, task: str) -> None:
     if not parse(recipe.task.aux):
         return
-    if task not in TASKS:
-        raise UserError(f"--aux {recipe.task.aux} with the task {task}", valid=f"one of {', '.join(TASKS)}")
+    if task not in FITTING:
+        raise UserError(f"--aux {recipe.task.aux} with the task {task}", valid=f"one of {', '.join(FITTING)}")
     if HEAD not in FAMILIES[config.family].heads:
         fitting = ", ".join(name for name, family in FAMILIES.items() if HEAD in family.heads)
         raise UserError(f"--aux {recipe.task.aux}: a {config.family} model has no place for an MLM head", valid=fitting)

@@ -1,0 +1,63 @@
+"""Over the registry: a batch has the loss and the gradient of the micro-batches it is cut into, so neither padding nor a neighbour counts."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from contract.test_tasks import CASES, Bench
+
+from unmask.batch import Example, collate
+from unmask.data.records import Record
+from unmask.lab import finetune
+
+TOGETHER = {"embed"}  # a text's negatives are the other rows of its forward pass (tasks/embed.py)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("micro"))
+
+
+def longer(record: Record, by: int) -> Record:
+    """The same with `by` more words at its end, so that rows differ in length."""
+    role = next(role for role in ("context", "text", "query") if role in record)
+    text, out = record[role], record | {role: record[role] + " in" * by}
+    if "words" in record:
+        starts = [len(text) + 3 * n + 1 for n in range(by)]
+        out |= {"words": [*record["words"], *([s, s + 2] for s in starts)], "tags": [*record["tags"], *["O"] * by]}
+    return out
+
+
+def parts(examples: list[Example], size: int) -> Iterator[list[Example]]:
+    return (examples[n : n + size] for n in range(0, len(examples), size))
+
+
+@pytest.mark.parametrize("task", [name for name in CASES if name not in TOGETHER])
+@pytest.mark.parametrize("size", [1, 4])
+def test_the_gradient_is_that_of_its_micro_batches(task: str, size: int, shop: Bench) -> None:
+    job = finetune.prepare(shop.recipe(task))
+    objective, model, pad = (
+        job.task,
+        job.model.eval(),
+        job.task.tokenizer.pad,
+    )  # eval: dropout is drawn per forward pass
+    examples = [e for n, record in enumerate(job.sets.train) for e in objective.encode(longer(record, 2 * n))]
+    assert len(examples) > size and len({len(e) for e in examples}) > 1  # some rows are padded
+    found = []
+    for groups in ([examples], list(parts(examples, size))):
+        batches = [collate(group, pad) for group in groups]
+        totals, counts = dict.fromkeys(objective.terms, 0.0), dict.fromkeys(objective.terms, 0)
+        model.zero_grad()
+        for batch in batches:
+            terms = objective.loss(model, batch)
+            assert {name: count for name, (_, count) in terms.items()} == objective.counts(batch)
+            torch.stack([total for total, _ in terms.values()]).sum().backward()
+            for name, (total, count) in terms.items():
+                totals[name] += float(total.detach())
+                counts[name] += count
+        found.append((totals, counts, {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}))
+    (whole, one, gradient), (cut, several, summed) = found
+    assert one == several and cut == pytest.approx(whole, rel=1e-5)
+    assert set(gradient) == set(summed)
+    for name, value in gradient.items():
+        torch.testing.assert_close(summed[name], value, rtol=1e-4, atol=1e-5, msg=name)

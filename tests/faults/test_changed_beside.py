@@ -1,0 +1,56 @@
+"""A fine-tuning run that goes on after its teacher, or the records rewritten for it, were changed: it is refused."""
+
+from pathlib import Path
+
+import pytest
+from lab.tiny import labelled, model_folder
+
+from unmask import UserError, api
+from unmask.lab import finetune
+from unmask.model import hf
+from unmask.model.model import Model
+from unmask.train.run import Run
+
+SETS = ["train.steps=6", "train.batch=4", "train.checkpoint_every=2", "task.patience=0", "seed=1"]
+
+
+@pytest.fixture(autouse=True)
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finetune.task_report, "write", lambda run: None)
+
+
+def crashed(start: Path, file: Path, out: Path, **given: str) -> Run:
+    """A run that was trained and not finished."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finetune, "finish", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            api.finetune(start, train=file, out=out, sets=SETS, **given)  # type: ignore[arg-type]
+    return Run(out)
+
+
+def test_another_teacher_is_refused(tmp_path: Path) -> None:
+    start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 30)
+    teacher = api.finetune(start, train=file, out=tmp_path / "teacher", sets=SETS).model
+    run = crashed(start, file, tmp_path / "run", teacher=str(teacher))
+    before = {path: path.read_bytes() for path in teacher.iterdir() if path.is_file()}
+    loaded = hf.load(teacher)
+    changed = Model(loaded.config, tuple(loaded.model.heads)).init(5)
+    hf.save(changed, tmp_path / "other", finetune.Tokenizer.load(teacher))
+    (teacher / "model.safetensors").write_bytes((tmp_path / "other" / "model.safetensors").read_bytes())
+    with pytest.raises(UserError, match=r"task\.teacher.* has changed"):
+        api.resume_finetune(run.path)
+    for path, content in before.items():
+        path.write_bytes(content)
+    assert api.resume_finetune(run.path).read_json("results.json")["step"] == 6
+
+
+def test_other_rewritten_records_are_refused(tmp_path: Path) -> None:
+    start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 30)
+    run = crashed(start, file, tmp_path / "run", augment="mlm:0.5")
+    rewritten = run.path / "augmented.jsonl"
+    before = rewritten.read_text()
+    rewritten.write_text("".join(before.splitlines(keepends=True)[:-1]))
+    with pytest.raises(UserError, match=r"augmented\.jsonl.* has changed"):
+        api.resume_finetune(run.path)
+    rewritten.write_text(before)
+    assert api.resume_finetune(run.path).read_json("results.json")["step"] == 6

@@ -1,0 +1,244 @@
+"""What a person asks of a fine-tuned model is never dropped, misread or scored against labels that the model does not know."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from unmask import UserError, api
+from unmask.cli import app
+from unmask.data.choices import label_all
+from unmask.data.records import Finding
+from unmask.data.tokenizer import Tokenizer
+from unmask.lab import finetune, pick, task_card, task_summary
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.serve.predictor import Predictor
+from unmask.tasks.answer import Answer
+from unmask.tasks.choose import Choose
+from unmask.tasks.classify import Classify
+from unmask.tasks.rank import Rank
+from unmask.tasks.tag import Tag
+from unmask.tasks.task import Task
+from unmask.train.run import Run
+
+SHAPE = {"hidden": 32, "heads": 2, "layers": 1, "intermediate": 64, "max_positions": 64}
+TOKENIZER = Tokenizer.train(["what a film, who is so dull? a joy 0123456789"] * 3, TokenizerRecipe(kind="char"))
+
+
+def model_of(heads: tuple[str, ...], labels: tuple[str, ...] = ("neg", "pos")) -> Model:
+    return Model(preset("bert-tiny", vocab_size=TOKENIZER.size, labels=labels, **SHAPE), heads).init(0)
+
+
+def asked(kind: type[Task], learnt: dict[str, Any], head: str) -> Predictor:
+    labels = tuple(learnt.get("labels", ("one",)))
+    task = kind(Recipe(), TOKENIZER, {"length": 64} | learnt)
+    return Predictor(model_of((head,), labels), TOKENIZER, "cpu", task)
+
+
+def classifier(**learnt: Any) -> Predictor:
+    return asked(Classify, {"labels": ["neg", "pos"]} | learnt, "classify")
+
+
+def folder_of(path: Path, labels: tuple[str, ...] = ("neg", "pos"), pair: bool | None = None) -> str:
+    hf.save(model_of(("classify",), labels), path, TOKENIZER)
+    if pair is not None:
+        learnt = {"length": 64, "labels": list(labels), "target": "one", "pair": pair}
+        values = {"version": 1, "task": "classify", "settings": {}, "learnt": learnt}
+        (path / "unmask.json").write_text(json.dumps(values))
+    return str(path)
+
+
+def csv(path: Path, *lines: str) -> str:
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+# ------------------------------------------------------------------------------------------------------- evaluate
+
+
+def test_labels_that_the_model_does_not_know_are_no_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = folder_of(tmp_path / "model")
+    with pytest.raises(UserError, match=r"none of the labels.*'good' \(2\), 'bad' \(1\)") as caught:
+        api.evaluate(model, csv(tmp_path / "a.csv", "text,label", "a joy,good", "so,good", "dull,bad"))
+    assert caught.value.valid == "neg, pos"
+    api.evaluate(model, csv(tmp_path / "b.csv", "text,label", "a joy,pos", "so,neg", "dull,bad"))
+    assert "1 labels are unknown to the model and count as wrong: 'bad' (1)" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    api.evaluate(model, csv(tmp_path / "c.csv", "text,label", "a joy,pos", "so,pos"))
+    assert "every record has the label 'pos'" in capsys.readouterr().err
+    api.evaluate(model, csv(tmp_path / "d.csv", "text,label", "a joy,pos", "so,neg"))
+    assert not capsys.readouterr().err
+    unnamed = folder_of(tmp_path / "unnamed", ("LABEL_0", "LABEL_1"))
+    with pytest.raises(UserError, match="none of the labels") as caught:
+        api.evaluate(unnamed, tmp_path / "d.csv")
+    assert "--labels" in str(caught.value.fix) and "id2label" in str(caught.value.fix)
+
+
+# -------------------------------------------------------------------------------------------------------- predict
+
+
+def test_texts_and_pairs_are_not_mistaken_for_each_other(tmp_path: Path) -> None:
+    single, paired, either = classifier(pair=False), classifier(pair=True), classifier()
+    for p, parts in ((single, ("a", "b")), (paired, ("a",)), (either, ("a", "b", "c")), (either, ())):
+        with pytest.raises(UserError, match=f"{len(parts)} texts for the task classify"):
+            p(*parts)
+    assert {single("a")["label"], paired("a", "b")["label"], either("a")["label"]} <= {"neg", "pos"}
+    assert either("a", "b")["scores"] == pytest.approx(paired("a", "b")["scores"])
+    with pytest.raises(UserError, match="record 1 has a second text"):
+        single.predict([{"text": "a", "pair": "b"}])
+    file = csv(tmp_path / "p.csv", "text,pair", "a,b")
+    with pytest.raises(UserError, match=r"p\.csv:2 has a second text"):
+        api.predict(single, file)
+    with pytest.raises(UserError, match=r"q\.csv:2 has no second text") as caught:
+        api.predict(paired, csv(tmp_path / "q.csv", "text,other", "a,b"))
+    assert caught.value.fix == "--column pair=NAME"
+    assert len(api.predict(paired, tmp_path / "q.csv", columns={"pair": "other"})) == 1
+    folder = Path(folder_of(tmp_path / "m", pair=True))  # the lines that a report shows take two texts as well
+    assert task_summary.paired(folder) and not task_summary.paired(tmp_path)
+    exec(task_card.unmask_snippet(str(folder), "classify", pair=True), {})
+
+
+def test_training_remembers_whether_there_were_pairs() -> None:
+    records = [{"at": "", "text": "a", "label": "x"}, {"at": "", "text": "b", "label": "y"}]
+    pairs = [r | {"pair": "c"} for r in records]
+    config = preset("bert-tiny")
+    assert Classify.study(Recipe(), config, records)["pair"] is False
+    assert Classify.study(Recipe(), config, pairs)["pair"] is True
+    assert "pair" not in Classify.study(Recipe(), config, [*records, *pairs])
+
+
+def test_several_arguments_of_the_command_line(tmp_path: Path) -> None:
+    single, paired = folder_of(tmp_path / "one", pair=False), folder_of(tmp_path / "two", pair=True)
+
+    def run(*arguments: str, **more: Any) -> Any:
+        result = CliRunner().invoke(app, ["predict", *arguments, "--json"], **more)
+        return json.loads(result.stdout)
+
+    assert [a["text"] for a in run(single, "a joy", "so", "dull")] == ["a joy", "so", "dull"]
+    assert [(a["text"], a["pair"]) for a in run(paired, "a joy", "so")] == [("a joy", "so")]
+    assert "3 texts" in run(paired, "a joy", "so", "dull")["error"]
+    lines = run(single, "-", input="a joy\n\n \nso\n")
+    assert [(a["text"], a["at"]) for a in lines] == [("a joy", "-:1"), ("so", "-:4")]
+    assert run(paired, "-", input="\na joy\tso\n")[0] | {"label": 0, "probability": 0, "scores": 0} == {
+        "text": "a joy", "pair": "so", "at": "-:2", "label": 0, "probability": 0, "scores": 0,
+    }  # fmt: skip
+    files = [csv(tmp_path / f"{n}.csv", "text", f"a {n}") for n in range(2)]
+    assert [a["text"] for a in run(single, *files)] == ["a 0", "a 1"]
+
+
+def test_lists_records_and_wrong_types() -> None:
+    p = classifier(pair=False)
+    both = p(["a", "b"])
+    assert both == p.predict(["a", {"text": "b"}])
+    assert [a["scores"] for a in both] == [pytest.approx(a["scores"]) for a in (p("a"), p({"text": "b"}))]
+    for wrong in (5, None, b"a", {"text": 5}, {"txt": "a"}, ["a", 5], [None]):
+        with pytest.raises(UserError):
+            p(wrong)
+    for records in ("a text", {"text": "a"}, 5, None):
+        with pytest.raises(UserError, match="a list of records or texts"):
+            p.predict(records)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="not text"):
+        asked(Tag, {"labels": ["O", "B-x", "I-x"], "scheme": "BIO"}, "tag").tag(5)  # type: ignore[arg-type]
+
+
+def test_an_empty_part_is_named_and_choices_are_a_list() -> None:
+    answer = asked(Answer, {"none": True, "threshold": 0.0}, "answer")
+    with pytest.raises(UserError, match="the context is empty"):
+        answer.answer("where?", " ")
+    with pytest.raises(UserError, match="the question is empty"):
+        answer("", "there")
+    for wrong in ((5, "there"), ("where?", None)):
+        with pytest.raises(UserError, match="not text"):
+            answer.answer(*wrong)  # type: ignore[arg-type]
+    choose = asked(Choose, {}, "choose")
+    for choices in ("so", 5, None):
+        with pytest.raises(UserError, match="the choices are"):
+            choose.choose("what", choices)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="not text"):
+        choose.choose("what", ["a", 5])  # type: ignore[list-item]
+    assert choose.choose("what", ("a", "so"))["answer"] in ("a", "so")
+    rank = asked(Rank, {"most": 1.0}, "classify")
+    assert rank("who", ["a", "so"])["scores"] == pytest.approx(rank("who", "a", "so")["scores"])
+    with pytest.raises(UserError, match="1 texts"):
+        rank("who")
+
+
+# -------------------------------------------------------------------------------------------------------- finetune
+
+
+def test_given_columns_tell_the_task(tmp_path: Path) -> None:
+    file = csv(tmp_path / "a.csv", "essay,stars,x", "a,1,2")
+
+    def kind(**columns: str) -> str:
+        settings = Recipe.build({"task": {"columns": columns, "train": [file]}}).task
+        return pick.pick_task(settings, finetune.open_files([file], [])).name
+
+    assert kind(text="essay", label="stars") == kind(label="stars", text="x") == "classify"
+    assert kind(question="essay", context="x", answers="stars") == "answer"
+    assert kind(text="essay", target="stars") == "generate"
+    with pytest.raises(UserError, match="no task fits"):
+        kind()
+    file = csv(tmp_path / "b.csv", "review,label,text", "a,1,2")  # one role given, the other by its name
+    assert kind(text="review") == "classify"
+    file = csv(tmp_path / "c.csv", "first,other,score", "a,b,0.5")
+    assert kind(text="first", positive="other") == "embed" and kind(text="first", pair="other") == "classify"
+
+
+def test_a_row_longer_than_the_model_is_refused_and_a_head_of_another_size_named(tmp_path: Path) -> None:
+    start = folder_of(tmp_path / "start", ("a", "b", "c"))
+    train = csv(tmp_path / "t.csv", "text,label", *[f"a joy {n},{'xy'[n % 2]}" for n in range(24)])
+    values: dict[str, Any] = {"start": start, "task": {"kind": "classify", "train": [train]}}
+    job = finetune.prepare(finetune.make_recipe(values))
+    assert any("has a classify head with 3 labels where 2 are needed" in note for note in job.notes)
+    assert pick.looks_like(Recipe.build({"task": {"train": [train]}}).task) == "classify"
+    with pytest.raises(UserError, match="--length 65: the model has 64 positions"):
+        finetune.prepare(finetune.make_recipe(values, ["task.length=65"]))
+
+
+def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
+    for name, values in (("pretrain", {}), ("finetune", {"task": {"train": ["t.csv"]}})):
+        (tmp_path / name).mkdir()
+        Recipe.build(values).write(tmp_path / name / "recipe.yaml")
+        assert Run(tmp_path / name).verb() == name
+        with pytest.raises(UserError, match=f"unmask {name} --resume {tmp_path / name}"):
+            Run.check_free(tmp_path / name)
+        with pytest.raises(UserError, match=f"unmask {name} --resume"):
+            api.load(tmp_path / name)
+    (tmp_path / "finetune" / "tune.json").write_text("{}")
+    assert Run(tmp_path / "finetune").verb() == "tune"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "a").touch()
+    with pytest.raises(UserError) as caught:
+        Run.check_free(tmp_path / "other")
+    assert caught.value.fix == "another --out"
+    with pytest.raises(UserError) as caught:
+        Recipe.build({"task": {"nothing": 1}})
+    assert "pretrain" not in str(caught.value.fix)
+
+
+def test_a_run_names_its_folder_by_its_task_and_its_model_by_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unmask.lab.task_report.write", lambda run: (run.path / "report.html").touch())
+    monkeypatch.chdir(tmp_path)
+    start = folder_of(tmp_path / "start")
+    train = csv(tmp_path / "t.csv", "text,label", *[f"a joy {n},{('neg', 'pos')[n % 2]}" for n in range(24)])
+    run = api.finetune(start, train=train, steps=1)
+    assert str(run.path) == "runs/finetune/classify-1" and run.read_json("learnt.json")["pair"] is False
+    (tmp_path / "else where").mkdir()
+    monkeypatch.chdir(tmp_path / "else where")
+    shown = CliRunner().invoke(app, ["finetune", "--resume", "../runs/finetune/classify-1"]).stdout
+    assert "unmask predict ../runs/finetune/classify-1/model" in shown
+    assert "../runs/finetune/classify-1/report.html" in shown
+
+
+def test_a_label_of_a_record_without_choices_is_not_said_twice() -> None:
+    findings: list[Finding] = []
+    label_all([{"at": "f:1", "choices": []}], [("B", [])], findings)
+    assert findings == []

@@ -1,0 +1,74 @@
+"""A text that is read in several windows counts as one record in the loss."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from unmask.batch import Example, collate
+from unmask.data.tokenizer import Tokenizer
+from unmask.lab import finetune
+from unmask.model.config import change, preset
+from unmask.model.model import Model
+from unmask.objectives.objective import Objective
+from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.tasks.classify import Classify
+from unmask.tasks.teacher import LOGITS, Taught
+
+TOKENIZER = Tokenizer.train(["one two three four five six"] * 3, TokenizerRecipe(min_frequency=1))
+TEXTS = ["one two", "three four five six " * 6, "five one", "six two three one " * 3]
+TARGETS: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "one": ({"labels": ["x", "y"]}, ["x", "y", "y", "x"]),
+    "weighed": ({"labels": ["x", "y"], "weights": [0.5, 2.0]}, ["x", "y", "y", "x"]),
+    "several": ({"labels": ["x", "y"]}, [["x"], ["x", "y"], [], ["y"]]),
+    "number": ({"labels": ["value"], "mean": 1.0, "sd": 2.0}, [1.0, 5.0, -2.0, 0.0]),
+}
+
+
+def made(target: str, texts: list[str]) -> tuple[Classify, Model, list[list[Example]]]:
+    """The task, a model, and rows as a run has them."""
+    learnt, labels = TARGETS[target]
+    recipe = Recipe.build({"train": {"batch": 4}})
+    kind = {"target": "one" if target == "weighed" else target}
+    task = Classify(recipe, TOKENIZER, {"length": 10, **kind, **learnt})
+    shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": TOKENIZER.size, "dropout": 0.0}
+    config = preset("bert-tiny", attention_dropout=0.0, **shape, **TOKENIZER.config_ids())
+    task.bind(config)
+    model = Model(change(config, **task.changes(config)), task.heads).init(0).eval()
+    records = [{"at": f"f:{n}", "text": t, "label": y} for n, (t, y) in enumerate(zip(texts, labels))]
+    encoded = [task.encode(record) for record in records]
+    rng = np.random.default_rng(0)
+    for rows in encoded:
+        said = rng.normal(size=(1, len(task.labels))).astype(np.float32)
+        for row in rows:
+            row.labels = {**row.labels, LOGITS: said}
+    finetune.rows_of(finetune.Job(recipe, task, model, finetune.Sets(records, [], []), []), encoded)
+    return task, model, encoded
+
+
+def losses(objective: Objective, model: Model, rows: list[Example]) -> dict[str, float]:
+    with torch.no_grad():
+        return {k: float(total) / n for k, (total, n) in objective.loss(model, collate(rows, TOKENIZER.pad)).items()}
+
+
+def bare(row: Example) -> Example:
+    return Example(row.ids, row.segments, labels={k: v for k, v in row.labels.items() if k in ("label", LOGITS)})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_record_counts_the_same(target: str) -> None:
+    task, model, encoded = made(target, TEXTS)
+    assert [len(rows) for rows in encoded] == [1, 3, 1, 2]
+    for objective in (task, Taught(task)):
+        found = losses(objective, model, [row for rows in encoded for row in rows])
+        each = [losses(objective, model, [bare(row) for row in rows]) for rows in encoded]
+        assert found == pytest.approx({k: np.mean([one[k] for one in each]) for k in found}, rel=1e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_records_of_one_row_are_as_if_there_were_no_weights(target: str) -> None:
+    task, model, encoded = made(target, [text[:12] for text in TEXTS])
+    rows = [row for several in encoded for row in several]
+    assert len(rows) == 4 and set(rows[0].labels) == {"label", LOGITS}
+    assert losses(task, model, rows) == losses(task, model, [bare(row) for row in rows])

@@ -1,0 +1,128 @@
+"""Which model is the best, when patience ends a run, and that all processes agree on both."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from lab.tiny import labelled, model_folder
+
+from unmask import api
+from unmask.lab import finetune
+from unmask.recipe import TrainRecipe
+from unmask.tasks.classify import Classify
+from unmask.train.distributed import World
+from unmask.train.fit import Evaluation, fit
+from unmask.train.log import Console
+from unmask.train.run import Run
+from unmask.train.trainer import Step
+
+EVERY = 2  # steps
+
+
+class Scripted:
+    """What `fit` asks of a trainer; steps that do nothing."""
+
+    def __init__(self, steps: int, world: World):
+        self.world, self.plan = world, SimpleNamespace(steps=steps)
+        self.settings = TrainRecipe(eval_every=EVERY, checkpoint_every=1000, log_every=1)
+        self.optimizers = SimpleNamespace(state=dict, load_state=lambda _: None)
+
+    def run(self, loader: Any, start: int) -> Iterator[Step]:
+        yield from (Step(n, {"loss": 1.0}, 1, 1.0) for n in range(start, self.plan.steps))
+
+
+def saved(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model").write_text("")
+
+
+def lived(
+    path: Path, scores: list[float], patience: int = 0, higher: bool = True, world: World | None = None
+) -> dict[str, Any]:
+    """The state at the end of a run whose evaluations give `scores`, one after the other."""
+    left = iter(scores)
+    evaluation = Evaluation(lambda: {"score": next(left)}, "score", higher, patience, first=False)
+    trainer: Any = Scripted(EVERY * len(scores), world or World(0, 1))
+    run = Run.create(path, "finetune", "scripted")
+    return fit(run, trainer, None, evaluation, saved, Console(quiet=True))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_patience_ends_what_gains_nothing(higher: bool, tmp_path: Path) -> None:
+    sign = 1 if higher else -1
+    ended = lived(tmp_path / "a", [sign * s for s in (0.5, 0.7, 0.6, 0.6, 0.9)], 2, higher)
+    assert ended["step"] == 4 * EVERY and ended["best"]["step"] == 2 * EVERY and ended["stale"] == 2
+    never = lived(tmp_path / "b", [sign * s for s in (0.5, 0.7, 0.6, 0.6, 0.9)], 0, higher)
+    assert never["step"] == 5 * EVERY == never["best"]["step"]
+
+
+def test_patience_ends_a_run_that_can_gain_no_more(tmp_path: Path) -> None:
+    """Of equal models the later one is kept, but it is no reason to go on."""
+    ended = lived(tmp_path / "run", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0], patience=2)
+    assert ended["step"] == 4 * EVERY and ended["best"]["step"] == 4 * EVERY
+    assert (tmp_path / "run" / "checkpoints" / "best").is_dir()
+
+
+class Second(World):
+    """Rank 1 of two, without the first: what rank 0 would send is in `sent`."""
+
+    def __init__(self, sent: list[float]):
+        super().__init__(1, 2)
+        self.sent = iter(sent)
+
+    def sum(self, values: Any, device: Any = "cpu") -> list[float]:
+        return list(values)
+
+    def share(self, value: Any) -> Any:
+        return {"score": next(self.sent)}
+
+    def barrier(self) -> None:
+        pass
+
+
+def test_all_processes_go_by_the_first_one_s_scores(tmp_path: Path) -> None:
+    """The last bits differ between processors: a rank that goes on alone would wait for ever."""
+    first = [0.5, 0.7, 0.6, 0.6, 0.9]
+    ended = lived(tmp_path / "run", [0.5, 0.7, 0.7001, 0.8, 0.9], patience=2, world=Second(first))
+    assert ended["step"] == 4 * EVERY and ended["best"] == {"step": 2 * EVERY, "score": 0.7}
+
+
+# ------------------------------------------------------------------------------------------------------ fine-tuning
+
+
+def scripted(patch: pytest.MonkeyPatch, scores: list[float]) -> None:
+    """Classify's first scores are these, the others its own."""
+    left, real = iter(scores), Classify.score
+
+    def score(self: Classify, answers: Any, records: Any) -> dict[str, float]:
+        return {**real(self, answers, records), **({"accuracy": s} if (s := next(left, None)) is not None else {})}
+
+    patch.setattr(Classify, "score", score)
+    patch.setattr(finetune.task_report, "write", lambda run: None)
+
+
+def test_the_best_model_is_taken_and_a_run_that_ended_early_is_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 30)
+    out, sets = tmp_path / "run", ["train.steps=12", f"train.eval_every={EVERY}", "train.batch=4", "task.patience=2"]
+    with monkeypatch.context() as patch:
+        scripted(patch, [0.9, 0.5, 0.5, 1.0])
+        patch.setattr(finetune, "finish", lambda *_: 1 / 0)  # a crash after training
+        with pytest.raises(ZeroDivisionError):
+            api.finetune(start, train=file, out=out, sets=sets)
+    run = Run(out)
+    assert [e["step"] for e in run.events() if e["event"] == "train"][-1] == 3 * EVERY
+    with monkeypatch.context() as patch:
+        scripted(patch, [])
+        patch.setattr("unmask.train.trainer.Trainer.step", lambda *_: 1 / 0)  # nothing is left to train
+        assert api.resume_finetune(out).read_json("results.json")["best"]["step"] == EVERY
+        best, last = out / "checkpoints" / "best" / "model", out / "checkpoints" / f"step-{3 * EVERY:08d}" / "model"
+        weights = (run.model / "model.safetensors").read_bytes()
+        assert weights == (best / "model.safetensors").read_bytes() != (last / "model.safetensors").read_bytes()
+        assert run.read_json("results.json")["step"] == 3 * EVERY
+        before = (out / "results.json").read_bytes()
+        api.resume_finetune(out)
+    assert (out / "results.json").read_bytes() == before

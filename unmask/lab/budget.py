@@ -1,0 +1,74 @@
+"""How many steps a fine-tuning run has. Minutes are turned into steps once, by timing some on a copy of the weights."""
+
+import time
+from collections.abc import Callable
+
+from unmask.batch import Batch
+from unmask.errors import UserError
+from unmask.recipe import Recipe
+from unmask.train import loader as loading
+from unmask.train.distributed import World
+from unmask.train.log import Console
+from unmask.train.schedule import Plan, plan
+from unmask.train.trainer import CALIBRATION, Trainer
+
+WARM, FEWEST, MOST = 2, 4, 40  # steps: not timed; timed at least, and at most
+
+
+def check(recipe: Recipe) -> None:
+    if recipe.train.tokens is not None:
+        raise UserError(
+            f"train.tokens={recipe.train.tokens}: labelled records differ in length, so tokens say little of how often each is seen",
+            valid="train.epochs, train.steps or train.minutes",
+            fix="--epochs 3",
+        )
+
+
+def make_plan(
+    recipe: Recipe,
+    longest: int,
+    rows: int,
+    loader: loading.Loader,
+    trainer_of: Callable[[Plan], Trainer],
+    look: Callable[[], object],
+    world: World,
+    console: Console,
+) -> tuple[Plan, Recipe]:
+    """The plan, and the recipe with its budget frozen. `look`: what an evaluation does, which takes its part of the minutes."""
+    length, minutes = max(8, longest), recipe.train.minutes
+
+    def planned(recipe: Recipe, **changes: object) -> Plan:
+        train = recipe.train.model_copy(update={"length": length, **changes})
+        return plan(recipe.model_copy(update={"train": train}), {length: rows})
+
+    if minutes is None:
+        return planned(recipe), recipe
+    console.say("measuring the speed of this machine …")
+    trainer = trainer_of(planned(recipe, minutes=None, steps=10))
+    kept = {name: value.clone() for name, value in trainer.model.state_dict().items()}
+    step = seconds_per_step(trainer, loader)
+    begun = time.perf_counter()
+    look()
+    spent = recipe.train.evaluations * (time.perf_counter() - begun)
+    trainer.model.load_state_dict(kept)
+    left = max(60 * minutes - spent, 30 * minutes)  # evaluations get half of the time at most
+    steps = world.share(max(1, round(left / step)))
+    frozen = recipe.model_copy(update={"train": recipe.train.model_copy(update={"minutes": None, "steps": steps})})
+    return planned(frozen), frozen
+
+
+def seconds_per_step(trainer: Trainer, loader: loading.Loader, seconds: float = CALIBRATION) -> float:
+    """The mean: batches differ in length, so the fastest ones would say too little. The caller restores the weights."""
+    phase, rows = trainer.plan.phase(0), trainer.plan.batch
+    times: list[float] = []
+    more = True
+    while more:
+        begun, n = time.perf_counter(), len(times)
+        ranges = loading.micro_ranges(n * rows, (n + 1) * rows, trainer.micro)
+        mine = trainer.world.micro_batches(len(ranges))
+        batches: list[tuple[int, Batch]] = [(m, loader.batch(*ranges[m], phase)) for m in mine]
+        trainer.step(0, batches)
+        times.append(time.perf_counter() - begun)
+        timed = len(times) - WARM
+        more = trainer.world.share(timed < FEWEST or (sum(times) < seconds and timed < MOST))
+    return sum(times[WARM:]) / len(times[WARM:])
