@@ -24,7 +24,8 @@ from scipy import stats
 
 from unmask import api
 from unmask.data.samples import SAMPLES
-from unmask.lab import finetune, quickstart
+from unmask.lab import quickstart
+from unmask.lab.job import make_recipe, prepare
 from unmask.model import hf
 from unmask.recipe import Recipe
 from unmask.train.log import Console
@@ -102,8 +103,8 @@ def ours(model: str, files: Files, seed: int, out: Path, console: Console) -> tu
 def theirs(model: str, files: Files, seed: int, out: Path) -> tuple[float, float]:
     """The same for the Trainer with its defaults."""
     kind, train, test = files
-    recipe = finetune.make_recipe({"seed": seed, "start": model, "task": {"kind": kind, "train": train, "test": test}})
-    job = finetune.prepare(Recipe.build(recipe.model_dump()))
+    recipe = make_recipe({"seed": seed, "start": model, "task": {"kind": kind, "train": train, "test": test}})
+    job = prepare(Recipe.build(recipe.model_dump()))
     job.save(out / "first")
     examples = [e for r in job.sets.train + job.sets.dev for e in job.task.encode(r)]
     transformers.set_seed(seed)

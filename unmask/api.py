@@ -157,7 +157,7 @@ def doctor(
 ) -> dict[str, Any]:
     """What is wrong, or looks wrong, in labelled files: {"errors": n, "warnings": n, "findings": [{at, what, fix, …}]}."""
     from unmask.lab import checkup
-    from unmask.lab.finetune import make_recipe as finetune_recipe
+    from unmask.lab.job import make_recipe as finetune_recipe
 
     values = {"task": {"kind": task, "columns": columns or {}, "labels": list(labels or [])}}
     given = {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)}

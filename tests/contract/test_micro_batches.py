@@ -8,7 +8,7 @@ from contract.test_tasks import CASES, Bench
 
 from unmask.batch import Example, collate
 from unmask.data.records import Record
-from unmask.lab import finetune
+from unmask.lab.job import prepare
 
 TOGETHER = {"embed"}  # a text's negatives are the other rows of its forward pass (tasks/embed.py)
 
@@ -35,7 +35,7 @@ def parts(examples: list[Example], size: int) -> Iterator[list[Example]]:
 @pytest.mark.parametrize("task", [name for name in CASES if name not in TOGETHER])
 @pytest.mark.parametrize("size", [1, 4])
 def test_the_gradient_is_that_of_its_micro_batches(task: str, size: int, shop: Bench) -> None:
-    job = finetune.prepare(shop.recipe(task))
+    job = prepare(shop.recipe(task))
     objective, model, pad = (
         job.task,
         job.model.eval(),

@@ -22,6 +22,7 @@ from unmask.cli import app
 from unmask.data.records import Record
 from unmask.data.tokenizer import Tokenizer
 from unmask.lab import finetune, judge
+from unmask.lab.job import Job, prepare
 from unmask.model import hf
 from unmask.model.config import preset, with_tokenizer
 from unmask.model.families import FAMILIES
@@ -180,9 +181,9 @@ class Bench:
         ]
         return api.task_recipe(self.start(case.preset), task=task, train=file, sets=[*budget, *case.sets])
 
-    def _whole(self, task: str) -> tuple[finetune.Job, Run]:
+    def _whole(self, task: str) -> tuple[Job, Run]:
         """The run that nobody disturbs, and what it holds in memory at its end."""
-        job, run = finetune.prepare(self.recipe(task)), Run.create(self.folder / task / "whole", "finetune", task)
+        job, run = prepare(self.recipe(task)), Run.create(self.folder / task / "whole", "finetune", task)
         finetune.run_job(job, run, World(0, 1), Console(quiet=True))
         return job, run
 
@@ -215,7 +216,7 @@ def test_it_opens_bit_for_bit(task: str, bench: Bench, tmp_path: Path) -> None:
     p = unmask.load(run.path)
     records = bench.records(task, p)
     assert same(p.predict(records), job.task.answer(job.model, records))
-    finetune.Job(job.recipe, p.need_task(), p.model, job.sets, []).save(tmp_path)
+    Job(job.recipe, p.need_task(), p.model, job.sets, []).save(tmp_path)
     for name in ("model.safetensors", "config.json", "unmask.json", "tokenizer.json"):
         assert (tmp_path / name).read_bytes() == (run.model / name).read_bytes(), name
 

@@ -6,6 +6,7 @@ import pytest
 from lab.tiny import labelled, model_folder
 
 from unmask import UserError, api
+from unmask.data.tokenizer import Tokenizer
 from unmask.lab import finetune
 from unmask.model import hf
 from unmask.model.model import Model
@@ -35,7 +36,7 @@ def test_another_teacher_is_refused(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in teacher.iterdir() if path.is_file()}
     loaded = hf.load(teacher)
     changed = Model(loaded.config, tuple(loaded.model.heads)).init(5)
-    hf.save(changed, tmp_path / "other", finetune.Tokenizer.load(teacher))
+    hf.save(changed, tmp_path / "other", Tokenizer.load(teacher))
     (teacher / "model.safetensors").write_bytes((tmp_path / "other" / "model.safetensors").read_bytes())
     with pytest.raises(UserError, match=r"task\.teacher.* has changed"):
         api.resume_finetune(run.path)

@@ -12,7 +12,9 @@ from unmask.cli import app
 from unmask.data.choices import label_all
 from unmask.data.records import Finding
 from unmask.data.tokenizer import Tokenizer
-from unmask.lab import finetune, pick, task_card, task_summary
+from unmask.lab import pick, task_card, task_summary
+from unmask.lab.job import make_recipe, prepare
+from unmask.lab.labelled import open_files
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
@@ -177,7 +179,7 @@ def test_given_columns_tell_the_task(tmp_path: Path) -> None:
 
     def kind(**columns: str) -> str:
         settings = Recipe.build({"task": {"columns": columns, "train": [file]}}).task
-        return pick.pick_task(settings, finetune.open_files([file], [])).name
+        return pick.pick_task(settings, open_files([file], [])).name
 
     assert kind(text="essay", label="stars") == kind(label="stars", text="x") == "classify"
     assert kind(question="essay", context="x", answers="stars") == "answer"
@@ -194,11 +196,11 @@ def test_a_row_longer_than_the_model_is_refused_and_a_head_of_another_size_named
     start = folder_of(tmp_path / "start", ("a", "b", "c"))
     train = csv(tmp_path / "t.csv", "text,label", *[f"a joy {n},{'xy'[n % 2]}" for n in range(24)])
     values: dict[str, Any] = {"start": start, "task": {"kind": "classify", "train": [train]}}
-    job = finetune.prepare(finetune.make_recipe(values))
+    job = prepare(make_recipe(values))
     assert any("has a classify head with 3 labels where 2 are needed" in note for note in job.notes)
     assert pick.looks_like(Recipe.build({"task": {"train": [train]}}).task) == "classify"
     with pytest.raises(UserError, match="--length 65: the model has 64 positions"):
-        finetune.prepare(finetune.make_recipe(values, ["task.length=65"]))
+        prepare(make_recipe(values, ["task.length=65"]))
 
 
 def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:

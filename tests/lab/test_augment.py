@@ -13,6 +13,7 @@ from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.lab import augment, finetune
+from unmask.lab.job import make_recipe, prepare
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
@@ -140,7 +141,7 @@ def test_an_interrupted_run_goes_on_with_the_rows_it_made(
     train = {"steps": 12, "batch": 3, "eval_every": 4, "checkpoint_every": 4}
 
     def recipe() -> Recipe:
-        return finetune.make_recipe({"start": str(tmp_path / "m"), "task": task, "train": train})
+        return make_recipe({"start": str(tmp_path / "m"), "task": task, "train": train})
 
     whole, cut = (Run.create(tmp_path / name, "finetune", "classify") for name in ("whole", "cut"))
     finetune.run_one(recipe(), whole, World(0, 1), Console(quiet=True))
@@ -149,7 +150,7 @@ def test_an_interrupted_run_goes_on_with_the_rows_it_made(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        finetune.run_job(finetune.prepare(recipe()), cut, World(0, 1), Console(quiet=True), watch=stop)
+        finetune.run_job(prepare(recipe()), cut, World(0, 1), Console(quiet=True), watch=stop)
     assert not (cut.path / "results.json").exists()
     known = (cut.path / augment.FILE).read_bytes()
     assert known == (whole.path / augment.FILE).read_bytes() and len(known.splitlines()) == 27

@@ -8,6 +8,7 @@ from lab.tiny import labelled, model_folder
 
 from unmask import UserError, api
 from unmask.lab import budget, finetune
+from unmask.lab.job import make_recipe
 from unmask.train.run import Run
 
 
@@ -44,7 +45,7 @@ def test_several_tasks_have_minutes_too(tmp_path: Path) -> None:
     start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 40)
     values = {"start": str(start), "tasks": {name: {"train": [str(file)]} for name in ("one", "two")}}
     sets = ["train.minutes=0.01", "train.batch=4", "train.evaluations=1", "train.lr=0.001"]
-    recipe = finetune.make_recipe(values, sets)
+    recipe = make_recipe(values, sets)
     run = api.finetune(recipe=recipe, out=tmp_path / "run")
     assert 6 <= steps(run) <= 12 and run.recipe().train.steps == steps(run) and run.recipe().train.minutes is None
 

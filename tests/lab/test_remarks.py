@@ -8,6 +8,7 @@ import pytest
 from lab.tiny import model_folder
 
 from unmask.lab import finetune
+from unmask.lab.job import Job, make_recipe, prepare
 from unmask.train.distributed import World
 from unmask.train.log import Console
 
@@ -28,14 +29,14 @@ class Said(Console):
         self.lines.append(text)
 
 
-def job_of(name: str, tmp_path: Path, *sets: str) -> finetune.Job:
+def job_of(name: str, tmp_path: Path, *sets: str) -> Job:
     file = tmp_path / "train.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in FILES[name]))
     values = {
         "start": str(model_folder(tmp_path / "start")),
         "task": {"kind": name, "train": [str(file)], "length": 24},
     }
-    return finetune.prepare(finetune.make_recipe(values, sets))
+    return prepare(make_recipe(values, sets))
 
 
 @pytest.mark.parametrize(("name", "longer"), [("rank", 6), ("embed", 6), ("classify", 2)])

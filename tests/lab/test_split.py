@@ -10,8 +10,8 @@ import pytest
 from lab.tiny import labelled, model_folder
 
 from unmask.data.tokenizer import Tokenizer
-from unmask.lab import finetune
-from unmask.lab.finetune import split
+from unmask.lab.job import make_recipe, prepare
+from unmask.lab.split import split
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.registry import TASKS
 from unmask.tasks.task import Task
@@ -75,7 +75,7 @@ def test_all_seeds_of_a_run_have_one_dev_set_when_it_has_a_seed(tmp_path: Path) 
 
     def dev(seed: int, **settings: Any) -> list[str]:
         values = {"start": str(start), "seed": seed, "task": {"train": [str(file)], **settings}}
-        return [r["at"] for r in finetune.prepare(finetune.make_recipe(values)).sets.dev]
+        return [r["at"] for r in prepare(make_recipe(values)).sets.dev]
 
     assert dev(1, dev_seed=5) == dev(2, dev_seed=5) and dev(1) != dev(2)
 

@@ -13,7 +13,8 @@ import torch
 from lab.tiny import model_folder, sentence
 
 from unmask.lab import finetune
-from unmask.lab.finetune import Job
+from unmask.lab import job as jobs
+from unmask.lab.job import Job
 from unmask.model import hf
 from unmask.tasks import targets
 from unmask.train.distributed import World
@@ -31,7 +32,7 @@ def write(path: Path, **columns: list[Any]) -> Path:
 
 
 def prepare(start: Path, file: Path, *sets: str, **task: Any) -> Job:
-    return finetune.prepare(finetune.make_recipe({"start": str(start), "task": {"train": [str(file)], **task}}, sets))
+    return jobs.prepare(jobs.make_recipe({"start": str(start), "task": {"train": [str(file)], **task}}, sets))
 
 
 def saved(job: Job, folder: Path) -> Path:
@@ -133,7 +134,7 @@ def test_the_mean_and_the_weights_are_of_the_records_that_are_trained_on(start: 
     values = np.array([r["label"] for r in job.sets.train])
     assert len(job.sets.dev) > 5
     assert (job.task.learnt["mean"], job.task.learnt["sd"]) == pytest.approx((values.mean(), values.std()))
-    again = finetune.prepare(job.recipe, learnt={**job.task.learnt, "mean": 0.0, "sd": 1.0})
+    again = jobs.prepare(job.recipe, learnt={**job.task.learnt, "mean": 0.0, "sd": 1.0})
     assert again.sets.fingerprint() == job.sets.fingerprint(), "the split goes by the file alone"
     file = write(tmp_path / "b.jsonl", label=["rare" if n < 6 else "usual" for n in range(29)] + ["once"])
     job = prepare(start, file, "task.classify.balance=on", dev_share=0.3)
@@ -147,6 +148,6 @@ def test_a_checkpoint_is_taken_as_it_is(start: Path, tmp_path: Path) -> None:
     job = prepare(start, file, NUMBER)
     torch.nn.init.normal_(job.model.heads["classify"].out.bias)  # type: ignore[union-attr,arg-type]
     folder = saved(job, tmp_path / "checkpoint")
-    again = finetune.prepare(job.recipe, folder, job.task.learnt)
+    again = jobs.prepare(job.recipe, folder, job.task.learnt)
     assert all(torch.equal(a, b) for a, b in zip(last(job), last(again), strict=True))
     assert hf.load(folder).config.labels == ("value",)

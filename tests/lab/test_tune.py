@@ -18,6 +18,7 @@ from unmask import api
 from unmask.cli import app
 from unmask.errors import UserError
 from unmask.lab import finetune, tune
+from unmask.lab.job import prepare
 from unmask.model.sentence import Sentence, write
 from unmask.train.run import Run
 
@@ -144,7 +145,7 @@ def test_what_is_searched_fits_the_model_and_the_task(folder: Path) -> None:
     given = {"task": "classify", "train": folder / "train.csv", "lr": 1e-4, "steps": 9, "freeze": "encoder"}
     modern = api.task_recipe(folder / "modern", **given)
     assert set(tune.space(modern)) == {"lr", "batch", "warmup", "pooling"}
-    assert tune.own(finetune.prepare(modern), tune.space(modern))["pooling"] == "cls"
+    assert tune.own(prepare(modern), tune.space(modern))["pooling"] == "cls"
     tag = api.task_recipe(folder / "modern", task="tag", train="x.csv", lr=1e-4)
     assert "pooling" not in tune.space(tag)
     with pytest.raises(UserError, match="--search depth"):
@@ -202,7 +203,7 @@ def test_the_first_trial_is_the_recipe_s_own(folder: Path, tmp_path: Path) -> No
 
     def first(*sets: str) -> tuple[dict, dict]:
         made = api.task_recipe(start, task="embed", train=tmp_path / "pairs.csv", sets=[*SETS, *sets])
-        ranges = tune.space((job := finetune.prepare(made)).recipe)
+        ranges = tune.space((job := prepare(made)).recipe)
         return ranges, tune.own(job, ranges)
 
     ranges, values = first("train.layer_decay=0.5", "train.warmup=0.4", "train.epochs=2.5", "train.batch=1")

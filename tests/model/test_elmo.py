@@ -186,26 +186,34 @@ def test_it_answers(store: TokenStore) -> None:
 @pytest.mark.parametrize("name", ["elmo-mini", "cbow-mini"])
 def test_a_frozen_encoder_classifies(name: str, store: TokenStore, tmp_path) -> None:
     """The head alone is trained, and ELMo's mix, through the same door as everything else."""
-    from unmask.lab.finetune import answer, finetune
+    from unmask.lab.finetune import run_job
+    from unmask.lab.job import Job
+    from unmask.lab.labelled import Sets
     from unmask.recipe import Recipe
     from unmask.tasks.classify import Classify
+    from unmask.train.distributed import World
     from unmask.train.log import Console
     from unmask.train.run import Run
 
     train = {"epochs": 10, "batch": 8, "length": 16, "optimizer": "adamw", "lr": 1e-2}
     recipe = Recipe.build({"train": train})
     records = [
-        {"text": f"sorted list of {i}" if i % 2 else f"class with methods {i}", "label": str(i % 2)} for i in range(24)
+        {
+            "at": f"made:{i}",
+            "text": f"sorted list of {i}" if i % 2 else f"class with methods {i}",
+            "label": str(i % 2),
+        }
+        for i in range(24)
     ]
-    task = Classify(recipe, store.tokenizer, ["0", "1"], 16)
+    task = Classify(recipe, store.tokenizer, {"labels": ["0", "1"], "length": 16, "target": "one"})
     config = preset(name, vocab_size=store.tokenizer.size, hidden=32, intermediate=32, labels=("0", "1"))
     model = Model(config, ["classify"]).init(0)
-    for parameter, p in model.encoder.named_parameters():
-        p.requires_grad_(parameter.startswith("mix."))
+    model.freeze()
     before = model.embedding.clone()
-    finetune(model, task, records, recipe, Run.create(tmp_path / "run", "finetune", "x"), Console(quiet=True), "x")
-    assert task.score(answer(model, task, records), records)["accuracy"] > 0.9
+    run = Run.create(tmp_path / "run", "finetune", "x")
+    run_job(Job(recipe, task, model, Sets(records, [], []), []), run, World(0, 1), Console(quiet=True))
+    assert task.score(task.answer(model, records), records)["accuracy"] > 0.9
     assert torch.equal(model.embedding, before)
     again = hf.load(tmp_path / "run" / "model").model
     assert list(again.heads) == ["pooler", "classify"]
-    assert answer(again, task, records) == answer(model, task, records)
+    assert task.answer(again, records) == task.answer(model, records)

@@ -14,7 +14,9 @@ from parity import peer
 from unmask.batch import Phase
 from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
-from unmask.lab.finetune import Job, Sets, train
+from unmask.lab.finetune import train
+from unmask.lab.job import Job
+from unmask.lab.labelled import Sets
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model

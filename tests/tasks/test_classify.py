@@ -15,7 +15,9 @@ from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.lab import task_report
-from unmask.lab.finetune import Job, Sets, announce, make_recipe, prepare, run_job
+from unmask.lab.finetune import announce, run_job
+from unmask.lab.job import Job, make_recipe, prepare
+from unmask.lab.labelled import Sets
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model

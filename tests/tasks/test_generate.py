@@ -16,7 +16,7 @@ from unmask.cli import app
 from unmask.data.records import Finding, open_source
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab.finetune import pick_task
+from unmask.lab.pick import pick_task
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model

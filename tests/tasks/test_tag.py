@@ -17,7 +17,8 @@ from unmask.batch import Example, collate
 from unmask.cli import app
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab.finetune import make_recipe, prepare, run_job
+from unmask.lab.finetune import run_job
+from unmask.lab.job import make_recipe, prepare
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model

@@ -9,6 +9,8 @@ import torch
 from unmask.batch import Example, collate
 from unmask.data.tokenizer import Tokenizer
 from unmask.lab import finetune
+from unmask.lab.job import Job
+from unmask.lab.labelled import Sets
 from unmask.model.config import change, preset
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
@@ -43,7 +45,7 @@ def made(target: str, texts: list[str]) -> tuple[Classify, Model, list[list[Exam
         said = rng.normal(size=(1, len(task.labels))).astype(np.float32)
         for row in rows:
             row.labels = {**row.labels, LOGITS: said}
-    finetune.rows_of(finetune.Job(recipe, task, model, finetune.Sets(records, [], []), []), encoded)
+    finetune.rows_of(Job(recipe, task, model, Sets(records, [], []), []), encoded)
     return task, model, encoded
 
 

@@ -8,7 +8,7 @@ from unmask.data import textcheck
 from unmask.data.findings import as_rows
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab.finetune import read_sets
+from unmask.lab.labelled import read_sets
 from unmask.model import hf
 from unmask.recipe import Recipe
 

@@ -1,40 +1,29 @@
 """Fine-tuning: labelled files through the same loader, trainer and checkpoints as pre-training, to a model that answers.
 
-`prepare` reads and checks the files and builds task and model; `train` fits them; `finish` tunes on the dev set what a loss does not
+`prepare` (`job.py`) reads and checks the files and builds task and model; `train` fits them; `finish` tunes on the dev set what a loss does not
 learn, judges the best model on the test set, and writes everything a person wants to see.
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from unmask.batch import Example
-from unmask.data import doctor, textcheck
 from unmask.data.findings import as_rows, condense
-from unmask.data.records import Finding, Record, Source, open_source
-from unmask.data.tokenizer import Tokenizer
+from unmask.data.records import Record
 from unmask.errors import UserError
 from unmask.lab import augment, budget, task_report
 from unmask.lab.intervals import intervals
-from unmask.lab.pick import pick_task
-from unmask.lab.split import split
+from unmask.lab.job import Job, defaults, prepare
+from unmask.lab.labelled import sizes
 from unmask.model import hf
-from unmask.model.config import ModelConfig, change
-from unmask.model.families import FAMILIES
-from unmask.model.model import Model
 from unmask.objectives.objective import Objective
-from unmask.recipe import Recipe, TaskRecipe
+from unmask.recipe import Recipe
 from unmask.serve.predictor import load as load_predictor
-from unmask.settings import merge
 from unmask.tasks import beside, teacher
-from unmask.tasks import folder as task_folder
-from unmask.tasks.task import RecordRows, Task
+from unmask.tasks.task import RecordRows
 from unmask.train import checkpoint
 from unmask.train.distributed import World
 from unmask.train.fit import Evaluation, fit
@@ -45,186 +34,7 @@ from unmask.train.schedule import Plan
 from unmask.train.trainer import Trainer
 
 Watch = Callable[[float], None]  # gets the score that decides at each evaluation; may end training by an exception
-FEWEST = 20  # records of a training file from which a dev set is taken
-SHOWN, WARNED = 10, 3  # errors and warnings of one kind that are printed
-
-
-@dataclass
-class Sets:
-    train: list[Record]
-    dev: list[Record]
-    test: list[Record]
-    findings: list[Finding] = field(default_factory=list)
-    settings: TaskRecipe | None = None  # with what the files decided
-    columns: dict[str, str] = field(default_factory=dict)  # role → column of the training file
-
-    def fingerprint(self) -> str:
-        """Of everything that training reads: a resumed run has to find the same."""
-        text = json.dumps([self.train, self.dev], sort_keys=True, default=str, ensure_ascii=False)
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-@dataclass
-class Job:
-    """Everything a run needs, made from its recipe and its files."""
-
-    recipe: Recipe
-    task: Task
-    model: Model
-    sets: Sets
-    notes: list[str]
-
-    def save(self, folder: Path) -> None:
-        hf.save(self.model, folder, self.task.tokenizer, self.task.extra())
-        task_folder.write(self.task, folder)
-
-
-# --------------------------------------------------------------------------------------------------- recipe, files
-
-
-def defaults() -> dict[str, Any]:
-    """What fine-tuning does otherwise than pre-training."""
-    with resources.as_file(resources.files("unmask") / "recipes" / "finetune.yaml") as path:
-        return Recipe.read(path)
-
-
-def make_recipe(values: dict[str, Any], sets: Sequence[str] = ()) -> Recipe:
-    budgets = ("minutes", "tokens", "steps", "epochs")
-    base = defaults()
-    if any((values.get("train") or {}).get(b) is not None for b in budgets) or any(
-        text.partition("=")[0].strip() in {f"train.{b}" for b in budgets} for text in sets
-    ):
-        base["train"] = {k: v for k, v in base["train"].items() if k not in budgets}
-    return Recipe.build(merge(base, values), sets)
-
-
-def usual_rate(hidden: int, frozen: bool) -> float:
-    """A learning rate for a model of that width: BERT-base's 5e-5, more for smaller ones, which need and bear it.
-
-    >>> f"{usual_rate(768, False):.0e} {usual_rate(384, False):.0e} {usual_rate(768, True):.0e}"
-    '5e-05 1e-04 1e-03'
-    """
-    return 1e-3 if frozen else 5e-5 * 768 / hidden
-
-
-def open_files(paths: Sequence[str], findings: list[Finding]) -> list[Source]:
-    return [open_source(path, findings) for path in paths]
-
-
-def read_sets(settings: TaskRecipe) -> tuple[type[Task], Sets]:
-    """The files of a task as records. Errors in them are all said at once, with file and line."""
-    if not settings.train:
-        raise UserError("no file to learn from", valid="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json")
-    findings: list[Finding] = []
-    parts = {name: open_files(getattr(settings, name), findings) for name in ("train", "dev", "test")}
-    findings += [found for sources in parts.values() for source in sources for found in textcheck.look_at(source)]
-    try:
-        kind = pick_task(settings, parts["train"])
-    except UserError:
-        refuse([replace(f, error=f.error or f.kind == "header") for f in findings])  # they say why no task fits
-        raise
-    columns = kind.columns(parts["train"][0], settings)
-    settings = kind.settle(parts["train"], settings)
-    records = {
-        name: [r for source in sources for r in read_source(kind, source, settings, findings)]
-        for name, sources in parts.items()
-    }
-    findings += doctor.examine(records, kind, kind.kinds(settings.labels))
-    return kind, Sets(records["train"], records["dev"], records["test"], findings, settings, columns)
-
-
-def read_source(kind: type[Task], source: Source, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
-    """A file's records; none when it is not such a file at all, which is a finding too: others may have faults as well."""
-    try:
-        return kind.read(source, settings, findings)
-    except UserError as error:
-        if not error.got.startswith(source.path):
-            raise
-        what = error.got.removeprefix(source.path).lstrip("0123456789: ")
-        help = "; ".join(text for text in (error.valid and f"valid: {error.valid}", error.fix) if text)
-        findings.append(Finding(source.at(1), what, help, kind="not of the task"))
-        return []
-
-
-def refuse(findings: Sequence[Finding]) -> None:
-    """Stop when a finding is an error, with all of them."""
-    errors = [f for f in findings if f.error]
-    if errors:
-        lines = "\n".join(str(f) for f in condense(errors, SHOWN))
-        count = f"{len(errors):,} problem{'s' * (len(errors) > 1)}"
-        raise UserError(f"{count} in the labelled files:\n{lines}", fix="unmask doctor FILE --json gives all of them")
-
-
-# --------------------------------------------------------------------------------------------------------- the job
-
-
-def prepare(recipe: Recipe, weights: str | Path | None = None, learnt: dict[str, Any] | None = None) -> Job:
-    """Files, task and model. `weights` and `learnt` are a checkpoint's, when a run goes on."""
-    notes: list[str] = []
-    config = hf.config_of(recipe.start)
-    budget.check(recipe)
-    kind, sets = read_sets(recipe.task)
-    refuse(sets.findings)
-    kind.check(recipe, config)
-    beside.check(recipe, config, kind.name)
-    augment.check(recipe, config, kind.name)
-    teacher.check(recipe, kind.name)
-    frozen = recipe.task.freeze == "encoder"
-    train = recipe.train.model_copy(update={"lr": recipe.train.lr or usual_rate(config.hidden, frozen)})
-    resolved = (sets.settings or recipe.task).model_copy(update={"kind": kind.name})
-    recipe = recipe.model_copy(update={"train": train, "task": resolved})
-    tokenizer = Tokenizer.load(recipe.start)
-    studied = kind.study(recipe, config, sets.train)
-    whole = kind(recipe, tokenizer, studied)  # that is what the split goes by, in a run that goes on too
-    sets.findings += textcheck.too_long(sets.train, kind, tokenizer, whole.length, f"they are {whole.fate()}")
-    if not recipe.task.dev:
-        dev_seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
-        if len(sets.train) >= FEWEST:
-            sets.train, sets.dev = split(whole, sets.train, recipe.task.dev_share, dev_seed)
-            notes.append(
-                f"no dev file: {len(sets.dev):,} of the {len(sets.train) + len(sets.dev):,} records are kept as one"
-            )
-        else:
-            notes.append(
-                f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken"
-            )
-    task = kind(recipe, tokenizer, kind.weigh(recipe, studied, sets.train) if learnt is None else learnt)
-    task.bind(config)
-    task.judge_by(sets.dev or sets.test)
-    heads = (*task.heads, *beside.heads(recipe))
-    loaded = hf.load(weights or recipe.start, heads, task.changes(config) | recipe.model, recipe.seed)
-    if loaded.missing and not weights and kind.heads:  # a pooler that only the folder's class wants is not learnt
-        new = sorted({name.split(".")[1] for name in loaded.missing})
-        notes.append(f"{recipe.start} {lack(new, loaded, config, task)}: drawn at random, to be learnt")
-    if not weights:
-        notes += adopt_head(task, loaded, config, recipe)
-    change(loaded.config)  # checked
-    notes += task.begin(loaded.model) + beside.said(recipe)
-    if frozen:
-        loaded.model.freeze()
-    return Job(recipe, task, loaded.model, sets, notes)
-
-
-def lack(new: Sequence[str], loaded: hf.Loaded, config: ModelConfig, task: Task) -> str:
-    """What a start model has not: a head at all, or one with as many outputs."""
-    held = FAMILIES[config.family].architectures.get(str((loaded.settings.get("architectures") or [""])[0]), ())
-    count = len(task.changes(config).get("labels", ()))
-    if len(new) == 1 and new[0] in hf.LABELLED and new[0] in held and count != len(config.labels):
-        return f"has a {new[0]} head with {len(config.labels):,} labels where {count:,} are needed"
-    return f"has no {' and no '.join(new)} for this"
-
-
-def adopt_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recipe) -> list[str]:
-    """Keep the start model's head where its outputs mean what the task's do, in the task's order; else draw it anew, and say so."""
-    head = next((name for name in task.heads if name in hf.LABELLED), "")
-    if not head or any(name.startswith(f"heads.{head}.") for name in loaded.missing):
-        return []
-    before = task_folder.read(loaded.folder, config, (head,), task.tokenizer)
-    if before is None or task.adopt(loaded.model.heads[head], before):
-        return []
-    loaded.model.init(recipe.seed, only=[f"heads.{head}.out.weight", f"heads.{head}.out.bias"])
-    names = ", ".join(config.labels[:8]) + (", …" if len(config.labels) > 8 else "")
-    return [f"the {head} layer of {recipe.start} is for something else ({names}): drawn at random, to be learnt"]
+WARNED = 3  # warnings of one kind that are printed
 
 
 def rows_of(
@@ -439,10 +249,6 @@ def _end(
         task_report.write(run)
     console.say(f"done in {clock(state['elapsed'] + time.monotonic() - begun)}: {run.model}")
     return results
-
-
-def sizes(sets: Sets) -> dict[str, int]:
-    return {"train": len(sets.train), "dev": len(sets.dev), "test": len(sets.test)}
 
 
 def announce(job: Job, run: Run) -> str:

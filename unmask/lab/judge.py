@@ -9,7 +9,7 @@ from typing import Any
 
 from unmask.data.records import Finding, Record, is_table, open_source
 from unmask.errors import UserError
-from unmask.lab.finetune import refuse
+from unmask.lab.labelled import refuse
 from unmask.serve.predictor import Predictor
 from unmask.tasks import asking
 from unmask.tasks.task import Task

@@ -123,7 +123,7 @@ TASK_SHORT = {
 
 def task_recipe(model: str | Path, recipe: AnyRecipe = None, sets: Sequence[str] = (), **short: Any) -> Recipe:
     """As `make_recipe`, with fine-tuning's defaults below."""
-    from unmask.lab import finetune as lab
+    from unmask.lab import job
 
     values: dict[str, Any] = {"start": model_in(str(model))} if model else {}
     if recipe is not None:
@@ -143,7 +143,7 @@ def task_recipe(model: str | Path, recipe: AnyRecipe = None, sets: Sequence[str]
         for key in reversed(TASK_SHORT[name].split(".")):
             nested = {key: nested}
         values = merge(values, nested)
-    made = lab.make_recipe(values, [sets] if isinstance(sets, str) else list(sets))
+    made = job.make_recipe(values, [sets] if isinstance(sets, str) else list(sets))
     if not made.start:
         raise UserError("no model to fine-tune", fix="unmask finetune MODEL --train FILE")
     return made

@@ -23,7 +23,7 @@ from unmask.batch import Batch, Phase
 from unmask.data.findings import as_rows
 from unmask.errors import UserError
 from unmask.lab import budget, finetune, task_report
-from unmask.lab.finetune import Job
+from unmask.lab.job import Job
 from unmask.model import hf
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective, Terms

@@ -19,7 +19,9 @@ from unmask.data.records import Record
 from unmask.data.samples import SAMPLES
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab.finetune import Job, Sets, run_job
+from unmask.lab.finetune import run_job
+from unmask.lab.job import Job
+from unmask.lab.labelled import Sets
 from unmask.model import hf
 from unmask.model.model import Model
 from unmask.recipe import Recipe

@@ -1,0 +1,133 @@
+"""Everything a fine-tuning run needs, made from its recipe and its files before the first step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from unmask.data import textcheck
+from unmask.data.tokenizer import Tokenizer
+from unmask.lab import augment, budget
+from unmask.lab.labelled import Sets, read_sets, refuse
+from unmask.lab.split import split
+from unmask.model import hf
+from unmask.model.config import ModelConfig, change
+from unmask.model.families import FAMILIES
+from unmask.model.model import Model
+from unmask.recipe import Recipe
+from unmask.settings import merge
+from unmask.tasks import beside, teacher
+from unmask.tasks import folder as task_folder
+from unmask.tasks.task import Task
+
+FEWEST = 20  # records of a training file from which a dev set is taken
+
+
+@dataclass
+class Job:
+    """Everything a run needs, made from its recipe and its files."""
+
+    recipe: Recipe
+    task: Task
+    model: Model
+    sets: Sets
+    notes: list[str]
+
+    def save(self, folder: Path) -> None:
+        hf.save(self.model, folder, self.task.tokenizer, self.task.extra())
+        task_folder.write(self.task, folder)
+
+
+def defaults() -> dict[str, Any]:
+    """What fine-tuning does otherwise than pre-training."""
+    with resources.as_file(resources.files("unmask") / "recipes" / "finetune.yaml") as path:
+        return Recipe.read(path)
+
+
+def make_recipe(values: dict[str, Any], sets: Sequence[str] = ()) -> Recipe:
+    budgets = ("minutes", "tokens", "steps", "epochs")
+    base = defaults()
+    if any((values.get("train") or {}).get(b) is not None for b in budgets) or any(
+        text.partition("=")[0].strip() in {f"train.{b}" for b in budgets} for text in sets
+    ):
+        base["train"] = {k: v for k, v in base["train"].items() if k not in budgets}
+    return Recipe.build(merge(base, values), sets)
+
+
+def usual_rate(hidden: int, frozen: bool) -> float:
+    """A learning rate for a model of that width: BERT-base's 5e-5, more for smaller ones, which need and bear it.
+
+    >>> f"{usual_rate(768, False):.0e} {usual_rate(384, False):.0e} {usual_rate(768, True):.0e}"
+    '5e-05 1e-04 1e-03'
+    """
+    return 1e-3 if frozen else 5e-5 * 768 / hidden
+
+
+def prepare(recipe: Recipe, weights: str | Path | None = None, learnt: dict[str, Any] | None = None) -> Job:
+    """Files, task and model. `weights` and `learnt` are a checkpoint's, when a run goes on."""
+    notes: list[str] = []
+    config = hf.config_of(recipe.start)
+    budget.check(recipe)
+    kind, sets = read_sets(recipe.task)
+    refuse(sets.findings)
+    kind.check(recipe, config)
+    beside.check(recipe, config, kind.name)
+    augment.check(recipe, config, kind.name)
+    teacher.check(recipe, kind.name)
+    frozen = recipe.task.freeze == "encoder"
+    train = recipe.train.model_copy(update={"lr": recipe.train.lr or usual_rate(config.hidden, frozen)})
+    resolved = (sets.settings or recipe.task).model_copy(update={"kind": kind.name})
+    recipe = recipe.model_copy(update={"train": train, "task": resolved})
+    tokenizer = Tokenizer.load(recipe.start)
+    studied = kind.study(recipe, config, sets.train)
+    whole = kind(recipe, tokenizer, studied)  # that is what the split goes by, in a run that goes on too
+    sets.findings += textcheck.too_long(sets.train, kind, tokenizer, whole.length, f"they are {whole.fate()}")
+    if not recipe.task.dev:
+        dev_seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
+        if len(sets.train) >= FEWEST:
+            sets.train, sets.dev = split(whole, sets.train, recipe.task.dev_share, dev_seed)
+            notes.append(
+                f"no dev file: {len(sets.dev):,} of the {len(sets.train) + len(sets.dev):,} records are kept as one"
+            )
+        else:
+            notes.append(
+                f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken"
+            )
+    task = kind(recipe, tokenizer, kind.weigh(recipe, studied, sets.train) if learnt is None else learnt)
+    task.bind(config)
+    task.judge_by(sets.dev or sets.test)
+    heads = (*task.heads, *beside.heads(recipe))
+    loaded = hf.load(weights or recipe.start, heads, task.changes(config) | recipe.model, recipe.seed)
+    if loaded.missing and not weights and kind.heads:  # a pooler that only the folder's class wants is not learnt
+        new = sorted({name.split(".")[1] for name in loaded.missing})
+        notes.append(f"{recipe.start} {lack(new, loaded, config, task)}: drawn at random, to be learnt")
+    if not weights:
+        notes += adopt_head(task, loaded, config, recipe)
+    change(loaded.config)  # checked
+    notes += task.begin(loaded.model) + beside.said(recipe)
+    if frozen:
+        loaded.model.freeze()
+    return Job(recipe, task, loaded.model, sets, notes)
+
+
+def lack(new: Sequence[str], loaded: hf.Loaded, config: ModelConfig, task: Task) -> str:
+    """What a start model has not: a head at all, or one with as many outputs."""
+    held = FAMILIES[config.family].architectures.get(str((loaded.settings.get("architectures") or [""])[0]), ())
+    count = len(task.changes(config).get("labels", ()))
+    if len(new) == 1 and new[0] in hf.LABELLED and new[0] in held and count != len(config.labels):
+        return f"has a {new[0]} head with {len(config.labels):,} labels where {count:,} are needed"
+    return f"has no {' and no '.join(new)} for this"
+
+
+def adopt_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recipe) -> list[str]:
+    """Keep the start model's head where its outputs mean what the task's do, in the task's order; else draw it anew, and say so."""
+    head = next((name for name in task.heads if name in hf.LABELLED), "")
+    if not head or any(name.startswith(f"heads.{head}.") for name in loaded.missing):
+        return []
+    before = task_folder.read(loaded.folder, config, (head,), task.tokenizer)
+    if before is None or task.adopt(loaded.model.heads[head], before):
+        return []
+    loaded.model.init(recipe.seed, only=[f"heads.{head}.out.weight", f"heads.{head}.out.bias"])
+    names = ", ".join(config.labels[:8]) + (", …" if len(config.labels) > 8 else "")
+    return [f"the {head} layer of {recipe.start} is for something else ({names}): drawn at random, to be learnt"]

@@ -1,0 +1,83 @@
+"""The labelled files of a run: read whole, examined, and refused with everything that is wrong with them."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from unmask.data import doctor, textcheck
+from unmask.data.findings import condense
+from unmask.data.records import Finding, Record, Source, open_source
+from unmask.errors import UserError
+from unmask.lab.pick import pick_task
+from unmask.recipe import TaskRecipe
+from unmask.tasks.task import Task
+
+SHOWN = 10  # errors of one kind that are printed
+
+
+@dataclass
+class Sets:
+    train: list[Record]
+    dev: list[Record]
+    test: list[Record]
+    findings: list[Finding] = field(default_factory=list)
+    settings: TaskRecipe | None = None  # with what the files decided
+    columns: dict[str, str] = field(default_factory=dict)  # role → column of the training file
+
+    def fingerprint(self) -> str:
+        """Of everything that training reads: a resumed run has to find the same."""
+        text = json.dumps([self.train, self.dev], sort_keys=True, default=str, ensure_ascii=False)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def open_files(paths: Sequence[str], findings: list[Finding]) -> list[Source]:
+    return [open_source(path, findings) for path in paths]
+
+
+def read_sets(settings: TaskRecipe) -> tuple[type[Task], Sets]:
+    """The files of a task as records. Errors in them are all said at once, with file and line."""
+    if not settings.train:
+        raise UserError("no file to learn from", valid="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json")
+    findings: list[Finding] = []
+    parts = {name: open_files(getattr(settings, name), findings) for name in ("train", "dev", "test")}
+    findings += [found for sources in parts.values() for source in sources for found in textcheck.look_at(source)]
+    try:
+        kind = pick_task(settings, parts["train"])
+    except UserError:
+        refuse([replace(f, error=f.error or f.kind == "header") for f in findings])  # they say why no task fits
+        raise
+    columns = kind.columns(parts["train"][0], settings)
+    settings = kind.settle(parts["train"], settings)
+    records = {
+        name: [r for source in sources for r in read_source(kind, source, settings, findings)]
+        for name, sources in parts.items()
+    }
+    findings += doctor.examine(records, kind, kind.kinds(settings.labels))
+    return kind, Sets(records["train"], records["dev"], records["test"], findings, settings, columns)
+
+
+def read_source(kind: type[Task], source: Source, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
+    """A file's records; none when it is not such a file at all, which is a finding too: others may have faults as well."""
+    try:
+        return kind.read(source, settings, findings)
+    except UserError as error:
+        if not error.got.startswith(source.path):
+            raise
+        what = error.got.removeprefix(source.path).lstrip("0123456789: ")
+        help = "; ".join(text for text in (error.valid and f"valid: {error.valid}", error.fix) if text)
+        findings.append(Finding(source.at(1), what, help, kind="not of the task"))
+        return []
+
+
+def refuse(findings: Sequence[Finding]) -> None:
+    """Stop when a finding is an error, with all of them."""
+    errors = [f for f in findings if f.error]
+    if errors:
+        lines = "\n".join(str(f) for f in condense(errors, SHOWN))
+        count = f"{len(errors):,} problem{'s' * (len(errors) > 1)}"
+        raise UserError(f"{count} in the labelled files:\n{lines}", fix="unmask doctor FILE --json gives all of them")
+
+
+def sizes(sets: Sets) -> dict[str, int]:
+    return {"train": len(sets.train), "dev": len(sets.dev), "test": len(sets.test)}
