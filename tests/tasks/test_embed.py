@@ -18,6 +18,9 @@ from unmask.data.records import Finding, open_source
 from unmask.data.store import TokenStore
 from unmask.errors import UserError
 from unmask.lab import finetune as lab
+from unmask.lab.job import Job, make_recipe, prepare
+from unmask.lab.labelled import Sets
+from unmask.lab.pick import pick_task
 from unmask.model import hf, sentence
 from unmask.model.config import PRESETS, preset
 from unmask.model.families import FAMILIES
@@ -115,14 +118,14 @@ def test_files_become_records(tmp_path: Path) -> None:
 def test_scored_pairs_are_the_users_choice(tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("sentence1,sentence2,score\na,b,4.5\nc,d,1\n")
     with pytest.raises(UserError, match="classify and embed both fit"):
-        lab.pick_task(TaskRecipe(), [open_source(str(tmp_path / "s.csv"), [])])
+        pick_task(TaskRecipe(), [open_source(str(tmp_path / "s.csv"), [])])
     for name, text, fits in (
         ("label.csv", "sentence1,sentence2,label\na,b,1\n", "classify"),
         ("pairs.csv", "anchor,positive\na,b\n", "embed"),
         ("plain.txt", "a list of numbers is here\nand there is a tuple of things\n", "embed"),
     ):
         (tmp_path / name).write_text(text)
-        assert lab.pick_task(TaskRecipe(), [open_source(str(tmp_path / name), [])]).name == fits
+        assert pick_task(TaskRecipe(), [open_source(str(tmp_path / name), [])]).name == fits
 
 
 def test_kinds_are_not_mixed_and_simcse_needs_dropout() -> None:
@@ -292,7 +295,7 @@ def test_other_families_open_there_too(name: str, pooling: str, store: TokenStor
     task = task_of(store, {"pooling": pooling, "length": 24})
     config = hf.config_of(start)
     task.bind(config)
-    job = lab.Job(Recipe(), task, hf.load(start, task.heads).model, lab.Sets([], [], []), [])
+    job = Job(Recipe(), task, hf.load(start, task.heads).model, Sets([], [], []), [])
     job.save(tmp_path / "out")
     texts = ["a list of numbers", "class", "the method of the string is called here"]
     theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu")
@@ -326,7 +329,7 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
 
     def recipe() -> Recipe:
         values = {"start": str(base), "task": {"kind": "embed", "train": [train]}}
-        return lab.make_recipe(values | {"train": {"steps": 6, "batch": 8, "eval_every": 2, "checkpoint_every": 2}})
+        return make_recipe(values | {"train": {"steps": 6, "batch": 8, "eval_every": 2, "checkpoint_every": 2}})
 
     whole, cut = (Run.create(tmp_path / name, "finetune", "embed") for name in ("whole", "cut"))
     lab.run_one(recipe(), whole, World(0, 1), Console(quiet=True))
@@ -338,7 +341,7 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        lab.run_job(lab.prepare(recipe()), cut, World(0, 1), Console(quiet=True), watch=stop)
+        lab.run_job(prepare(recipe()), cut, World(0, 1), Console(quiet=True), watch=stop)
     lab.resume(cut, World(0, 1), Console(quiet=True))
     for name in ("model.safetensors", "1_Pooling/config.json", "modules.json"):
         assert (cut.model / name).read_bytes() == (whole.model / name).read_bytes()

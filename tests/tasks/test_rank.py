@@ -20,6 +20,8 @@ from unmask.data.records import Finding, open_source
 from unmask.data.store import TokenStore
 from unmask.errors import UserError
 from unmask.lab import finetune as lab
+from unmask.lab.job import make_recipe
+from unmask.lab.pick import pick_task
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
@@ -109,7 +111,7 @@ def test_lists_and_whole_records(tmp_path: Path) -> None:
     assert records == read(path, rank={"pool": 5})[0]  # drawn once, and the same each time
     records, found = read(lines(tmp_path / "w.jsonl", [{"query": "q", "passages": ["a", "b"], "relevance": [1]}]))
     assert found[0] == "w.jsonl:1: 2 passages and 1 relevances"
-    assert lab.pick_task(TaskRecipe(), [open_source(path, [])]).name == "rank"
+    assert pick_task(TaskRecipe(), [open_source(path, [])]).name == "rank"
 
 
 def test_trec_judgements(tmp_path: Path) -> None:
@@ -130,7 +132,7 @@ def test_trec_judgements(tmp_path: Path) -> None:
     assert sum("judged twice" in f for f in found) == 1
     with pytest.raises(UserError, match="queries are in another file"):
         read(str(tmp_path / "qrels.txt"))
-    assert lab.pick_task(TaskRecipe(), [open_source(str(tmp_path / "qrels.txt"), [])]).name == "rank"
+    assert pick_task(TaskRecipe(), [open_source(str(tmp_path / "qrels.txt"), [])]).name == "rank"
 
 
 def test_passages_are_drawn_without_looking_at_all_of_them() -> None:
@@ -227,7 +229,7 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
 
     def recipe() -> Recipe:
         values = {"start": str(base), "task": {"kind": "rank", "train": [train], "dev": [], "rank": {"negatives": 3}}}
-        return lab.make_recipe(values | {"train": {"steps": 4, "batch": 4, "checkpoint_every": 2, "keep": 5}})
+        return make_recipe(values | {"train": {"steps": 4, "batch": 4, "checkpoint_every": 2, "keep": 5}})
 
     whole, cut = (Run.create(tmp_path / name, "finetune", "rank") for name in ("whole", "cut"))
     lab.run_one(recipe(), whole, World(0, 1), Console(quiet=True))
