@@ -52,7 +52,7 @@ def main() -> None:
     given.out.mkdir(parents=True)
     corpus = given.out / "reviews.jsonl"
     corpus.write_text("".join(json.dumps({"text": r["text"]}) + "\n" for r in pool), "utf-8")
-    base = merge(quickstart.read("quickstart"), {"seed": given.seed, "data": {"corpus": [str(corpus)]}})
+    base = merge(Recipe.packaged("quickstart"), {"seed": given.seed, "data": {"corpus": [str(corpus)]}})
     lines = ["| objective | steps | held-out loss | accuracy |", "|---|---|---|---|"]
     if given.plan:
         plans = json.loads(given.plan.read_text())

@@ -6,6 +6,7 @@ the same schema. An unknown key is an error that names the nearest valid one. Wh
 """
 
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from unmask.errors import UserError
-from unmask.settings import Dumper, explain, load, merge
+from unmask.settings import Dumper, explain, load, merge, nested
 
 Count = Annotated[int, Field(ge=1)]
 CountOrZero = Annotated[int, Field(ge=0)]  # 0 has a meaning of its own, told beside the field
@@ -248,6 +249,9 @@ class TaskRecipe(Section):
     rank: RankRecipe = RankRecipe()
 
 
+BUDGETS = ("minutes", "tokens", "steps", "epochs")
+
+
 class TrainRecipe(Section):
     """How the loss is minimised. One budget of four."""
 
@@ -291,9 +295,9 @@ class TrainRecipe(Section):
 
     @model_validator(mode="after")
     def _one_budget(self) -> "TrainRecipe":
-        given = [n for n in ("minutes", "tokens", "steps", "epochs") if getattr(self, n) is not None]
+        given = [n for n in BUDGETS if getattr(self, n) is not None]
         if len(given) > 1:
-            raise ValueError(f"one budget of minutes, tokens, steps, epochs; got {' and '.join(given)}")
+            raise ValueError(f"one budget of {', '.join(BUDGETS)}; got {' and '.join(given)}")
         return self
 
 
@@ -331,16 +335,14 @@ class Recipe(Section):
             if not eq:
                 raise UserError(f"--set {text}", valid="--set section.field=value, e.g. train.batch=64")
             try:
-                nested: Any = load(value) if value else value
+                known: Any = load(value) if value else value
             except (yaml.YAMLError, ValueError) as error:
                 why = getattr(error, "problem", None) or str(error)
                 raise UserError(
                     f"--set {text}: the value cannot be read: {why}",
                     valid="a number, a word, [a, list], {a: mapping}, or 'text in quotes'",
                 ) from None
-            for key in reversed(path.strip().split(".")):
-                nested = {key: nested}
-            values = merge(values, nested)
+            values = merge(values, nested(path.strip(), known))
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -357,6 +359,12 @@ class Recipe(Section):
         if not isinstance(values, dict):
             raise UserError(f"the recipe {path} is not a mapping", valid="section: {field: value}")
         return values
+
+    @classmethod
+    def packaged(cls, name: str) -> dict[str, Any]:
+        """One that comes with the package, in `recipes/`."""
+        with resources.as_file(resources.files("unmask") / "recipes" / f"{name}.yaml") as path:
+            return cls.read(path)
 
     def write(self, path: str | Path) -> None:
         Path(path).write_text(self.text(), "utf-8")

@@ -23,6 +23,16 @@ def merge(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
+def nested(path: str, value: Any) -> dict[str, Any]:
+    """
+    >>> nested("train.steps", 10)
+    {'train': {'steps': 10}}
+    """
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    return value
+
+
 class _Loader(yaml.SafeLoader):
     """Plain scalars as in YAML 1.2: PyYAML's 1.1 reads `off` as False, `64:1` as 3841 and `5e-4` as text."""
 

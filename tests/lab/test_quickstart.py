@@ -12,7 +12,7 @@ from unmask.train.log import Console
 
 
 def test_the_recipe_is_valid_and_short() -> None:
-    values = lab.read("quickstart")
+    values = Recipe.packaged("quickstart")
     assert Recipe.build(values).preset == "modernbert-mini"
     path = Path(lab.__file__).parents[1] / "recipes" / "quickstart.yaml"
     assert len(path.read_text().splitlines()) <= 30

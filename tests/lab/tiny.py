@@ -11,6 +11,20 @@ from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
 
 GOOD, BAD = ("good", "fine", "lovely", "great"), ("bad", "awful", "dull", "poor")
+WORDS = [
+    "list",
+    "tuple",
+    "class",
+    "method",
+    "module",
+    "string",
+    "number",
+    "import",
+    "except",
+    "return",
+    "yield",
+    "lambda",
+]
 NAMES = ("anna", "bob", "carla", "dora")
 SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "max_positions": 64, "dropout": 0.0}
 

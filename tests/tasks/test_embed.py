@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from lab.tiny import WORDS
 from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 
@@ -33,20 +34,6 @@ from unmask.train.log import Console
 from unmask.train.run import Run
 
 SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "max_positions": 64}
-WORDS = [
-    "list",
-    "tuple",
-    "class",
-    "method",
-    "module",
-    "string",
-    "number",
-    "import",
-    "except",
-    "return",
-    "yield",
-    "lambda",
-]
 PAIRS = [
     {"anchor": f"what is a {a} {b}", "positive": f"the {b} of a {a} is this"} for a in WORDS[:6] for b in WORDS[6:]
 ]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from lab.tiny import WORDS
 from sentence_transformers import CrossEncoder
 from typer.testing import CliRunner
 
@@ -33,20 +34,6 @@ from unmask.train.log import Console
 from unmask.train.run import Run
 
 SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "max_positions": 64, "dropout": 0.0}
-WORDS = [
-    "list",
-    "tuple",
-    "class",
-    "method",
-    "module",
-    "string",
-    "number",
-    "import",
-    "except",
-    "return",
-    "yield",
-    "lambda",
-]
 ROWS = [
     {"query": f"what is a {a}", "passage": f"{'it is' if a == b else 'here has'} the {b}", "relevance": int(a == b)}
     for a in WORDS

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 
-from unmask.batch import Batch
 from unmask.errors import UserError
 from unmask.recipe import Recipe
 from unmask.train import loader as loading
@@ -64,10 +63,7 @@ def seconds_per_step(trainer: Trainer, loader: loading.Loader, seconds: float = 
     more = True
     while more:
         begun, n = time.perf_counter(), len(times)
-        ranges = loading.micro_ranges(n * rows, (n + 1) * rows, trainer.micro)
-        mine = trainer.world.micro_batches(len(ranges))
-        batches: list[tuple[int, Batch]] = [(m, loader.batch(*ranges[m], phase)) for m in mine]
-        trainer.step(0, batches)
+        trainer.step(0, loading.micro_batches(loader, (n * rows, (n + 1) * rows), phase, trainer.micro, trainer.world))
         times.append(time.perf_counter() - begun)
         timed = len(times) - WARM
         more = trainer.world.share(timed < FEWEST or (sum(times) < seconds and timed < MOST))

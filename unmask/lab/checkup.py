@@ -8,7 +8,7 @@ from unmask.data import textcheck
 from unmask.data.findings import as_rows
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab.labelled import read_sets
+from unmask.lab.labelled import read_sets, sizes
 from unmask.model import hf
 from unmask.recipe import Recipe
 
@@ -51,7 +51,7 @@ def check_up(recipe: Recipe, files: dict[str, list[str]], model: str = "") -> di
     return {
         "task": kind.name,
         "files": files,
-        "records": {role: len(getattr(sets, role)) for role in ROLES},
+        "records": sizes(sets),
         "errors": sum(finding.error for finding in found),
         "warnings": sum(not finding.error for finding in found),
         "findings": as_rows(found),

@@ -8,15 +8,16 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 from unmask.batch import Example
 from unmask.data.findings import as_rows, condense
-from unmask.data.records import Record
+from unmask.data.records import Finding, Record
 from unmask.errors import UserError
 from unmask.lab import augment, budget, task_report
 from unmask.lab.intervals import intervals
-from unmask.lab.job import Job, defaults, prepare
+from unmask.lab.job import Job, prepare
 from unmask.lab.labelled import sizes
 from unmask.model import hf
 from unmask.objectives.objective import Objective
@@ -85,7 +86,7 @@ def say_remarks(job: Job, console: Console, world: World, count: int) -> None:
 def seen_of(job: Job, console: Console) -> list[Record]:
     """The dev records that are answered while training."""
     rows = job.recipe.train.eval_rows
-    few = job.task.seen if rows == defaults()["train"]["eval_rows"] else 0
+    few = job.task.seen if rows == Recipe.packaged("finetune")["train"]["eval_rows"] else 0
     seen = job.sets.dev[: few or rows]
     if len(seen) < len(job.sets.dev):
         console.say(
@@ -111,12 +112,13 @@ def train(
     loader = rows_of(job, encoded, objective)
     longest, count = int(loader.lengths.max()), len(loader.lengths)
     say_remarks(job, console, world, len(records))
+    seen = seen_of(job, console)
 
     def trainer_of(p: Plan) -> Trainer:
         return Trainer(model, objective, recipe.train, p, recipe.seed, world)
 
     def look() -> None:
-        task.answer(model, job.sets.dev[: task.seen or recipe.train.eval_rows])
+        task.answer(model, seen)
 
     if resume:
         p = Plan.from_dict(run.read_json("plan.json"))
@@ -127,7 +129,6 @@ def train(
             recipe.write(run.path / "recipe.yaml")
             run.write_json("plan.json", p.as_dict())
     trainer = trainer_of(p)
-    seen = seen_of(job, console)
 
     def measure() -> dict[str, Any]:
         values = dict(task.score(task.answer(model, seen), seen))
@@ -141,10 +142,15 @@ def train(
     beside.drop(model, task.heads)
     best = state["best"]
     if best and best["step"] < state["step"]:
-        kept = hf.load(run.checkpoints / "best" / "model", task.heads, task.changes(model.config)).model
-        model.load_state_dict(kept.state_dict())
+        restore(job, run.checkpoints / "best" / "model")
         console.say(f"the best was that of step {best['step']:,}: {task.metric} {best[task.metric]:.1%}")
     return state
+
+
+def restore(job: Job, folder: Path) -> None:
+    """The weights of a checkpoint's model into the job's."""
+    kept = hf.load(folder, job.task.heads, job.task.changes(job.model.config)).model
+    job.model.load_state_dict(kept.state_dict())
 
 
 def finish(job: Job, run: Run, state: dict[str, Any], console: Console) -> dict[str, Any]:
@@ -200,16 +206,36 @@ def run_job(
 ) -> dict[str, Any]:
     with run.lock() if world.main else nullcontext():
         if world.main:
-            job.recipe.write(run.path / "recipe.yaml")
-            run.write_json("environment.json", environment())
-            run.write_json("data.json", {"records": sizes(job.sets), "key": job.sets.fingerprint()})
-            run.write_json("learnt.json", job.task.learnt)
-            run.write_json("findings.json", as_rows(job.sets.findings))
+            write_down(run, job.recipe, sizes(job.sets), job.sets.fingerprint(), job.task.learnt, job.sets.findings)
             # how many are too long is said by `train`, which counts all of them
             for finding in condense([f for f in job.sets.findings if f.kind != "length"], WARNED):
                 console.warn(str(finding))
         console.say(announce(job, run))
         return _end(job, run, world, console, train(job, run, world, console, title=title, watch=watch), not watch)
+
+
+def write_down(
+    run: Run, recipe: Recipe, records: Any, key: str, learnt: dict[str, Any], findings: Sequence[Finding]
+) -> None:
+    """Everything that a resumed run has to find, before the first step."""
+    recipe.write(run.path / "recipe.yaml")
+    run.write_json("environment.json", environment())
+    run.write_json("data.json", {"records": records, "key": key})
+    run.write_json("learnt.json", learnt)
+    run.write_json("findings.json", as_rows(findings))
+
+
+def go_on(run: Run, last: checkpoint.Checkpoint | None, key: str, world: World, console: Console) -> None:
+    """The log back to the last checkpoint; refused when the records (`key`) are not those that the run was begun with."""
+    if key != run.read_json("data.json")["key"]:
+        raise UserError(
+            f"the labelled files of {run.path} have changed since it was begun",
+            fix="a new run: unmask finetune with another --out",
+        )
+    done = last.state["step"] if last else 0
+    if world.main:
+        run.rewind(done)
+    console.say(f"continuing {run.path} at step {done:,}")
 
 
 def resume(run: Run, world: World, console: Console, watch: Watch | None = None) -> dict[str, Any]:
@@ -226,15 +252,7 @@ def resume(run: Run, world: World, console: Console, watch: Watch | None = None)
 
             return multitask.resume_tasks(run, last, world, console)
         job = prepare(run.recipe(), last.model if last else None, run.read_json("learnt.json"))
-        if job.sets.fingerprint() != run.read_json("data.json")["key"]:
-            raise UserError(
-                f"the labelled files of {run.path} have changed since it was begun",
-                fix="a new run: unmask finetune with another --out",
-            )
-        done = last.state["step"] if last else 0
-        if world.main:
-            run.rewind(done)
-        console.say(f"continuing {run.path} at step {done:,}")
+        go_on(run, last, job.sets.fingerprint(), world, console)
         return _end(job, run, world, console, train(job, run, world, console, last, watch=watch), not watch)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ from unmask.lab import augment, budget
 from unmask.lab.labelled import Sets, read_sets, refuse
 from unmask.lab.split import split
 from unmask.model import hf
-from unmask.model.config import ModelConfig, change
+from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
-from unmask.recipe import Recipe
+from unmask.recipe import BUDGETS, Recipe
 from unmask.settings import merge
 from unmask.tasks import beside, teacher
 from unmask.tasks import folder as task_folder
@@ -39,19 +38,13 @@ class Job:
         task_folder.write(self.task, folder)
 
 
-def defaults() -> dict[str, Any]:
-    """What fine-tuning does otherwise than pre-training."""
-    with resources.as_file(resources.files("unmask") / "recipes" / "finetune.yaml") as path:
-        return Recipe.read(path)
-
-
 def make_recipe(values: dict[str, Any], sets: Sequence[str] = ()) -> Recipe:
-    budgets = ("minutes", "tokens", "steps", "epochs")
-    base = defaults()
-    if any((values.get("train") or {}).get(b) is not None for b in budgets) or any(
-        text.partition("=")[0].strip() in {f"train.{b}" for b in budgets} for text in sets
+    """With fine-tuning's own defaults below; a budget that is given replaces theirs, whatever its unit."""
+    base = Recipe.packaged("finetune")
+    if any((values.get("train") or {}).get(b) is not None for b in BUDGETS) or any(
+        text.partition("=")[0].strip() in {f"train.{b}" for b in BUDGETS} for text in sets
     ):
-        base["train"] = {k: v for k, v in base["train"].items() if k not in budgets}
+        base["train"] = {k: v for k, v in base["train"].items() if k not in BUDGETS}
     return Recipe.build(merge(base, values), sets)
 
 
@@ -104,7 +97,6 @@ def prepare(recipe: Recipe, weights: str | Path | None = None, learnt: dict[str,
         notes.append(f"{recipe.start} {lack(new, loaded, config, task)}: drawn at random, to be learnt")
     if not weights:
         notes += adopt_head(task, loaded, config, recipe)
-    change(loaded.config)  # checked
     notes += task.begin(loaded.model) + beside.said(recipe)
     if frozen:
         loaded.model.freeze()

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError, nearest
-from unmask.recipe import Recipe
-from unmask.settings import merge
+from unmask.recipe import BUDGETS, Recipe
+from unmask.settings import merge, nested
 
 Corpora = str | Path | Sequence[str | Path] | None
 AnyRecipe = str | Path | Recipe | dict[str, Any] | None
@@ -57,13 +57,7 @@ def make_recipe(
     >>> make_recipe("corpus/", minutes=5).train.minutes
     5.0
     """
-    values: dict[str, Any] = {}
-    if isinstance(recipe, Recipe):
-        values = recipe.model_dump(exclude_unset=True)
-    elif isinstance(recipe, dict):
-        values = recipe
-    elif recipe is not None:
-        values = Recipe.read(recipe)
+    values = values_of(recipe)
     if corpus is not None:
         several = [corpus] if isinstance(corpus, str | Path) else corpus
         if not isinstance(several, list | tuple) or not all(isinstance(c, str | Path) for c in several):
@@ -71,18 +65,9 @@ def make_recipe(
                 f"corpus: {corpus!r}", valid="a path, a folder, a glob, '-', sample:NAME, or a list of these"
             )
         values = merge(values, {"data": {"corpus": [str(c) for c in several]}})
-    unknown = sorted(set(short) - set(SHORT))
-    if unknown:
-        raise UserError(f"unknown keyword {unknown[0]!r}{nearest(unknown[0], list(SHORT))}", valid=", ".join(SHORT))
-    budgets = ("minutes", "tokens", "steps", "epochs")
-    if any(short.get(b) is not None for b in budgets):  # a flag replaces the file's budget, whatever its unit
-        values = merge(values, {"train": dict.fromkeys(budgets)})
-    for name, value in short.items():
-        if value is not None:
-            nested: Any = value
-            for key in reversed(SHORT[name].split(".")):
-                nested = {key: nested}
-            values = merge(values, nested)
+    if any(short.get(b) is not None for b in BUDGETS):  # a flag replaces the file's budget, whatever its unit
+        values = merge(values, {"train": dict.fromkeys(BUDGETS)})
+    values = placed(values, SHORT, short)
     if short.get("preset") and short.get("start"):
         raise UserError(
             f"--from {short['start']} is a model with a shape of its own; --preset {short['preset']} is another",
@@ -91,6 +76,24 @@ def make_recipe(
     made = Recipe.build(values, [sets] if isinstance(sets, str) else list(sets))
     distill = made.distill.model_copy(update={"teacher": model_in(made.distill.teacher)})
     return made.model_copy(update={"start": model_in(made.start), "distill": distill})
+
+
+def values_of(recipe: AnyRecipe) -> dict[str, Any]:
+    """What a recipe says: of one that is made, the fields that were given."""
+    if isinstance(recipe, Recipe):
+        return recipe.model_dump(exclude_unset=True)
+    return recipe if isinstance(recipe, dict) else Recipe.read(recipe) if recipe is not None else {}
+
+
+def placed(values: dict[str, Any], table: dict[str, str], short: dict[str, Any]) -> dict[str, Any]:
+    """The values with those of the short names at their places."""
+    unknown = sorted(set(short) - set(table))
+    if unknown:
+        raise UserError(f"unknown keyword {unknown[0]!r}{nearest(unknown[0], list(table))}", valid=", ".join(table))
+    for name, value in short.items():
+        if value is not None:
+            values = merge(values, nested(table[name], value))
+    return values
 
 
 def model_in(folder: str) -> str:
@@ -125,24 +128,11 @@ def task_recipe(model: str | Path, recipe: AnyRecipe = None, sets: Sequence[str]
     """As `make_recipe`, with fine-tuning's defaults below."""
     from unmask.lab import job
 
-    values: dict[str, Any] = {"start": model_in(str(model))} if model else {}
-    if recipe is not None:
-        given = recipe.model_dump(exclude_unset=True) if isinstance(recipe, Recipe) else recipe
-        values = merge(given if isinstance(given, dict) else Recipe.read(given), values)
-    unknown = sorted(set(short) - set(TASK_SHORT))
-    if unknown:
-        raise UserError(
-            f"unknown keyword {unknown[0]!r}{nearest(unknown[0], list(TASK_SHORT))}", valid=", ".join(TASK_SHORT)
-        )
-    for name, value in short.items():
-        if value is None:
-            continue
-        if name in ("train", "dev", "test"):
-            value = [str(value)] if isinstance(value, str | Path) else [str(v) for v in value]
-        nested: Any = value
-        for key in reversed(TASK_SHORT[name].split(".")):
-            nested = {key: nested}
-        values = merge(values, nested)
+    values = merge(values_of(recipe), {"start": model_in(str(model))} if model else {})
+    for name in ("train", "dev", "test"):
+        if (files := short.get(name)) is not None:
+            short[name] = [str(files)] if isinstance(files, str | Path) else [str(file) for file in files]
+    values = placed(values, TASK_SHORT, short)
     made = job.make_recipe(values, [sets] if isinstance(sets, str) else list(sets))
     if not made.start:
         raise UserError("no model to fine-tune", fix="unmask finetune MODEL --train FILE")

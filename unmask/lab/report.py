@@ -12,7 +12,7 @@ from unmask.data.report import KINDS
 from unmask.errors import UserError
 from unmask.lab.card import example, pipeline, snippet, write_card
 from unmask.lab.curves import accuracies, figure, finite, term_name
-from unmask.lab.summary import events, facts, jsonable, replace, summary
+from unmask.lab.summary import events, facts, jsonable, render, replace, summary
 from unmask.train.run import Run
 
 __all__ = ["draw_curves", "facts", "summary", "write_card", "write_report"]
@@ -27,15 +27,11 @@ def draw_curves(run: Run) -> Path:
 
 def write_report(run: Run) -> Path:
     """report.html in the run folder: one file, no scripts, nothing fetched, light or dark by the system."""
-    from jinja2 import Environment, PackageLoader
-
     s = summary(run)
     images = {theme: base64.b64encode(_image(run, s, "svg", theme)).decode() for theme in ("light", "dark")}
-    template = Environment(
-        loader=PackageLoader("unmask.lab", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    ).get_template("report.html")
     evals = events(run, "eval")
-    html = template.render(
+    html = render(
+        "report.html",
         s=s,
         name=run.path.resolve().name,
         facts=facts(s),

@@ -316,6 +316,14 @@ def epochs(s: dict[str, Any]) -> str:
     return f" ({s['tokens'] / tokens:.2f} × the text)" if tokens else ""
 
 
+def render(template: str, **values: Any) -> str:
+    """A page of the reports, from its template beside this file."""
+    from jinja2 import Environment, PackageLoader
+
+    pages = Environment(loader=PackageLoader("unmask.lab", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return pages.get_template(template).render(**values)
+
+
 def replace(path: Path, content: str | bytes) -> None:
     """Write a file whole or not at all: someone may be looking at the one before it."""
     if isinstance(content, str):

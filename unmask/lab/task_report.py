@@ -16,7 +16,7 @@ import yaml
 from unmask.errors import UserError
 from unmask.lab import task_figures as draw
 from unmask.lab.curves import COLORS, THEMES, finite
-from unmask.lab.summary import events, jsonable, replace
+from unmask.lab.summary import events, jsonable, render, replace
 from unmask.lab.task_card import transformers_snippet, unmask_snippet, write_card
 from unmask.lab.task_summary import asks, describe_score, paired, task_facts, task_summary
 from unmask.train.run import Run
@@ -33,8 +33,6 @@ OF_RESULTS = {"task", "metric", "step", "best", "dev", "test", "intervals", "sec
 
 def write(run: Run) -> Path:
     """report.html: one file, no scripts, nothing fetched, light or dark by the system."""
-    from jinja2 import Environment, PackageLoader
-
     s, results, details = task_summary(run), _read(run, "results.json"), _read(run, "details.json")
     sections = [
         _section(run, name, dict(results.get("tasks") or {}).get(name, results), details.get(name) if name else details)
@@ -46,10 +44,8 @@ def write(run: Run) -> Path:
         shared["curves"] = draw.curves(events(run), names, s["steps"]["total"])
     if results.get("trials"):
         shared |= trial_figures(results)
-    template = Environment(
-        loader=PackageLoader("unmask.lab", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    ).get_template("task_report.html")
-    html = template.render(
+    html = render(
+        "task_report.html",
         s=s,
         name=run.path.resolve().name,
         facts=task_facts(s),

@@ -102,15 +102,21 @@ def micro_size(batch: int, micro_batch: int, world: int) -> int:
     return min(micro_batch or batch, -(-batch // world))
 
 
+def micro_batches(
+    loader: Loader, rows: tuple[int, int], phase: Phase, micro: int, world: World
+) -> list[tuple[int, Batch]]:
+    """This rank's (number, micro-batch) pairs of a batch whose rows are `rows` (first, end)."""
+    ranges = micro_ranges(*rows, micro)
+    return [(m, loader.batch(*ranges[m], phase)) for m in world.micro_batches(len(ranges))]
+
+
 def steps(
     loader: Loader, plan: Plan, world: World, micro: int, start: int, ahead: int
 ) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:
     """From step `start` on: (step, this rank's (number, micro-batch) pairs), `ahead` steps made in a thread."""
 
     def make(step: int) -> list[tuple[int, Batch]]:
-        ranges = micro_ranges(*plan.rows(step), micro)
-        phase = plan.phase(step)
-        return [(m, loader.batch(*ranges[m], phase)) for m in world.micro_batches(len(ranges))]
+        return micro_batches(loader, plan.rows(step), plan.phase(step), micro, world)
 
     with ThreadPoolExecutor(1, thread_name_prefix="unmask-batches") as pool:
         waiting: deque[tuple[int, Future]] = deque()

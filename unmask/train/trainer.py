@@ -167,8 +167,7 @@ def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any, secon
 
     def make(n: int) -> list[tuple[int, Batch]]:
         rows = trainer.plan.batch
-        ranges = loading.micro_ranges(n * rows, (n + 1) * rows, trainer.micro)
-        return [(m, loader.batch(*ranges[m], phase)) for m in trainer.world.micro_batches(len(ranges))]
+        return loading.micro_batches(loader, (n * rows, (n + 1) * rows), phase, trainer.micro, trainer.world)
 
     times: list[float] = []
     with ThreadPoolExecutor(1) as pool:
