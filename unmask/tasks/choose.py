@@ -9,22 +9,26 @@ Records may differ in how many choices they have; the rows of one stay in one ba
 longer part loses its end, which `longer` counts.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from unmask.batch import Batch, Example
 from unmask.data.choices import NAMES, checked, columns_of, has_choices, label_all, listed
 from unmask.data.records import Finding, Record, Source, assign, table_rows, text_of
 from unmask.errors import UserError
-from unmask.model.model import Model
 from unmask.recipe import TaskRecipe
 from unmask.tasks.details import cases
 from unmask.tasks.rows import fit_pair
 from unmask.tasks.task import Answer, Outputs, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
 
 
 class Choose(Task):
@@ -135,9 +139,11 @@ class Choose(Task):
     def outputs(
         self, model: Model, hidden: torch.Tensor, batch: Batch
     ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        from torch.nn.utils.rnn import pad_sequence
+
         logits = model.logits("choose", hidden, batch.mask)  # (rows,)
         split = logits.float().split(batch.labels["choices"].tolist())
-        table = pad_sequence(list(split), batch_first=True, padding_value=-torch.inf)  # (records, most choices)
+        table = pad_sequence(list(split), batch_first=True, padding_value=-np.inf)  # (records, most choices)
         return {"choose": (table, batch.labels["label"])}
 
     def counts(self, batch: Batch) -> dict[str, int]:

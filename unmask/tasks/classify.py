@@ -11,11 +11,12 @@ A text longer than a row is read in windows whose logits are averaged (`long: wi
 is refused; pairs are never read in windows. `longer` counts such texts. `hide`: share of tokens masked while training.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 
 from unmask.batch import Batch, Example, Phase
 from unmask.data.choices import has_choices
@@ -24,13 +25,17 @@ from unmask.data.records import Finding, Record, Source, assign, table_rows, tex
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
-from unmask.model.model import Model
 from unmask.objectives.objective import WEIGHT, Terms
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import labels as cells
 from unmask.tasks.rows import fit_pair, hide, windows
 from unmask.tasks.targets import TARGETS
 from unmask.tasks.task import Answer, Outputs, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
 
 
 class Classify(Task):
@@ -92,6 +97,8 @@ class Classify(Task):
             if labelled:
                 record["label"] = cells.read(row.get(columns["label"]), target, separator, at, findings)
             records.append(record)
+        if labelled and target == "one":
+            findings += cells.unsplit([(source.at(line), row.get(columns["label"])) for line, row in source.rows])
         return records
 
     @classmethod
