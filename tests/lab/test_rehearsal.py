@@ -49,7 +49,19 @@ def test_it_says_what_the_run_then_does_and_writes_nothing(start: Path, here: Pa
 
 def test_the_command_line_says_it_in_words_and_in_json(start: Path, here: Path) -> None:
     labelled(here / "train.csv", 90)  # some of them twice
-    words = ["finetune", str(start), "--train", "train.csv", "--steps", "7", "--seeds", "2", "--baseline"]
+    words = [
+        "finetune",
+        str(start),
+        "--train",
+        "train.csv",
+        "--steps",
+        "7",
+        "--batch",
+        "16",
+        "--seeds",
+        "2",
+        "--baseline",
+    ]
     shown = CliRunner().invoke(app, [*words, "--dry-run"])
     assert shown.exit_code == 0, shown.output
     for text in ("classify (text ← text, label ← label)", "81 train, 9 dev", "pos", "7 of 16 rows", "for 2 seeds"):

@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def search(folder: Path, out: str, **more) -> Run:
-    given = {"trials": 4, "search": ["lr", "batch"], "task": "classify", "steps": 6, "lr": 3e-3} | more
+    given = {"trials": 4, "search": ["lr", "batch"], "task": "classify", "steps": 6, "batch": 16, "lr": 3e-3} | more
     return api.tune(
         folder / "model", train=folder / "train.csv", test=folder / "test.csv", out=folder / out, sets=SETS, **given
     )

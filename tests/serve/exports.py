@@ -1,12 +1,12 @@
 """Models of every family and head, as small as they can be, and their exports."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from unmask.batch import Example
 from unmask.data.tokenizer import Tokenizer
 from unmask.model import hf
 from unmask.model.config import PRESETS, change, preset
@@ -75,24 +75,29 @@ def sentences(file: Path, folder: Path, count: int = 60) -> Path:
     return file
 
 
-def classifier(folder: Path, spoilt: bool = False) -> Path:
-    """A classifier that gives every label to some text. `spoilt`: one activation, which nothing reads, is far above the others."""
+def classifier(folder: Path) -> tuple[Path, Path]:
+    """A model that has learnt to tell praise from blame, and a labelled file that it does not know."""
+    from lab import tiny
+
+    import unmask
+
+    train, test = tiny.labelled(folder / "train.csv", 120), tiny.labelled(folder / "test.csv", 60, first=500)
+    base = tiny.model_folder(folder / "base")
+    run = unmask.finetune(base, train=[train], epochs=6, batch=8, lr=3e-3, out=folder / "run", sets=["train.threads=1"])
+    return run.model, test
+
+
+def spoil(folder: Path, out: Path) -> Path:
+    """The same model, but one activation, which nothing reads, is a thousand times as large as the others: 8 bits lose these."""
     import torch
 
-    new_folder(folder, "bert", ("pooler", "classify"))
-    loaded, tokenizer = hf.load(folder), Tokenizer.load(folder)
-    heads: Any = loaded.model.heads
-    rows = [Example(np.array(tokenizer.surround(tokenizer.encode(text))[0])) for text in drawn_texts(60)]
+    shutil.copytree(folder, out)
+    model: Any = hf.load(out).model
     with torch.no_grad():
-        if spoilt:
-            heads["pooler"].dense.weight[:, 0] = 0.0
-            loaded.model.encoder.layers[-1].mlp_norm.bias[0] = 3000.0
-        forward = lambda model, batch: model.logits("classify", model.encode(batch), batch.mask)  # noqa: E731
-        logits = np.stack(loaded.model.run(forward, rows, tokenizer.pad))
-        heads["classify"].out.weight.div_(torch.from_numpy(logits.std(0)).mean())
-        heads["classify"].out.bias.sub_(torch.from_numpy(logits.mean(0))).div_(float(logits.std(0).mean()))
-    hf.save(loaded.model, folder, tokenizer)
-    return folder
+        model.heads["pooler"].dense.weight[:, 0] = 0.0
+        model.encoder.layers[-1].mlp_norm.bias[0] = 3000.0
+    hf.save(model, out, Tokenizer.load(out))
+    return out
 
 
 def drawn_texts(count: int) -> list[str]:

@@ -18,6 +18,7 @@ from transformers import (
 from typer.testing import CliRunner
 
 from unmask.cli import app
+from unmask.data.spelling import spellings
 from unmask.errors import UserError
 from unmask.model.config import preset
 from unmask.model.model import Model
@@ -75,6 +76,16 @@ def test_the_scores_of_every_answer_add_up(case):
             assert texts[t.segment][t.start : t.end].lower().startswith(t.token.removeprefix("##")[:1])
     json.dumps(found.as_dict())
     assert "explain" in predictor.methods()
+
+
+@pytest.mark.parametrize("name", ["gpt2-mini", "t5-mini", "bart-mini", "elmo-mini", "cbow-mini", "modernbert-mini"])
+def test_the_likeness_of_two_texts_is_explained_by_every_family(name):
+    tokenizer = train("bpe")
+    model = Model(preset(name, vocab_size=tokenizer.size), []).init(0)
+    model.spell(spellings(tokenizer))
+    found = Predictor(model, tokenizer, "cpu").explain("the lakes of the union", "we played", steps=20)
+    assert abs(found.value - found.baseline) > 0.01
+    assert abs(found.delta) < 0.01
 
 
 def test_a_classifiers_explanation_is_captums_on_transformers(tmp_path):

@@ -6,15 +6,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from serve.exports import classifier, new_folder, new_model, sentences
+from serve.exports import classifier, new_folder, new_model, spoil
 from typer.testing import CliRunner
 
 import unmask
 from unmask.cli import app
 from unmask.errors import UserError
 from unmask.serve import export_graph
-
-TEXT = "a cab is sorted"
 
 
 def test_a_graph_with_other_weights_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,36 +40,33 @@ def test_a_graph_that_was_traced_on_short_rows_is_refused(tmp_path: Path, monkey
 
 
 @pytest.fixture(scope="module")
-def spoilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier that 8 bits ruin: one activation is a thousand times as large as the others."""
-    return classifier(tmp_path_factory.mktemp("spoilt") / "model", spoilt=True)
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A classifier, and a file of 60 records."""
+    return classifier(tmp_path_factory.mktemp("learnt"))
 
 
-def test_eight_bits_that_change_the_metric_are_refused(spoilt: Path, tmp_path: Path) -> None:
-    file = sentences(tmp_path / "file.csv", spoilt)
-    with pytest.raises(UserError, match=r"accuracy on 60 records falls from 1\.0000 to 0\.\d+, by [\d.]+ points"):
-        unmask.export(spoilt, int8=True, data=file, out=tmp_path / "out")
-    assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".*"))
-
-
-def test_eight_bits_that_change_the_answers_are_refused(spoilt: Path, tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["export", str(spoilt), "--int8", "-o", str(tmp_path / "out")])
-    assert result.exit_code == 2 and "8-bit weights change the task classify" in result.output
-    assert not (tmp_path / "out").exists()
-
-
-def test_eight_bits_make_a_small_graph_that_answers(tmp_path: Path) -> None:
-    folder = classifier(tmp_path / "model")
-    file = sentences(tmp_path / "file.csv", folder)
-    result = CliRunner().invoke(app, ["export", str(folder), "--int8", "--data", str(file), "--json"])
+def test_eight_bits_make_a_small_graph_that_answers(learnt: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, file = learnt
+    out = tmp_path / "out"
+    result = CliRunner().invoke(app, ["export", str(folder), "--int8", "--data", str(file), "-o", str(out), "--json"])
     said = json.loads(result.stdout)
     assert said["graphs"] == {"model": "onnx/model_quantized.onnx"} and said["precision"] == "int8"
     compared = said["compared"]
-    assert compared["metric"] == "accuracy" and compared["torch"] == 1.0 and compared["onnx"] >= 0.995
-    kinds = {node.op_type for node in onnx.load(tmp_path / "model-onnx-int8/onnx/model_quantized.onnx").graph.node}
-    assert "MatMulInteger" in kinds
-    ours, theirs = unmask.load(folder).predict([TEXT])[0], unmask.load(said["folder"]).predict([TEXT])[0]
+    assert compared["metric"] == "accuracy" and compared["onnx"] > compared["torch"] - 0.005 and compared["torch"] > 0.9
+    assert "MatMulInteger" in {node.op_type for node in onnx.load(out / "onnx/model_quantized.onnx").graph.node}
+    text = "anna saw a lovely film number 3 ."
+    ours, theirs = unmask.load(folder).predict([text])[0], unmask.load(out).predict([text])[0]
     assert ours["scores"] != theirs["scores"] and ours["probability"] == pytest.approx(theirs["probability"], abs=0.05)
+
+
+def test_eight_bits_that_change_answers_are_refused(learnt: tuple[Path, Path], tmp_path: Path) -> None:
+    """By the metric where there is a file, else by answers to plain sentences."""
+    folder, file = spoil(learnt[0], tmp_path / "spoilt"), learnt[1]
+    with pytest.raises(UserError, match=r"accuracy on 60 records falls from [\d.]+ to 0\.\d+, by [\d.]+ points"):
+        unmask.export(folder, int8=True, data=file)
+    result = CliRunner().invoke(app, ["export", str(folder), "--int8"])
+    assert result.exit_code == 2 and "8-bit weights change the task classify" in result.output
+    assert [p.name for p in tmp_path.iterdir()] == ["spoilt"]
 
 
 def test_a_model_without_a_task_is_measured_on_plain_text(tmp_path: Path) -> None:

@@ -30,8 +30,11 @@ from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
+from unmask.recipe import Recipe
 from unmask.serve.pieces import mask_spans, piece, put_in, readable
 from unmask.serve.predictor import Predictor, load
+from unmask.tasks.classify import Classify
+from unmask.tasks.rank import Rank
 from unmask.train import checkpoint
 
 TEXTS = [
@@ -483,3 +486,44 @@ def test_the_score_of_an_encoder_that_predicts_the_next_token_is_from_left_to_ri
         assert [token.logprob for token in score.per_token] == pytest.approx(expected, abs=1e-5)
         assert score.total == pytest.approx(sum(expected), abs=1e-4)
         assert not score.pseudo
+
+
+# ------------------------------------------------------------------------------------------------ tasks
+
+
+def fine_tuned(kind, head, labels, **learnt):
+    tokenizer = train()
+    config = preset("bert-tiny", vocab_size=tokenizer.size, hidden=32, heads=2, initializer_range=0.4, labels=labels)
+    task = kind(Recipe(), tokenizer, {"length": 64} | learnt)
+    return Predictor(Model(config, [head]).init(0), tokenizer, "cpu", task)
+
+
+def test_a_classifier_takes_texts_and_pairs_one_or_many():
+    p = fine_tuned(Classify, "classify", ("neg", "pos"), **{"labels": ["neg", "pos"], "target": "one"})
+    texts, pairs = ["the lakes", "we played", "北京"], ["the", "united", "北"]
+    both = p.classify(iter(texts), iter(pairs))
+    for text, pair, alone, together in zip(texts, pairs, p.classify(text for text in texts), both, strict=True):
+        assert alone["scores"] == pytest.approx(p.classify(text)["scores"], abs=1e-6)
+        assert together["scores"] == pytest.approx(p(text, pair)["scores"], abs=1e-6)
+        assert alone["scores"] != pytest.approx(together["scores"], abs=1e-6)
+    assert set(p.methods()) >= {"classify", "predict", "explain", "attention"}
+    for ask, said in (
+        (lambda: p.classify(texts, ["a"]), "do not go together"),
+        (lambda: p.rank("a", ["b"]), "for the task classify, not for rank"),
+        (lambda: p.tag(["a"]), "for the task classify, not for tag"),
+    ):
+        with pytest.raises(UserError, match=said):
+            ask()
+
+
+def test_passages_are_ranked_best_first():
+    p = fine_tuned(Rank, "classify", ("relevance",), most=1.0)
+    passages = ["we played at the lakes", "北京", "the united kingdom", "the"]
+    ranked = p.rank("the lakes", passages)
+    alone = [p.rank("the lakes", [passage])[0]["score"] for passage in passages]
+    assert [each["index"] for each in ranked] == sorted(range(4), key=lambda i: -alone[i])
+    assert [each["text"] for each in ranked] == [passages[each["index"]] for each in ranked]
+    assert [each["score"] for each in ranked] == pytest.approx(sorted(alone, reverse=True), abs=1e-5)
+    assert "rank" in p.methods()
+    with pytest.raises(UserError, match="the passages are str"):
+        p.rank("the lakes", "the")

@@ -66,6 +66,11 @@ def test_hub_client_fills_masks(task: str, running: Server, alone) -> None:
     assert [f.score for f in found] == pytest.approx([c.probability for c in ours], abs=1e-5)
 
 
+def test_hub_client_chooses_among_words(running: Server) -> None:
+    found = client(running, "mlm").fill_mask("Ann lives in [MASK] .", targets=["rome", "oslo"])
+    assert {f.token_str.strip() for f in found} == {"rome", "oslo"}
+
+
 @pytest.mark.parametrize("task", ["", "text-classification"])
 def test_hub_client_classifies(task: str, running: Server, alone) -> None:
     found = client(running, "classify", task).text_classification(FACTS[0])
@@ -119,6 +124,7 @@ def test_hub_client_generates(task: str, running: Server, alone) -> None:
     assert asking.text_generation("Ann lives", max_new_tokens=5, return_full_text=True) == "Ann lives" + new
     drawn = [asking.text_generation("Ann", max_new_tokens=8, do_sample=True, seed=n, top_p=0.9) for n in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
+    assert asking.text_generation("Ann", max_new_tokens=8, seed=1, top_p=0.9) == drawn[0]  # top_p means drawing
 
 
 @pytest.mark.parametrize(("task", "method", "key"), [("summarization", "summarization", "summary_text"), ("translation", "translation", "translation_text")])  # fmt: skip

@@ -128,6 +128,11 @@ def test_drawn_texts_do_not_depend_on_neighbours(models: dict[str, Predictor]) -
     alone = models["gpt"].generate(["Ann", "Ben"], **settings)
     found = together(Watched(models), *(("gpt", "generate", (["Ann", "Ben"],), settings) for _ in range(3)))
     assert all([a.new for a in one] == [a.new for a in alone] for one in found)
+    with pytest.MonkeyPatch.context() as patch:  # as generation_config.json may say
+        patch.setitem(models["gpt"].engine.generation, "do_sample", True)
+        own = {"seed": 3, "max_new_tokens": 6}
+        found = together(Watched(models), *(("gpt", "generate", (["Ann", "Ben"],), own) for _ in range(3)))
+    assert all([a.new for a in one] == [a.new for a in alone] for one in found)
 
 
 @pytest.mark.parametrize(

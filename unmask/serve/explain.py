@@ -65,7 +65,8 @@ def explain(
     def value(ids: Tensor, segments: Tensor) -> Tensor:
         return question.value(engine.model, Batch(ids, segments=segments)).float()
 
-    method = LayerIntegratedGradients(value, engine.model.encoder.embeddings)
+    embeddings: Any = engine.model.encoder.embeddings
+    method = LayerIntegratedGradients(value, embeddings.tokens if engine.config.encoder == "bag" else embeddings)
     found = method.attribute(
         ids,
         baselines=hidden,

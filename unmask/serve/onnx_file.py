@@ -78,9 +78,8 @@ def quantize(file: Path) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     proto = onnx.load(file)
-    del proto.graph.value_info[
-        :
-    ]  # shapes that the exporter noted; the quantizer infers its own, and stops where they differ
+    # Shapes that the exporter noted: the quantizer infers its own, and stops where they differ.
+    del proto.graph.value_info[:]
     save(proto, file)
     large = file.with_name(f"{file.name}_data").exists()
     with quiet():

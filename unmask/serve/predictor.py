@@ -7,10 +7,9 @@
 | score | lm, causal; mlm that predicts the next token | log-likelihood, each token after those before it |
 | generate | lm, mlm | what comes next, or what an encoder–decoder makes of a text |
 | next | nsp | whether B follows A (BERT 1810.04805 §3.1) |
-| answer | answer | the part of a passage that answers a question |
-| choose | choose | which of several texts goes with another |
-| tag | tag | entities with their places in the text, or a tag per word |
-| embed, similarity | none | a vector per text, or per token; the cosine of two texts |
+| classify, tag, answer, choose, rank | the task's | what a fine-tuned model answers (task_methods.py) |
+| embed, similarity, word_vectors | none | vectors of texts, of tokens, of a word (vector_methods.py) |
+| attention, explain | none | a look inside (look_methods.py) |
 
 One text in, one answer out; a list in, a list out, in the same order. What computes is an Engine (engine.py); how each
 method works is in a file of its own (filling, scoring, vectors, causal). Inside, texts are sorted by length and grouped
@@ -32,10 +31,11 @@ from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.serve import causal, pairs, scoring
-from unmask.serve.answers import Attention, Continuation, Explanation, Filling, MinimalPairs, Score
+from unmask.serve.answers import Continuation, Filling, MinimalPairs, Score
 from unmask.serve.engine import Engine
 from unmask.serve.filling import Filler, FillSettings
 from unmask.serve.folders import model_folder
+from unmask.serve.look_methods import LookMethods
 from unmask.serve.onnx_engine import is_export
 from unmask.serve.progress import Update
 from unmask.serve.reader import Long, Reader
@@ -84,7 +84,7 @@ def load(
     return Predictor(engine, tokenizer, task=task_folder.read(folder, engine.config, engine.heads, tokenizer))
 
 
-class Predictor(TaskMethods, VectorMethods):
+class Predictor(TaskMethods, VectorMethods, LookMethods):
     """
     >>> from unmask.model.config import preset
     >>> from unmask.model.model import Model
@@ -123,12 +123,6 @@ class Predictor(TaskMethods, VectorMethods):
     @property
     def heads(self) -> list[str]:
         return list(self.engine.heads)
-
-    @property
-    def model(self) -> Model:
-        """torch's module, where torch is what computes."""
-        engine: Any = self._torch("the module")
-        return engine.model
 
     def __repr__(self) -> str:
         c, heads = self.engine.config, ", ".join(self.heads) or "none"
@@ -228,22 +222,6 @@ class Predictor(TaskMethods, VectorMethods):
         self._need("mlm", "fill a mask")
         return self._filler.examples(store, count, top)
 
-    def attention(self, text: str, pair: str | None = None) -> Attention:
-        """How much each token takes from each other, in every layer and head."""
-        engine: Any = self._torch("attention")
-        example, tokens = self.reader.whole(several([text] if pair is None else [text, pair]))
-        return Attention(tokens, engine.attention(example))
-
-    def explain(self, *parts: Any, target: str | None = None, steps: int = 50) -> Explanation:
-        """Which tokens made the model answer as it does: to what its task asks, at a [MASK], or of two texts' likeness.
-
-        `target`: another label, tag (WORD=TAG), answer, choice, passage or word than the model's own. See explain.py.
-        """
-        engine: Any = self._torch("explain")
-        from unmask.serve.explain import explain
-
-        return explain(engine, self.reader, self.task, parts, target, steps)
-
     def methods(self) -> list[str]:
         """What this model can do."""
         heads, config, found = set(self.heads), self.config, ["embed", "similarity"]
@@ -258,13 +236,6 @@ class Predictor(TaskMethods, VectorMethods):
             found += ["attention"] if config.encoder == "transformer" else []
             found += ["explain"] if self.task is None or self.task.name != "generate" else []
         return sorted(set(found))
-
-    def _torch(self, method: str) -> Engine:
-        if self.engine.kind != "torch":
-            raise UserError(
-                f"{method} of a model loaded with backend {self.engine.kind}", fix='load(…, backend="torch")'
-            )
-        return self.engine
 
     def _need(self, head: str, what: str) -> None:
         if head not in self.heads:

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Path
 from pydantic import ConfigDict, Field
 
 from unmask.serve.http.batching import find
-from unmask.serve.http.pipelines import PIPELINES, Ask, Pipeline, Request, own, possible
+from unmask.serve.http.pipelines import PIPELINES, Pipeline, own, possible
 from unmask.serve.http.reading import Answer, Route
-from unmask.serve.http.shapes import REFUSALS, names
+from unmask.serve.http.shapes import REFUSALS, Ask, Request, names
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor

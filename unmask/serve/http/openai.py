@@ -10,9 +10,8 @@ from pydantic import Field
 from unmask.errors import UserError
 from unmask.serve.http import cost
 from unmask.serve.http.batching import find
-from unmask.serve.http.pipelines import Ask
 from unmask.serve.http.reading import Answer, Route, Strict
-from unmask.serve.http.shapes import REFUSALS, Several, Text, Texts, as_base64, names, sized
+from unmask.serve.http.shapes import REFUSALS, Ask, Several, Text, Texts, as_base64, names, sized
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor

@@ -1,7 +1,7 @@
 """What several forms share: vectors at the length that a client wants, cutting a text that is too long when it is asked for."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
@@ -14,9 +14,14 @@ if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
 
 Text = Annotated[str, Field(examples=["a text"])]
+Ask = Callable[..., Awaitable[Any]]  # Batcher.ask
 Item = TypeVar("Item")
 Several = Annotated[list[Item], Field(min_length=1)]
 Texts = Several[Text]
+
+
+class Request(Strict):
+    options: dict[str, Any] | None = Field(default=None, description="Of the hosted service; without effect here.")
 
 
 class Problem(Strict):

@@ -13,9 +13,9 @@ from pydantic import Field
 from unmask import __version__
 from unmask.errors import UserError
 from unmask.serve.http.batching import find
-from unmask.serve.http.pipelines import Ask, Labelled, Ranked, Sentences, labels
 from unmask.serve.http.reading import Answer, Route, Strict
-from unmask.serve.http.shapes import REFUSALS, Several, Text, Texts, cut, need_task, sized
+from unmask.serve.http.shapes import REFUSALS, Ask, Several, Text, Texts, cut, need_task, sized
+from unmask.serve.http.understanding import Labelled, Ranked, Sentences, labels
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
