@@ -1,13 +1,17 @@
 """The guides say what works: every `bash` block of docs/*.md is run, line by line, on small texts and with a tiny budget, and every
 `python` block, all of a guide in one namespace.
 
-A guide in another language has the same blocks, which are compared, not run again.
+A guide in another language has the same blocks, which are compared, not run again. `unmask serve` and `unmask studio` go on in the background,
+on a free port instead of 8000, until the guide ends.
 """
 
 import json
 import re
 import shlex
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from unmask.cli import app
 
 DOCS = Path(__file__).parent.parent / "docs"
 PYTHON = "# python\n"
+USUAL = "127.0.0.1:8000"  # where a server listens
 TINY = ["--set=model.layers=1", "--set=train.eval_rows=16", "--set=train.threads=1", "--batch=4", "--length=32"]
 
 
@@ -53,6 +58,27 @@ def redirected(arguments: list[str]) -> tuple[list[str], str]:
     return arguments, file if sign == ">" else ""
 
 
+@contextmanager
+def served(arguments: list[str]) -> Iterator[str]:
+    """`unmask serve …` in a process of its own, from when it listens; gives host:port. Told to stop, it ends well."""
+    command = [sys.executable, "-m", "unmask", *arguments, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            said = ""
+            for line in process.stdout:
+                said += line
+                if "Ctrl-C" in line:
+                    break
+            found = re.search(r"http://([\d.]+:\d+)", said)
+            assert found, said
+            yield found[1]
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the guides take as given: general/ and domain/, two texts of different words."""
@@ -66,14 +92,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda p: p.stem)
 def test_the_commands_of_a_guide_work(guide: Path, folder: Path) -> None:
+    with ExitStack() as servers:
+        run_guide(guide, folder, servers)
+
+
+def run_guide(guide: Path, folder: Path, servers: ExitStack) -> None:
     names: dict[str, Any] = {"__name__": "guide"}
+    address = USUAL
     for line in commands(guide):
+        line = line.replace(USUAL, address)
         if line.startswith(PYTHON):
             exec(compile(line, str(guide), "exec"), names)
             continue
         arguments = shlex.split(line, comments=True)
         if arguments[:1] != ["unmask"]:
             subprocess.run(["bash", "-c", line], check=True)
+            continue
+        if arguments[1] in ("serve", "studio"):
+            address = servers.enter_context(served(arguments[1:]))
             continue
         arguments, file = redirected(arguments)
         result = CliRunner().invoke(app, tiny(arguments[1:]))

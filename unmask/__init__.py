@@ -18,7 +18,9 @@ __version__ = "0.1.0"
 _API = (
     "doctor",
     "dry_run",
+    "dry_run_finetune",
     "evaluate",
+    "export",
     "finetune",
     "info",
     "load",

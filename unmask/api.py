@@ -48,7 +48,9 @@ def prepare(
 
 def show_batch(store: str | Path, *, recipe: AnyRecipe = None, rows: int = 4, **short: Any):
     """The first training rows of a store as the objective corrupts them: what is masked, random, kept."""
-    return texts.show_batch(store, make_recipe(None, recipe, **short), rows)
+    from unmask.serve.masked import show_batch as show
+
+    return show(store, make_recipe(None, recipe, **short), rows)
 
 
 # ------------------------------------------------------------------------------------------------ training
@@ -110,8 +112,7 @@ def finetune(
 
     >>> clf = finetune("runs/docs/model", train="train.csv", test="test.csv")     # doctest: +SKIP
     """
-    from unmask.lab import repeat
-    from unmask.lab.pick import looks_like
+    from unmask.lab import labelled, repeat
     from unmask.train.run import Run
 
     made = task_recipe(model, recipe, sets, **short)
@@ -119,17 +120,33 @@ def finetune(
         Run.check_free(out)
     world, console = _join(made, console or Console(quiet=True))
     name = "several" if made.tasks else made.task.kind
-    if name == "auto" and out is None and world.main:
-        name = looks_like(made.task)
+    opened = None
+    if name == "auto" and out is None and world.main:  # the folder is called after the task
+        opened = labelled.open_files(made.task)
+        name = labelled.looks_like(made.task, opened)
     run = Run(world.share(str(Run.create(out, "finetune", name).path) if world.main else None))
     try:
-        repeat.run_all(made, run, world, console)
+        repeat.run_all(made, run, world, console, opened=opened)
     except UserError:
         with suppress(OSError):  # a mistake in the files: the folder is still empty, and nobody needs it
             run.path.rmdir()
         raise
     world.leave()
     return run
+
+
+def dry_run_finetune(
+    model: str | Path = "",
+    *,
+    recipe: AnyRecipe = None,
+    sets: Sequence[str] = (),
+    console: Console | None = None,
+    **short: Any,
+) -> dict[str, Any]:
+    """What `finetune` would do: columns, labels, lengths, findings, steps, memory and time; nothing is trained or written."""
+    from unmask.lab import rehearsal
+
+    return rehearsal.rehearse(task_recipe(model, recipe, sets, **short), console or Console(quiet=True))
 
 
 def resume_finetune(path: str | Path, *, console: Console | None = None):
@@ -250,23 +267,53 @@ def search(
     top: int = 10,
     queries: str | Path | None = None,
     judgements: str | Path | None = None,
+    run: str | Path | None = None,
     console: Console | None = None,
 ) -> Any:
-    """Search a file of passages; or, with queries and judgements, the scores of such a search."""
+    """Search a file of passages; or, with a file of queries, the scores of such a search by `judgements`, and its results as a TREC `run`."""
     from unmask.lab import retrieve as lab
 
-    if bool(query) == bool(queries) or bool(queries) != bool(judgements):
-        raise UserError("a query, or a file of queries and one of judgements", fix='unmask search FILE "query"')
+    if bool(query) == bool(queries) or bool(queries) != bool(judgements or run):
+        raise UserError(
+            "a query, or a file of queries and one of judgements (or one to write the run to)",
+            fix='unmask search FILE "query"',
+        )
     return lab.search_file(
-        str(passages), query, queries, judgements, top, console or Console(quiet=True), bm25, embedder, reranker
+        str(passages), query, queries, judgements, top, console or Console(quiet=True), bm25, embedder, reranker, run
     )
 
 
-def load(model: str | Path, device: str = "auto"):
-    """A model folder, a run folder or a hub name → an object with `fill`, `next`, `score`, `embed`."""
+def load(model: str | Path, device: str = "auto", backend: str = "auto"):
+    """A model folder, a run folder or a hub name → an object with the methods that the model's heads allow.
+
+    `backend`: "onnx" answers from an exported folder, without torch."""
     from unmask.serve.predictor import load as load_predictor
 
-    return load_predictor(model, device)
+    return load_predictor(model, device, backend=backend)
+
+
+def export(
+    model: str | Path,
+    *,
+    to: str = "onnx",
+    int8: bool = False,
+    out: str | Path | None = None,
+    data: str | Path | Sequence[str | Path] = (),
+    columns: dict[str, str] | None = None,
+    push: str = "",
+    dry_run: bool = False,
+    console: Console | None = None,
+) -> dict[str, Any]:
+    """A model as a folder that answers without torch: `load(folder, backend="onnx")`. Written only if it answers alike.
+
+    >>> export("runs/docs/model", int8=True, data="test.csv")["folder"]     # doctest: +SKIP
+    'runs/docs/model-onnx-int8'
+    """
+    from unmask.lab import exporting
+
+    return exporting.export(
+        model, to, int8, out, _paths(data), columns or {}, push, dry_run, console or Console(quiet=True)
+    )
 
 
 def info(run: str | Path) -> dict[str, Any]:

@@ -9,12 +9,16 @@ What a token may see is data: `prefix` tokens see each other, the ones after the
 into a row; tokens see their own only.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 TOKENS = 4096  # per forward pass when answering, padding included: fills two cores, and bounds memory
 
@@ -38,7 +42,7 @@ class Example:
     documents: np.ndarray | None = None  # (T,) int64: tokens of equal number see each other
     decoder: np.ndarray | None = None  # (U,) int64: what an encoder–decoder's decoder is given
     about: Any = None  # what a task's `decode` has to know of the row; never collated
-    more: Sequence["Example"] = ()  # further rows of the same record: they stay in one batch with this one
+    more: Sequence[Example] = ()  # further rows of the same record: they stay in one batch with this one
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -65,7 +69,7 @@ class Batch:
         """Tokens that are not padding."""
         return self.ids.numel() if self.mask is None else int(self.mask.sum())
 
-    def to(self, device: torch.device | str) -> "Batch":
+    def to(self, device: torch.device | str) -> Batch:
         def move(x: Any) -> Any:
             if isinstance(x, dict):
                 return {name: move(value) for name, value in x.items()}
@@ -83,12 +87,22 @@ def collate(examples: Iterable[Example], pad: int, multiple: int = 1) -> Batch:
     >>> collate([Example(np.array([5]), more=[Example(np.array([6]))]), Example(np.array([7]))], pad=0).groups.tolist()
     [0, 0, 1]
     """
+    import torch
+
+    arrays = stack(examples, pad, multiple)
+    labels = {name: torch.from_numpy(value) for name, value in arrays.pop("labels").items()}
+    return Batch(labels=labels, **{name: torch.from_numpy(value) for name, value in arrays.items()})
+
+
+def stack(examples: Iterable[Example], pad: int, multiple: int = 1) -> dict[str, Any]:
+    """The same in numpy, for a model that runs without torch: the fields of a Batch that there are.
+
+    >>> stack([Example(np.array([5, 6])), Example(np.array([7]))], pad=0)["ids"].tolist()
+    [[5, 6], [7, 0]]
+    """
     firsts = list(examples)
     rows = [row for e in firsts for row in (e, *e.more)]
     ids, mask = _stack([e.ids for e in rows], pad, multiple)
-    width = ids.shape[1]
-    segments = _optional([e.segments for e in rows], 0, multiple)
-    documents = _optional([e.documents for e in rows], -1, multiple)
     decoder, decoder_mask = None, None
     if rows[0].decoder is not None:
         decoder, decoder_mask = _stack([e.decoder for e in rows if e.decoder is not None], pad, multiple)
@@ -97,25 +111,26 @@ def collate(examples: Iterable[Example], pad: int, multiple: int = 1) -> Batch:
         for name, value in e.labels.items():
             value = np.atleast_1d(value)
             if name.endswith(".positions"):
-                value = value + b * width
+                value = value + b * ids.shape[1]
             elif name.endswith(".outputs"):
                 assert decoder is not None
                 value = value + b * decoder.shape[1]
             gathered.setdefault(name, []).append(value)
     prefix = [e.prefix for e in rows if e.prefix is not None]
-    return Batch(
-        torch.from_numpy(ids),
-        None if mask is None else torch.from_numpy(mask),
-        segments,
-        {name: torch.from_numpy(np.concatenate(parts)) for name, parts in gathered.items()},
-        torch.tensor(prefix) if prefix else None,
-        documents,
-        None if decoder is None else torch.from_numpy(decoder),
-        None if decoder_mask is None else torch.from_numpy(decoder_mask),
-        torch.arange(len(firsts)).repeat_interleave(torch.tensor([1 + len(e.more) for e in firsts]))
+    found = {
+        "ids": ids,
+        "mask": mask,
+        "segments": _optional([e.segments for e in rows], 0, multiple),
+        "prefix": np.array(prefix) if prefix else None,
+        "documents": _optional([e.documents for e in rows], -1, multiple),
+        "decoder": decoder,
+        "decoder_mask": decoder_mask,
+        "groups": np.repeat(np.arange(len(firsts)), [1 + len(e.more) for e in firsts])
         if len(rows) > len(firsts)
         else None,
-    )
+    }
+    labels = {name: np.concatenate(parts) for name, parts in gathered.items()}
+    return {"labels": labels, **{name: value for name, value in found.items() if value is not None}}
 
 
 def _stack(rows: list[np.ndarray], fill: int, multiple: int) -> tuple[np.ndarray, np.ndarray | None]:
@@ -128,10 +143,8 @@ def _stack(rows: list[np.ndarray], fill: int, multiple: int) -> tuple[np.ndarray
     return out, np.arange(width)[None, :] < lengths[:, None] if (lengths < width).any() else None
 
 
-def _optional(rows: list[np.ndarray | None], fill: int, multiple: int) -> torch.Tensor | None:
-    if rows[0] is None:
-        return None
-    return torch.from_numpy(_stack([row for row in rows if row is not None], fill, multiple)[0])
+def _optional(rows: list[np.ndarray | None], fill: int, multiple: int) -> np.ndarray | None:
+    return None if rows[0] is None else _stack([row for row in rows if row is not None], fill, multiple)[0]
 
 
 def groups(lengths: Sequence[int], tokens: int = TOKENS) -> Iterator[list[int]]:

@@ -229,7 +229,7 @@ class TaskRecipe(Section):
     dev_share: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = 0.1
     dev_seed: CountOrZero | None = None  # which records that share is made of; None = by the seed of the run
     seeds: Count = 1  # runs from so many seeds, of which the middle one is kept
-    baseline: bool = False  # also what TF-IDF, and the same model without pre-training, reach (classify)
+    baseline: bool = False  # also what counted words, and the same model without pre-training, reach
     columns: dict[str, str] = {}  # role → column, where the file names it otherwise: {text: review, label: stars}
     labels: list[str] = []  # in the model's order; none = those of the training file
     length: CountOrZero = 0  # tokens per row, at most; 0 = 512, or the model's positions if it has fewer
@@ -260,6 +260,9 @@ class TrainRecipe(Section):
     steps: Count | None = None
     epochs: Positive | None = None
     batch: Count = 32  # rows per update, over all processes
+    few_batch: CountOrZero = (
+        0  # the same where fewer than 1,000 records are learnt from, unless `batch` is given; 0 = `batch`
+    )
     micro_batch: CountOrZero = 0  # rows per forward pass; 0 = the whole batch; smaller accumulates
     length: str | int = 128  # tokens per row; "64:0.9,128:0.1" = 90 % of the steps at 64, then 128
     packing: Literal["across", "apart"] = "across"  # apart = tokens see only their own of the documents in a row
@@ -281,7 +284,7 @@ class TrainRecipe(Section):
     decay: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.2  # wsd only: share of the steps
     evaluations: Count = 10  # held-out evaluations per run …
     eval_every: CountOrZero = 0  # … or every so many steps, when above 0
-    eval_rows: Count = 512  # held-out rows read, at most
+    eval_rows: Count | None = 512  # held-out rows read, at most; None = all, in fine-tuning as many as the task says
     checkpoint_every: Count = 200  # steps
     checkpoint_minutes: Positive = 10.0  # and at least so often
     keep: Count = 1  # last checkpoints kept, beside the best

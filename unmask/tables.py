@@ -74,6 +74,17 @@ def dry_run_text(expected: dict[str, Any]) -> str:
     )
 
 
+def rehearsal(found: dict[str, Any]) -> None:
+    """What `unmask finetune --dry-run` found."""
+    from unmask.lab.rehearsal import lines
+
+    table = _table("", "")
+    table.show_header = False
+    for label, text in lines(found):
+        table.add_row(escape(label), escape(text))
+    _print(table)
+
+
 def run_summary(found: dict[str, Any]) -> None:
     from unmask.lab.summary import facts
 

@@ -12,7 +12,7 @@ from unmask.cli import app
 from unmask.data.forms.choices import label_all
 from unmask.data.records import Finding
 from unmask.data.tokenizer import Tokenizer
-from unmask.lab import pick, task_card, task_summary
+from unmask.lab import labelled, pick, task_card, task_summary
 from unmask.lab.job import make_recipe, prepare
 from unmask.lab.labelled import open_files
 from unmask.model import hf
@@ -179,7 +179,7 @@ def test_given_columns_tell_the_task(tmp_path: Path) -> None:
 
     def kind(**columns: str) -> str:
         settings = Recipe.build({"task": {"columns": columns, "train": [file]}}).task
-        return pick.pick_task(settings, open_files([file], [])).name
+        return pick.pick_task(settings, open_files(settings).parts["train"]).name
 
     assert kind(text="essay", label="stars") == kind(label="stars", text="x") == "classify"
     assert kind(question="essay", context="x", answers="stars") == "answer"
@@ -198,7 +198,6 @@ def test_a_row_longer_than_the_model_is_refused_and_a_head_of_another_size_named
     values: dict[str, Any] = {"start": start, "task": {"kind": "classify", "train": [train]}}
     job = prepare(make_recipe(values))
     assert any("has a classify head with 3 labels where 2 are needed" in note for note in job.notes)
-    assert pick.looks_like(Recipe.build({"task": {"train": [train]}}).task) == "classify"
     with pytest.raises(UserError, match="--length 65: the model has 64 positions"):
         prepare(make_recipe(values, ["task.length=65"]))
 
@@ -231,7 +230,11 @@ def test_a_run_names_its_folder_by_its_task_and_its_model_by_where_it_is(
     monkeypatch.chdir(tmp_path)
     start = folder_of(tmp_path / "start")
     train = csv(tmp_path / "t.csv", "text,label", *[f"a joy {n},{('neg', 'pos')[n % 2]}" for n in range(24)])
+    opened: list[str] = []
+    reader = labelled.open_source
+    monkeypatch.setattr(labelled, "open_source", lambda path, found: opened.append(path) or reader(path, found))
     run = api.finetune(start, train=train, steps=1)
+    assert opened == [train]  # once, though the folder is called after what is in it
     assert str(run.path) == "runs/finetune/classify-1" and run.read_json("learnt.json")["pair"] is False
     (tmp_path / "else where").mkdir()
     monkeypatch.chdir(tmp_path / "else where")

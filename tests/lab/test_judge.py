@@ -116,3 +116,16 @@ def test_the_doctor_stands_before_training(model: str, tmp_path: Path, monkeypat
     assert "read in windows" in found["length"]["what"]
     found_by_doctor = api.doctor(train=[train], test=[test], task="classify", model=model)
     assert {f["kind"] for f in found_by_doctor["findings"]} == set(found)
+
+
+def test_a_file_of_a_header_alone_is_said_once(model: str, tmp_path: Path) -> None:
+    file = table(tmp_path / "head.csv", "text,label")
+    for task in ("classify", "auto"):
+        try:
+            found = [row["what"] for row in api.doctor(file, task=task)["findings"]]
+        except UserError as error:  # no task can be told
+            found = error.got.splitlines()[1:]
+        assert len(found) == 1 and "no rows below its first line (text,label)" in found[0]
+    for verb in (api.evaluate, api.predict):
+        with pytest.raises(UserError, match=r"1 problem .*\n.*no rows below"):
+            verb(model, file)

@@ -13,7 +13,9 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 from unmask import api
 from unmask.errors import UserError
 from unmask.lab import multitask
+from unmask.lab.job import make_recipe
 from unmask.lab.multitask import Shared, Taking
+from unmask.recipe import Recipe
 from unmask.train.distributed import World
 from unmask.train.loader import Bucketed
 from unmask.train.log import Console
@@ -185,3 +187,13 @@ def test_a_score_that_is_not_defined_is_left_out_of_the_mean(folder: Path, monke
     best = api.finetune(recipe=values, out=folder / "undefined").read_json("results.json")["best"]
     assert "stars.r2" not in best
     assert best["mean"] == pytest.approx(np.mean([best["sentiment.accuracy"], best["people.f1"]]))
+
+
+def test_each_task_has_its_own_number_of_dev_records_also_in_a_run_that_goes_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unmask.tasks.tag.Tag.seen", 3)
+    first = multitask.prepare(make_recipe(recipe(folder)))
+    again = multitask.prepare(Recipe.build(first.recipe.model_dump()))
+    for jobs in (first, again):
+        assert [job.recipe.train.eval_rows for job in jobs.parts.values()] == [2000, 3]

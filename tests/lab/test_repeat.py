@@ -1,7 +1,6 @@
 """Several seeds and baselines: each seed once, the middle one kept, the figures those of the seeds; and what TF-IDF reaches."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -202,14 +201,3 @@ def test_tfidf_compares_the_texts_of_a_pair_and_reads_chinese() -> None:
     ]
     logits = Linear({"labels": ["x", "y", "never"]}, chinese).logits(chinese)
     assert (logits[:, 0] > logits[:, 1]).tolist() == [n % 2 == 1 for n in range(40)] and (logits[:, 2] == -30).all()
-
-
-def test_the_baseline_of_another_task_is_said_to_be_missing(
-    start: Path, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from unmask.lab import baseline
-
-    monkeypatch.setattr(baseline, "Classify", int)
-    run = api.finetune(start, **files, out=tmp_path / "run", steps=1, baseline=True)  # type: ignore[arg-type]
-    assert run.read_json("results.json")["baselines"] == []
-    shutil.rmtree(tmp_path / "run")

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import unmask
 from unmask.cli import app
+from unmask.data.forms.trec import read_run
 from unmask.data.store import TokenStore
 from unmask.errors import UserError
 from unmask.lab.retrieve import Index, assess, fuse, retrieve, words
@@ -134,6 +135,13 @@ def test_the_command_line_searches_and_measures(tmp_path: Path) -> None:
     files = ["--queries", str(tmp_path / "q.tsv"), "--judgements", str(tmp_path / "qrels.txt")]
     run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files, "--json"])
     assert json.loads(run.stdout)["mrr"] == 1.0
+    found = str(tmp_path / "run.txt")
+    run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files, "--run", found])
+    assert run.exit_code == 0 and "mrr" in run.stdout and run.stdout.rstrip().endswith(found)
+    kept = read_run(found, findings := [])
+    assert not findings and list(kept) == ["1", "2"] and next(iter(kept["1"])) == "d1"  # numbers of the judgements
+    run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files[:2], "--run", found])
+    assert run.exit_code == 0 and list(read_run(found, [])) == ["7", "9"]
     wrong = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl")])
     assert wrong.exit_code == 2 and "a query, or a file of queries" in wrong.output
 

@@ -61,13 +61,13 @@ def collate(batch: Sequence[Row], pad: int) -> dict[str, torch.Tensor]:
 
 def train(
     task: str, folder: Path, data: Sequence[Row], pad: int, out: Path, ordered: bool = False, **settings: Any
-) -> tuple[Any, list[float]]:
-    """The Trainer with its defaults but for `settings`; the model and the losses that it logged."""
+) -> tuple[Any, list[float], float]:
+    """The Trainer with its defaults but for `settings`; the model, the losses that it logged, and its seconds of training."""
     arguments = transformers.TrainingArguments(
         str(out), report_to=[], save_strategy="no", disable_tqdm=True, use_cpu=True, **settings
     )
     model = AUTO[task].from_pretrained(folder)
     kind = Ordered if ordered else transformers.Trainer
     trainer = kind(model, arguments, lambda batch: collate(batch, pad), list(data))
-    trainer.train()
-    return model, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    seconds = trainer.train().metrics["train_runtime"]
+    return model, [entry["loss"] for entry in trainer.state.log_history if "loss" in entry], seconds

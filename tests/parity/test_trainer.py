@@ -91,7 +91,7 @@ def both(name: str, folder: Path, tmp_path: Path, length: int, lr: float) -> tup
     examples = [e for record in records for e in task.encode(record)]
     loader = Bucketed(RecordRows(examples, tokenizer.pad), [len(e) for e in examples], BATCH, task, recipe.seed)
     ordered = [loader.example(n, Phase(0, length)) for n in range(STEPS * BATCH)]
-    _, theirs = peer.train(
+    _, theirs, _ = peer.train(
         name, tmp_path / "first", peer.rows(name, ordered), tokenizer.pad, tmp_path / "theirs", ordered=True,
         per_device_train_batch_size=BATCH, max_steps=STEPS, learning_rate=lr, weight_decay=0.01, logging_steps=1,
     )  # fmt: skip

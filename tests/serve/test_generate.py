@@ -10,7 +10,7 @@ import transformers
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
-from unmask.model.generate import TOKENS, _groups, _probabilities, generate
+from unmask.model.generate import TOKENS, _groups, generate
 from unmask.model.generation import Generation
 from unmask.model.model import Model
 
@@ -231,25 +231,6 @@ def test_what_is_in_memory_together_counts_the_new_tokens(decoder, beams):
     assert sorted(i for group in groups for i in group) == list(range(1000))
     assert TOKENS // 2 < len(groups[0]) * beams * 101 <= TOKENS
     assert max(map(len, groups)) == len(groups[0])
-
-
-def test_a_device_without_float64_draws_in_float32(monkeypatch):
-    from unmask.model import generate as module
-
-    model, rows = tiny("gpt2-mini"), prompts((5, 5))
-    draw = {"do_sample": True, "max_new_tokens": 8, "temperature": 2.0}
-    fine = generate(model, rows, **draw)
-    assert _probabilities(torch.zeros(1, 4), Generation()).dtype == torch.float64
-    monkeypatch.setattr(module, "WITHOUT_FLOAT64", ("mps", "cpu"))
-    assert _probabilities(torch.zeros(1, 4), Generation()).dtype == torch.float32
-    assert generate(model, rows, **draw) == fine
-
-    class Highest:
-        def random(self):
-            return 1 - 2**-53  # float32 has no such number: it would be 1, behind the last token
-
-    monkeypatch.setattr(module, "generator", lambda *_: Highest())
-    assert all(token < VOCAB for new in generate(model, rows, **draw) for token in new)
 
 
 def test_without_a_length_the_models_positions_end_the_text():

@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-from functools import cache
 
 import numpy as np
 import pytest
@@ -11,18 +10,16 @@ import tokenizers
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from serve.tiny_models import logits_of, make_folder, train
 from tokenizers import AddedToken, models, pre_tokenizers
 from transformers import (
     AutoModel,
-    AutoModelForMaskedLM,
     AutoTokenizer,
-    BertConfig,
     BertForMaskedLM,
     BertForNextSentencePrediction,
     BertForPreTraining,
     BertLMHeadModel,
     BertModel,
-    ModernBertConfig,
     ModernBertForMaskedLM,
     pipeline,
 )
@@ -33,16 +30,10 @@ from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.recipe import TokenizerRecipe
 from unmask.serve.pieces import mask_spans, piece, put_in, readable
 from unmask.serve.predictor import Predictor, load
 from unmask.train import checkpoint
 
-CORPUS = [
-    "the president of the united states spoke to the congress about the state of the union .",
-    "we played at the lakes and she was playing in the united kingdom ; the states were united !",
-    "北京是中国的首都，我们都喜欢去北京看长城。今天天气很好。",
-] * 20
 TEXTS = [
     "The president of the united [MASK] spoke to the [MASK].",
     "[MASK]",
@@ -55,46 +46,11 @@ PLAIN = [
     "we qqq",
     "the state of the union spoke to the congress!",
 ]
-SIZES = {"wordpiece": 110, "bpe": 320, "unigram": 70, "char": 60, "byte": 261}
-
-
-def train(kind="wordpiece", **settings):
-    return Tokenizer.train(CORPUS, TokenizerRecipe(kind=kind, vocab_size=SIZES[kind], **settings))
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
     return train()
-
-
-def make_folder(folder, tokenizer, architecture, spread=0.6):
-    """A folder that transformers wrote: random weights, wide enough apart that candidates are far from equal."""
-    shape = {
-        "vocab_size": tokenizer.size + 5,  # padded, as many vocabularies are
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 48,
-        "max_position_embeddings": 64,
-        "initializer_range": spread,
-        "pad_token_id": tokenizer.pad,
-    }
-    modern = architecture is ModernBertForMaskedLM
-    if modern:
-        special = {
-            "cls_token_id": tokenizer.cls,
-            "sep_token_id": tokenizer.sep,
-            "bos_token_id": None,
-            "eos_token_id": None,
-        }
-        config = ModernBertConfig(**shape, **special, local_attention=8, global_attn_every_n_layers=2)
-    else:
-        config = BertConfig(**shape)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        architecture(config).save_pretrained(folder)
-    tokenizer.save(folder, segments=not modern, max_length=64)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -110,15 +66,6 @@ def modernbert(tmp_path_factory, tokenizer):
 @pytest.fixture(params=["bert", "modernbert"])
 def folder(request):
     return request.getfixturevalue(request.param)
-
-
-masked_lm = cache(lambda folder: AutoModelForMaskedLM.from_pretrained(folder).eval())
-
-
-def logits_of(folder, ids):
-    """(T, V) by transformers, one text, no padding."""
-    with torch.inference_mode():
-        return masked_lm(folder)(torch.tensor([ids])).logits[0].double()
 
 
 # ------------------------------------------------------------------------------------------------ parity

@@ -195,7 +195,12 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
     assert task.longer == 1 and len(row) <= 32 and len(row.labels["generate.targets"]) == 12
     assert row.labels["generate.targets"][-1] != task.tokenizer.sep  # what is cut does not end there
     asked = len(task.prompt(record)[0])
+    most = hf.config_of(tmp_path / "m").max_positions
     assert asked == (32 if task.decoder else 20) and task.fate() == "cut at their end"
+    assert f"--length {most} reads more" in task.remarks()[0] and "longest=… allows more" in task.remarks()[1]
+    wide = task_of(tmp_path / "m", length=most, generate={"longest": 12})
+    wide.encode(record | {"text": record["text"] * 20})
+    assert wide.longer == 1 and len(wide.remarks()) == 1  # there is no more
     model = hf.load(tmp_path / "m", task.heads, task.changes(hf.config_of(tmp_path / "m"))).model
     (answer,) = task.answer(model, [record])
     assert answer["cut"] == len(task.tokenizer.encode(record["text"])) - len(

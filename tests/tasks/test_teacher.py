@@ -27,6 +27,28 @@ LEARNT: dict[str, dict[str, Any]] = {
     "number": {"labels": ["value"], "target": "number", "mean": 2.0, "sd": 4.0},
     "tag": {"labels": ["O", "B-a", "I-a"], "scheme": "BIO"},
     "answer": {"threshold": None},
+    "choose": {},
+    "rank": {"most": 1.0},
+    "embed": {"pooling": "mean", "normalised": True, "lower": False, "prompt": "", "loss": "pairs"},
+}
+RECORDS: dict[str, list[dict[str, Any]]] = {
+    "choose": [
+        {"at": f"f:{n}", "text": t, "choices": TEXTS[n:] + TEXTS[: 1 + n // 2], "label": 0} for n, t in enumerate(TEXTS)
+    ],
+    "rank": [
+        {
+            "at": f"f:{n}",
+            "query": t,
+            "passages": TEXTS,
+            "relevance": [2.0 if m == n else float(m == 3) for m in range(4)],
+        }
+        for n, t in enumerate(TEXTS[:3])
+    ],
+    "embed": [
+        {"at": f"f:{n}", "text": t, "positive": TEXTS[n - 1], "negatives": ["the old king", "it rained"][: n % 3]}
+        for n, t in enumerate(TEXTS)
+    ]
+    + [{"at": "f:4", "text": " ".join(TEXTS * 3), "positive": "it rained", "negatives": []}],  # several windows
 }
 LABELS: dict[str, list[Any]] = {
     "one": ["x", "y", "z", "x"],
@@ -40,7 +62,7 @@ def tokenizer_of(texts: list[str]) -> Tokenizer:
 
 
 def task_of(kind: str, tokenizer: Tokenizer, **learnt: Any) -> tuple[Task, Model]:
-    name = kind if kind in ("tag", "answer") else "classify"
+    name = "classify" if kind in LABELS else kind
     task: Task = TASKS[name](Recipe(), tokenizer, {"length": 32, **LEARNT[kind], **learnt})
     shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": tokenizer.size, "dropout": 0.0}
     config = preset("bert-tiny", attention_dropout=0.0, **shape, **tokenizer.config_ids())
@@ -51,6 +73,8 @@ def task_of(kind: str, tokenizer: Tokenizer, **learnt: Any) -> tuple[Task, Model
 
 
 def records_of(kind: str) -> list[dict[str, Any]]:
+    if kind in RECORDS:
+        return RECORDS[kind]
     if kind == "tag":
         return [
             {"at": f"f:{n}", "text": t, "spans": [{"start": 0, "end": 3, "label": "a"}]} for n, t in enumerate(TEXTS)
@@ -69,7 +93,7 @@ def test_the_term_is_nothing_where_both_say_the_same_and_leads_there(kind: str) 
     tokenizer = tokenizer_of(TEXTS)
     task, known = task_of(kind, tokenizer)
     other, student = task_of(kind, tokenizer, more=1)  # other first weights
-    assert not torch.equal(next(known.heads.parameters()), next(student.heads.parameters()))
+    assert not torch.equal(known.embedding, student.embedding)
     with torch.no_grad():
         for value in known.heads.parameters():
             value.mul_(30)  # a teacher with opinions
@@ -94,7 +118,7 @@ def test_the_term_is_nothing_where_both_say_the_same_and_leads_there(kind: str) 
     )
 
 
-@pytest.mark.parametrize("kind", LEARNT)
+@pytest.mark.parametrize("kind", [kind for kind in LEARNT if kind != "embed"])
 def test_both_terms_are_of_one_draw_of_dropout(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = tokenizer_of(TEXTS)
     task, known = task_of(kind, tokenizer)
@@ -129,6 +153,24 @@ def test_another_tokenizer_serves_for_records_alone() -> None:
     kept = np.stack([rows[0].labels["teacher.logits"][0] for rows in encoded]).astype(np.float64)
     shares = np.exp(kept) / np.exp(kept).sum(-1, keepdims=True)
     assert shares == pytest.approx(np.array([[s[name] for name in task.learnt["labels"]] for s in said]), abs=1e-6)
+    for kind in ("choose", "rank", "embed"):  # a student of another size, too
+        task, _ = task_of(kind, ours)
+        known_task, known = task_of(kind, theirs)
+        encoded = [task.encode(r) for r in records_of(kind)]
+        teacher.teach(task, known, known_task, records_of(kind), encoded)
+        for heads, record, answer in zip(encoded, records_of(kind), known_task.answer(known, records_of(kind))):
+            rows = [row for head in heads for row in (head, *head.more)]
+            kept = {row.about: row.labels["teacher.logits"][0] for row in rows if "teacher.logits" in row.labels}
+            if kind == "embed":
+                a, b = kept[0, record["text"]], kept[1, record["positive"]]
+                assert float(a @ b) == pytest.approx(answer["similarity"], abs=1e-5)
+                assert len(kept) == 2 + len(record["negatives"])
+                assert all((row.labels["embed.role"][0] < 0) != ("teacher.logits" in row.labels) for row in rows)
+            elif kind == "choose":
+                found = np.exp([kept[choice] for choice in record["choices"]])
+                assert found / found.sum() == pytest.approx(answer["scores"], abs=1e-6)
+            else:
+                assert {n: answer["scores"][n] for n in kept} == pytest.approx(kept, abs=1e-6) and len(kept) > 2
     for kind in ("tag", "answer"):
         task, _ = task_of(kind, ours)
         known_task, known = task_of(kind, theirs)
@@ -158,9 +200,29 @@ def test_other_labels_are_refused_by_name() -> None:
             teacher.same(task, task_of("one", tokenizer, **learnt)[0])
     with pytest.raises(UserError, match="task is tag"):
         teacher.same(task, task_of("tag", tokenizer)[0])
-    for name in ("generate", "embed", "rank", "choose"):
-        with pytest.raises(UserError, match=name):
-            teacher.check(Recipe.build({"task": {"teacher": "x"}}), name)
+    with pytest.raises(UserError, match="generate") as error:
+        teacher.check(Recipe.build({"task": {"teacher": "x"}}), "generate")
+    assert "unmask predict x FILE" in str(error.value.fix)  # the way there is
+    with pytest.raises(UserError, match=r"rank\.loss=point"):
+        teacher.check(Recipe.build({"task": {"teacher": "x", "rank": {"loss": "point"}}}), "rank")
+
+
+def test_records_that_differ_in_their_number_of_rows_each_have_their_own_divergence() -> None:
+    """What is padded beside a record of two choices counts nothing."""
+    tokenizer = tokenizer_of(TEXTS)
+    task, known = task_of("choose", tokenizer)
+    _, student = task_of("choose", tokenizer, more=1)
+    with torch.no_grad():
+        for n, value in enumerate(known.parameters()):
+            value.normal_(0, 0.5, generator=torch.Generator().manual_seed(n))
+    encoded = [task.encode(r) for r in records_of("choose")]
+    taught = teacher.teach(task, known, task, records_of("choose"), encoded)
+    whole = taught.loss(student, collate([e for rows in encoded for e in rows], tokenizer.pad))["teacher"]
+    alone = [float(taught.loss(student, collate(rows, tokenizer.pad))["teacher"][0].detach()) for rows in encoded]
+    assert float(whole[0].detach()) == pytest.approx(sum(alone), rel=1e-4) and whole[1] == 4 and min(alone) > 0.01
+    heat, answers = task.recipe.distill.temperature, [task.answer(m, records_of("choose")) for m in (known, student)]
+    p, q = (torch.tensor(a[0]["scores"]).log().div(heat).softmax(-1) for a in answers)
+    assert alone[0] == pytest.approx(float(heat**2 * (p * (p / q).log()).sum()), rel=1e-3)
 
 
 def test_a_student_learns_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

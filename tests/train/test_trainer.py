@@ -41,7 +41,7 @@ def gradients(trainer: Trainer, loader: Loader, micro: int, mean_of_means: bool 
     trainer.model.double().train()
     phase = Phase(0, 64, 0.15)
     batches = [loader.batch(a, b, phase) for a, b in loading.micro_ranges(0, 32, micro)]
-    counts, _ = trainer._global_counts(batches)
+    counts, _, _ = trainer._global_counts(batches)
     trainer.optimizers.zero_grad()
     for batch in batches:
         for name, (total, n) in loss64(trainer, batch).items():

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from unmask import __version__
-from unmask.cli import finetuning, pretraining, searching, text, tuning, using
+from unmask.cli import exporting, finetuning, pretraining, searching, serving, studio, text, tuning, using
 
 app = typer.Typer(
     help="From raw text to a masked language model you can use.\n\n"
@@ -32,7 +32,7 @@ def _root(
     pass
 
 
-for _part in (pretraining, finetuning, tuning, using, searching, text):
+for _part in (pretraining, finetuning, tuning, using, exporting, searching, serving, studio, text):
     for _name, _verb in _part.VERBS.items():
         app.command(_name)(_verb)
 for _name, _group in text.GROUPS.items():

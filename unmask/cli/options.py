@@ -44,6 +44,58 @@ Sets = Annotated[
     typer.Option("--set", help="Any field of the recipe: --set train.checkpoint_every=10.", metavar="KEY=VALUE"),
 ]
 
+# Flags of labelled files, which `finetune`, `tune`, `doctor`, `evaluate` and `predict` share; `tune` searches around what is given.
+Start = Annotated[str, typer.Argument(help="Model folder, run folder or hub name.")]
+TaskName = Annotated[
+    str | None,
+    typer.Option("--task", help="classify, tag, answer, choose, generate, embed or rank. Default: as the file looks."),
+]
+Files = Annotated[list[str] | None, typer.Option(help="Labelled file; repeat for several.")]
+Dev = Annotated[list[str] | None, typer.Option(help="To choose the best model by. Default: a tenth of --train.")]
+Test = Annotated[list[str] | None, typer.Option(help="To judge it by, once, at the end.")]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column", help="ROLE=NAME where a column has another name: text=review, label=stars.", metavar="ROLE=NAME"
+    ),
+]
+Labels = Annotated[
+    str | None, typer.Option("--labels", help="Labels in the model's order: neg,pos. Default: those of --train.")
+]
+Epochs = Annotated[float | None, typer.Option(help="Passes over the records. Default: 3.")]
+Steps = Annotated[int | None, typer.Option(help="Budget in steps instead of epochs.")]
+Batch = Annotated[int | None, typer.Option(help="Rows per update. Default: 16.")]
+Rate = Annotated[float | None, typer.Option("--lr", help="Learning rate. Default: by the model's width.")]
+Length = Annotated[int | None, typer.Option(help="Tokens per row. Default: the model's, up to 512.")]
+Long = Annotated[str | None, typer.Option(help="Longer texts: windows (read whole), first (cut) or refuse.")]
+Freeze = Annotated[str | None, typer.Option(help="encoder = only the head learns.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or mps. Default: the best there is.")]
+Precision = Annotated[str | None, typer.Option(help="fp32 or bf16.")]
+Seed = Annotated[int | None, typer.Option(help="Of everything drawn at random.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder, never overwritten. Default: runs/VERB/…")]
+Resume = Annotated[Path | None, typer.Option(help="Run folder to go on with, as if it had never stopped.")]
+
+
+def roles(columns: list[str] | None) -> dict[str, str]:
+    """What `--column` says.
+
+    >>> roles(["text=review"])
+    {'text': 'review'}
+    """
+    pairs = [text.partition("=") for text in columns or []]
+    wrong = next((role for role, equals, name in pairs if not (role and equals and name)), None)
+    if wrong is not None:
+        raise UserError(f"--column {wrong}", valid="--column ROLE=NAME, e.g. --column text=review")
+    return {role: name for role, _, name in pairs}
+
+
+def listed(text: str | None) -> list[str] | None:
+    """
+    >>> listed("neg, pos"), listed(None)
+    (['neg', 'pos'], None)
+    """
+    return [part.strip() for part in text.split(",")] if text else None
+
 
 # The flags about text and tokenizer that `prepare` and `pretrain` have in common.
 TEXT: dict[str, Any] = {

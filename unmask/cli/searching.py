@@ -12,6 +12,7 @@ from unmask.cli.options import Json, Quiet, emit, examples, friendly, make_conso
     'unmask search passages.txt "how is a list sorted"',
     'unmask search passages.jsonl "how is a list sorted" --embed runs/finetune/embed-1 --rank runs/finetune/rank-1 --top 5',
     "unmask search passages.jsonl --queries queries.tsv --judgements qrels.txt --embed runs/finetune/embed-1",
+    "unmask search passages.jsonl --queries queries.tsv --run found.txt       # candidates to fine-tune `rank` on",
 )
 def search(
     passages: Annotated[str, typer.Argument(help="Passages: lines, csv, tsv, jsonl, parquet or TREC's xml.")],
@@ -22,6 +23,9 @@ def search(
     top: Annotated[int, typer.Option(min=1, help="Passages to show.")] = 10,
     queries: Annotated[str | None, typer.Option(help="File of queries, to measure the search instead.")] = None,
     judgements: Annotated[str | None, typer.Option(help="TREC qrels of these queries.")] = None,
+    run: Annotated[
+        str | None, typer.Option(help="File for what is found for these queries, as a TREC run (100 passages each).")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -31,14 +35,16 @@ def search(
     console = make_console(quiet, as_json)
     found = api.search(
         passages, query, embedder=embed, reranker=rank, bm25=bm25, top=top, queries=queries, judgements=judgements,
-        console=console,
+        run=run, console=console,
     )  # fmt: skip
     if as_json:
         return emit(found)
     if isinstance(found, dict):
         from unmask.tables import scores
 
-        return scores(found)
+        if judgements:
+            scores(found)
+        return print(run) if run else None
     for hit in found:
         text = " ".join(hit["text"].split())
         print(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {text[:160]}{'…' * (len(text) > 160)}")

@@ -1,11 +1,10 @@
 """The verb that searches settings: tune."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from unmask.cli.finetuning import Columns, Files, roles
+from unmask.cli import options as o
 from unmask.cli.options import Json, Quiet, RecipeFile, Sets, emit, examples, friendly, make_console
 from unmask.errors import UserError
 
@@ -20,36 +19,36 @@ APART = ("recipe", "sets", "out", "resume", "as_json", "quiet", "model", "trials
     "unmask tune --resume runs/tune/classify-1 --trials 40           # or make it longer",
 )
 def tune(
-    model: Annotated[str, typer.Argument(help="Model folder, run folder or hub name.")] = "",
-    task: Annotated[str | None, typer.Option(help="As in unmask finetune. Default: as the file looks.")] = None,
-    train: Files = None,
-    dev: Annotated[list[str] | None, typer.Option(help="To compare by. Default: a tenth of --train.")] = None,
-    test: Annotated[list[str] | None, typer.Option(help="To judge the best by, once, at the end.")] = None,
-    column: Columns = None,
+    model: o.Start = "",
+    task: o.TaskName = None,
+    train: o.Files = None,
+    dev: o.Dev = None,
+    test: o.Test = None,
+    column: o.Columns = None,
+    labels: o.Labels = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Settings to try. Default: 20.")] = None,
     minutes: Annotated[float | None, typer.Option(min=0, help="No trial is begun after so many.")] = None,
     search: Annotated[
         str | None, typer.Option(help="Of lr, epochs, batch, layer_decay, warmup, pooling. Default: all that apply.")
     ] = None,
-    epochs: Annotated[float | None, typer.Option(help="Around which epochs are searched. Default: 3.")] = None,
-    steps: Annotated[
-        int | None, typer.Option(help="Budget of each trial in steps; epochs are then not searched.")
-    ] = None,
-    batch: Annotated[int | None, typer.Option(help="Around which the batch is searched. Default: 16.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Around which the learning rate is searched.")] = None,
-    length: Annotated[int | None, typer.Option(help="Tokens per row. Default: the model's, up to 512.")] = None,
-    freeze: Annotated[str | None, typer.Option(help="encoder = only the head learns.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps. Default: the best there is.")] = None,
-    precision: Annotated[str | None, typer.Option(help="fp32 or bf16.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything drawn at random.")] = None,
+    epochs: o.Epochs = None,
+    steps: o.Steps = None,
+    batch: o.Batch = None,
+    lr: o.Rate = None,
+    length: o.Length = None,
+    long: o.Long = None,
+    freeze: o.Freeze = None,
+    device: o.Device = None,
+    precision: o.Precision = None,
+    seed: o.Seed = None,
     recipe: RecipeFile = None,
     sets: Sets = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder. Default: runs/tune/…")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Run folder to go on with.")] = None,
+    out: o.Out = None,
+    resume: o.Resume = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Search learning rate, epochs, batch and more; keep the best model, judged and reported. Needs Optuna."""
+    """Search learning rate, epochs, batch and more around what is given; keep the best model, judged and reported. Needs Optuna."""
     given = {name: value for name, value in locals().items() if name not in APART}
     from unmask import api
 
@@ -63,10 +62,10 @@ def tune(
             )
         run = api.resume_tune(resume, trials=trials, console=console)
     else:
-        given["columns"] = roles(given.pop("column")) or None
-        names = [x.strip() for x in search.split(",")] if search else None
+        given["columns"] = o.roles(given.pop("column")) or None
+        given["labels"] = o.listed(labels)
         run = api.tune(
-            model, trials=trials or 20, budget=minutes, search=names, recipe=recipe, out=out, sets=sets or (),
+            model, trials=trials or 20, budget=minutes, search=o.listed(search), recipe=recipe, out=out, sets=sets or (),
             console=console, **given,
         )  # fmt: skip
     results = run.read_json("results.json")

@@ -1,11 +1,17 @@
 """Verbs that use a model."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from unmask.cli.options import Json, Model, emit, examples, friendly
+from unmask.cli.options import Json, Model, emit, examples, friendly, listed
+from unmask.errors import UserError
+
+Backend = Annotated[str, typer.Option(help="torch, onnx (an exported folder), or auto: as the folder is.")]
+LongText = Annotated[str, typer.Option("--long", help="A text too long: refuse, or windows (read in parts).")]
+Layer = Annotated[int, typer.Option(help="0 = the embeddings, 1 = the first layer …; -1 = what the model gives.")]
+Texts = Annotated[list[str], typer.Argument(help="Texts, a file (lines, or a table's column text), or - for stdin.")]
 
 
 @friendly
@@ -25,23 +31,31 @@ def info(run: Path, as_json: Json = False) -> None:
 @friendly
 @examples(
     'unmask fill runs/quickstart/model "a film that is [MASK] to the last minute ."',
-    'unmask fill runs/docs/model "the [MASK] of a [MASK]" --top 3 --json',
+    'unmask fill runs/docs/model "the [MASK] of a [MASK]" --top 3 --joint 10 --json',
+    'unmask fill runs/docs/model "a word of up to three pieces: [MASK]" --grow 3',
+    'unmask fill runs/docs/model "the list is [MASK]" --candidates sorted,empty,reversed',
 )
 def fill(
     model: Model,
-    text: Annotated[str, typer.Argument(help="Text with one [MASK] or several.")],
+    text: Annotated[list[str], typer.Argument(help="Texts with one [MASK] or several.")],
     top: Annotated[int, typer.Option(min=1, help="Candidates per mask.")] = 5,
+    joint: Annotated[int, typer.Option(min=0, help="Fill all masks together, following so many ways; 0 = no.")] = 0,
+    grow: Annotated[int, typer.Option(min=1, help="Pieces that a mask may become at most.")] = 1,
+    candidates: Annotated[str | None, typer.Option(help="The only words allowed, with commas between.")] = None,
+    long: LongText = "refuse",
+    backend: Backend = "auto",
     as_json: Json = False,
 ) -> None:
     """Fill the [MASK]s of a text."""
     from unmask import api
 
-    filling = api.load(model).fill(text, top=top)
+    words = None if candidates is None else [word for word in listed(candidates) or [] if word]
+    found = api.load(model, backend=backend).fill(text, top, joint=joint, grow=grow, candidates=words, long=long)
     if as_json:
-        return emit(filling.as_dict())
+        return emit(found[0].as_dict() if len(found) == 1 else [filling.as_dict() for filling in found])
     from unmask.serve.show import print_fill
 
-    print_fill(filling)
+    print_fill(found)
 
 
 @friendly
@@ -101,17 +115,130 @@ def next(model: Model, a: str, b: str, as_json: Json = False) -> None:
 
 
 @friendly
-@examples('unmask score runs/docs/model "The list is sorted in place ."')
-def score(model: Model, text: str, as_json: Json = False) -> None:
-    """Pseudo-log-likelihood of a text, token by token: an odd word stands out."""
+@examples(
+    'unmask score runs/docs/model "The list is sorted in place ."',
+    'unmask score runs/docs/model "The list is sorted ." "The list are sorted ." --method within-word',
+    "unmask score runs/docs/model --pairs blimp.jsonl --json",
+)
+def score(
+    model: Model,
+    text: Annotated[list[str] | None, typer.Argument(help="Texts, or none with --pairs.")] = None,
+    method: Annotated[
+        str, typer.Option(help="pll, or within-word: later pieces of a word are hidden with a piece.")
+    ] = "pll",
+    pairs: Annotated[
+        str | None, typer.Option(help="File (or folder) with sentence_good and sentence_bad, as BLiMP's.")
+    ] = None,
+    long: LongText = "refuse",
+    backend: Backend = "auto",
+    as_json: Json = False,
+) -> None:
+    """How likely a text is, token by token: an odd word stands out. Or, with --pairs, how often the better sentence wins."""
     from unmask import api
 
-    result = api.load(model).score(text)
+    if bool(text) == bool(pairs):
+        raise UserError("both texts and --pairs" if text else "no text", fix="unmask score MODEL TEXT, or --pairs FILE")
+    loaded = api.load(model, backend=backend)
+    from unmask.serve import show, show_look
+
+    if pairs:
+        judged = loaded.minimal_pairs(pairs, method)
+        return emit(judged.as_dict()) if as_json else show_look.print_pairs(judged)
+    found = loaded.score(text, method, long)
     if as_json:
-        return emit(result.as_dict())
-    from unmask.serve.show import print_score
+        return emit(found[0].as_dict() if len(found) == 1 else [score.as_dict() for score in found])
+    for each in found:
+        show.print_score(each)
 
-    print_score(result)
+
+@friendly
+@examples(
+    'unmask embed MODEL "a text" --json',
+    "unmask embed MODEL texts.txt -o vectors.npy --layer 3 --pooling mean",
+    "unmask embed MODEL sentences.csv --word bank --plot bank.png",
+)
+def embed(
+    model: Model,
+    text: Texts,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where the vectors go: NAME.npy.")] = None,
+    pooling: Annotated[
+        str, typer.Option(help="auto (as the model was trained, else mean), mean, cls, or token: one per token.")
+    ] = "auto",
+    layer: Layer = -1,
+    word: Annotated[str | None, typer.Option(help="Vectors of this word wherever it stands, not of the texts.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="With --word: a picture of them, by their sense where told.")
+    ] = None,
+    column: Annotated[str, typer.Option(help="Column of a table with the texts.")] = "",
+    long: LongText = "refuse",
+    backend: Backend = "auto",
+    as_json: Json = False,
+) -> None:
+    """Vectors of texts, of their tokens, or of a word in many sentences, from any layer."""
+    from unmask import api
+    from unmask.serve import vector_files
+
+    wish = vector_files.Wish(out, pooling, layer, word, plot, long)
+    vector_files.embed(api.load(model, backend=backend), text, column, wish, as_json)
 
 
-VERBS = {"info": info, "fill": fill, "generate": generate, "next": next, "score": score}
+@friendly
+@examples(
+    'unmask explain runs/finetune/classify-1 "what a film"',
+    'unmask explain runs/finetune/classify-1 "what a film" --target neg --json',
+    'unmask explain runs/docs/model "the list is [MASK] in place"',
+)
+def explain(
+    model: Model,
+    text: Annotated[list[str], typer.Argument(help="What the model's task asks, or a text with a [MASK].")],
+    target: Annotated[
+        str | None, typer.Option(help="Label, WORD=TAG, answer, choice or word to explain. Default: the model's own.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Of the integral: more are more exact.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """Which words made the model answer so (integrated gradients)."""
+    from unmask import api
+
+    found = api.load(model).explain(*text, target=target, steps=steps)
+    if as_json:
+        return emit(found.as_dict())
+    from unmask.serve.show_look import print_explanation
+
+    print_explanation(found)
+
+
+@friendly
+@examples(
+    'unmask attention MODEL "the list is sorted"',
+    'unmask attention MODEL "the list is sorted" "it is in order" --layer 3 --head 5',
+)
+def attention(
+    model: Model,
+    text: str,
+    pair: Annotated[str | None, typer.Argument(help="A second text in the same row.")] = None,
+    layer: Annotated[int | None, typer.Option(min=1, help="From 1. Default: the last.")] = None,
+    head: Annotated[int | None, typer.Option(min=1, help="From 1. Default: the mean of all heads.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Where each token looks, by layer and head."""
+    from unmask import api
+
+    found = api.load(model).attention(text, pair)
+    if as_json:
+        return emit(found.as_dict())
+    from unmask.serve.show_look import print_attention
+
+    print_attention(found, layer, head)
+
+
+VERBS: dict[str, Any] = {
+    "info": info,
+    "fill": fill,
+    "generate": generate,
+    "next": next,
+    "score": score,
+    "embed": embed,
+    "explain": explain,
+    "attention": attention,
+}

@@ -71,6 +71,11 @@ class Source:
     def at(self, line: int) -> str:
         return f"{self.path}:{line}"
 
+    @property
+    def empty(self) -> bool:
+        """Whether it holds no record at all, which is a finding of its own."""
+        return not self.rows and not self.lines and not self.value
+
 
 class _Everything(Report):
     """A report that keeps every place: a person puts right a labelled file line by line."""
@@ -89,7 +94,7 @@ def open_source(path: str, findings: list[Finding], encoding: str = "auto") -> S
         inside = sorted(p.name for p in file_path.glob("*") if is_table(p.name)) if file_path.is_dir() else []
         fix = f"name the files in it: {', '.join(inside[:5])}" if inside else None
         raise UserError(f"{path}: {what}", valid="a csv, tsv, jsonl, parquet, json or CoNLL file", fix=fix)
-    report = _Everything()
+    report, header = _Everything(), ""
     source = _json_source(file_path, path, report, findings) if ending(path) == ".json" else None
     if source is None:
         reading = Reading(probe(file_path, path, DataRecipe(column="", encoding=encoding)), report)
@@ -105,6 +110,7 @@ def open_source(path: str, findings: list[Finding], encoding: str = "auto") -> S
             source = Source(path, "table", _columns(rows), rows)
             if reading.file.kind in ("csv", "tsv"):
                 findings += _of_csv(reading, source)
+                header = next((line.strip() for _, line in Reading(reading.file, Report()).lines() if line.strip()), "")
     last = max((line for line, _ in (source.rows or source.lines)[-1:]), default=1)
     for problem in dict.fromkeys(report.problems):
         what = problem.what
@@ -113,8 +119,9 @@ def open_source(path: str, findings: list[Finding], encoding: str = "auto") -> S
         fix = FIXES.get(problem.kind, "")
         at = f"{path}:{problem.line or last}"
         findings.append(Finding(at, what, fix, error=problem.kind not in HARMLESS, kind=problem.kind))
-    if not source.rows and not source.lines and source.value is None:
-        findings.append(Finding(f"{path}:1", "the file has no rows", "give a file with labels", kind="empty"))
+    if source.empty:
+        below = f" below its first line ({header:.60}), which names the columns" if header else ""
+        findings.append(Finding(f"{path}:1", f"the file has no rows{below}", "give a file with records", kind="empty"))
     return source
 
 

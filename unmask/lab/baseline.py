@@ -1,7 +1,7 @@
-"""What a classifier has to beat: TF-IDF + a linear model on the same records, and the same model without pre-training.
+"""What a fine-tuned model has to beat on the same records: counted words, and the same model without pre-training.
 
-The linear model gives logits; from there on everything (temperature, thresholds, scores) is the task's own, so that the figures
-compare. Logistic regression for labels, one against the rest for several, ridge regression for numbers; how strongly it is
+For classify, counted words are TF-IDF + a linear model; what they are for other tasks is in simple.py. The linear model gives logits; from
+there on everything (temperature, thresholds, scores) is the task's own, so that the figures compare. Logistic regression for labels, one against the rest for several, ridge regression for numbers; how strongly it is
 regularised is chosen by cross-validation on the training records.
 """
 
@@ -23,6 +23,7 @@ from sklearn.pipeline import make_pipeline
 from unmask.data.records import Record
 from unmask.data.text import language_of
 from unmask.lab import finetune
+from unmask.lab.simple import SIMPLE, Found
 from unmask.recipe import Recipe
 from unmask.tasks.classify import Classify
 from unmask.tasks.metrics import indicator
@@ -86,7 +87,7 @@ class Linear:
             return Ridge(), {"alpha": [0.1, 1.0, 10.0]}, "r2"
         if isinstance(self.goal, Several):
             return OneVsRestClassifier(LogisticRegression(max_iter=1000)), {"estimator__C": [1, 10, 100]}, "f1_micro"
-        weights = None if self.goal.weights is None else dict(enumerate(self.goal.weights.tolist()))
+        weights = None if self.goal.weights is None else dict(enumerate(self.goal.weights))
         logistic = LogisticRegression(max_iter=1000, class_weight=weights)
         return logistic, {"C": [1, 10, 100]}, "f1_macro" if weights else "accuracy"
 
@@ -146,19 +147,29 @@ def scratch(recipe: Recipe, folder: Run, world: World, console: Console) -> dict
 def baselines(recipe: Recipe, run: Run, world: World, console: Console) -> list[dict[str, Any]]:
     """What each baseline reaches on the test records, or on the dev records where there are none; a dict per baseline."""
     job = finetune.prepare(recipe)
-    if not isinstance(job.task, Classify):
-        console.warn(f"--baseline: there is one for classify only, none for {job.task.name}")
-        return []
     name, judged = ("test", job.sets.test) if job.sets.test else ("dev", job.sets.dev)
     if not judged:
         console.warn("--baseline: no records to judge by; give --test or --dev")
         return []
     found: list[dict[str, Any]] = []
     if world.main:
-        scores, chosen = linear(job.task, job.sets.train, job.sets.dev, judged)
-        console.say(f"{LINEAR}: {job.task.metric} {scores.get(job.task.metric, 0):.4f} ({chosen} chosen)")
-        found.append({"baseline": LINEAR, "on": name, "records": len(judged), **scores})
+        for baseline, scores in counted(job, judged, console).items():
+            if job.task.metric in scores:
+                console.say(f"{baseline}: {job.task.metric} {scores[job.task.metric]:.4f}")
+            found.append({"baseline": baseline, "on": name, "records": len(judged), **scores})
     results = scratch(recipe, Run(run.path / "without-pretraining"), world, console)
     if world.main:
         found.append({"baseline": SCRATCH, "on": name, **results[name]})
     return found
+
+
+def counted(job: finetune.Job, judged: Sequence[Record], console: Console) -> Found:
+    """Baselines that are made of counted words."""
+    task, train = job.task, job.sets.train
+    try:
+        if isinstance(task, Classify):
+            return {LINEAR: linear(task, train, job.sets.dev, judged)[0]}
+        return SIMPLE[task.name](task, train, judged)
+    except ValueError as error:  # scikit-learn's, of texts without a single word
+        console.warn(f"--baseline: none can be counted from these texts: {error}")
+        return {}

@@ -34,26 +34,37 @@ def make_plan(
     console: Console,
 ) -> tuple[Plan, Recipe]:
     """The plan, and the recipe with its budget frozen. `look`: what an evaluation does, which takes its part of the minutes."""
-    length, minutes = max(8, longest), recipe.train.minutes
-
-    def planned(recipe: Recipe, **changes: object) -> Plan:
-        train = recipe.train.model_copy(update={"length": length, **changes})
-        return plan(recipe.model_copy(update={"train": train}), {length: rows})
-
+    minutes = recipe.train.minutes
     if minutes is None:
-        return planned(recipe), recipe
+        return planned(recipe, longest, rows), recipe
     console.say("measuring the speed of this machine …")
-    trainer = trainer_of(planned(recipe, minutes=None, steps=10))
+    ten = recipe.model_copy(update={"train": recipe.train.model_copy(update={"minutes": None, "steps": 10})})
+    trainer = trainer_of(planned(ten, longest, rows))
     kept = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     step = seconds_per_step(trainer, loader)
     begun = time.perf_counter()
     look()
     spent = recipe.train.evaluations * (time.perf_counter() - begun)
     trainer.model.load_state_dict(kept)
-    left = max(60 * minutes - spent, 30 * minutes)  # evaluations get half of the time at most
-    steps = world.share(max(1, round(left / step)))
+    steps = world.share(steps_in(minutes, step, spent))
     frozen = recipe.model_copy(update={"train": recipe.train.model_copy(update={"minutes": None, "steps": steps})})
-    return planned(frozen), frozen
+    return planned(frozen, longest, rows), frozen
+
+
+def planned(recipe: Recipe, longest: int, rows: int) -> Plan:
+    """The plan of a budget that is not in minutes, over rows of which the longest has so many tokens."""
+    length = max(8, longest)
+    train = recipe.train.model_copy(update={"length": length})
+    return plan(recipe.model_copy(update={"train": train}), {length: rows})
+
+
+def steps_in(minutes: float, step: float, spent: float) -> int:
+    """Steps of `step` seconds beside the seconds that evaluations take, which get half of the time at most.
+
+    >>> steps_in(1, 0.5, 10), steps_in(1, 0.5, 50)
+    (100, 60)
+    """
+    return max(1, round(max(60 * minutes - spent, 30 * minutes) / step))
 
 
 def seconds_per_step(trainer: Trainer, loader: loading.Loader, seconds: float = CALIBRATION) -> float:

@@ -18,7 +18,7 @@ from unmask.errors import UserError
 from unmask.lab import augment, budget, task_report
 from unmask.lab.intervals import intervals
 from unmask.lab.job import Job, prepare
-from unmask.lab.labelled import sizes
+from unmask.lab.labelled import Opened, sizes
 from unmask.model import hf
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
@@ -78,16 +78,14 @@ def say_remarks(job: Job, console: Console, world: World, count: int) -> None:
     if task.longer:
         console.say(f"{task.longer:,} of {count:,} records are longer than a row of {task.length}: {task.fate()}")
     batch = job.recipe.train.batch
-    micro = micro_size(batch, job.recipe.train.micro_batch, world.size)
-    for text in task.remarks() + (task.apart(micro, batch) if micro < batch else []):
+    together = micro_size(batch, job.recipe.train.micro_batch, world.size) * (world.size if task.gather else 1)
+    for text in task.remarks() + (task.apart(together, batch) if together < batch else []):
         console.say(text)
 
 
 def seen_of(job: Job, console: Console) -> list[Record]:
     """The dev records that are answered while training."""
-    rows = job.recipe.train.eval_rows
-    few = job.task.seen if rows == Recipe.packaged("finetune")["train"]["eval_rows"] else 0
-    seen = job.sets.dev[: few or rows]
+    seen = job.sets.dev[: job.recipe.train.eval_rows]
     if len(seen) < len(job.sets.dev):
         console.say(
             f"while training, {len(seen):,} of the {len(job.sets.dev):,} dev records are answered; at the end, all"
@@ -109,6 +107,7 @@ def train(
     records = [*job.sets.train, *augment.rows(recipe, job.sets.train, run, world, console)]
     encoded = [task.encode(record) for record in records]
     objective = with_more(job, records, encoded, run, world, console)
+    task.gather = world.size > 1 and objective is task  # a teacher's part is of a process's own rows
     loader = rows_of(job, encoded, objective)
     longest, count = int(loader.lengths.max()), len(loader.lengths)
     say_remarks(job, console, world, len(records))
@@ -192,13 +191,13 @@ def assess(job: Job, run: Run, console: Console, prefix: str = "") -> tuple[dict
     return results | {"intervals": between}, details
 
 
-def run_one(recipe: Recipe, run: Run, world: World, console: Console) -> dict[str, Any]:
+def run_one(recipe: Recipe, run: Run, world: World, console: Console, opened: Opened | None = None) -> dict[str, Any]:
     """One run from its files to its results, in a folder that is there and empty."""
     if recipe.tasks:
         from unmask.lab import multitask  # which uses this module
 
         return multitask.run_tasks(recipe, run, world, console)
-    return run_job(prepare(recipe), run, world, console)
+    return run_job(prepare(recipe, opened=opened), run, world, console)
 
 
 def run_job(

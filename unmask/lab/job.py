@@ -8,10 +8,11 @@ from typing import Any
 from unmask.data import textcheck
 from unmask.data.tokenizer import Tokenizer
 from unmask.lab import augment, budget
-from unmask.lab.labelled import Sets, read_sets, refuse
+from unmask.lab.labelled import Opened, Sets, read_sets, refuse
 from unmask.lab.split import split
 from unmask.model import hf
 from unmask.model.config import ModelConfig
+from unmask.model.config_file import LABELLED
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
 from unmask.recipe import BUDGETS, Recipe
@@ -21,6 +22,7 @@ from unmask.tasks import folder as task_folder
 from unmask.tasks.task import Task
 
 FEWEST = 20  # records of a training file from which a dev set is taken
+FEW = 1000  # records below which `train.few_batch` counts
 
 
 @dataclass
@@ -45,6 +47,10 @@ def make_recipe(values: dict[str, Any], sets: Sequence[str] = ()) -> Recipe:
         text.partition("=")[0].strip() in {f"train.{b}" for b in BUDGETS} for text in sets
     ):
         base["train"] = {k: v for k, v in base["train"].items() if k not in BUDGETS}
+    if (values.get("train") or {}).get("batch") or any(
+        text.partition("=")[0].strip() == "train.batch" for text in sets
+    ):
+        base["train"]["few_batch"] = 0
     return Recipe.build(merge(base, values), sets)
 
 
@@ -57,19 +63,29 @@ def usual_rate(hidden: int, frozen: bool) -> float:
     return 1e-3 if frozen else 5e-5 * 768 / hidden
 
 
-def prepare(recipe: Recipe, weights: str | Path | None = None, learnt: dict[str, Any] | None = None) -> Job:
-    """Files, task and model. `weights` and `learnt` are a checkpoint's, when a run goes on."""
+def prepare(
+    recipe: Recipe,
+    weights: str | Path | None = None,
+    learnt: dict[str, Any] | None = None,
+    opened: Opened | None = None,
+) -> Job:
+    """Files, task and model. `weights` and `learnt` are a checkpoint's, when a run goes on; `opened`: the files, where they are read already."""
     notes: list[str] = []
     config = hf.config_of(recipe.start)
     budget.check(recipe)
-    kind, sets = read_sets(recipe.task)
+    kind, sets = read_sets(recipe.task, opened)
     refuse(sets.findings)
     kind.check(recipe, config)
     beside.check(recipe, config, kind.name)
     augment.check(recipe, config, kind.name)
     teacher.check(recipe, kind.name)
     frozen = recipe.task.freeze == "encoder"
-    train = recipe.train.model_copy(update={"lr": recipe.train.lr or usual_rate(config.hidden, frozen)})
+    rate, seen = recipe.train.lr or usual_rate(config.hidden, frozen), recipe.train.eval_rows or kind.seen
+    train = recipe.train.model_copy(update={"lr": rate, "eval_rows": seen, "few_batch": 0})
+    if (
+        recipe.train.few_batch and len(sets.train) < FEW and kind.name != "embed"
+    ):  # whose batch is what it compares with
+        train.batch = min(train.batch, recipe.train.few_batch)
     resolved = (sets.settings or recipe.task).model_copy(update={"kind": kind.name})
     recipe = recipe.model_copy(update={"train": train, "task": resolved})
     tokenizer = Tokenizer.load(recipe.start)
@@ -107,14 +123,14 @@ def lack(new: Sequence[str], loaded: hf.Loaded, config: ModelConfig, task: Task)
     """What a start model has not: a head at all, or one with as many outputs."""
     held = FAMILIES[config.family].architectures.get(str((loaded.settings.get("architectures") or [""])[0]), ())
     count = len(task.changes(config).get("labels", ()))
-    if len(new) == 1 and new[0] in hf.LABELLED and new[0] in held and count != len(config.labels):
+    if len(new) == 1 and new[0] in LABELLED and new[0] in held and count != len(config.labels):
         return f"has a {new[0]} head with {len(config.labels):,} labels where {count:,} are needed"
     return f"has no {' and no '.join(new)} for this"
 
 
 def adopt_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recipe) -> list[str]:
     """Keep the start model's head where its outputs mean what the task's do, in the task's order; else draw it anew, and say so."""
-    head = next((name for name in task.heads if name in hf.LABELLED), "")
+    head = next((name for name in task.heads if name in LABELLED), "")
     if not head or any(name.startswith(f"heads.{head}.") for name in loaded.missing):
         return []
     before = task_folder.read(loaded.folder, config, (head,), task.tokenizer)

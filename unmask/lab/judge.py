@@ -23,6 +23,8 @@ def read(predictor: Predictor, paths: Sequence[str], columns: dict[str, str], la
     records: list[Record] = []
     for path in paths:
         source = open_source(path, findings)
+        if source.empty:
+            continue
         if source.form == "text" and not labelled and len(task.needed) == 1 and Path(path).suffix.lower() == ".txt":
             records += [asking.ask(task, text) | {"at": source.at(line)} for line, text in source.lines if text.strip()]
             continue

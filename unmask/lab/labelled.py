@@ -31,17 +31,37 @@ class Sets:
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def open_files(paths: Sequence[str], findings: list[Finding]) -> list[Source]:
-    return [open_source(path, findings) for path in paths]
+@dataclass
+class Opened:
+    """The files of a task, read but not yet understood."""
+
+    parts: dict[str, list[Source]]  # train, dev, test
+    findings: list[Finding]
 
 
-def read_sets(settings: TaskRecipe) -> tuple[type[Task], Sets]:
-    """The files of a task as records. Errors in them are all said at once, with file and line."""
+def open_files(settings: TaskRecipe) -> Opened:
     if not settings.train:
         raise UserError("no file to learn from", valid="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json")
     findings: list[Finding] = []
-    parts = {name: open_files(getattr(settings, name), findings) for name in ("train", "dev", "test")}
+    parts = {
+        name: [open_source(path, findings) for path in getattr(settings, name)] for name in ("train", "dev", "test")
+    }
     findings += [found for sources in parts.values() for source in sources for found in textcheck.look_at(source)]
+    return Opened(parts, findings)
+
+
+def looks_like(settings: TaskRecipe, opened: Opened) -> str:
+    """The name of the task that the training files look like; "task" where that cannot be told yet."""
+    try:
+        return pick_task(settings, opened.parts["train"]).name
+    except UserError:  # said when the files are understood
+        return "task"
+
+
+def read_sets(settings: TaskRecipe, opened: Opened | None = None) -> tuple[type[Task], Sets]:
+    """The files of a task as records. Errors in them are all said at once, with file and line."""
+    opened = opened or open_files(settings)
+    parts, findings = opened.parts, list(opened.findings)
     try:
         kind = pick_task(settings, parts["train"])
     except UserError:
@@ -59,6 +79,8 @@ def read_sets(settings: TaskRecipe) -> tuple[type[Task], Sets]:
 
 def read_source(kind: type[Task], source: Source, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
     """A file's records; none when it is not such a file at all, which is a finding too: others may have faults as well."""
+    if source.empty:
+        return []
     try:
         return kind.read(source, settings, findings)
     except UserError as error:

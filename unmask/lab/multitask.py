@@ -150,6 +150,7 @@ def prepare(recipe: Recipe, weights: Path | None = None, learnt: Mapping[str, An
     common, parts = recipe.task.model_dump(exclude_unset=True), {}
     for name, own in recipe.tasks.items():
         values = recipe.model_dump() | {"tasks": {}, "task": merge(common, own.model_dump(exclude_unset=True))}
+        values["train"]["few_batch"] = 0  # a batch is one of all tasks
         if alone := next((key for key in ("aux", "augment", "teacher") if values["task"].get(key)), None):
             raise UserError(
                 f"tasks.{name}.{alone}: of one task alone, not of several at once", fix=f"leave {alone} out"
@@ -160,7 +161,8 @@ def prepare(recipe: Recipe, weights: Path | None = None, learnt: Mapping[str, An
     if len({job.recipe.task.freeze for job in parts.values()}) > 1:
         raise UserError("tasks that share an encoder freeze it or not together", fix="task: {freeze: encoder}")
     first = next(iter(parts.values()))
-    settled = {"tasks": {name: job.recipe.task for name, job in parts.items()}, "train": first.recipe.train}
+    train = first.recipe.train.model_copy(update={"eval_rows": recipe.train.eval_rows})  # each task has its own number
+    settled = {"tasks": {name: job.recipe.task for name, job in parts.items()}, "train": train}
     return Jobs(recipe.model_copy(update=settled), parts)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unmask.data.records import Source, assign, open_source
+from unmask.data.records import Source, assign
 from unmask.errors import UserError
 from unmask.recipe import TaskRecipe
 from unmask.registry import TASKS
@@ -34,16 +34,6 @@ def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> type[Task]:
         valid=", ".join(TASKS.names()),
         fix=f"--task {fitting[0] if fitting else 'classify'}, and --column ROLE=NAME for columns with other names",
     )
-
-
-def looks_like(settings: TaskRecipe) -> str:
-    """The name of the task that the training files look like; "task" where that cannot be told yet."""
-    try:
-        return (
-            pick_task(settings, [open_source(path, []) for path in settings.train]).name if settings.train else "task"
-        )
-    except UserError:  # said when the files are read
-        return "task"
 
 
 def named(source: Source, kind: type[Task], settings: TaskRecipe) -> Source:

@@ -17,6 +17,7 @@ import numpy as np
 
 from unmask.errors import UserError
 from unmask.lab import finetune, task_report
+from unmask.lab.labelled import Opened
 from unmask.recipe import Recipe
 from unmask.train import checkpoint
 from unmask.train.distributed import World
@@ -28,18 +29,21 @@ SHARES = re.compile(r"accuracy$|f1$|precision$|recall|auc$|exact|mrr|map$|ndcg|r
 OWN = {"recipe.yaml", "results.json", "report.html", "lock"}  # files that the parent has of its own
 
 
-def run_all(recipe: Recipe, run: Run, world: World, console: Console, resume: bool = False) -> dict[str, Any]:
+def run_all(
+    recipe: Recipe, run: Run, world: World, console: Console, resume: bool = False, opened: Opened | None = None
+) -> dict[str, Any]:
     """One run, or several with their summary; then the baselines, when they are asked for. What is done is not done again."""
-    if recipe.tasks and recipe.task.seeds > 1:
-        raise UserError("--seeds with several tasks", fix="one task at a time, or the runs one by one with --seed")
+    asked = ["--seeds"] * (recipe.task.seeds > 1) + ["--baseline"] * recipe.task.baseline
+    if recipe.tasks and asked:
+        raise UserError(f"{asked[0]} with several tasks", fix=f"{asked[0]} with one task at a time")
     try:
         if recipe.task.seeds > 1:
-            results = run_seeds(recipe, run, world, console)
+            results = run_seeds(recipe, run, world, console, opened)
         elif resume:
             results = finetune.resume(run, world, console)
         else:
-            results = finetune.run_one(recipe, run, world, console)
-        if recipe.task.baseline and not recipe.tasks:
+            results = finetune.run_one(recipe, run, world, console, opened)
+        if recipe.task.baseline:
             results = add_baselines(recipe, run, world, console, results)
     except Interrupted as stopped:
         raise Interrupted(stopped.got, fix=f"unmask finetune --resume {run.path}") from None
@@ -59,7 +63,7 @@ def add_baselines(recipe: Recipe, run: Run, world: World, console: Console, resu
     return results
 
 
-def run_seeds(recipe: Recipe, run: Run, world: World, console: Console) -> dict[str, Any]:
+def run_seeds(recipe: Recipe, run: Run, world: World, console: Console, opened: Opened | None = None) -> dict[str, Any]:
     if (run.path / "results.json").exists():
         console.say(f"{run.path} is finished")
         return run.read_json("results.json")
@@ -70,7 +74,7 @@ def run_seeds(recipe: Recipe, run: Run, world: World, console: Console) -> dict[
         found: list[dict[str, Any]] = []
         for seed in range(recipe.seed, recipe.seed + recipe.task.seeds):
             console.say(f"seed {seed}: {len(found) + 1} of {recipe.task.seeds}")
-            found.append(one_seed(recipe, seed, Run(run.path / f"seed-{seed}"), world, console))
+            found.append(one_seed(recipe, seed, Run(run.path / f"seed-{seed}"), world, console, opened))
         if not world.main:
             return {}
         results = summary(found, recipe.seed)
@@ -88,7 +92,9 @@ def run_seeds(recipe: Recipe, run: Run, world: World, console: Console) -> dict[
         return results
 
 
-def one_seed(recipe: Recipe, seed: int, run: Run, world: World, console: Console) -> dict[str, Any]:
+def one_seed(
+    recipe: Recipe, seed: int, run: Run, world: World, console: Console, opened: Opened | None = None
+) -> dict[str, Any]:
     """The results of one seed; what is there of it already is taken, or gone on with."""
     if (run.path / "learnt.json").exists():  # begun: everything that `resume` needs is written before the first step
         return finetune.resume(run, world, console)
@@ -98,7 +104,7 @@ def one_seed(recipe: Recipe, seed: int, run: Run, world: World, console: Console
         shutil.rmtree(run.path, ignore_errors=True)
         run.path.mkdir()
     world.barrier()
-    return finetune.run_one(recipe.model_copy(update={"seed": seed, "task": task}), run, world, console)
+    return finetune.run_one(recipe.model_copy(update={"seed": seed, "task": task}), run, world, console, opened)
 
 
 def copy(source: Path, target: Path) -> None:

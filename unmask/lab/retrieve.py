@@ -16,6 +16,7 @@ from unmask.data.forms.trec import by_place, read_qrels, read_texts
 from unmask.data.records import Finding, open_source
 from unmask.data.text import detect_language, word_ids
 from unmask.errors import UserError
+from unmask.lab.summary import replace
 from unmask.serve.predictor import Predictor
 from unmask.serve.predictor import load as load_predictor
 from unmask.tasks.nearness import unit
@@ -138,10 +139,25 @@ def assess(
     index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, float]], console: Console | None = None
 ) -> dict[str, float]:
     """nDCG@10, MRR, MAP and recall of a search, over all queries that have judgements."""
-    asked = [name for name in qrels if name in queries]
-    hits = index.search_all([queries[name] for name in asked], FOUND, console=console)
-    run = {name: {hit["id"]: -float(hit["rank"]) for hit in found} for name, found in zip(asked, hits)}
+    asked = {name: queries[name] for name in qrels if name in queries}
+    run = run_of(index, asked, console)
     return mean(list(judge(run, {name: qrels[name] for name in asked}).values()))
+
+
+def run_of(index: Index, queries: Mapping[str, str], console: Console | None = None) -> dict[str, dict[str, float]]:
+    """Query → passage → score, best first, as `judge` and a TREC run have it."""
+    hits = index.search_all(list(queries.values()), FOUND, console=console)
+    return {name: {hit["id"]: -float(hit["rank"]) for hit in found} for name, found in zip(queries, hits)}
+
+
+def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]]) -> None:
+    """A run as TREC writes it: `unmask finetune --task rank … --column candidates=FILE` reads it."""
+    lines = [
+        f"{query} Q0 {passage} {place} {score:g} unmask\n"
+        for query, found in run.items()
+        for place, (passage, score) in enumerate(found.items(), 1)
+    ]
+    replace(Path(path), "".join(lines))
 
 
 def words(text: str) -> list[str]:
@@ -221,8 +237,9 @@ def search_file(
     bm25: bool = True,
     embedder: AnyModel = None,
     reranker: AnyModel = None,
+    run: str | Path | None = None,
 ) -> Any:
-    """Hits for a query in a file of passages; with files of queries and judgements the scores of the search."""
+    """Hits for a query in a file of passages; for a file of queries the scores of the search, by judgements, and its `run` as a file."""
     findings: list[Finding] = []
     passages = read_texts(path, findings)
     asked = read_texts(str(queries), findings) if queries else {}
@@ -231,10 +248,15 @@ def search_file(
     if errors:
         raise UserError("\n".join(str(finding) for finding in errors[:20]))
     index = Index(passages, bm25, embedder, reranker, console)
-    if not judged:
+    if not queries:
         return index.search(query, top)
     asked = by_place([j.query for j in judged], asked) or asked
+    found = run_of(index, asked, console)
+    if run:
+        write_run(run, found)
     qrels: dict[str, dict[str, float]] = {}
     for j in judged:
         qrels.setdefault(j.query, {})[j.passage] = j.relevance
-    return {"records": len(set(qrels) & set(asked)), "passages": len(passages)} | assess(index, asked, qrels, console)
+    known = {name: qrels[name] for name in qrels if name in asked}
+    scores = mean(list(judge(found, known).values()))
+    return {"records": len(known if judged else asked), "passages": len(passages)} | scores

@@ -4,7 +4,6 @@ All is read from the run folder alone, without torch, and at any moment of a run
 step, while it goes on, after a kill in the middle of a log line. What is not there is left out.
 """
 
-import fcntl
 import json
 import shlex
 from contextlib import suppress
@@ -122,21 +121,9 @@ def _state(run: Run, log: list[dict[str, Any]], done: int, total: int | None) ->
     ended = any(e.get("event") == "end" for e in log)
     if ended or (total and done >= total and (run.model / "config.json").exists()):
         return "finished"
-    if _in_use(run):
+    if run.in_use():
         return "running"
     return "failed" if log and log[-1].get("event") == "error" else "interrupted"
-
-
-def _in_use(run: Run) -> bool:
-    """Does a process hold the run's lock? A shared lock is tried and let go at once."""
-    try:
-        with open(run.path / "lock") as handle:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # never locked, or a file system without locks
-        pass
-    return False
 
 
 def _tokens(train: list[dict[str, Any]]) -> int:

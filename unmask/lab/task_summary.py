@@ -10,7 +10,7 @@ from typing import Any
 
 from unmask.errors import UserError
 from unmask.lab.curves import finite
-from unmask.lab.summary import _in_use, describe_model, describe_steps, dig, duration, events, hardware, jsonable, shape
+from unmask.lab.summary import describe_model, describe_steps, dig, duration, events, hardware, jsonable, shape
 from unmask.recipe import Recipe
 from unmask.train.run import Run
 
@@ -92,7 +92,7 @@ def task_summary(run: Run) -> dict[str, Any]:
 def _state(run: Run, log: list[dict[str, Any]], done: bool) -> str:
     if done:
         return "finished"
-    if _in_use(run):
+    if run.in_use():
         return "running"
     return "failed" if log and log[-1].get("event") == "error" else "interrupted"
 

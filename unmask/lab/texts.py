@@ -1,4 +1,4 @@
-"""What is done with a corpus before training: find or train its tokenizer, prepare its store and those of the mix, look at rows."""
+"""What is done with a corpus before training: find or train its tokenizer, prepare its store and those of the mix."""
 
 import os
 import shutil
@@ -167,22 +167,3 @@ def prepare_mix(recipe: Recipe, tokenizer: Tokenizer, lengths: Sequence[int], co
                 store = build_store(source, tokenizer, recipe.data, None, update, lengths)
         folders.append(str(store.path))
     return folders
-
-
-def show_batch(store: str | Path, recipe: Recipe, rows: int) -> Any:
-    """The first training rows of a store as the objective corrupts them: what is masked, random, kept."""
-    from unmask.data.rows import Rows
-    from unmask.objectives.objective import build
-    from unmask.serve.examples import masked_batch
-    from unmask.train.loader import Loader
-    from unmask.train.schedule import lengths, plan
-
-    opened = TokenStore.open(store)
-    if recipe.objective == "auto":
-        recipe = recipe.model_copy(update={"objective": "mlm"})
-    objective = build(recipe, opened.tokenizer)
-    loader = Loader(Rows(opened.train, opened.tokenizer, recipe.seed, objective.rows), objective, recipe.seed)
-    count = {n: loader.rows.count(n) for n, _ in lengths(recipe.train)}
-    phase = plan(recipe, count).phase(0)
-    examples = [loader.example(n, phase) for n in range(min(rows, count[phase.length]))]
-    return masked_batch(examples, opened.tokenizer)

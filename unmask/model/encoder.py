@@ -86,6 +86,7 @@ class Encoder(nn.Module):
         prefix: Tensor | None = ...,
         documents: Tensor | None = ...,
         cache: Cache | None = ...,
+        weights: list[Tensor] | None = ...,
     ) -> Tensor: ...
     @overload
     def forward(
@@ -101,6 +102,7 @@ class Encoder(nn.Module):
         prefix: Tensor | None = None,
         documents: Tensor | None = None,
         cache: Cache | None = None,
+        weights: list[Tensor] | None = None,
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
         """ids (B, T), mask (B, T) bool with True where a token stands, segments (B, T) → hidden (B, T, D).
 
@@ -108,6 +110,7 @@ class Encoder(nn.Module):
         of its work, is then not done for tokens that no loss reads.
         With `layers` also every hidden state: the embeddings, then each layer's, the last after the final norm.
         `prefix` (B,) and `documents` (B, T) say what tokens see (`batch.py`).
+        `weights`, an empty list, is given each layer's attention, (B, H, T, T).
         `cache`, of a causal model, holds the tokens before `ids`, and takes these in: first a prompt, then one by one.
         """
         T = ids.shape[1]
@@ -131,7 +134,7 @@ class Encoder(nn.Module):
             if self.checkpointing:
                 x = checkpoint(layer, *seen, last, use_reentrant=False)
             else:
-                x = layer(*seen, last, None if cache is None else cache.layers[i])
+                x = layer(*seen, last, None if cache is None else cache.layers[i], weights)
             states.append(x)
         x = self.norm(x)
         states[-1] = x

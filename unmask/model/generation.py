@@ -11,8 +11,10 @@
 | forced_bos_token_id, forced_eos_token_id | the first token, and the last where the length ends the text |
 """
 
+import math
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, get_args
 
 from unmask.errors import UserError, nearest
 
@@ -71,16 +73,33 @@ class Generation:
         changes = {key: value for key, value in given.items() if value is not None}
         if "max_length" in changes and "max_new_tokens" not in changes:
             stated.pop("max_new_tokens", None)
-        return replace(cls(), **({key: value for key, value in stated.items() if key in valid} | changes))
+        made = replace(cls(), **({key: value for key, value in stated.items() if key in valid} | changes))
+        idle = [key for key in DRAWING if key in changes and changes[key] != getattr(cls, key)]
+        if idle and not made.do_sample:
+            what = f"{idle[0]} {changes[idle[0]]!r} without do_sample: the likeliest tokens are taken, nothing is drawn"
+            raise UserError(what, fix="do_sample=True (--do-sample)")
+        return made
+
+    def check_ids(self, size: int) -> None:
+        """Tokens that are put into a row have to be among the model's. An end that is not only never comes."""
+        for name in ("forced_bos_token_id", "forced_eos_token_id", "decoder_start_token_id"):
+            token = getattr(self, name)
+            if token is not None and not 0 <= token < size:
+                raise UserError(f"{name} {token}", valid=f"0 to {size - 1:,}, the model's vocabulary")
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not _is_a(value, field.type):
+                raise UserError(f"{field.name} {value!r}", valid=_named(field.type))
         for name, good, valid in (
             ("max_new_tokens", self.max_new_tokens is None or self.max_new_tokens > 0, "1 or more tokens"),
             ("num_beams", self.num_beams > 0, "1 or more"),
             ("temperature", self.temperature > 0, "above 0; for no chance at all leave do_sample out"),
             ("top_k", self.top_k >= 0, "0 = all, or 1 and more"),
             ("top_p", 0 < self.top_p <= 1, "above 0, at most 1"),
-            ("repetition_penalty", self.repetition_penalty > 0, "above 0; 1 = none"),
+            ("repetition_penalty", 0.01 <= self.repetition_penalty <= 100, "0.01 to 100; 1 = none"),
+            ("length_penalty", -10 <= self.length_penalty <= 10, "-10 to 10; 0 = none"),
             ("no_repeat_ngram_size", self.no_repeat_ngram_size >= 0, "0 = none, or 1 and more"),
             ("early_stopping", self.early_stopping in (True, False, "never"), "true, false or never"),
         ):
@@ -91,6 +110,38 @@ class Generation:
                 f"do_sample with {self.num_beams} beams", valid="one of them", fix="num_beams=1, or do_sample=False"
             )
 
+
+def _is_a(value: Any, kind: Any) -> bool:
+    """
+    >>> _is_a(3, float), _is_a(True, int), _is_a([1, 2], int | list[int] | None)
+    (True, False, True)
+    """
+    kinds = get_args(kind) or (kind,)
+    if value is None or isinstance(value, bool | str):
+        return type(value) in kinds
+    if isinstance(value, list):
+        return list[int] in kinds and all(_is_a(item, int) for item in value)
+    if float in kinds:
+        return isinstance(value, Real) and math.isfinite(value)
+    return int in kinds and isinstance(value, Integral)
+
+
+def _named(kind: Any) -> str:
+    """
+    >>> _named(int | None), _named(bool | str)
+    ('a whole number', 'true or false or a word')
+    """
+    words = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "a word",
+        list[int]: "a list of them",
+    }
+    return " or ".join(words[k] for k in get_args(kind) or (kind,) if k in words)
+
+
+DRAWING = ("temperature", "top_k", "top_p")  # without do_sample they mean nothing
 
 # Folders older than generation_config.json have its keys in config.json.
 GENERATION_KEYS = frozenset(f.name for f in fields(Generation)) - {"seed"}

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
+from unmask.model.family import NEEDS
 from unmask.model.layers import ACTIVATION, layer_norm
 
 
@@ -130,7 +131,7 @@ class Pooler(Head):
 class NSP(Head):
     """Pooled (B, D) → (B, 2): logit 0 = B follows A, logit 1 = B comes from elsewhere, as Google and transformers."""
 
-    needs = ("pooler",)
+    needs = NEEDS["nsp"]
 
     def __init__(self, config: ModelConfig):
         super().__init__(config)
@@ -147,7 +148,7 @@ class SOP(NSP):
 class Classify(Head):
     """Pooled (B, D) → (B, labels)."""
 
-    needs = ("pooler",)
+    needs = NEEDS["classify"]
 
     def __init__(self, config: ModelConfig):
         super().__init__(config)
@@ -161,7 +162,7 @@ class Classify(Head):
 class Choose(Head):
     """Pooled (B, D) → (B,): how well each row answers; a softmax over the rows of one question makes the choice."""
 
-    needs = ("pooler",)
+    needs = NEEDS["choose"]
 
     def __init__(self, config: ModelConfig):
         super().__init__(config)

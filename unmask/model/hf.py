@@ -18,10 +18,18 @@ from torch import Tensor
 
 from unmask.errors import UserError
 from unmask.hub import resolve
-from unmask.model.config import PRESETS, ModelConfig, change
+from unmask.model.config import ModelConfig, change
+from unmask.model.config_file import (
+    GENERATION_FILE,
+    declared,
+    default_generation,
+    read_config,
+    read_generation,
+    read_json,
+    write_config,
+)
 from unmask.model.families import FAMILIES
 from unmask.model.family import Family
-from unmask.model.generation import GENERATION_KEYS
 from unmask.model.heads import HEADS
 from unmask.model.model import TIED, Model, with_needs
 from unmask.model.weights import (
@@ -29,7 +37,6 @@ from unmask.model.weights import (
     PATTERNS,
     check_sizes,
     has_weights,
-    read_json,
     read_settings,
     read_tensors,
     read_weights,
@@ -37,9 +44,7 @@ from unmask.model.weights import (
 
 HEADS_FILE, HEADS_VERSION = "heads.safetensors", "1"
 DECLARED = {"classify", "tag", "answer", "choose"}  # heads of tasks
-LABELLED = {"classify", "tag"}  # those whose outputs have names
 GENERATOR = "generator"  # the head that is a model, and its folder
-GENERATION_FILE = "generation_config.json"
 
 
 class Saves(Protocol):
@@ -176,10 +181,7 @@ def load(
     model = Model(config, wanted)
     model.load_state_dict(state, strict=False)
     model.init(seed, only=missing)
-    if (folder / GENERATION_FILE).is_file():
-        model.generation = read_json(folder / GENERATION_FILE)
-    else:  # folders older than that file have its keys in config.json
-        model.generation = {key: value for key, value in settings.items() if key in GENERATION_KEYS}
+    model.generation = read_generation(folder, settings)
     unexpected = [key for key in tensors if key not in read and not re.fullmatch(family.ignored, key)]
     unexpected += [key for key in beside if key.split(".")[1:2] and key.split(".")[1] not in HEADS]
     return Loaded(model.eval(), missing, sorted(unexpected), folder, settings)
@@ -204,53 +206,10 @@ def there(family: Family, name: str, config: ModelConfig | None = None, architec
     return tuple(f"{t.replace('{i}', i)}.{kind}".lstrip(".") for t in owners)
 
 
-def read_config(raw: dict[str, Any]) -> ModelConfig:
-    """config.json → ModelConfig. A key that is not there has the value that transformers gives it."""
-    name = raw.get("model_type")
-    if name not in FAMILIES:
-        raise UserError(f"a folder of the family {name!r} (model_type)", valid=", ".join(FAMILIES))
-    family = FAMILIES[name]
-    values = {name: raw[key] for name, key in family.fields.items() if key in raw} | family.read(raw)
-    for name, value in values.items():
-        if name.endswith("_id") and isinstance(value, list):  # several that end a text: generation_config.json's matter
-            values[name] = value[0] if value else None
-    if "generator_size" in raw:
-        values["generator"] = raw["generator_size"]
-    if raw.get("problem_type"):
-        values["problem"] = raw["problem_type"]
-    if "unmask_predicts" in raw:
-        values["predicts"] = raw["unmask_predicts"]
-    if LABELLED & set(family.architectures.get(_declared(raw), ())):
-        # transformers leaves two classes with default names out of the file.
-        names = raw.get("id2label") or {i: f"LABEL_{i}" for i in range(raw.get("num_labels", 2))}
-        values["labels"] = tuple(names[i] for i in sorted(names, key=int))
-    return change(ModelConfig(**PRESETS[family.base]), **values)
-
-
 def config_of(name: str | Path) -> ModelConfig:
     """The config of a model folder or hub name, without its weights."""
     file = resolve(name, PATTERNS) / "config.json"
     return read_config(read_json(file)) if file.is_file() else load(name, heads=()).config
-
-
-def write_config(config: ModelConfig, architecture: str = "") -> dict[str, Any]:
-    """ModelConfig → config.json, the inverse of `read_config`.
-
-    The names of labels only for a class that has them: others count their two outputs by the same key.
-
-    >>> write_config(ModelConfig())["hidden_size"]
-    768
-    """
-    family = FAMILIES[config.family]
-    values = {key: getattr(config, name) for name, key in family.fields.items()} | family.write(config)
-    if config.predicts != "here":  # a key of ours: transformers has no word for it, and its fill-mask reads elsewhere
-        values["unmask_predicts"] = config.predicts
-    if config.problem and "classify" in family.architectures.get(architecture, ()):
-        values["problem_type"] = config.problem
-    if LABELLED & set(family.architectures.get(architecture, ())):
-        values["id2label"] = {str(i): label for i, label in enumerate(config.labels)}
-        values["label2id"] = {label: i for i, label in enumerate(config.labels)}
-    return values
 
 
 def _lies(family: Family, name: str) -> bool:
@@ -271,18 +230,6 @@ def _untied(config: ModelConfig, tensors: dict[str, Tensor]) -> ModelConfig:
             if own in tensors and shared is not None and not torch.equal(tensors[own], shared):
                 return change(config, tie=False)
     return config
-
-
-def default_generation(config: ModelConfig) -> dict[str, Any]:
-    """generation_config.json of a new model: which ids begin and end, and what the family adds."""
-    ids = {"bos_token_id": config.cls_id, "eos_token_id": config.sep_id, "pad_token_id": config.pad_id}
-    if config.decoder_layers:
-        ids["decoder_start_token_id"] = config.start_id
-    return {key: value for key, value in ids.items() if value is not None} | FAMILIES[config.family].generation(config)
-
-
-def _declared(raw: dict[str, Any]) -> str:
-    return (raw.get("architectures") or [""])[0]
 
 
 def _modern_names(tensors: dict[str, Tensor], family: Family) -> dict[str, Tensor]:
@@ -308,11 +255,11 @@ def _heads_in(tensors: dict[str, Tensor], config: ModelConfig, raw: dict[str, An
     """
     family = FAMILIES[config.family]
     for architecture, heads in family.architectures.items():
-        if DECLARED & set(heads) and architecture != _declared(raw):
+        if DECLARED & set(heads) and architecture != declared(raw):
             continue
         parameters = [name for head in heads for name in _head_names(head, config)]
         names = [key for name in parameters for key in there(family, name, config, architecture)]
-        if heads and not names and _declared(raw) not in ("", architecture):
+        if heads and not names and declared(raw) not in ("", architecture):
             continue  # a head without tensors of its own is there when it is declared
         if all(key in tensors for key in names):
             return architecture, tuple(with_needs(heads))

@@ -87,7 +87,9 @@ class Attention(nn.Module):
         rope: tuple[Tensor, Tensor] | None,
         at: Tensor | None = None,
         past: Past | None = None,
+        weights: list[Tensor] | None = None,
     ) -> Tensor:
+        """`weights`, where somebody looks, is given (B, H, T, T): how much each token (row) takes from each (column)."""
         B, T, _ = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2)
         if rope is not None:
@@ -95,16 +97,30 @@ class Attention(nn.Module):
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         if past is not None:
             k, v = past.extend(k, v)
+        if weights is not None:
+            weights.append(self._weights(q, k, mask))
         y = F.scaled_dot_product_attention(
             q.transpose(1, 2),  # (B, H, T, K): views, the kernels read strides
             k.transpose(1, 2),
             v.transpose(1, 2),
             attn_mask=mask,
-            is_causal=self.causal and mask is None and T > 1,  # one token sees all that stands before it
+            is_causal=bool(self.causal and mask is None and T > 1),  # one token sees all that stands before it
             dropout_p=self.dropout if self.training else 0.0,
             scale=self.scale,
         )
         return self.out(picked(y.transpose(1, 2).reshape(B, T, -1), at))
+
+    def _weights(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+        """What the kernel multiplies the values with, which it does not give away. q, k (B, T, H, K)."""
+        scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        scores = torch.einsum("bqhk,bshk->bhqs", q, k) * scale
+        if self.causal and mask is None:
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+        if mask is not None and mask.dtype == torch.bool:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        elif mask is not None:  # relative positions
+            scores = scores + mask
+        return scores.softmax(-1)
 
 
 class MLP(nn.Module):
@@ -140,13 +156,14 @@ class Layer(nn.Module):
         rope: tuple[Tensor, Tensor] | None,
         at: Tensor | None = None,
         past: Past | None = None,
+        weights: list[Tensor] | None = None,
     ) -> Tensor:
         """(B, T, D) → (B, T, D), or (N, D) at the positions `at` of the flattened batch (the last layer only).
 
         `past` holds what stands before x in the row, and takes x in.
         """
         if self.pre:
-            x = picked(x, at) + self.drop(self.attention(self.attention_norm(x), mask, rope, at, past))
+            x = picked(x, at) + self.drop(self.attention(self.attention_norm(x), mask, rope, at, past, weights))
             return x + self.drop(self.mlp(self.mlp_norm(x)))
-        x = self.attention_norm(picked(x, at) + self.drop(self.attention(x, mask, rope, at, past)))
+        x = self.attention_norm(picked(x, at) + self.drop(self.attention(x, mask, rope, at, past, weights)))
         return self.mlp_norm(x + self.drop(self.mlp(x)))

@@ -1,21 +1,24 @@
 """Model: one encoder and its heads. Losses are the objectives' business; this only computes logits."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unmask.batch import Batch
+from unmask.batch import Batch, Example, collate
 from unmask.errors import UserError, nearest
 from unmask.model.bag import Bag
 from unmask.model.cache import Cache
 from unmask.model.config import ModelConfig
 from unmask.model.decoder import Decoder
 from unmask.model.encoder import Encoder
+from unmask.model.generation import Generation
 from unmask.model.heads import HEADS
 from unmask.model.lstm import LSTMEncoder
+from unmask.model.torch_steps import TorchSteps, begin
 from unmask.seeds import address
 
 # ModelConfig.encoder → class; all are called as Encoder is.
@@ -83,6 +86,25 @@ class Model(nn.Module):
         if "pooler" in HEADS[head].needs:
             return self.heads[head](self.heads["pooler"](hidden, mask))
         return self.heads[head](hidden, self.embedding) if HEADS[head].tied else self.heads[head](hidden)
+
+    def run(
+        self, forward: Callable[["Model", Batch], Tensor], examples: Sequence[Example], pad: int
+    ) -> list[np.ndarray]:
+        """`forward` of one group of rows, without gradients: what it gives for each, float32, where padding is too.
+
+        >>> from unmask.model.config import preset
+        >>> model = Model(preset("bert-tiny", vocab_size=50))
+        >>> [x.shape for x in model.run(Model.encode, [Example(np.array([2, 7, 3])), Example(np.array([2, 3]))], pad=0)]
+        [(3, 128), (3, 128)]
+        """
+        self.eval()
+        with torch.inference_mode():
+            batch = collate(examples, pad).to(self.embedding.device)
+            return list(forward(self, batch).float().cpu().numpy())
+
+    def begin(self, prompts: Sequence[Sequence[int]], how: Generation, cache: bool = True) -> TorchSteps:
+        """Read step by step, for `generate`."""
+        return begin(self, prompts, how, cache)
 
     @property
     def embedding(self) -> Tensor:

@@ -1,107 +1,145 @@
-"""A model read step by step: rows that grow by a token, and the logits of what comes next.
+"""What generation reads, step by step, without torch: rows that grow by a token, and the logits of what comes next.
 
-A causal model and a decoder keep what they have read in a cache; an encoder with a prefix mask reads its row again.
+`Writer` is what can generate: torch's Model (`torch_steps.py`: what was read is kept in a cache), or an engine, which
+for an exported graph gives `GraphSteps`: it reads the whole row again in each step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, Self
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from unmask.batch import Batch
 from unmask.errors import UserError
-from unmask.model.cache import Cache
+from unmask.model.config import ModelConfig
 from unmask.model.generation import Generation
-from unmask.model.model import Model
+
+
+class Writer(Protocol):
+    @property
+    def config(self) -> ModelConfig: ...
+
+    @property
+    def heads(self) -> Iterable[str]: ...
+
+    @property
+    def generation(self) -> dict[str, Any]:
+        """What generation_config.json of its folder says."""
+
+    def begin(self, prompts: Sequence[Sequence[int]], how: Generation, cache: bool = True) -> "Steps": ...
 
 
 class Steps:
-    """Rows that grow, (N, L) on the model's device, and the logits of what comes next."""
+    """Rows (N, L) that grow, and the logits of what comes next. Used in a `with` block."""
 
-    def __init__(self, model: Model, head: str, rows: Tensor, cache: bool):
-        self.model, self.head, self.rows, self.start = model, head, rows, rows.shape[1]
-        self.cache: Cache | None = None
-        self.cached = cache
+    def __init__(self, config: ModelConfig, rows: np.ndarray):
+        self.config, self.rows, self.start = config, rows, rows.shape[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
 
     def longest(self, how: Generation) -> int:
         """How long a row may become: what is asked for, or where nothing is, what the model can read."""
-        config, wanted = self.model.config, how.length(self.start)
-        if config.positions == "relative" or wanted <= config.max_positions:
+        most, wanted = self.config.max_positions, how.length(self.start)
+        if self.config.positions == "relative" or wanted <= most:
             return wanted
-        if how.max_new_tokens is not None or self.start >= config.max_positions:
+        if how.max_new_tokens is not None or self.start >= most:
             raise UserError(
                 f"a prompt of {self.start:,} tokens and {wanted - self.start:,} new ones",
-                valid=f"together at most {config.max_positions:,}, the model's positions",
+                valid=f"together at most {most:,}, the model's positions",
             )
-        return config.max_positions
+        return most
+
+    def logits(self) -> np.ndarray:
+        """(N, V) in float32, an array of its own: it is overwritten."""
+        raise NotImplementedError
 
     def widen(self, copies: int) -> None:
         """Each row so many times, one below the other: the beams."""
-        self.rows = self.rows.repeat_interleave(copies, 0)
+        self.rows = self.rows.repeat(copies, 0)
 
-    def logits(self) -> Tensor:
-        """(N, V) in float32."""
-        return self.model.logits(self.head, self.last()).float()
-
-    def last(self) -> Tensor:
-        """Hidden states (N, D) of the rows' last tokens."""
-        raise NotImplementedError
-
-    def grow(self, tokens: Tensor, parents: Tensor | None = None) -> None:
-        """Append tokens (N,), to the rows `parents` where these are others."""
-        if parents is not None:
-            self.rows = self.rows.index_select(0, parents)
-            if self.cache is not None:
-                self.cache.take(parents, cross=False)  # a beam's parent reads the same text
-        self.rows = torch.cat([self.rows, tokens[:, None]], 1)
+    def grow(self, tokens: np.ndarray, parents: np.ndarray | None = None) -> None:
+        """Append tokens (N,), to the rows `parents` (N,) where these are others."""
+        rows = self.rows if parents is None else self.rows[parents]
+        self.rows = np.concatenate([rows, tokens[:, None]], 1)
 
 
-class Causal(Steps):
-    def last(self) -> Tensor:
-        if not self.cached:
-            return self.model.encoder(self.rows)[:, -1]
-        if self.cache is None:
-            self.cache = Cache(self.model.config.layers)
-        return self.model.encoder(self.rows[:, self.cache.length :], cache=self.cache)[:, -1]
+class GraphSteps(Steps):
+    """Rows read by a function without memory, such as an exported graph: `last(ids, mask, decoder)` → (N, V).
 
+    A causal model's `ids` (N, T) are the rows; `decoder` is None. An encoder–decoder's `ids` are the prompts, padded on
+    the right, the same array in each step, and `decoder` (N, U) the rows. Logits are those after the last token of a row.
 
-class Prefix(Steps):
-    """An encoder whose prompt sees all of itself, and what comes after only what stands before it."""
+    >>> from unmask.model.config import preset
+    >>> config = preset("gpt2-mini", vocab_size=9)
+    >>> count = lambda ids, mask, decoder: np.eye(9, dtype=np.float32)[(ids[:, -1] + 1) % 9]  # 5 comes after 4
+    >>> steps = GraphSteps(config, [[3, 4]], Generation(), count)
+    >>> steps.grow(steps.logits().argmax(-1))
+    >>> steps.rows.tolist()
+    [[3, 4, 5]]
+    """
 
-    def last(self) -> Tensor:
-        prefix = torch.full((len(self.rows),), self.start, device=self.rows.device)
-        return self.model.encode(Batch(self.rows, prefix=prefix))[:, -1]
+    def __init__(
+        self,
+        config: ModelConfig,
+        prompts: Sequence[Sequence[int]],
+        how: Generation,
+        last: Callable[[np.ndarray, np.ndarray, np.ndarray | None], np.ndarray],
+    ):
+        self.ids, self.mask = pad(prompts)
+        self.decodes = config.decoder_layers > 0
+        if not self.decodes and not config.causal:
+            raise UserError(
+                "an exported encoder cannot continue a text: its graph has no prefix mask",
+                fix='load the folder that it was exported from: unmask.load(folder, backend="torch")',
+            )
+        super().__init__(config, first(len(prompts), how) if self.decodes else self.ids)
+        self._last = last
 
-
-class Decoding(Steps):
-    def __init__(self, model: Model, head: str, rows: Tensor, cache: bool, texts: Batch):
-        super().__init__(model, head, rows, cache)
-        self.texts, self.states = texts, model.encode(texts)
+    def logits(self) -> np.ndarray:
+        if self.decodes:
+            return self._last(self.ids, self.mask, self.rows)
+        return self._last(self.rows, np.ones(self.rows.shape, bool), None)
 
     def widen(self, copies: int) -> None:
         super().widen(copies)
-        self.states = self.states.repeat_interleave(copies, 0)
-        if self.texts.mask is not None:
-            self.texts.mask = self.texts.mask.repeat_interleave(copies, 0)
-
-    def last(self) -> Tensor:
-        if self.cached and self.cache is None:
-            self.cache = Cache(self.model.config.decoder_layers)
-        done = 0 if self.cache is None else self.cache.length
-        batch = Batch(self.texts.ids, self.texts.mask, decoder=self.rows[:, done:])
-        return self.model.decode(batch, self.states, cache=self.cache)[:, -1]
+        self.ids, self.mask = self.ids.repeat(copies, 0), self.mask.repeat(copies, 0)
 
 
-def begin(model: Model, head: str, prompts: list[Sequence[int]], how: Generation, cache: bool) -> Steps:
-    device, config = model.embedding.device, model.config
-    width = max(map(len, prompts))
-    pad = 0 if how.pad_token_id is None else how.pad_token_id
-    ids = torch.tensor([[*prompt, *[pad] * (width - len(prompt))] for prompt in prompts], device=device)
-    if model.decoder is None:
-        return (Causal if config.causal else Prefix)(model, head, ids, cache)
-    start = how.decoder_start_token_id
-    if start is None:
+def pad(prompts: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Prompts one below the other, (N, T) int64, filled up on the right, and where their tokens stand, (N, T) bool.
+
+    >>> pad([[5, 6], [7]])[0].tolist()
+    [[5, 6], [7, 0]]
+    """
+    mask = np.arange(max(map(len, prompts)))[None] < np.array([[len(prompt)] for prompt in prompts])
+    ids = np.zeros(mask.shape, np.int64)
+    ids[mask] = np.concatenate([np.array(prompt, np.int64) for prompt in prompts])
+    return ids, mask
+
+
+def first(count: int, how: Generation) -> np.ndarray:
+    """The first token of a decoder's rows, (N, 1)."""
+    if how.decoder_start_token_id is None:
         raise UserError("the decoder has no first token", valid="decoder_start_token_id, or the tokenizer's own ids")
-    lengths = torch.tensor([[len(prompt)] for prompt in prompts], device=device)
-    mask = torch.arange(width, device=device)[None] < lengths if (lengths < width).any() else None
-    return Decoding(model, head, torch.full((len(prompts), 1), start, device=device), cache, Batch(ids, mask))
+    return np.full((count, 1), how.decoder_start_token_id, np.int64)
+
+
+def writing_head(writer: Writer) -> str:
+    """The head that predicts the next token, or an error that says what to do."""
+    config, heads = writer.config, list(writer.heads)
+    head = next((name for name in ("lm", "mlm") if name in heads), None)
+    if head is None:
+        raise UserError(
+            f"this model cannot continue a text: its heads are {', '.join(heads) or 'none'}",
+            valid="a model with the lm or mlm head",
+        )
+    if not config.decoder_layers and not config.causal and config.predicts == "here":
+        raise UserError(
+            "this model cannot continue a text: it was trained to fill masks, not to write the next token",
+            valid="a model trained with clm, prefix or hybrid, or an encoder–decoder; this one can fill: unmask fill",
+            fix="train it to write: unmask pretrain FILES --from MODEL --objective prefix",
+        )
+    return head

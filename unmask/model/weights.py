@@ -7,7 +7,6 @@
 | *.index, *.data-… | bert_config.json | TensorFlow's (`tensorflow.py`) |
 """
 
-import json
 import pickle
 import re
 from dataclasses import fields
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
+from unmask.model.config_file import read_json
 from unmask.model.tensorflow import checkpoints, read_checkpoint
 
 # Asked of the hub in this order of preference; a repository often holds the same weights in several formats.
@@ -86,6 +86,9 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     raise UserError(
         f"no weights in {folder}",
         valid=f"{' or '.join(FORMATS)}, whole or in shards with their .index.json, or bert_model.ckpt.index and its data",
+        fix="it was exported: it answers with backend onnx; to train or change it, use the folder that it was made from"
+        if (folder / "export.json").is_file()
+        else None,
     )
 
 
@@ -147,13 +150,3 @@ def check_sizes(config: ModelConfig, tensors: dict[str, Tensor], folder: Path) -
                 f"{folder}: config.json says {field.name} {value:,}, far more than its weights have",
                 valid="the config.json that the weights were saved with",
             )
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path}: {error}") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{path} is not a JSON object")
-    return value

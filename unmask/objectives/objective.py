@@ -8,13 +8,14 @@ An objective says what it needs of a model and a recipe (`check`) and why it can
 work is refused before the text is read.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
 from unmask.batch import Batch, Example, Phase
 from unmask.data.rows import Kind
@@ -23,12 +24,16 @@ from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import PRESETS, ModelConfig, preset
 from unmask.model.families import FAMILIES
-from unmask.model.layers import picked
-from unmask.model.model import Model, with_needs
+from unmask.model.family import NEEDS
 from unmask.recipe import Recipe
 from unmask.registry import OBJECTIVES
 
-Terms = dict[str, tuple[torch.Tensor, int]]  # term → (sum over its items, number of items)
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
+
+Terms: TypeAlias = "dict[str, tuple[torch.Tensor, int]]"  # term → (sum over its items, number of items)
 WEIGHT = "weight"  # label of a row: what it counts, where rows differ in it
 
 
@@ -84,7 +89,8 @@ class Objective:
         family = FAMILIES[config.family]
         choices = [head.split("|") for head in self.heads]
         self.heads = tuple(next((head for head in c if head in family.heads), c[-1]) for c in choices)
-        have, classes = set(with_needs(self.heads)), list(family.architectures.values())
+        have = {*self.heads, *(need for head in self.heads for need in NEEDS.get(head, ()))}
+        classes = list(family.architectures.values())
         if not any(set(held) <= have for held in classes):  # BertModel has a pooler, and every folder opens somewhere
             self.heads += classes[-1]
 
@@ -121,6 +127,9 @@ class Objective:
     def loss(self, model: Model, batch: Batch) -> Terms:
         return self.compare(self._forward(model, batch), weight=batch.labels.get(WEIGHT))
 
+    def idle(self, device: torch.device) -> None:
+        """Called instead of `loss` while other processes compute theirs: for losses that exchange something."""
+
     def evaluate(self, model: Model, batch: Batch) -> Terms:
         """The loss's terms, and beside each the number of right answers."""
         return self.compare(self._forward(model, batch), True, batch.labels.get(WEIGHT))
@@ -153,6 +162,8 @@ def measured(outputs: Mapping[str, tuple[torch.Tensor, torch.Tensor]], accuracy:
 
 
 def cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    import torch.nn.functional as F
+
     return F.cross_entropy(logits.float(), targets, reduction="sum")  # half precision would round the sum
 
 
@@ -221,10 +232,14 @@ def _shares(hidden: torch.Tensor, wanted: list[torch.Tensor | None]) -> Sequence
     """Each part's hidden states, out of those at all parts' positions (N, D), or everywhere (B, T, D)."""
     if hidden.ndim == 2:
         return hidden.split([len(w) for w in wanted if w is not None])
+    from unmask.model.layers import picked
+
     return [picked(hidden, w) for w in wanted]
 
 
 def _together(wanted: list[torch.Tensor | None]) -> torch.Tensor | None:
+    import torch
+
     return None if any(w is None for w in wanted) else torch.cat(wanted)  # type: ignore[arg-type]
 
 

@@ -3,8 +3,10 @@
 `as_dict()` is ready for JSON. How they look in a terminal is in `show.py`.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
 
 
 class Answer:
@@ -16,10 +18,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Candidate:
-    token: str  # readable: 'states', '##s', or ' states' where pieces carry their blank
-    id: int
-    probability: float  # the model's own, over the whole vocabulary
+    token: (
+        str  # readable: 'states', '##s', or ' states' where pieces carry their blank; of several pieces the whole word
+    )
+    id: int  # its piece; of several the first
+    probability: float  # the model's own, over the whole vocabulary; of several pieces the product, from left to right
     text: str  # the text with this one put in; other masks stay
+    ids: tuple[int, ...] = ()  # all its pieces
+    per_piece: float = 0.0  # the geometric mean of their probabilities, by which words of different length are compared
 
 
 @dataclass(frozen=True)
@@ -31,11 +37,22 @@ class Mask:
 
 
 @dataclass(frozen=True)
+class Joint:
+    """All masks filled together."""
+
+    text: str
+    logprob: float  # the sum over the pieces, from left to right, each seeing those before it filled
+    tokens: list[str]  # what each mask became
+    spans: list[tuple[int, int]]  # the characters of `text` that were put in
+
+
+@dataclass(frozen=True)
 class Filling(Answer):
     text: str
     masks: list[Mask]
-    best: str  # all masks filled, the surest first, each time asking the model again
+    best: str  # all masks filled: the first of `joint`; without it the surest first, each time asking the model again
     best_spans: list[tuple[int, int]]  # the characters of `best` that were put in
+    joint: list[Joint] = field(default_factory=list)  # likeliest first, per piece; empty when not asked for
 
 
 @dataclass(frozen=True)
@@ -55,6 +72,87 @@ class Score(Answer):
     perplexity: float  # exp(−total / tokens): a pseudo-perplexity, for comparing texts under one model
     per_token: list[TokenScore]
     pseudo: bool = True  # each token was seen from both sides; False: from the left, and `perplexity` is one
+    method: str = "pll"  # or "within-word"; "left-to-right" of a model that predicts the next token
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A minimal pair: two sentences of which the model should find the first likelier."""
+
+    good: str
+    bad: str
+    good_score: float  # log-likelihood in nats
+    bad_score: float
+    right: bool
+
+
+@dataclass(frozen=True)
+class Share:
+    accuracy: float
+    count: int
+    interval: tuple[float, float]  # Wilson's, 95 %
+
+
+@dataclass(frozen=True)
+class MinimalPairs(Answer):
+    accuracy: float
+    count: int
+    interval: tuple[float, float]
+    method: str
+    by: dict[str, Share]  # phenomenon → its share
+    pairs: list[Pair]
+
+
+@dataclass(frozen=True)
+class Token:
+    token: str
+    start: int  # characters [start, end) of its text; a special token has none
+    end: int
+    segment: int  # 0: of the first text, 1: of the second
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    number: int  # of the text, from 0
+    text: str
+    start: int  # characters [start, end) of the text
+    end: int
+
+
+@dataclass(frozen=True)
+class WordVectors(Answer):
+    word: str
+    layer: int
+    places: list[Occurrence]
+    vectors: np.ndarray  # (places, D) float32
+
+    def as_dict(self) -> dict[str, Any]:
+        places = [asdict(p) for p in self.places]
+        return {"word": self.word, "layer": self.layer, "places": places, "vectors": self.vectors.tolist()}
+
+
+@dataclass(frozen=True)
+class Attention(Answer):
+    tokens: list[Token]
+    weights: np.ndarray  # (layers, heads, T, T) float32: how much each token (row) takes from each (column)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"tokens": [asdict(t) for t in self.tokens], "weights": self.weights.round(4).tolist()}
+
+
+@dataclass(frozen=True)
+class Attribution(Token):
+    score: float  # how much it raised the value, in the value's unit
+
+
+@dataclass(frozen=True)
+class Explanation(Answer):
+    tokens: list[Attribution]
+    target: str  # what was explained: a label, a tag of a word, an answer, a word
+    value: float  # what the model gave the target: a logit, a log-probability, a cosine
+    baseline: float  # what it gives it where every word is hidden
+    method: str
+    delta: float  # by how much the scores' sum misses value − baseline
 
 
 @dataclass(frozen=True)

@@ -58,24 +58,31 @@ def mask_spans(tokenizer: Tokenizer, text: str, spans: Sequence[tuple[int, int]]
     return [(len(text[:start].rstrip()), end) for start, end in spans]
 
 
+def word(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """One piece as `piece` shows it, several as the word that they make."""
+    if len(ids) == 1:
+        return piece(tokenizer, ids[0])
+    return join(tokenizer, ids).strip() if tokenizer.kind == "wordpiece" else readable(tokenizer, ids)
+
+
 def put_in(
-    tokenizer: Tokenizer, text: str, spans: Sequence[tuple[int, int]], ids: Sequence[int]
+    tokenizer: Tokenizer, text: str, spans: Sequence[tuple[int, int]], ids: Sequence[int | Sequence[int]]
 ) -> tuple[str, list[tuple[int, int]]]:
-    """`text` with each of `spans` (sorted, [start, end)) replaced by a piece; and the spans put in."""
+    """`text` with each of `spans` (sorted, [start, end)) replaced by a piece, or by several; and the spans put in."""
     out, where, done = "", [], 0
-    for start, end, run in _runs(tokenizer, spans, ids):
+    words = [list(i) if isinstance(i, Sequence) else [int(i)] for i in ids]
+    for start, end, run in _runs(tokenizer, spans, words):
         out += text[done:start]
         done = end
+        token = join(tokenizer, run)
         if tokenizer.kind == "wordpiece":
-            token = tokenizer.token(run[0])
-            if token.startswith(INSIDE):
-                out, token = out.rstrip(), token.removeprefix(INSIDE)
+            token = token.removeprefix(" ")
+            if tokenizer.token(run[0]).startswith(INSIDE):
+                out = out.rstrip()
             elif _one_word(out[-1:], token[:1]):
                 out += " "
-        else:
-            token = join(tokenizer, run)
-            if not out:
-                token = token.lstrip() or token
+        elif not out:
+            token = token.lstrip() or token
         blanks = len(token) - len(token.lstrip()) if token.strip() else 0
         where.append((len(out) + blanks, len(out) + len(token)))
         out += token
@@ -85,7 +92,7 @@ def put_in(
 
 
 def _runs(
-    tokenizer: Tokenizer, spans: Sequence[tuple[int, int]], ids: Sequence[int]
+    tokenizer: Tokenizer, spans: Sequence[tuple[int, int]], words: Sequence[list[int]]
 ) -> list[tuple[int, int, list[int]]]:
     """(start, end, ids) of what is put in at once: neighbouring byte pieces may make one character."""
     together = tokenizer.kind in ("bpe", "byte")
@@ -96,7 +103,7 @@ def _runs(
     runs = []
     for _, group in groupby(range(len(spans)), key=numbers.__getitem__):
         members = list(group)
-        runs.append((spans[members[0]][0], spans[members[-1]][1], [ids[i] for i in members]))
+        runs.append((spans[members[0]][0], spans[members[-1]][1], [id for i in members for id in words[i]]))
     return runs
 
 

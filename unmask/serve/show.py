@@ -7,6 +7,7 @@ terminal) the same is written out, as [MASK:word], {word→other} and (word), on
 Text from outside goes into `Text`, never into markup ("[MASK]" would be a tag), its control characters made visible.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -83,7 +84,8 @@ class Bars:
         table.add_column(justify="right", no_wrap=True)
         for name, share, figure, remark in self.rows:
             drawn = Text(bar(share, ascii_only=options.ascii_only), style="cyan")
-            table.add_row(Text(f"  {name}"), drawn, Text(figure), *([Text(remark, style="bold red")] if remark else []))
+            style = "bold red" if remark == "odd" else "dim"
+            table.add_row(Text(f"  {name}"), drawn, Text(figure), *([Text(remark, style=style)] if remark else []))
         yield table
 
 
@@ -111,15 +113,22 @@ def fills_table(fillings: Filling | Sequence[Filling]) -> Stack:
     for filling in [fillings] if isinstance(fillings, Filling) else fillings:
         if parts:
             parts.append("")
-        parts.append(_marked(filling.text, [(m.start, m.end) for m in filling.masks], "bold cyan"))
+        parts.append(marked(filling.text, [(m.start, m.end) for m in filling.masks], "bold cyan"))
         for number, mask in enumerate(filling.masks, 1):
             if len(filling.masks) > 1:
                 parts.append(Text(f"mask {number} of {len(filling.masks)}", style="dim"))
-            parts.append(
-                Bars([(token_text(c.token), c.probability, percent(c.probability), "") for c in mask.candidates])
-            )
-        if len(filling.masks) > 1:
-            parts += [Text("best together", style="dim"), _marked(filling.best, filling.best_spans, "bold green")]
+            several = any(len(c.ids) > 1 for c in mask.candidates)  # then a piece's mean is what they are ordered by
+            shares = [c.per_piece if several else c.probability for c in mask.candidates]
+            counts = [f"{len(c.ids)} pieces" if len(c.ids) > 1 else "" for c in mask.candidates]
+            rows = zip(mask.candidates, shares, counts)
+            parts.append(Bars([(token_text(c.token), share, percent(share), count) for c, share, count in rows]))
+        if filling.joint:
+            parts.append(Text("together, and how likely", style="dim"))
+            for way in filling.joint:
+                share = f"  {percent(math.exp(way.logprob))}  "
+                parts.append(Text.assemble((share, "dim"), marked(way.text, way.spans, "bold green")))
+        elif len(filling.masks) > 1:
+            parts += [Text("best together", style="dim"), marked(filling.best, filling.best_spans, "bold green")]
     return Stack(parts)
 
 
@@ -208,7 +217,7 @@ def _legend(states: Counter[str]) -> Lines:
     return Lines(coloured, plain)
 
 
-def _marked(text: str, spans: Sequence[tuple[int, int]], style: str) -> Text:
+def marked(text: str, spans: Sequence[tuple[int, int]], style: str) -> Text:
     marked = Text(visible(text))  # visible() keeps the length, so the spans hold
     for start, end in spans:
         marked.stylize(style, start, end)
@@ -224,28 +233,28 @@ def percent(p: float) -> str:
 
 
 def print_fill(fillings: Filling | Sequence[Filling]) -> None:
-    _print(fills_table(fillings))
+    show(fills_table(fillings))
 
 
 def print_next(a: str, b: str, answer: dict[str, float]) -> None:
-    _print(next_table(a, b, answer))
+    show(next_table(a, b, answer))
 
 
 def print_score(score: Score) -> None:
-    _print(score_table(score))
+    show(score_table(score))
 
 
 def print_continuations(made: Sequence[Continuation]) -> None:
     for answer in made:
         # What a causal model adds begins with its own blank, or joins the word; the other kind stands alone.
         joined = Text.assemble((answer.text, "dim"), answer.new) if answer.continues else Text(answer.new)
-        _print(joined)
+        show(joined)
 
 
 def print_batch(batch: MaskedBatch) -> None:
-    _print(batch_rows(batch))
+    show(batch_rows(batch))
 
 
-def _print(renderable: ConsoleRenderable) -> None:
+def show(renderable: ConsoleRenderable) -> None:
     console = Console(highlight=False)  # made now: standard output may have been replaced
     console.print(renderable, soft_wrap=not console.is_terminal)

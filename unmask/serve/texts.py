@@ -1,9 +1,17 @@
 """What every method of a Predictor does with the texts it is given: take one or many, and name them."""
 
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
+from unmask.data.records import Finding, assign, open_source, table_rows, text_of
 from unmask.errors import UserError
+
+ROLES: Mapping[str, Sequence[str]] = {
+    "text": ("text", "sentence", "document", "passage", "content"),
+    "sense": ("sense", "label", "class", "category", "group"),
+}
 
 
 def several(text: str | Iterable[str]) -> list[str]:
@@ -21,3 +29,31 @@ def which(texts: list[str], number: int, what: str = "text") -> str:
 
 def short(text: str) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
+
+
+def given_texts(items: list[str], column: str = "") -> tuple[list[str], list[str]]:
+    """Texts themselves, the lines of a text file or of standard input (`-`), or a table's column; and what a table calls
+    the sense or label of each, [] where it says nothing."""
+    if items == ["-"]:
+        return [line.rstrip("\r\n") for line in sys.stdin if line.strip()], []
+    if len(items) != 1 or not _is_file(items[0]):
+        return several(items), []
+    findings: list[Finding] = []
+    source = open_source(items[0], findings)
+    if error := next((f for f in findings if f.error), None):
+        raise UserError(str(error))
+    if source.form == "text":
+        return several(line for _, line in source.lines if line.strip()), []
+    names = assign(source.columns, ROLES, {"text": column} if column else {}, ("text",), source.path)
+    rows = list(table_rows(source, "a text file, or csv, tsv, jsonl, parquet with a column text"))
+    texts = [text_of(row.get(names["text"]), at, "text", findings) for at, row in rows]
+    if error := next((f for f in findings if f.error), None):
+        raise UserError(str(error))
+    return texts, [str(row.get(names["sense"])) for _, row in rows] if "sense" in names else []
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).expanduser().is_file()
+    except (OSError, ValueError, RuntimeError):  # a text that is too long, or has a NUL, is no file name
+        return False

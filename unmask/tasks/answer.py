@@ -10,11 +10,12 @@ minus the null score, the smallest sum of [CLS]'s two over the windows (as in BE
 is given when null − span is above a threshold, which is tuned on the dev set.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from unmask.batch import Batch, Example
 from unmask.data.forms.answer import AnswerForm
@@ -22,11 +23,15 @@ from unmask.data.records import Record
 from unmask.data.text import language_of
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
-from unmask.model.model import Model
 from unmask.recipe import Recipe
 from unmask.tasks import spans
 from unmask.tasks import task as base
 from unmask.tasks.details import cases
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
 
 TOP = 3  # candidates per answer
 
@@ -123,7 +128,7 @@ class Answer(AnswerForm, base.Task):
         """Any token of the row may be chosen, those of the question too; padding may not, so a row's loss is its own."""
         logits = model.logits("answer", hidden)  # (B, T, 2)
         if batch.mask is not None:
-            logits = logits.masked_fill(~batch.mask[:, :, None], -torch.inf)
+            logits = logits.masked_fill(~batch.mask[:, :, None], -np.inf)
         return {name: (logits[:, :, n], batch.labels[name]) for n, name in enumerate(self.terms)}
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -154,10 +159,15 @@ class Answer(AnswerForm, base.Task):
         return none | {"candidates": candidates}
 
     def tune(self, outputs: base.Outputs, records: Sequence[Record]) -> None:
+        if self.learnt["threshold"] is not None:
+            self.doubt(self.decode(outputs), records)
+
+    def doubt(self, given: Sequence[base.Answer], records: Sequence[Record]) -> None:
+        """The threshold with which these answers would score best."""
         has = np.array([bool(r["answers"]) for r in records])
         if self.learnt["threshold"] is None or has.all() or not has.any():
             return
-        answers, none = _best(self.decode(outputs))
+        answers, none = _best(given)
         values = spans.raw_scores(answers, _golds(records))[self.metric]
         said, doubts = np.array([bool(a) for a in answers]), np.array(none)
         _, self.learnt["threshold"] = spans.best_threshold(values, doubts, said, has, reachable=True)

@@ -9,21 +9,25 @@ Records may differ in how many choices they have; the rows of one stay in one ba
 longer part loses its end, which `longer` counts.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch.nn.utils.rnn import pad_sequence
 
 from unmask.batch import Batch, Example
 from unmask.data.forms.choose import ChooseForm
 from unmask.data.records import Record
 from unmask.errors import UserError
-from unmask.model.model import Model
 from unmask.tasks.details import cases
 from unmask.tasks.rows import fit_pair
 from unmask.tasks.task import Answer, Outputs, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
 
 
 class Choose(ChooseForm, Task):
@@ -64,9 +68,11 @@ class Choose(ChooseForm, Task):
     def outputs(
         self, model: Model, hidden: torch.Tensor, batch: Batch
     ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        from torch.nn.utils.rnn import pad_sequence
+
         logits = model.logits("choose", hidden, batch.mask)  # (rows,)
         split = logits.float().split(batch.labels["choices"].tolist())
-        table = pad_sequence(list(split), batch_first=True, padding_value=-torch.inf)  # (records, most choices)
+        table = pad_sequence(list(split), batch_first=True, padding_value=-np.inf)  # (records, most choices)
         return {"choose": (table, batch.labels["label"])}
 
     def counts(self, batch: Batch) -> dict[str, int]:

@@ -11,11 +11,12 @@ A text longer than a row is read in windows whose logits are averaged (`long: wi
 is refused; pairs are never read in windows. `longer` counts such texts. `hide`: share of tokens masked while training.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from unmask.batch import Batch, Example, Phase
 from unmask.data.forms import cells
@@ -24,12 +25,16 @@ from unmask.data.records import Record
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
-from unmask.model.model import Model
 from unmask.objectives.objective import WEIGHT, Terms
 from unmask.recipe import Recipe
 from unmask.tasks.rows import fit_pair, hide, windows
 from unmask.tasks.targets import TARGETS
 from unmask.tasks.task import Answer, Outputs, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
 
 
 class Classify(ClassifyForm, Task):

@@ -11,19 +11,20 @@ The first two are a cross entropy over cosine / temperature (1807.03748); texts 
 anchor, are left out, as they are no negatives. CoSENT (as the cosine objective of 2309.12871): log(1 + Σ exp((cos(worse) − cos(better)) /
 temperature)) over all couples of pairs whose scores differ. The last is SimCSE (2104.08821). With `sizes`, the loss is summed over the
 vector and its first so many numbers (Matryoshka, 2205.13147). A batch's other texts are the negatives, so here, and only here, the loss
-depends on `train.micro_batch` and on the number of processes: each forward pass sees its own rows.
+depends on `train.micro_batch`: a forward pass sees its own rows. Those of several processes are gathered (gathered.py), but not with a
+teacher or in a recipe of several tasks.
 
 A text longer than a row is read in windows whose vectors are averaged before they are brought to length 1.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
 from unmask.batch import Batch, Example
 from unmask.data.forms.embed import EmbedForm
@@ -33,12 +34,16 @@ from unmask.hub import resolve
 from unmask.model import sentence
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
-from unmask.model.model import Model
 from unmask.objectives.objective import Terms
 from unmask.recipe import Recipe
-from unmask.tasks import nearness
+from unmask.tasks import gathered, nearness
 from unmask.tasks.rows import windows
-from unmask.tasks.task import Answer, Outputs, Task
+from unmask.tasks.task import Answer, Network, Outputs, Task, Update
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
 
 ANCHOR, POSITIVE, NEGATIVE = 0, 1, 2  # what a text is to its record
 LOSSES = {
@@ -119,8 +124,8 @@ class Embed(EmbedForm, Task):
 
     def apart(self, rows: int, batch: int) -> list[str]:
         return [
-            f"negatives are taken from a forward pass: {rows:,} of the {batch:,} records of a batch, as processes and micro-batches "
-            "compare their own only; a larger train.batch gives more"
+            f"negatives are taken from a forward pass: {rows:,} of the {batch:,} records of a batch, as micro-batches "
+            "(and, with a teacher or several tasks, processes) compare their own only; a larger train.batch gives more"
         ]
 
     def judge_by(self, records: Sequence[Record]) -> None:
@@ -187,11 +192,19 @@ class Embed(EmbedForm, Task):
         return {"embed": int((batch.labels["embed.role"] == ANCHOR).sum())}
 
     def loss(self, model: Model, batch: Batch) -> Terms:
-        vectors, role, key = self.forward(model, batch), batch.labels["embed.role"], batch.labels["embed.text"]
-        assert batch.groups is not None
-        vectors, first = nearness.texts(vectors, role)
-        role, key, record = role[first], key[first], batch.groups[first]
-        scores, total = batch.labels.get("embed.score"), vectors.new_zeros(())
+        return self.near(nearness.texts(self.forward(model, batch), batch.labels["embed.role"]), batch)
+
+    def near(self, vectors: torch.Tensor, batch: Batch) -> Terms:
+        """The loss, from a vector per text of the batch (N, D)."""
+        import torch.nn.functional as F
+
+        role, key, scores = (batch.labels.get(f"embed.{name}") for name in ("role", "text", "score"))
+        assert role is not None and key is not None
+        role, key = role[role >= 0], key[role >= 0]  # of rows that begin a text; others are further windows of it
+        if self.gather:
+            vectors, role, key, scores = self._of_all(vectors, role, key, scores)
+        record = (role == ANCHOR).cumsum(0) - 1  # its texts begin with its anchor
+        total = vectors.new_zeros(())
         for size in (vectors.shape[1], *self.settings.embed.sizes):
             unit = F.normalize(vectors[:, :size], dim=-1)
             if self.learnt["loss"] == "scored":
@@ -200,7 +213,25 @@ class Embed(EmbedForm, Task):
             else:
                 both = self.settings.embed.directions == "both"
                 total = total + nearness.in_batch(unit, role, key, record, self.temperature, both)
-        return {"embed": (total, self.counts(batch)["embed"])}
+        count = self.counts(batch)["embed"]
+        if self.gather:
+            total = gathered.share(total, count / int((role == ANCHOR).sum()))
+        return {"embed": (total, count)}
+
+    @staticmethod
+    def _of_all(
+        vectors: torch.Tensor, role: torch.Tensor, key: torch.Tensor, scores: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """The same of all processes."""
+        found = [gathered.gather(x) for x in (vectors, role, key)]
+        return found[0], found[1], found[2], None if scores is None else gathered.gather(scores)
+
+    def idle(self, device: torch.device) -> None:
+        if self.gather:
+            import torch
+
+            none, vectors = torch.zeros(0, dtype=torch.int64, device=device), torch.zeros(0, self.width, device=device)
+            self._of_all(vectors, none, none, none.double() if self.learnt["loss"] == "scored" else None)
 
     @property
     def temperature(self) -> float:
@@ -231,10 +262,9 @@ class Embed(EmbedForm, Task):
         """A positive has a place among all of them; a vector is its text's."""
         return any("positive" in record for record in records)
 
-    @torch.inference_mode()
-    def vectors(self, model: Model, texts: Sequence[str]) -> np.ndarray:
+    def vectors(self, model: Network, texts: Sequence[str], update: Update | None = None) -> np.ndarray:
         """(texts, D), float32."""
-        answers = self.answer(model, [{"text": text} for text in texts]) if texts else []
+        answers = self.answer(model, [{"text": text} for text in texts], update) if texts else []
         return np.array([a["vector"] for a in answers], np.float32).reshape(len(answers), model.config.hidden)
 
     def independent(self, records: Sequence[Record]) -> bool:

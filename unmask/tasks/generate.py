@@ -13,12 +13,13 @@ meaning here. A target that is cut has no end token, so that nothing learns to s
 While training, answers are written to the first `seen` dev records only (`train.eval_rows` sets another number), at the end to all.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 
 from unmask.batch import Batch, Example
 from unmask.data.forms.generate import GenerateForm, references
@@ -29,12 +30,14 @@ from unmask.hub import resolve
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.model.generate import generate
-from unmask.model.hf import default_generation
-from unmask.model.model import Model
-from unmask.model.weights import PATTERNS, read_settings
 from unmask.recipe import Recipe
 from unmask.tasks import written
 from unmask.tasks.task import Answer, Outputs, Task, Update
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
 
 SHOWN = 20  # answers that a report shows
 # Blanks that WordPiece puts between characters.
@@ -68,6 +71,8 @@ class Generate(GenerateForm, Task):
             raise UserError(f"task.generate.longest {longest}", valid=f"at most {most} with this model and this length")
         if recipe.task.freeze == "encoder" and not config.decoder_layers:
             raise UserError("task.freeze=encoder: this model writes with its encoder", fix="leave --freeze out")
+        from unmask.model.weights import PATTERNS, read_settings
+
         settings = read_settings(resolve(recipe.start, PATTERNS)) if recipe.start else {}
         if "rtd" in FAMILIES[config.family].architectures.get((settings.get("architectures") or [""])[0], ()):
             what = f"{recipe.start} is a discriminator: it tells words apart, and has no head that writes any"
@@ -81,7 +86,7 @@ class Generate(GenerateForm, Task):
     def bind(self, config: ModelConfig) -> None:
         super().bind(config)
         self.decoder = config.decoder_layers > 0
-        self.causal = config.causal
+        self.causal, self.most = config.causal, config.max_positions
         self.start = self.tokenizer.pad if config.start_id is None else config.start_id
 
     def changes(self, config: ModelConfig) -> dict[str, Any]:
@@ -94,6 +99,8 @@ class Generate(GenerateForm, Task):
 
     def begin(self, model: Model) -> list[str]:
         """The folder's generation_config.json says what the task does, for all who read it."""
+        from unmask.model.hf import default_generation
+
         kept = {k: v for k, v in model.generation.items() if k not in ("max_length", "max_new_tokens", "num_beams")}
         plain = default_generation(model.config)
         told = [f"{k} {v}" for k, v in kept.items() if k not in plain and not k.endswith(("_id", "_version"))]
@@ -104,9 +111,13 @@ class Generate(GenerateForm, Task):
         return "refused" if self.settings.long == "refuse" else "cut at their end"
 
     def remarks(self) -> list[str]:
-        most = self.settings.generate.longest
-        said = f"{self.unended:,} targets have more than {most} tokens and are learnt without their end"
-        return [f"{said}; --set task.generate.longest=… allows more"] if self.unended else []
+        most, out = self.settings.generate.longest, []
+        if self.longer and self.length < self.most:
+            out.append(f"--length {self.most} reads more of a long text, and takes longer")
+        if self.unended:
+            said = f"{self.unended:,} targets have more than {most} tokens and are learnt without their end"
+            out.append(f"{said}; --set task.generate.longest=… allows more")
+        return out
 
     # ------------------------------------------------------------------------------------------------ rows
 
@@ -163,7 +174,7 @@ class Generate(GenerateForm, Task):
         """What is drawn by chance is addressed by the record's number among all; there are no logits to hold."""
         return True
 
-    def compute(self, model: Model, records: Sequence[Record], update: Update | None = None) -> Outputs:
+    def compute(self, model: Any, records: Sequence[Record], update: Update | None = None) -> Outputs:
         """The tokens written to each record."""
         rows = [self.encode(record, labelled=False)[0] for record in records]
         made = generate(model, [row.ids.tolist() for row in rows], update=update, **self.how)

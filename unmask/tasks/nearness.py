@@ -1,26 +1,30 @@
 """Vectors against each other: the losses that bring texts together, and how well they find each other."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from unmask.tasks.metrics import spearman
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SPREAD = 1024  # vectors whose spread is looked at
 CELLS = 2**22  # cosines computed at a time: at most 32 MB, and as much again for what is left out of them
 SHOWN = 20
 
 
-def texts(vectors: Tensor, role: Tensor) -> tuple[Tensor, Tensor]:
-    """A vector per text, the mean of its windows', and which rows are first windows (role ≥ 0)."""
+def texts(vectors: Tensor, role: Tensor) -> Tensor:
+    """A vector per text, the mean of its windows'; role ≥ 0 is that of a first window."""
+    import torch
+
     first = role >= 0
     text = first.cumsum(0) - 1
     sums = vectors.new_zeros(int(first.sum()), vectors.shape[1]).index_add_(0, text, vectors)
-    return sums / torch.bincount(text)[:, None], first
+    return sums / torch.bincount(text)[:, None]
 
 
 def in_batch(unit: Tensor, role: Tensor, key: Tensor, record: Tensor, temperature: float, both: bool = False) -> Tensor:
@@ -28,6 +32,9 @@ def in_batch(unit: Tensor, role: Tensor, key: Tensor, record: Tensor, temperatur
 
     unit (N, D) of length 1; role (N,): 0 anchor, 1 positive, 2 negative; key (N,): equal for equal texts; record (N,).
     """
+    import torch
+    import torch.nn.functional as F
+
     anchors, others = role == 0, role > 0
     logits = unit[anchors] @ unit[others].T / temperature  # (A, C)
     right = (record[anchors][:, None] == record[others][None]) & (role[others] == 1)[None]  # one per row
@@ -50,14 +57,36 @@ def in_batch(unit: Tensor, role: Tensor, key: Tensor, record: Tensor, temperatur
 def cosent(a: Tensor, b: Tensor, scores: Tensor, temperature: float) -> Tensor:
     """CoSENT of a batch times its pairs: a sum, as losses here are.
 
+    >>> import torch
     >>> v = torch.eye(2)
     >>> round(float(cosent(v, v.flip(0) , torch.tensor([1.0, 0.0]), 1.0)), 4)  # equal cosines: 2 · log(1 + exp(0))
     1.3863
     """
+    import torch
+
     cosine = (a * b).sum(-1) / temperature
     worse = cosine[None, :] - cosine[:, None]  # (i, j): how far j is above i, and should not be where i has more
     worse = worse[scores[:, None] > scores[None, :]]
     return len(a) * torch.logsumexp(torch.cat([worse, worse.new_zeros(1)]), 0)
+
+
+def unlike(ours: Tensor, theirs: Tensor, temperature: float) -> Tensor:
+    """How far vectors (N, D) are from a teacher's (N, D'), summed over them: KL over each one's cosines with the others / temperature.
+
+    >>> import torch
+    >>> v = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+    >>> round(float(unlike(v, 3 * v.flip(1), 0.5)), 4), float(unlike(v, v.flip(0), 0.5)) > 0.1
+    (0.0, True)
+    """
+    import torch
+    import torch.nn.functional as F
+
+    own = torch.eye(len(ours), dtype=torch.bool, device=ours.device)
+    said = []
+    for vectors in (ours, theirs.float()):
+        unit = F.normalize(vectors, dim=-1)
+        said.append((unit @ unit.T / temperature).masked_fill(own, -1.0e4).log_softmax(-1))
+    return F.kl_div(said[0], said[1], reduction="sum", log_target=True)
 
 
 def pooled(values: np.ndarray, record: np.ndarray, count: int) -> np.ndarray:
@@ -74,7 +103,7 @@ def unit(vectors: np.ndarray, normalised: bool = True) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def places(a: np.ndarray, b: np.ndarray, asked: Sequence[str], texts: Sequence[str]) -> list[int]:
+def places(a: Any, b: Any, asked: Sequence[str], texts: Sequence[str]) -> list[int]:
     """The place (from 1) of each b among all, by its cosine with its a; one that is as near as another stands behind it.
 
     Left out: equal texts, the anchor's own text, and what is right for an equal anchor.
@@ -87,10 +116,11 @@ def places(a: np.ndarray, b: np.ndarray, asked: Sequence[str], texts: Sequence[s
     anchor = np.array([names.setdefault(t, len(names)) for t in asked])
     text = np.array([names.setdefault(t, len(names)) for t in texts])
     out: list[int] = []
-    rows = max(1, CELLS // max(1, len(b)))
-    for start in range(0, len(a), rows):
+    rows = max(1, CELLS // max(1, len(texts)))
+    for start in range(0, len(asked), rows):
         part = slice(start, start + rows)
         cosine = a[part] @ b.T
+        cosine = cosine if isinstance(cosine, np.ndarray) else cosine.toarray()  # of counted words, mostly zeros
         own = cosine[np.arange(len(cosine)), np.arange(start, start + len(cosine))]
         same = (text[part][:, None] == text[None]) | (anchor[part][:, None] == text[None])
         same |= anchor[part][:, None] == anchor[None]

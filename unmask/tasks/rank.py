@@ -13,27 +13,31 @@ Where a file says only which passages are relevant, a query is given others of t
 taken as not relevant, in training and in the scores. A passage that is too long loses its end (the query at most half of the row).
 """
 
+from __future__ import annotations
+
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
 from unmask.batch import Batch, Example, Phase
 from unmask.data.forms.rank import RankForm
 from unmask.data.records import Record
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
-from unmask.model.model import Model
 from unmask.objectives.objective import Terms
 from unmask.recipe import Recipe
 from unmask.tasks.ranking import mean, order, ranked
 from unmask.tasks.rows import fit_pair
 from unmask.tasks.task import Answer, Outputs, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
 
 SHOWN = 20
 IDENTITY = "torch.nn.modules.linear.Identity"  # a CrossEncoder would else give the sigmoid of the score
@@ -78,7 +82,7 @@ class Rank(RankForm, Task):
             )
         query = self.tokenizer.encode(record["query"])
         longer = self.longer
-        rows = [self._row(query, passage) for passage in record["passages"]]
+        rows = [self._row(query, passage, number) for number, passage in enumerate(record["passages"])]
         self.longer = min(self.longer, longer + 1)  # records are counted, not passages
         if not labelled:
             return rows
@@ -90,11 +94,11 @@ class Rank(RankForm, Task):
         below = [[row for row, grade in zip(rows, grades) if grade < own] for own in grades]
         return [replace(row, more=b) for row, own, b in zip(rows, grades, below) if own > 0 and b]
 
-    def _row(self, query: list[int], passage: str) -> Example:
+    def _row(self, query: list[int], passage: str, number: int) -> Example:
         ids, room = self.tokenizer.encode(passage), self.room(pair=True)
         self.longer += len(query) + len(ids) > room
         row, segments = self.tokenizer.surround(*fit_pair(query, ids, room))
-        return Example(np.array(row), np.array(segments))
+        return Example(np.array(row), np.array(segments), about=number)
 
     def fate(self) -> str:
         return "cut: only the beginning of their passages is read"
@@ -115,18 +119,31 @@ class Rank(RankForm, Task):
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"rank": batch.rows if batch.groups is None else int(batch.groups[-1]) + 1}
 
-    def loss(self, model: Model, batch: Batch) -> Terms:
-        scores = self.forward(model, batch).float()
-        count = self.counts(batch)["rank"]
+    def outputs(
+        self, model: Model, hidden: torch.Tensor, batch: Batch
+    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        """By `list` (records, passages), the relevant one first; by `point` (rows,) and their relevances."""
+        from torch.nn.utils.rnn import pad_sequence
+
+        scores = model.logits("classify", hidden, batch.mask).squeeze(-1).float()
         if batch.groups is None:
-            grades = batch.labels["rank.grade"].to(scores.dtype)
-            return {"rank": (F.binary_cross_entropy_with_logits(scores, grades, reduction="sum"), count)}
-        place = torch.arange(len(scores), device=scores.device) - torch.searchsorted(batch.groups, batch.groups)
-        table = scores.new_full(
-            (count, int(place.max()) + 1), -torch.inf
-        )  # (records, passages), the relevant one first
-        table = table.index_put((batch.groups, place), scores)
-        return {"rank": (-table.log_softmax(-1)[:, 0].sum(), count)}
+            return {"rank": (scores, batch.labels["rank.grade"].to(scores.dtype))}
+        split = scores.split(batch.groups.bincount().tolist())
+        table = pad_sequence(list(split), batch_first=True, padding_value=-np.inf)
+        return {"rank": (table, batch.groups.new_zeros(len(table)))}
+
+    def compare(
+        self,
+        outputs: Mapping[str, tuple[torch.Tensor, torch.Tensor]],
+        accuracy: bool = False,
+        weight: torch.Tensor | None = None,
+    ) -> Terms:
+        import torch.nn.functional as F
+
+        scores, aims = outputs["rank"]
+        if self.settings.rank.loss == "list":
+            return super().compare(outputs, accuracy, weight)
+        return {"rank": (F.binary_cross_entropy_with_logits(scores, aims, reduction="sum"), len(scores))}
 
     # ----------------------------------------------------------------------------------------------- answers
 

@@ -12,12 +12,13 @@ Answers are valid sequences: the likeliest tag of each word, read as conlleval a
 on begins a new entity) and written again. So the figures are the same by seqeval's default and by its strict mode.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from unmask.batch import Batch, Example, Phase
 from unmask.data.forms import entity_tables, schemes
@@ -27,14 +28,17 @@ from unmask.data.text import split_words
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
-from unmask.model.heads import reorder
-from unmask.model.model import Model
 from unmask.recipe import Recipe
 from unmask.tasks import entities
 from unmask.tasks.align import align, in_words, windows
 from unmask.tasks.rows import hide
 from unmask.tasks.tag_details import details as tag_details
 from unmask.tasks.task import Answer, Outputs, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
 
 Words = list[list[int]]
 
@@ -90,6 +94,8 @@ class Tag(TagForm, Task):
         return f"{'tags' if self.scheme == 'none' else f'entities ({self.scheme})'}: {shown}"
 
     def adopt(self, head: Any, before: Task) -> bool:
+        from unmask.model.heads import reorder
+
         return isinstance(before, Tag) and reorder(head.out, before.labels, self.labels)
 
     def changes(self, config: ModelConfig) -> dict[str, Any]:

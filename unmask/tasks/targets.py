@@ -10,18 +10,20 @@ and answers scores. `learnt` is the task's: what is kept in its folder.
 | number  | squared error           | r2, which orders models as the loss does    |                                         |
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
 from unmask.data.records import Record
 from unmask.errors import UserError
-from unmask.model.heads import reorder
 from unmask.tasks import details, metrics
+
+if TYPE_CHECKING:
+    import torch
 
 VALUE = "value"  # what the one output of a number is called
 # Labels are weighed when the commonest has RARE times the records of the rarest, of those with FEW or more.
@@ -39,8 +41,7 @@ class One:
     def __init__(self, learnt: dict[str, Any]):
         self.learnt, self.labels = learnt, list(learnt["labels"])
         self.place = {label: k for k, label in enumerate(self.labels)}
-        weights = learnt.get("weights")
-        self.weights = None if weights is None else torch.tensor(weights)
+        self.weights: list[float] | None = learnt.get("weights")
 
     @classmethod
     def names(cls, record: Record) -> list[str]:
@@ -92,16 +93,22 @@ class One:
         return (self._cost(logits, aims, "none").reshape(len(rows), -1).sum(-1) * rows).sum()
 
     def _cost(self, logits: torch.Tensor, aims: torch.Tensor, reduction: str) -> torch.Tensor:
+        import torch.nn.functional as F
+
         return F.cross_entropy(logits, aims, self._weights(logits), reduction=reduction)
 
     def _weights(self, logits: torch.Tensor) -> torch.Tensor | None:
-        return None if self.weights is None else self.weights.to(logits.device)
+        import torch
+
+        return None if self.weights is None else torch.tensor(self.weights, device=logits.device)
 
     def fold(self, last: Any) -> None:
         """Put into the last layer what else would have to be known beside it."""
 
-    def adopt(self, last: Any, old: "One") -> bool:
+    def adopt(self, last: Any, old: One) -> bool:
         """Make a last layer that learnt `old` begin as one of this target; False where it has to be drawn anew."""
+        from unmask.model.heads import reorder
+
         return not isinstance(old, Number) and reorder(last, old.labels, self.labels)
 
     @property
@@ -171,6 +178,8 @@ class Several(One):
         return metrics.indicator([record["label"]], self.labels).astype(np.float32)
 
     def _cost(self, logits: torch.Tensor, aims: torch.Tensor, reduction: str) -> torch.Tensor:
+        import torch.nn.functional as F
+
         return F.binary_cross_entropy_with_logits(logits, aims, self._weights(logits), reduction=reduction)
 
     @property
@@ -244,25 +253,31 @@ class Number(One):
         return np.array([(record["label"] - mean) / sd], np.float32)
 
     def _cost(self, logits: torch.Tensor, aims: torch.Tensor, reduction: str) -> torch.Tensor:
+        import torch.nn.functional as F
+
         return F.mse_loss(logits.squeeze(-1), aims, reduction=reduction)
 
-    @torch.no_grad()
     def fold(self, last: Any) -> None:
+        import torch
+
         mean, sd = self.scale
         if (mean, sd) != (0.0, 1.0):
-            last.weight.mul_(sd)
-            last.bias.mul_(sd).add_(mean)
+            with torch.no_grad():
+                last.weight.mul_(sd)
+                last.bias.mul_(sd).add_(mean)
             self.learnt |= {"mean": 0.0, "sd": 1.0}
 
-    @torch.no_grad()
     def adopt(self, last: Any, old: One) -> bool:
         """The layer's answers stay the same numbers: out of the units of `old`, into deviations from our mean."""
+        import torch
+
         if not isinstance(old, Number):
             return False
         mean, sd = self.scale
         old.fold(last)
-        last.weight.div_(sd)
-        last.bias.sub_(mean).div_(sd)
+        with torch.no_grad():
+            last.weight.div_(sd)
+            last.bias.sub_(mean).div_(sd)
         return True
 
     def tune(self, logits: np.ndarray, records: Sequence[Record]) -> None:

@@ -7,29 +7,44 @@ What a task has to remember beside its settings, because it was learnt from the 
 the dev set (`tune`: thresholds, a temperature), is `learnt`: plain values that go into the folder's unmask.json.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-import torch
 
-from unmask.batch import Batch, Example, Phase, collate, groups
+from unmask.batch import Batch, Example, Phase, groups
 from unmask.data.forms.form import Form
 from unmask.data.records import Record
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
-from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe, TaskRecipe
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
 
 Answer = dict[str, Any]
 Update = Callable[[float, float, str], None]  # done, total, what is going on
 PART = 2000  # records whose rows and logits are held at a time
 LONGEST = 512  # tokens per row unless more is asked for: attention costs their square
+
+
+class Network(Protocol):
+    """What computes an answer: a Model, or an engine of `serve/`, which may do without torch."""
+
+    config: ModelConfig
+
+    def run(self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int) -> list[np.ndarray]:
+        """A task's forward pass over one group of rows: values per row, where padding is too."""
+        ...
 
 
 @dataclass
@@ -44,13 +59,14 @@ class Outputs:
 class Task(Form, Objective):
     metric: str  # the score by which the best model is chosen; higher is better
     tokens: ClassVar[bool] = False  # whether the head gives something for every token
-    seen: ClassVar[int] = 0  # dev records looked at while training, where answers take long; 0 = train.eval_rows
+    seen: ClassVar[int] = 2000  # dev records answered while training, unless train.eval_rows gives another number
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer)
         self.settings: TaskRecipe = recipe.task
         self.learnt: dict[str, Any] = dict(learnt or {})
         self.longer = 0  # records with a text that was longer than a row
+        self.gather = False  # whether a loss that compares records has those of all processes
 
     @property
     def length(self) -> int:
@@ -98,7 +114,7 @@ class Task(Form, Objective):
         """The same for a folder of someone else's, from its config alone."""
         return {"length": min(LONGEST, config.max_positions)}
 
-    def adopt(self, head: Any, before: "Task") -> bool:
+    def adopt(self, head: Any, before: Task) -> bool:
         """Make a head that learnt `before` begin as one of this task; False where it has to be drawn anew."""
         return True
 
@@ -154,18 +170,15 @@ class Task(Form, Objective):
         """(B, …): what the head gives for each row, or (B, T, …) for each of its tokens."""
         return model.logits(self.heads[0], model.encode(batch), batch.mask)
 
-    @torch.inference_mode()
-    def compute(self, model: Model, records: Sequence[Record], update: Update | None = None) -> Outputs:
+    def compute(self, model: Network, records: Sequence[Record], update: Update | None = None) -> Outputs:
         """Rows of like length are computed together; the order of the records stays."""
         encoded = [self.encode(record, labelled=False) for record in records]
         examples = [e for several in encoded for e in several]
         record = np.repeat(np.arange(len(encoded)), [len(several) for several in encoded])
         values: list[np.ndarray] = [np.empty(0)] * len(examples)
-        device, done = model.embedding.device, 0
-        model.eval()
+        done = 0
         for group in groups([len(e) for e in examples]):
-            batch = collate([examples[n] for n in group], self.tokenizer.pad).to(device)
-            found = self.forward(model, batch).float().cpu().numpy()
+            found = model.run(self.forward, [examples[n] for n in group], self.tokenizer.pad)
             for n, row in zip(group, found):
                 values[n] = row[: len(examples[n])] if self.tokens else row
             done += len(group)
@@ -181,7 +194,7 @@ class Task(Form, Objective):
         """Whether an answer depends on the other records, so that all have to be computed together."""
         return False
 
-    def answer(self, model: Model, records: Sequence[Record], update: Update | None = None) -> list[Answer]:
+    def answer(self, model: Network, records: Sequence[Record], update: Update | None = None) -> list[Answer]:
         """In the order of the records; some at a time, since the logits of a whole file may not fit into memory."""
         size = len(records) if self.shared(records) else PART
         answers: list[Answer] = []

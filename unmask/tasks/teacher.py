@@ -7,19 +7,23 @@
 | classify, a number       | its number                                        | squared error                              |
 | tag                      | logits at each word of a row                      | KL over tags                               |
 | answer                   | logits of begin and end at each token of a row    | KL over the row's tokens, of both          |
+| choose, rank             | a number for each choice or passage               | KL over those of a record that are compared |
+| embed                    | a vector of each text                             | for each text of a batch, KL over the others: cosine / `embed.temperature` |
 
-Half of the loss is the labels', half the teacher's; the temperature is `distill.temperature`. Only logits are kept. What a teacher says
-of a record fits any student; what it says of tokens fits one with the same tokenizer.
+Half of the loss is the labels', half the teacher's; the temperature is `distill.temperature`. Only logits and vectors are kept. What a
+teacher says of a record or a text fits any student, vectors of any size too; what it says of tokens fits one with the same tokenizer.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from unmask.batch import Batch, Example, Phase, collate, groups
 from unmask.data.records import Record
@@ -27,18 +31,32 @@ from unmask.errors import UserError
 from unmask.model.model import Model
 from unmask.objectives.objective import WEIGHT, Objective, Terms
 from unmask.recipe import Recipe
+from unmask.tasks import nearness
 from unmask.tasks.classify import Classify
-from unmask.tasks.task import Task, Update
+from unmask.tasks.embed import Embed
+from unmask.tasks.task import Outputs, Task, Update
 
 TERM, LOGITS, POSITIONS = "teacher", "teacher.logits", "teacher.positions"
 SHARE = 0.5  # of the loss that is the teacher's
 NEVER = -1.0e4  # the logit of what is not there
-FITTING = ("classify", "tag", "answer")
+GROUPED = ("choose", "rank")  # tasks that compare the rows of a record
+FITTING = ("classify", "tag", "answer", *GROUPED, "embed")
 
 
 def check(recipe: Recipe, task: str) -> None:
-    if recipe.task.teacher and task not in FITTING:
-        raise UserError(f"--teacher with the task {task}", valid=f"one of {', '.join(FITTING)}")
+    if not recipe.task.teacher:
+        return
+    if task not in FITTING:
+        raise UserError(
+            f"--teacher with the task {task}",
+            valid=f"one of {', '.join(FITTING)}",
+            fix=f"unmask predict {recipe.task.teacher} FILE --json, then learn what it wrote: as `target` beside each text",
+        )
+    if task == "rank" and recipe.task.rank.loss == "point":
+        raise UserError(
+            "--teacher with task.rank.loss=point: its scores say which passage is better, not how relevant one is",
+            fix="leave task.rank.loss out",
+        )
 
 
 class Taught(Objective):
@@ -57,16 +75,27 @@ class Taught(Objective):
         return self.task.corrupt(example, rng, phase)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        known = len(batch.labels[LOGITS])
-        return {**self.task.counts(batch), TERM: 2 * batch.rows if POSITIONS in batch.labels else known}
+        own, known = self.task.counts(batch), len(batch.labels[LOGITS])
+        if self.task.name in GROUPED:
+            known = own[self.task.name]
+        return {**own, TERM: 2 * batch.rows if POSITIONS in batch.labels else known}
 
     def loss(self, model: Model, batch: Batch) -> Terms:
+        if isinstance(self.task, Embed):
+            vectors = nearness.texts(self.task.forward(model, batch), batch.labels["embed.role"])
+            far = nearness.unlike(vectors, batch.labels[LOGITS], self.task.temperature)
+            return {**self.task.near(vectors, batch), TERM: (far, self.counts(batch)[TERM])}
         hidden = model.encode(batch, self.task.reads(model, batch))
         outputs = self.task.outputs(model, hidden, batch)  # once: both terms are of the same draw of dropout
         weight = batch.labels.get(WEIGHT)
         terms, known = dict(self.task.compare(outputs, weight=weight)), batch.labels[LOGITS]
         ours = [logits.float() for logits, _ in outputs.values()]
         logits = ours[0]
+        if self.task.name in GROUPED:  # (records, most rows of one)
+            assert batch.groups is not None
+            split = known.split(batch.groups.bincount().tolist())
+            known = pad_sequence(list(split), batch_first=True, padding_value=NEVER)
+            logits = logits.masked_fill(logits == -torch.inf, NEVER)
         if POSITIONS in batch.labels:  # begin and end, each a choice among a row's tokens: (B, 2, T)
             logits = torch.stack(ours, 1)
             said = torch.full((batch.ids.numel(), known.shape[1]), NEVER, device=known.device)
@@ -109,6 +138,12 @@ def teach(
             for row in rows:
                 row.labels = {**row.labels, LOGITS: logits[None]}
         return Taught(task)
+    if isinstance(task, Embed) and isinstance(theirs, Embed):
+        _of_texts(task, teacher, theirs, encoded, update)
+        return Taught(task)
+    if task.name in GROUPED:
+        _of_groups(theirs.compute(teacher, records, update), encoded)
+        return Taught(task)
     if theirs.tokenizer.fingerprint() != task.tokenizer.fingerprint():
         raise UserError(
             f"the teacher has another tokenizer, and what it says of its tokens fits no token of this model's ({task.name})",
@@ -116,6 +151,30 @@ def teach(
         )
     _of_tokens(task, teacher, theirs, [row for rows in encoded for row in rows], order, update)
     return Taught(task)
+
+
+def _of_groups(said: Outputs, encoded: Sequence[Sequence[Example]]) -> None:
+    """A number for each row of a record: `about` is what it is of, for teacher and student alike."""
+    numbers: list[dict[Any, np.ndarray]] = [{} for _ in encoded]
+    for example, value, n in zip(said.examples, said.values, said.record.tolist()):
+        numbers[n][example.about] = np.array([value], np.float32)
+    for known, heads in zip(numbers, encoded, strict=True):
+        for row in {id(row): row for head in heads for row in (head, *head.more)}.values():
+            row.labels = {**row.labels, LOGITS: known[row.about]}
+
+
+def _of_texts(
+    task: Embed, teacher: Model, theirs: Embed, encoded: Sequence[Sequence[Example]], update: Update | None
+) -> None:
+    """A vector for the first row of each text; equal texts are asked for once."""
+    rows = [row for heads in encoded for head in heads for row in (head, *head.more)]
+    texts = [row.about[1].removeprefix(task.learnt["prompt"]) for row in rows]
+    asked = list(dict.fromkeys(texts))
+    answers = theirs.answer(teacher, [{"text": text} for text in asked], update)
+    known = {text: np.array([a["vector"]], np.float32) for text, a in zip(asked, answers)}
+    for row, text in zip(rows, texts):
+        if row.labels["embed.role"][0] >= 0:  # not a further window
+            row.labels = {**row.labels, LOGITS: known[text]}
 
 
 @torch.inference_mode()

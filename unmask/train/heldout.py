@@ -63,7 +63,7 @@ def heldout(
         objective = build(recipe.model_copy(update={"objective": "mlm"}), store.tokenizer)
         rows = Rows(store.heldout, store.tokenizer, recipe.seed, objective.rows, apart)
         count = rows.count(phase.length)
-    count = min(count, recipe.train.eval_rows)
+    count = min(count, recipe.train.eval_rows or count)
     loader = Loader(rows, objective, recipe.seed)
     ends = [(a, min(a + EVAL_BATCH, count)) for a in range(0, count, EVAL_BATCH)]
     batches = [loader.batch(*end, phase) for end in ends]

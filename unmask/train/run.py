@@ -104,6 +104,17 @@ class Run:
         finally:
             handle.close()
 
+    def in_use(self) -> bool:
+        """Does a process hold the lock? A shared one is tried and let go at once."""
+        try:
+            with open(self.path / "lock") as handle:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # never locked, or a file system without locks
+            pass
+        return False
+
     def write_json(self, name: str, value: Any) -> None:
         partial = self.path / f"{name}.partial"
         partial.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")

@@ -94,7 +94,7 @@ class Trainer:
     def step(self, step: int, batches: list[tuple[int, Batch]]) -> Step:
         begun = time.perf_counter()
         self.model.train()
-        counts, tokens = self._global_counts([b for _, b in batches])
+        counts, tokens, rounds = self._global_counts([b for _, b in batches])
         self.optimizers.zero_grad()
         sums, weights = dict.fromkeys(counts, 0.0), self.objective.weights
         for number, batch in batches:
@@ -107,6 +107,8 @@ class Trainer:
             loss.backward()
             for name, (total, _) in terms.items():
                 sums[name] += float(total.detach())
+        for _ in range(rounds - len(batches)):  # others have one more micro-batch
+            self.objective.idle(self.device)
         totals = self.world.sum(sums.values(), self.device)
         means = {name: total / max(1, counts[name]) for name, total in zip(sums, totals)}
         self.world.sum_gradients(self.parameters)
@@ -127,12 +129,14 @@ class Trainer:
         }
         return Step(step, values, tokens, time.perf_counter() - begun)
 
-    def _global_counts(self, batches: list[Batch]) -> tuple[dict[str, int], int]:
+    def _global_counts(self, batches: list[Batch]) -> tuple[dict[str, int], int, int]:
+        """Items per term, tokens, and the micro-batches of the process that has most of them."""
         names = self.objective.terms
         local = [self.objective.counts(b) for b in batches]
         mine = [sum(c[name] for c in local) for name in names]
-        *totals, tokens = self.world.sum([*mine, sum(b.tokens for b in batches)], self.device)
-        return {name: int(n) for name, n in zip(names, totals)}, int(tokens)
+        tokens = sum(b.tokens for b in batches)
+        *totals, tokens, parts = (int(n) for n in self.world.sum([*mine, tokens, len(batches)], self.device))
+        return dict(zip(names, totals)), tokens, -(-parts // self.world.size)
 
     @torch.no_grad()
     def evaluate(self, batches: list[Batch], objective: Objective | None = None) -> dict[str, float]:

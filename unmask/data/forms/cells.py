@@ -6,9 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from unmask.data.records import MISSING, Finding, Record, text_of
+from unmask.errors import UserError
 
 SEPARATORS = ("|", ";", ",")
 MANY = 10  # more different values than that, some of them no whole numbers, are numbers rather than names
+LISTED = 0.5  # share of them with a part that is a cell of its own: then they may be lists
+NONE_APPLIES = "if an empty cell means that no label applies: --set task.classify.target=several"
 REUSED = 0.9  # share of the cells with a separator whose parts also stand in another cell
 
 
@@ -42,6 +45,12 @@ def settle(values: Sequence[Any], target: str, separator: str) -> tuple[str, str
     >>> settle(["rock|pop", "jazz|blues"], "auto", "auto"), settle([i / 7 for i in range(50)], "auto", "auto")
     (('one', 'none'), ('number', 'none'))
     """
+    if not separator:  # YAML's own `|` gives nothing
+        raise UserError(
+            "task.classify.separator is empty",
+            valid="; , | or another text",
+            fix="""--set "task.classify.separator='|'\"""",
+        )
     filled = [v for v in values if not empty(v)]
     texts = [str(v) for v in filled if not several(v)]
     fitting = [s for s in SEPARATORS if reuses(texts, s)]
@@ -105,7 +114,30 @@ def read(value: Any, target: str, separator: str, at: str, findings: list[Findin
         what = f"{len(value)} labels where every record should have one"
         findings.append(Finding(at, what, "one label, or --set task.classify.target=several", kind="several labels"))
         return ""
+    if empty(value) and not (isinstance(value, str) and value.strip()):  # "none" may be a label: the doctor warns
+        findings.append(Finding(at, "no label", f"fill it in, or remove the row; {NONE_APPLIES}", kind="no label"))
+        return ""
     return text_of(value, at, "label", findings).strip()
+
+
+def unsplit(cells: Sequence[tuple[str, Any]]) -> list[Finding]:
+    """A warning where labels, each read as one, look like lists: what stands between separators is a label elsewhere.
+
+    >>> [f.what for f in unsplit([("a.csv:2", "rock,live"), ("a.csv:3", "rock"), ("a.csv:4", "pop, live")])]
+    ["the label 'rock,live' looks like several: 'rock' is one by itself elsewhere"]
+    >>> unsplit([("a.csv:2", "Paris, France"), ("a.csv:3", "Lyon, France"), ("a.csv:4", "1,5")])
+    []
+    """
+    texts = {str(value).strip(): at for at, value in reversed(cells) if not empty(value) and not several(value)}
+    for separator in SEPARATORS:
+        joined = [text for text in texts if len(parts(text, separator)) > 1 and not is_decimal(text)]
+        known = {text: next((p for p in parts(text, separator) if p in texts), None) for text in reversed(joined)}
+        hits = [text for text, part in known.items() if part]
+        if hits and len(hits) >= LISTED * len(joined):
+            what = f"the label {hits[0]!r:.60} looks like several: {known[hits[0]]!r:.40} is one by itself elsewhere"
+            fix = f"""--set task.classify.target=several --set "task.classify.separator='{separator}'" reads it so"""
+            return [Finding(texts[hits[0]], what, fix, error=False, kind="several labels")]
+    return []
 
 
 def said(value: Any) -> str:

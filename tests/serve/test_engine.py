@@ -1,0 +1,148 @@
+"""The seam between a Predictor and what computes: numpy in, numpy out, any number of rows, their order kept."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from serve.tiny_models import train
+
+from unmask.batch import TOKENS, Example
+from unmask.errors import UserError
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.serve.engine import Engine
+from unmask.serve.predictor import Predictor, load
+from unmask.serve.progress import in_parts, shown
+from unmask.serve.torch_engine import AT_ONCE, TorchEngine
+
+TOKENIZER = train()
+SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "max_positions": 64, "initializer_range": 0.5}
+
+
+@pytest.fixture(scope="module")
+def engine() -> TorchEngine:
+    config = preset("bert-tiny", vocab_size=TOKENIZER.size, labels=("a", "b", "c"), **SHAPE)
+    return TorchEngine(Model(config, ["mlm", "nsp", "tag"]).init(0), "cpu")
+
+
+def rows(count: int, seed: int = 0, targets: int = 3) -> list[Example]:
+    rng = np.random.default_rng(seed)
+    out = []
+    for length in rng.integers(8, 60, count):
+        ids = rng.integers(5, TOKENIZER.size, length)
+        places = np.sort(rng.choice(length, targets, replace=False))
+        out.append(Example(ids, labels={"mlm.positions": places, "mlm.targets": ids[places]}))
+    return out
+
+
+def logprobs(engine: TorchEngine, row: Example) -> torch.Tensor:
+    """(T, V), one row, plainly."""
+    with torch.no_grad():
+        return engine.model.logits("mlm", engine.model(torch.from_numpy(row.ids)[None])[0]).log_softmax(-1)
+
+
+def test_every_method_gives_each_row_its_own(engine: TorchEngine) -> None:
+    some = rows(200)
+    assert sum(map(len, some)) > TOKENS  # several forward passes
+    allowed = np.random.default_rng(1).random(TOKENIZER.size) < 0.5
+    top, likely = engine.top("mlm", some, 4, allowed), engine.likelihoods("mlm", some)
+    hidden, nsp, tag = engine.hidden(some, 1), engine.logits("nsp", some), engine.logits("tag", some)
+    with torch.no_grad():
+        for i in (0, 7, 50, 199):
+            row = some[i]
+            known, places = logprobs(engine, row), row.labels["mlm.positions"]
+            values, ids = known[places].masked_fill(~torch.from_numpy(allowed), -torch.inf).topk(4)
+            np.testing.assert_array_equal(top[i][0], ids)
+            np.testing.assert_allclose(top[i][1], values, atol=5e-5)
+            np.testing.assert_allclose(likely[i], known[places, row.ids[places]], atol=5e-5)
+            states = engine.model.encoder(torch.from_numpy(row.ids)[None], layers=True)[1]
+            np.testing.assert_allclose(hidden[i], states[1][0], atol=1e-5)
+            np.testing.assert_allclose(nsp[i], engine.model.logits("nsp", states[-1])[0], atol=1e-5)
+            assert tag[i].shape == (len(row), len(engine.config.labels))
+    assert engine.top("mlm", [], 3) == [] and engine.hidden([]) == []
+
+
+def test_several_targets_are_read_at_one_place_and_more_places_than_are_computed_at_once(engine: TorchEngine) -> None:
+    some = rows(100, targets=7)
+    assert sum(map(len, some)) < TOKENS and AT_ONCE < 100 * 7  # one forward pass
+    for row in some:
+        row.labels["mlm.positions"] = np.repeat(row.labels["mlm.positions"], 3)
+        row.labels["mlm.targets"] = np.arange(5, 26)
+    for row, found in zip(some, engine.likelihoods("mlm", some), strict=True):
+        known = logprobs(engine, row)
+        np.testing.assert_allclose(found, known[row.labels["mlm.positions"], row.labels["mlm.targets"]], atol=5e-5)
+    wide = rows(100, targets=7)
+    narrow = [engine.top("mlm", [row], 2)[0][0] for row in wide]
+    for ids, expected in zip((ids for ids, _ in engine.top("mlm", wide, 2)), narrow, strict=True):
+        np.testing.assert_array_equal(ids, expected)
+
+
+class Other:
+    """An engine that is not torch's, as an exported graph's is: it answers by asking the real one."""
+
+    kind = "onnx"
+
+    def __init__(self, real: TorchEngine):
+        self.real, self.config = real, real.config
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("heads", "generation", "run", "top", "likelihoods", "hidden", "logits", "begin"):
+            return getattr(self.real, name)
+        raise AttributeError(name)
+
+
+def test_a_predictor_asks_nothing_but_the_engine(engine: TorchEngine) -> None:
+    other = Other(engine)
+    assert isinstance(other, Engine)
+    there, here = Predictor(other, TOKENIZER), Predictor(engine, TOKENIZER)
+    text = "the [MASK] of the [MASK]"
+    settings: dict[str, Any] = {"joint": 3, "grow": 2}
+    assert there.fill(text, **settings) == here.fill(text, **settings)
+    assert there.score("the lakes", "within-word") == here.score("the lakes", "within-word")
+    assert there.next("the", "lakes") == here.next("the", "lakes")
+    np.testing.assert_array_equal(there.embed("the", "token", 1), here.embed("the", "token", 1))
+    for ask in (there.attention, there.explain):
+        with pytest.raises(UserError, match="backend onnx") as caught:
+            ask("the [MASK]")
+        assert 'backend="torch"' in caught.value.fix
+    assert set(here.methods()) - set(there.methods()) == {"attention", "explain"}
+
+
+def test_importing_the_predictor_imports_no_torch() -> None:
+    code = "import sys; sys.modules['torch'] = None; import unmask.serve.predictor, unmask.serve.show_look, unmask.serve.vector_files"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "expected"),
+    [
+        ("bert-tiny", ["mlm", "nsp"], "attention embed explain fill next score similarity"),
+        ("bert-tiny", [], "attention embed explain similarity"),
+        ("gpt2-mini", ["lm"], "attention embed explain generate score similarity"),
+        ("t5-mini", ["lm"], "attention embed explain generate similarity"),
+        ("elmo-mini", ["bilm"], "embed explain similarity"),
+    ],
+)
+def test_methods_are_those_that_work(name: str, heads: list[str], expected: str) -> None:
+    shape = SHAPE if name != "elmo-mini" else {}
+    predictor = Predictor(Model(preset(name, vocab_size=TOKENIZER.size, **shape), heads).init(0), TOKENIZER, "cpu")
+    assert predictor.methods() == expected.split()
+
+
+def test_an_unknown_backend_is_said(tmp_path: Any) -> None:
+    with pytest.raises(UserError, match="backend 'tf'"):
+        load(tmp_path, backend="tf")
+
+
+def test_long_work_is_told_in_order_and_a_bar_needs_somebody_who_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[tuple[float, float]] = []
+    lengths = [30_000, 10, 60_000, 20]
+    found = in_parts(list("abcd"), lengths, lambda some: some, lambda done, total, what: told.append((done, total)))
+    assert found == list("abcd")
+    assert told[-1] == (4, 4) and [done for done, _ in told] == sorted(done for done, _ in told) and len(told) > 1
+    with shown(None) as tell:
+        tell(1, 2, "")
+    assert capsys.readouterr() == ("", "")

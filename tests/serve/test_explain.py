@@ -1,0 +1,160 @@
+"""Explanations: captum's own result on transformers' model, scores that add up, and every answer that can be explained."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from captum.attr import LayerIntegratedGradients
+from lab.tiny import SHAPE
+from serve.tiny_models import make_folder, train
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+)
+from typer.testing import CliRunner
+
+from unmask.cli import app
+from unmask.errors import UserError
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import Recipe
+from unmask.serve.predictor import Predictor, load
+from unmask.tasks.answer import Answer
+from unmask.tasks.choose import Choose
+from unmask.tasks.classify import Classify
+from unmask.tasks.embed import Embed
+from unmask.tasks.rank import Rank
+from unmask.tasks.tag import Tag
+
+TEXT = "the president spoke to the lakes"
+TOKENIZER = train()
+
+
+def fine_tuned(case: str) -> Predictor:
+    kind, head, learnt, _, labels = CASES[case]
+    config = preset("bert-tiny", vocab_size=TOKENIZER.size, labels=labels, initializer_range=0.3, **SHAPE)
+    task = kind(Recipe(), TOKENIZER, {"length": 64} | learnt)
+    return Predictor(Model(config, [head] if head else []).init(0), TOKENIZER, "cpu", task)
+
+
+CLASSIFY = {"labels": ["neg", "pos"], "target": "one"}
+TAG = ("B-LOC", "I-LOC", "O")
+CASES = {
+    "classify": (Classify, "classify", CLASSIFY, (TEXT,), ("neg", "pos")),
+    "pair": (Classify, "classify", CLASSIFY | {"pair": True}, (TEXT, "北京"), ("neg", "pos")),
+    "rank": (Rank, "classify", {"most": 1.0}, ("the lakes", "we played", TEXT), ("relevance",)),
+    "choose": (Choose, "choose", {}, ("the lakes", "we played", "北京"), ("one",)),
+    "answer": (Answer, "answer", {"none": False, "threshold": None}, ("the states spoke", TEXT), ("one",)),
+    "tag": (Tag, "tag", {"labels": list(TAG), "scheme": "bio"}, (TEXT,), TAG),
+    "embed": (
+        Embed,
+        "",
+        {"pooling": "mean", "normalised": True, "lower": False, "prompt": "", "loss": "pairs"},
+        (TEXT, "we played at the lakes"),
+        ("one",),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_scores_of_every_answer_add_up(case):
+    parts, predictor = CASES[case][3], fine_tuned(case)
+    found = predictor.explain(*parts, steps=100)
+    total = sum(t.score for t in found.tokens)
+    assert found.delta == pytest.approx(total - (found.value - found.baseline), abs=1e-4)
+    assert abs(found.delta) < 0.02 * max(1.0, abs(found.value - found.baseline))
+    assert abs(found.value - found.baseline) > 1e-3  # so adding up says something
+    assert max(abs(t.score) for t in found.tokens) > 1e-3
+    texts = {"rank": (parts[0], found.target), "choose": (parts[0], found.target), "embed": parts[:1]}.get(case, parts)
+    for t in found.tokens:
+        if t.end > t.start:
+            assert texts[t.segment][t.start : t.end].lower().startswith(t.token.removeprefix("##")[:1])
+    json.dumps(found.as_dict())
+    assert "explain" in predictor.methods()
+
+
+def test_a_classifiers_explanation_is_captums_on_transformers(tmp_path):
+    folder = make_folder(tmp_path, TOKENIZER, BertForSequenceClassification, spread=0.3, num_labels=3)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
+    ids = AutoTokenizer.from_pretrained(folder)(TEXT, return_tensors="pt")["input_ids"]
+    base = torch.where(torch.from_numpy(TOKENIZER.special)[ids], ids, TOKENIZER.mask)
+    method = LayerIntegratedGradients(lambda ids: model(ids).logits[:, 1], model.bert.embeddings)
+    expected = method.attribute(ids, base, n_steps=50)[0].sum(-1).detach().numpy()
+    found = load(folder).explain(TEXT, target="LABEL_1")
+    np.testing.assert_allclose([t.score for t in found.tokens], expected, atol=1e-4)
+    with torch.no_grad():
+        assert found.value == pytest.approx(float(model(ids).logits[0, 1]), abs=1e-5)
+        assert found.baseline == pytest.approx(float(model(base).logits[0, 1]), abs=1e-5)
+    own = load(folder).explain(TEXT)
+    assert own.target == load(folder).classify(TEXT)["label"]
+
+
+def test_targets_are_chosen():
+    classify = fine_tuned("classify")
+    assert [classify.explain(TEXT, target=label).target for label in ("neg", "pos")] == ["neg", "pos"]
+    tag = fine_tuned("tag")
+    assert tag.explain(TEXT, target="lakes=B-LOC").target == "lakes=B-LOC"
+    assert tag.explain(TEXT, target="lakes").target.startswith("lakes=")
+    answer = fine_tuned("answer")
+    found = answer.explain("who spoke?", TEXT, target="the president")
+    assert found.target == "the president"
+    logits = answer.engine.logits("answer", [answer.reader.whole(["who spoke?", TEXT])[0]])[0]
+    own = [
+        n for n, t in enumerate(found.tokens) if t.segment == 1 and t.end > t.start and t.end <= len("the president")
+    ]
+    assert found.value == pytest.approx(float(logits[own[0], 0] + logits[own[-1], 1]), abs=1e-5)
+    choose = fine_tuned("choose")
+    assert choose.explain("the lakes", ["we played", "北京"], target="北京").target == "北京"
+    for ask, said in (
+        (lambda: classify.explain(TEXT, target="po"), "no label 'po'"),
+        (lambda: tag.explain(TEXT, target="lake"), "no word 'lake'"),
+        (lambda: answer.explain("who?", TEXT, target="nobody"), "is not in the context"),
+        (lambda: choose.explain("a", ["b", "c"], target="d"), "no choice 'd'"),
+        (lambda: classify.explain(TEXT, steps=0), "steps 0"),
+        (lambda: classify.explain("the " * 70), "the model reads 64"),
+    ):
+        with pytest.raises(UserError, match=said):
+            ask()
+
+
+def test_a_filled_word_is_explained(tmp_path):
+    predictor = load(make_folder(tmp_path, TOKENIZER, BertForMaskedLM, spread=0.3))
+    text = "the [MASK] of the united states"
+    best = predictor.fill(text, top=1).masks[0].candidates[0]
+    found = predictor.explain(text)
+    assert found.target == best.token
+    assert np.exp(found.value) == pytest.approx(best.probability, rel=1e-4)
+    other = predictor.explain(text, target="the")
+    assert other.target == "the" and other.value <= found.value
+    alike = predictor.explain(TEXT, "we played at the lakes")
+    assert alike.value == pytest.approx(predictor.similarity(TEXT, "we played at the lakes"), abs=1e-5)
+    for parts, target, said in (
+        (("the lakes",), None, "no mask in the text"),
+        (("the [MASK]",), "unitedness", "not one piece"),
+        (("a", "b", "c"), None, "nothing to explain"),
+        (("a", "b"), "c", "target 'c'"),
+    ):
+        with pytest.raises(UserError, match=said):
+            predictor.explain(*parts, target=target)
+
+
+def test_without_captum_it_is_said_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    with pytest.raises(UserError) as caught:
+        fine_tuned("classify").explain(TEXT)
+    assert caught.value.fix == "pip install 'unmask[explain]'"
+
+
+def test_the_command_colours_tokens(tmp_path):
+    folder = make_folder(tmp_path, TOKENIZER, BertForSequenceClassification, spread=0.3, num_labels=3)
+    result = CliRunner().invoke(app, ["explain", str(folder), TEXT, "--target", "LABEL_2", "--steps", "20"])
+    assert result.exit_code == 0, result.output
+    found = load(folder).explain(TEXT, target="LABEL_2", steps=20)
+    assert f"LABEL_2: {found.value:.3f}" in result.output
+    assert all(f"{t.token}({t.score:+.2f})" in result.output for t in found.tokens)
+    shown = CliRunner().invoke(app, ["explain", str(folder), TEXT, "--json"])
+    assert len(json.loads(shown.stdout)["tokens"]) == len(found.tokens)

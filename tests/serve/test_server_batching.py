@@ -1,0 +1,203 @@
+"""Dynamic batching: who waits together is answered together, each with its own answer or its own error; never mixed up."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from serve.serving import FACTS, base_model, task_model
+
+import unmask
+from unmask.errors import UserError
+from unmask.serve.http.batching import Batcher
+from unmask.serve.http.errors import Refused
+from unmask.serve.http.limits import DEFAULT, Limits
+from unmask.serve.http.metrics import Metrics
+from unmask.serve.predictor import Predictor
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Predictor]:
+    root = tmp_path_factory.mktemp("batched")
+    base_model(root / "mlm", heads=("mlm", "nsp"))
+    base_model(root / "gpt", "gpt2-mini", ("lm",))
+    task_model(root / "classify", root / "mlm", "classify")
+    return {name: unmask.load(root / name) for name in ("mlm", "gpt", "classify")}
+
+
+class Watched(Batcher):
+    """With the calls that were made, and a gate that holds the first one back until everything else waits."""
+
+    def __init__(self, models: dict[str, Predictor], limits: Limits = DEFAULT):
+        super().__init__(models, limits, Metrics())
+        self.calls: list[tuple[str, list[Any]]] = []
+        self.open = threading.Event()
+
+    def _answer(self, key: Any, questions: Any) -> list[Any]:
+        self.calls.append((key[1], [q.item for q in questions]))
+        assert self.open.wait(30)
+        return super()._answer(key, questions)
+
+
+def together(batcher: Watched, *asked: tuple) -> list[Any]:
+    """All asked while a first call is held back: (model, method, args, settings) each; answers or exceptions."""
+
+    async def main() -> list[Any]:
+        first = asyncio.ensure_future(batcher.ask("mlm", "embed", "first"))
+        await asyncio.sleep(0.05)
+        waiting = [asyncio.ensure_future(batcher.ask(m, how, *args, **settings)) for m, how, args, settings in asked]
+        await asyncio.sleep(0.05)
+        batcher.open.set()
+        await first
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    return asyncio.run(main())
+
+
+def test_what_waits_is_answered_in_one_call(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models)
+    found = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS))
+    assert [how for how, _ in batcher.calls] == ["embed", "embed"] and batcher.calls[1][1] == FACTS
+    np.testing.assert_allclose(found, models["mlm"].embed(FACTS), atol=1e-5)
+    assert batcher.tokens == 0
+
+
+def test_other_settings_methods_and_models_are_other_calls(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models)
+    masked = "Ann [MASK] ."
+    asked = [
+        ("mlm", "fill", (masked,), {"top": 2}),
+        ("mlm", "fill", (masked,), {"top": 3}),
+        ("mlm", "score", (FACTS[0],), {}),
+        ("mlm", "next", ("Ann", "lives"), {}),
+        ("classify", "predict", (FACTS[0],), {}),
+        ("mlm", "fill", (masked,), {"top": 2}),
+        ("mlm", "next", ("Ben", "lives"), {}),
+    ]
+    found = together(batcher, *asked)
+    assert [len(items) for _, items in batcher.calls] == [1, 2, 1, 1, 2, 1]
+    assert [len(f.masks[0].candidates) for f in (found[0], found[1], found[5])] == [2, 3, 2]
+    assert found[2].total == pytest.approx(models["mlm"].score(FACTS[0]).total, abs=1e-4)
+    assert found[3] == pytest.approx(models["mlm"].next("Ann", "lives"), abs=1e-5)
+    assert found[4]["label"] == models["classify"].predict([FACTS[0]])[0]["label"]
+
+
+def test_a_bad_question_does_not_fail_its_neighbours(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models)
+    texts = [f"{fact} [MASK]" for fact in FACTS]
+    texts[5], texts[8] = "nothing is hidden", "word " * 100 + "[MASK]"
+    found = together(batcher, *(("mlm", "fill", (text,), {}) for text in texts))
+    bad = [n for n, answer in enumerate(found) if isinstance(answer, UserError)]
+    assert bad == [5, 8] and "no mask" in found[5].got and "tokens" in found[8].got
+    for n, answer in enumerate(found):
+        assert n in bad or answer.text.startswith(FACTS[n]), answer
+
+
+def test_an_error_says_which_input(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models)
+    (found,) = together(batcher, ("mlm", "fill", (["[MASK]", "none", "[MASK]"],), {}))
+    assert isinstance(found, UserError) and found.got.startswith("input 2 of 3: no mask")
+
+
+def test_a_fault_of_ours_stays_with_its_question(models: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch) -> None:
+    real = models["mlm"].embed
+
+    def embed(texts: list[str], **settings: Any) -> Any:
+        if "bomb" in texts:
+            raise RuntimeError("out of memory")
+        return real(texts, **settings)
+
+    monkeypatch.setattr(models["mlm"], "embed", embed)
+    found = together(Watched(models), *(("mlm", "embed", (text,), {}) for text in ("Ann", "bomb", "Ben")))
+    assert isinstance(found[1], RuntimeError) and found[0].shape == found[2].shape == (32,)
+
+
+def test_calls_are_bounded_in_tokens_and_kinds_take_turns(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models, Limits(batch=40))
+    found = together(batcher, ("mlm", "embed", (FACTS,), {}), ("mlm", "score", ("Ann",), {}))
+    np.testing.assert_allclose(found[0], models["mlm"].embed(FACTS), atol=1e-5)
+    calls = [how for how, _ in batcher.calls]
+    assert len(calls) > 4 and calls.index("score") == 2  # not after all vectors
+    assert all(len(items) <= 5 for _, items in batcher.calls)
+
+
+def test_drawn_texts_do_not_depend_on_neighbours(models: dict[str, Predictor]) -> None:
+    settings = {"do_sample": True, "seed": 3, "max_new_tokens": 6}
+    alone = models["gpt"].generate(["Ann", "Ben"], **settings)
+    found = together(Watched(models), *(("gpt", "generate", (["Ann", "Ben"],), settings) for _ in range(3)))
+    assert all([a.new for a in one] == [a.new for a in alone] for one in found)
+
+
+@pytest.mark.parametrize(
+    ("limits", "status", "ask"),
+    [
+        (Limits(inputs=3), 413, lambda b: b.ask("mlm", "embed", FACTS)),
+        (Limits(tokens=50), 413, lambda b: b.ask("mlm", "embed", FACTS)),
+        (Limits(tokens=40), 413, lambda b: b.ask("mlm", "score", FACTS[0])),
+        (Limits(tokens=500), 413, lambda b: b.ask("gpt", "generate", "Ann", max_new_tokens=100, num_beams=8)),
+        (Limits(), 404, lambda b: b.ask("other", "embed", "Ann")),
+    ],
+    ids=["inputs", "tokens", "score", "beams", "model"],
+)
+def test_too_much_is_refused(models: dict[str, Predictor], limits: Limits, status: int, ask: Callable) -> None:
+    with pytest.raises(Refused) as caught:
+        asyncio.run(ask(Batcher(models, limits, Metrics())))
+    assert caught.value.status == status and caught.value.valid
+
+
+def test_a_full_line_refuses_and_recovers(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models, Limits(queue=100))
+    found = together(batcher, *(("mlm", "embed", (FACTS[0],), {}) for _ in range(40)))
+    refused = [a for a in found if isinstance(a, Refused)]
+    assert 0 < len(refused) < 40 and all(a.status == 429 and a.headers["retry-after"] for a in refused)
+    assert batcher.tokens == 0
+    assert asyncio.run(batcher.ask("mlm", "embed", "Ann")).shape == (32,)
+
+
+def test_an_answer_that_takes_too_long_is_given_up(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models, Limits(wait=0.1))
+
+    async def main() -> None:
+        try:
+            await batcher.ask("mlm", "embed", "Ann")
+        finally:
+            batcher.open.set()
+
+    with pytest.raises(Refused) as caught:
+        asyncio.run(main())
+    assert caught.value.status == 503
+
+
+def test_what_nobody_waits_for_is_not_computed(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models)
+
+    async def main() -> None:
+        first = asyncio.ensure_future(batcher.ask("mlm", "embed", "first"))
+        await asyncio.sleep(0.05)
+        gone, kept = (asyncio.ensure_future(batcher.ask("mlm", "embed", text)) for text in ("gone", "kept"))
+        await asyncio.sleep(0.05)
+        gone.cancel()
+        await asyncio.sleep(0)
+        batcher.open.set()
+        await asyncio.gather(first, kept)
+
+    asyncio.run(main())
+    assert [items for _, items in batcher.calls] == [["first"], ["kept"]]
+
+
+def test_the_loop_goes_on_while_a_model_computes(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models)
+
+    async def main() -> int:
+        asking = asyncio.ensure_future(batcher.ask("mlm", "embed", "Ann"))
+        ticks = 0
+        while not asking.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+            if ticks == 10:
+                batcher.open.set()
+        return ticks
+
+    assert asyncio.run(main()) >= 10

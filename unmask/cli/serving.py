@@ -1,0 +1,146 @@
+"""The verb that serves models over HTTP: serve."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from unmask.cli.options import examples, friendly
+from unmask.errors import UserError
+
+if TYPE_CHECKING:
+    from unmask.serve.predictor import Predictor
+
+Models = Annotated[
+    list[str], typer.Argument(help="Model folders, run folders or hub names; NAME=FOLDER to choose a name.")
+]
+Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for other machines too.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
+Backend = Annotated[str, typer.Option(help="torch, or onnx for exported models.")]
+Key = Annotated[
+    str | None, typer.Option("--api-key", envvar="UNMASK_API_KEY", help="Key that clients must send as a bearer token.")
+]
+
+
+@friendly
+@examples(
+    "unmask serve runs/quickstart/model",
+    "unmask serve film=runs/finetune/classify-1 runs/pretrain/bert-mini-1 --port 8080",
+    "UNMASK_API_KEY=secret unmask serve runs/docs/model --host 0.0.0.0",
+)
+def serve(
+    models: Models,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    backend: Backend = "torch",
+    api_key: Key = None,
+    cors: Annotated[
+        list[str] | None, typer.Option(help="Origin whose pages may ask (https://example.org); repeat for several.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Further name that requests may call the server by, as behind a proxy.")
+    ] = None,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds to finish what is in flight when told to stop.")] = 30.0,
+    max_body: Annotated[int, typer.Option(help="Bytes of a request, also once it is unpacked.")] = 2 << 20,
+    max_inputs: Annotated[int, typer.Option(help="Texts of a request.")] = 1024,
+    max_tokens: Annotated[int, typer.Option(help="Tokens that the model reads for a request.")] = 1 << 18,
+    max_queue: Annotated[int, typer.Option(help="Tokens that may wait for the models.")] = 1 << 20,
+    timeout: Annotated[float, typer.Option(help="Seconds until an answer is given up.")] = 120.0,
+    slow: Annotated[float, typer.Option(help="Seconds that a client may take to send a request.")] = 20.0,
+) -> None:
+    """Serve models over HTTP: Hugging Face's, OpenAI's and text-embeddings-inference's forms, and a page at /."""
+    need_packages()
+    from unmask.serve.http.limits import Limits
+    from unmask.serve.http.run import free_port, run
+
+    limits = Limits(body=max_body, inputs=max_inputs, tokens=max_tokens, queue=max_queue, wait=timeout, slow=slow)
+    check_key(host, api_key)
+    free_port(host, port)  # before models are read, which may take long
+    loaded = load_models(models, backend)
+    run(
+        loaded,
+        host=host,
+        port=port,
+        limits=limits,
+        key=api_key,
+        cors=cors or (),
+        hosts=allow_host,
+        grace=grace,
+        ready=greeting(loaded, keyed=api_key is not None),
+    )
+
+
+def check_key(host: str, key: str | None) -> None:
+    """An empty key is a mistake; none at all is one where other machines may ask, and is said."""
+    from unmask.serve.http.run import is_local
+
+    if key is not None and not key:
+        raise UserError("an empty API key", valid="any text without blanks", fix="--api-key KEY")
+    if not is_local(host) and not key:
+        print(
+            f"warning: {host} is open to other machines, and there is no key: anyone there may ask\n"
+            "  fix:   --api-key KEY, or UNMASK_API_KEY in the environment",
+            file=sys.stderr,
+        )
+
+
+def need_packages() -> None:
+    import importlib.util
+
+    lacking = [name for name in ("fastapi", "granian", "prometheus_client") if importlib.util.find_spec(name) is None]
+    if lacking:
+        raise UserError(f"the server needs {', '.join(lacking)}", fix="pip install 'unmask[serve]'")
+
+
+def load_models(given: Sequence[str], backend: str = "torch") -> "dict[str, Predictor]":
+    """NAME=FOLDER or FOLDER each; a folder's name is its own, or its run's."""
+    from unmask import api
+
+    named: dict[str, str] = {}
+    for each in given:
+        name, path = split_name(each)
+        if name in named:
+            raise UserError(f"two models are called {name}", fix=f"{name}-2={path}")
+        named[name] = path
+    loaded = {}
+    for name, path in named.items():
+        if sys.stderr.isatty():
+            print(f"reading {name} …", file=sys.stderr)
+        loaded[name] = api.load(path, backend=backend)
+    return loaded
+
+
+def split_name(given: str) -> tuple[str, str]:
+    """
+    >>> split_name("film=runs/finetune/classify-1"), split_name("runs/docs/model"), split_name("owner/bert")
+    (('film', 'runs/finetune/classify-1'), ('docs', 'runs/docs/model'), ('bert', 'owner/bert'))
+    """
+    name, sign, path = given.partition("=")
+    if not sign or Path(given).exists():
+        path = given
+        parts = [part for part in Path(given).expanduser().absolute().parts if part != "model"]
+        name = parts[-1]
+    if not path or not name or any(not (c.isalnum() or c in "._-") for c in name):
+        raise UserError(f"{given!r} gives no name for the model", valid="letters, digits, . _ -", fix=f"NAME={path}")
+    return name, path
+
+
+def greeting(models: "dict[str, Predictor]", keyed: bool = False) -> Callable[[str], None]:
+    """What is said once the server listens: what is served, where, and a line to try for each model."""
+
+    def say(url: str) -> None:
+        from unmask.serve.http.pipelines import own, sample
+
+        print(f"unmask serves {len(models)} model{'s' * (len(models) != 1)} at {url}")
+        for name, predictor in models.items():
+            print(f"\n  {name}  {own(predictor)}  {predictor!r}")
+            key = ' -H "Authorization: Bearer $UNMASK_API_KEY"' if keyed else ""
+            print(f"  curl {url}/models/{name}{key} -d '{sample(predictor)}'")
+        print(f"\n  page {url}/   reference {url}/docs   Ctrl-C stops", flush=True)
+
+    return say
+
+
+VERBS = {"serve": serve}

@@ -1,0 +1,53 @@
+"""The verb that opens the page: studio."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unmask.cli.options import examples, friendly
+from unmask.cli.serving import Backend, Host, Key, Port, check_key, load_models, need_packages
+
+
+@friendly
+@examples(
+    "unmask studio runs/",
+    "unmask studio runs/ runs/quickstart/model sentence-transformers/all-MiniLM-L6-v2",
+    "unmask studio runs/ --newest 0 --port 8080",
+)
+def studio(
+    runs: Annotated[Path, typer.Argument(help="Folder of runs.")] = Path("runs"),
+    models: Annotated[
+        list[str] | None, typer.Argument(help="Models to ask; NAME=FOLDER to choose a name. Default: the newest runs'.")
+    ] = None,
+    newest: Annotated[
+        int, typer.Option(min=0, help="Without models: so many of the newest finished runs' are opened.")
+    ] = 3,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    backend: Backend = "torch",
+    api_key: Key = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Open the studio in the browser: fill, look, compare meanings, ask a task's model, watch runs as they train."""
+    need_packages()
+    from unmask.serve.http.run import run
+    from unmask.serve.studio.runs import Runs
+
+    found = Runs(runs)
+    check_key(host, api_key)
+    loaded = load_models(models or found.models(newest), backend)
+
+    def ready(url: str) -> None:
+        print(f"unmask studio shows {found.root} at {url}")
+        print(
+            f"  models: {', '.join(loaded) or 'none yet; unmask studio RUNS MODEL opens one'}\n  Ctrl-C stops",
+            flush=True,
+        )
+        if show:
+            typer.launch(url)
+
+    run(loaded, host=host, port=port, runs=found.root, key=api_key, ready=ready)
+
+
+VERBS = {"studio": studio}

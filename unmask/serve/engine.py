@@ -1,0 +1,61 @@
+"""Engine: what a Predictor asks of a network, numpy in and numpy out, so that it does not matter which program computes.
+
+`TorchEngine` (torch_engine.py) has all of a model; `OnnxEngine` (onnx_engine.py) has an exported graph, and needs no torch.
+Every method takes any number of rows, groups them by length inside (`batch.groups`), and keeps their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from unmask.batch import Example
+    from unmask.model.config import ModelConfig
+    from unmask.model.generation import Generation
+    from unmask.model.steps import Steps
+
+Top = tuple[np.ndarray, np.ndarray]  # of a row with M places: ids (M, count), likeliest first; log-probabilities
+
+
+@runtime_checkable
+class Engine(Protocol):
+    config: ModelConfig
+    kind: str  # "torch" or "onnx"
+
+    @property
+    def heads(self) -> Sequence[str]: ...
+
+    @property
+    def generation(self) -> dict[str, Any]:
+        """The folder's generation_config.json."""
+        ...
+
+    def run(self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int) -> list[np.ndarray]:
+        """`Task.forward` over ONE group of rows: its values per row. A graph, which is a task's forward, does not call it."""
+        ...
+
+    def top(self, head: str, examples: Sequence[Example], count: int, allowed: np.ndarray | None = None) -> list[Top]:
+        """The `count` likeliest tokens at each row's labels["mlm.positions"], of those that `allowed` (V,) bool names.
+
+        Probabilities are over the whole vocabulary. Logits are read where the model predicts: at the place, or before it.
+        """
+        ...
+
+    def likelihoods(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
+        """Per row (M,): the log-probability of labels["mlm.targets"] at labels["mlm.positions"]."""
+        ...
+
+    def hidden(self, examples: Sequence[Example], layer: int = -1) -> list[np.ndarray]:
+        """Per row (T, D), float32. Layer 0 is the embeddings, 1 the first layer, -1 what the model gives."""
+        ...
+
+    def logits(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
+        """Per row what a head gives: (labels,), or for a head that reads tokens (T, …)."""
+        ...
+
+    def begin(self, prompts: Sequence[Sequence[int]], how: Generation, cache: bool = True) -> Steps:
+        """Prompts that grow token by token (model/generate.py)."""
+        ...

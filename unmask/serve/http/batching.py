@@ -1,0 +1,240 @@
+"""Questions that wait for the same model, method and settings are answered by one call of the Predictor.
+
+While a call computes, in a thread, others gather; the next call takes as many as fit into `limits.batch` tokens. Nothing waits
+when nothing computes, so a single client loses no time, and many clients get the speed of a batch. One thread for all models: two
+forward passes at once would only fight for the cores.
+
+A question that fails does not fail its neighbours: the batch is halved until the bad one is alone.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from unmask.errors import UserError
+from unmask.serve.http import cost
+from unmask.serve.http.errors import Refused
+from unmask.serve.http.limits import Limits
+from unmask.serve.http.metrics import Metrics
+
+if TYPE_CHECKING:
+    from unmask.serve.predictor import Predictor
+
+TOGETHER = ("fill", "score", "embed", "generate", "predict", "next")
+ALONE = (
+    "similarity",
+    "classify",
+    "tag",
+    "answer",
+    "choose",
+    "rank",
+    "attention",
+    "explain",
+    "minimal_pairs",
+    "word_vectors",
+)
+INLINE = 4000  # characters that are counted on the spot; more are counted in a thread
+Key = tuple[str, str, str, int]  # model, method, settings, 0 or the number of a question that is answered alone
+
+
+@dataclass(eq=False)
+class Question:
+    item: Any
+    tokens: int
+    settings: Mapping[str, Any]
+    done: asyncio.Future
+
+
+class Batcher:
+    """`ask` is all that routes need; the rest is how it is answered."""
+
+    def __init__(self, models: Mapping[str, "Predictor"], limits: Limits, metrics: Metrics):
+        self.models, self.limits, self.metrics = models, limits, metrics
+        self.waiting: dict[Key, deque[Question]] = {}
+        self.tokens = 0  # of all that waits
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="unmask-predict")
+        self.counting = ThreadPoolExecutor(1, thread_name_prefix="unmask-count")
+        self.working: asyncio.Task | None = None
+        self.alone = 0
+
+    async def ask(self, model: str, method: str, *args: Any, **settings: Any) -> Any:
+        """One question, its answer, as `models[model].method(*args, **settings)` gives it; a list of them, a list.
+
+        Raises UserError for what the Predictor refuses, Refused for what the server does.
+        """
+        predictor = find(self.models, model)
+        if method not in (*TOGETHER, *ALONE):
+            raise UserError(f"unknown method {method!r}", valid=", ".join((*TOGETHER, *ALONE)))
+        many, items = unfold(method, args)
+        if not items:
+            return []
+        costs = await self.weigh(predictor, method, items, settings)
+        if self.mixes(predictor, method, settings):
+            answers = await self.put(model, method, items, costs, settings)
+        else:
+            item = items if method in TOGETHER else args
+            (answers,) = await self.put(model, method, [item], [sum(costs)], settings, apart=True)
+        return answers if many or method in ALONE else answers[0]
+
+    @staticmethod
+    def mixes(predictor: "Predictor", method: str, settings: Mapping[str, Any]) -> bool:
+        """Whether an answer is the same whatever else is in its batch."""
+        if method == "predict":  # `embed` ranks a pair among the others of its call
+            return getattr(predictor.task, "name", "") not in ("embed", "generate")
+        if method == "generate":  # what is drawn depends on the number of the prompt
+            return not settings.get("do_sample", predictor.engine.generation.get("do_sample"))
+        return method in TOGETHER
+
+    async def weigh(
+        self, predictor: "Predictor", method: str, items: Sequence[Any], settings: Mapping[str, Any]
+    ) -> list[int]:
+        """Tokens that the model will read for each; refuses what is too much."""
+        if len(items) > self.limits.inputs:
+            raise Refused(
+                413, "too_many_inputs", f"{len(items):,} inputs", valid=f"at most {self.limits.inputs:,} in a request"
+            )
+        if sum(len(text) for item in items for text in cost.texts_in(item)) <= INLINE:
+            counts = cost.tokens(predictor, items)
+        else:
+            counts = await asyncio.get_running_loop().run_in_executor(self.counting, cost.tokens, predictor, items)
+        costs = [cost.read(predictor, method, item, n, settings) for item, n in zip(items, counts, strict=True)]
+        if sum(costs) > self.limits.tokens:
+            raise Refused(
+                413,
+                "too_many_tokens",
+                f"the model would read {sum(costs):,} tokens for this",
+                valid=f"at most {self.limits.tokens:,} in a request",
+                fix="send it in parts, or start the server with a greater --max-tokens",
+            )
+        if self.tokens and self.tokens + sum(costs) > self.limits.queue:
+            raise Refused(
+                429, "busy", f"{self.tokens:,} tokens wait already", fix="ask again in a moment", headers={"retry-after": "1"}
+            )  # fmt: skip
+        return costs
+
+    async def put(
+        self,
+        model: str,
+        method: str,
+        items: Sequence[Any],
+        costs: Sequence[int],
+        settings: Mapping[str, Any],
+        apart: bool = False,
+    ) -> list[Any]:
+        """Put questions in line and wait for their answers."""
+        loop = asyncio.get_running_loop()
+        self.alone += apart
+        key = (model, method, repr(sorted(settings.items())), self.alone if apart else 0)
+        questions = [Question(i, n, settings, loop.create_future()) for i, n in zip(items, costs, strict=True)]
+        self.waiting.setdefault(key, deque()).extend(questions)
+        self._count(sum(costs))
+        if self.working is None or self.working.done():
+            self.working = loop.create_task(self._work())
+        try:
+            async with asyncio.timeout(self.limits.wait):
+                answers = await asyncio.gather(*(q.done for q in questions), return_exceptions=True)
+        except TimeoutError:
+            raise Refused(
+                503, "timeout", f"no answer within {self.limits.wait:g} seconds", fix="ask for less, or again later"
+            ) from None
+        for number, answer in enumerate(answers, 1):
+            if isinstance(answer, UserError) and len(items) > 1:
+                where = f"input {number} of {len(items)}"
+                raise UserError(f"{where}: {answer.got}", valid=answer.valid, fix=answer.fix)
+            if isinstance(answer, BaseException):
+                raise answer
+        return answers
+
+    # ------------------------------------------------------------------------------------------------ the worker
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self.waiting:
+            key, questions = self._take()
+            if not questions:
+                continue
+            answers = await loop.run_in_executor(self.thread, self._answer, key, questions)
+            for question, answer in zip(questions, answers, strict=True):
+                if question.done.done():
+                    continue
+                if isinstance(answer, Exception):
+                    question.done.set_exception(answer)
+                else:
+                    question.done.set_result(answer)
+
+    def _take(self) -> tuple[Key, list[Question]]:
+        """The next batch: of the kind that waits longest; one that has more left goes to the end of the line."""
+        key = next(iter(self.waiting))
+        line = self.waiting.pop(key)
+        taken: list[Question] = []
+        tokens = 0
+        while line and (not taken or tokens + line[0].tokens <= self.limits.batch):
+            question = line.popleft()
+            self._count(-question.tokens)
+            if not question.done.done():  # its client is gone, or waited too long
+                taken.append(question)
+                tokens += question.tokens
+        if line:
+            self.waiting[key] = line
+        return key, taken
+
+    def _count(self, tokens: int) -> None:
+        self.tokens += tokens
+        self.metrics.waiting.set(self.tokens)
+
+    def _answer(self, key: Key, questions: Sequence[Question]) -> list[Any]:
+        """In the thread: an answer or an exception for each."""
+        model, method, _, apart = key
+        started = time.perf_counter()
+        found = answer_all(self.models[model], method, [q.item for q in questions], questions[0].settings, bool(apart))
+        self.metrics.computing.labels(model, method).observe(time.perf_counter() - started)
+        self.metrics.questions.labels(model, method).observe(len(questions))
+        self.metrics.tokens.labels(model, method).observe(sum(q.tokens for q in questions))
+        return found
+
+
+def find(models: Mapping[str, "Predictor"], name: str) -> "Predictor":
+    if name not in models:
+        raise Refused(404, "model_not_found", f"no model {name!r:.80}", valid=", ".join(models) or "none")
+    return models[name]
+
+
+def unfold(method: str, args: Sequence[Any]) -> tuple[bool, list[Any]]:
+    """Whether a list was asked, and the questions in it.
+
+    >>> unfold("fill", (["a", "b"],)), unfold("next", ("a", "b")), unfold("rank", ("q", ["a", "b"]))
+    ((True, ['a', 'b']), (False, [('a', 'b')]), (False, [('q', ['a', 'b'])]))
+    """
+    if method == "next":
+        first, second = args
+        many = not isinstance(first, str)
+        return many, list(zip(first, second, strict=True)) if many else [(first, second)]
+    if method in ALONE:
+        return False, [tuple(args)]
+    (given,) = args
+    return (True, given) if isinstance(given, list) else (False, [given])
+
+
+def answer_all(
+    predictor: "Predictor", method: str, items: Sequence[Any], settings: Mapping[str, Any], apart: bool = False
+) -> list[Any]:
+    """An answer per item, or the exception that it alone raises."""
+    try:
+        call = getattr(predictor, method)
+        if method in ALONE:
+            return [call(*items[0], **settings)]
+        if apart:  # one item: a list whose answers depend on each other
+            return [list(call(items[0], **settings))]
+        if method == "next":
+            return list(call([a for a, _ in items], [b for _, b in items], **settings))
+        return list(call(list(items), **settings))
+    except Exception as error:
+        if len(items) == 1:
+            return [error]
+        half = len(items) // 2
+        first, second = (answer_all(predictor, method, part, settings) for part in (items[:half], items[half:]))
+        return first + second

@@ -1,0 +1,89 @@
+"""JSON in and out, strictly: what JSON does not know (NaN, half a surrogate pair), what no text holds (NUL), and what is
+nested too deeply is a mistake of the client; an answer never holds NaN.
+
+    router = APIRouter(route_class=Route)     # its bodies come through `read`
+    return Answer(value)                      # numpy arrays and answers of a Predictor are fine
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import numpy as np
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import from_json, to_json
+
+from unmask.serve.http.errors import Refused
+
+
+class Strict(BaseModel):
+    """A request: every key known, every value of its type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def read(raw: bytes) -> Any:
+    """
+    >>> read(b'{"inputs": "a"}')
+    {'inputs': 'a'}
+    """
+    try:
+        value = from_json(raw, allow_inf_nan=False)
+    except ValueError as error:
+        raise Refused(
+            400, "invalid_json", f"the body is not JSON: {error}", valid='UTF-8 JSON such as {"inputs": "a text"}'
+        ) from None
+    if rb"\u0000" in raw and _holds_nul(value):
+        raise Refused(422, "invalid", "a text holds NUL (\\u0000)", valid="texts without it")
+    return value
+
+
+def _holds_nul(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(_holds_nul(part) for pair in value.items() for part in pair)
+    return isinstance(value, list) and any(_holds_nul(part) for part in value)
+
+
+class StrictRequest(Request):
+    async def json(self) -> Any:
+        if not hasattr(self, "_read"):
+            self._read = read(await self.body())
+        return self._read
+
+
+class Route(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def strictly(request: Request) -> Response:
+            strict = StrictRequest(request.scope, request.receive)
+            if (
+                self.body_field is not None
+            ):  # before FastAPI asks, which would call every mistake "an error parsing the body"
+                await strict.json()
+            return await handle(strict)
+
+        return strictly
+
+
+class Answer(Response):
+    """
+    >>> Answer({"vector": np.array([1.0, np.nan])}).body
+    b'{"vector":[1.0,null]}'
+    """
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return to_json(content, inf_nan_mode="null", fallback=plain)
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if hasattr(value, "as_dict"):
+        return value.as_dict()
+    raise TypeError(f"{type(value).__name__} is no JSON")

@@ -1,0 +1,137 @@
+// How an answer of a task looks: bars, marked text, a ranking.
+
+import { bar, el, marked, percent } from "./dom.js";
+import { t } from "./texts.js";
+
+const HUES = 6; // colours of labels, see views.css
+
+/** parts: what was asked; found: what the server answered. */
+export function answer(form, parts, found) {
+  if (form === "tag") return found.entities ? entities(parts[0], found) : tags(parts[0], found);
+  if (form === "answer") return span(parts[1], found);
+  if (form === "choose") return bars(parts[1].map((text, n) => [text, found.scores[n], n === found.choice]));
+  if (form === "rank") return ranking(parts[1], found);
+  if (form === "generate") return written(found);
+  if (form === "similarity") return bars([[t("task.cosine"), found.similarity, true]], (value) => value.toFixed(3));
+  if (form === "next")
+    return bars([
+      [t("task.follows"), found.next.next, found.next.next >= 0.5],
+      [t("task.other"), found.next.other, found.next.next < 0.5],
+    ]);
+  return labels(found);
+}
+
+function labels(found) {
+  if (typeof found.value === "number") return el("p", { class: "value" }, found.value.toPrecision(6));
+  const chosen = new Set(found.labels ?? [found.label]);
+  const rows = Object.entries(found.scores).sort((a, b) => b[1] - a[1]);
+  return [
+    bars(rows.slice(0, 30).map(([name, share]) => [name, share, chosen.has(name)])),
+    found.labels?.length === 0 ? el("p", { class: "hint" }, t("task.nolabel")) : null,
+  ];
+}
+
+/** rows: [[name, share, chosen], …] */
+function bars(rows, figure = percent) {
+  return el(
+    "ul",
+    { class: "bars read" },
+    ...rows.map(([name, share, on]) =>
+      el(
+        "li",
+        { class: on ? "on" : "" },
+        el("span", { class: "name", lang: "" }, name),
+        bar(share, on ? "" : "pale"),
+        el("span", { class: "figure" }, figure(share)),
+      ),
+    ),
+  );
+}
+
+function entities(text, found) {
+  const names = [...new Set(found.entities.map((entity) => entity.label))].sort();
+  const hue = (label) => `hue-${names.indexOf(label) % HUES}`;
+  const said = marked(text, found.entities, (part, entity) =>
+    el("mark", { class: hue(entity.label), title: percent(entity.score) }, part, el("small", {}, entity.label)),
+  );
+  const rows = found.entities.map((entity) =>
+    el(
+      "tr",
+      {},
+      el("td", { lang: "" }, entity.text),
+      el("td", {}, el("mark", { class: hue(entity.label) }, entity.label)),
+      el("td", { class: "figure" }, percent(entity.score)),
+      el("td", { class: "figure faint" }, `${entity.start}–${entity.end}`),
+    ),
+  );
+  if (!rows.length)
+    return [el("p", { class: "passage", lang: "" }, text), el("p", { class: "hint" }, t("task.noentity"))];
+  return [
+    el("p", { class: "passage", lang: "" }, ...said),
+    el("table", { class: "figures" }, el("tbody", {}, ...rows)),
+  ];
+}
+
+function tags(text, found) {
+  const names = [...new Set(found.tags)].sort();
+  const words = found.words.map(([start, end], n) => ({ start, end, tag: found.tags[n] }));
+  return el(
+    "p",
+    { class: "passage", lang: "" },
+    ...marked(text, words, (part, word) =>
+      el("mark", { class: `hue-${names.indexOf(word.tag) % HUES}` }, part, el("small", {}, word.tag)),
+    ),
+  );
+}
+
+function span(context, found) {
+  const told =
+    found.start === null || !found.answer
+      ? el("p", { class: "hint" }, t("task.noanswer", { share: percent(found.probability) }))
+      : el("p", { class: "value", lang: "" }, found.answer, " ", el("small", {}, percent(found.probability)));
+  const ranges = found.start === null ? [] : [{ start: found.start, end: found.end }];
+  const others = found.candidates
+    .slice(0, 5)
+    .map((one) => [one.answer, one.probability, one.start === found.start && one.end === found.end]);
+  return [
+    told,
+    el("p", { class: "passage", lang: "" }, ...marked(context, ranges, (part) => el("mark", {}, part))),
+    others.length > 1 ? bars(others) : null,
+  ];
+}
+
+function ranking(passages, found) {
+  const scores = found.scores,
+    low = Math.min(...scores),
+    high = Math.max(...scores);
+  const shares = low >= 0 && high <= 1; // else between the worst and the best
+  const between = (score) => (shares ? score : high > low ? (score - low) / (high - low) : 1);
+  const rows = found.order.map((n, place) => [passages[n], between(scores[n]), place === 0, scores[n]]);
+  return el(
+    "ol",
+    { class: "bars read ranked" },
+    ...rows.map(([text, share, on, score]) =>
+      el(
+        "li",
+        { class: on ? "on" : "" },
+        el("span", { class: "name", lang: "" }, text),
+        bar(share, on ? "" : "pale"),
+        el("span", { class: "figure" }, score.toFixed(3)),
+      ),
+    ),
+  );
+}
+
+function written(found) {
+  const text = found.new ?? found.output;
+  const ended = el("p", { class: "faint small" }, found.ended ? t("task.ended") : t("task.cut"));
+  return [
+    el(
+      "p",
+      { class: "passage", lang: "" },
+      found.continues ? el("span", { class: "faint" }, found.text) : null,
+      el("b", {}, text),
+    ),
+    ended,
+  ];
+}

@@ -1,0 +1,61 @@
+// What the server is asked, and its errors in its own words.
+
+import { el } from "./dom.js";
+import { t } from "./texts.js";
+
+/** A mistake that the server explains: what was got, what is valid, what mends it. */
+export class Problem extends Error {
+  constructor(said) {
+    super(said.message);
+    Object.assign(this, { valid: said.valid, fix: said.fix, gone: said.gone === true });
+  }
+}
+
+export const get = (path, values = {}) => send(`studio/${path}?${new URLSearchParams(values)}`, {});
+
+export const post = (path, body) =>
+  send(`studio/${path}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body, (_, value) => value?.toWellFormed?.() ?? value), // half a character cannot be sent
+  });
+
+async function send(path, options) {
+  let answer;
+  try {
+    answer = await fetch(path, options);
+  } catch {
+    throw new Problem({ message: t("server.gone"), gone: true, fix: "unmask studio runs/" });
+  }
+  const found = await answer.json().catch(() => ({}));
+  if (answer.ok) return found;
+  const said = typeof found.error === "object" && found.error ? found.error : { message: found.error };
+  throw new Problem({ ...said, message: said.message || t("server.said", { status: answer.status }) });
+}
+
+/** What a view shows where it cannot show an answer. */
+export function trouble(problem) {
+  if (!(problem instanceof Problem)) throw problem;
+  return el(
+    "div",
+    { class: "trouble", role: "alert" },
+    el("p", {}, problem.message),
+    problem.valid ? el("p", { class: "faint" }, `${t("problem.valid")} `, problem.valid) : null,
+    problem.fix ? el("p", { class: "faint" }, `${t("problem.fix")} `, el("code", {}, problem.fix)) : null,
+  );
+}
+
+/** Put into `node` what `work` gives, or its trouble; of several calls for one node only the last one counts. */
+export async function into(node, work) {
+  const mine = (node.asked = (node.asked ?? 0) + 1);
+  node.setAttribute("aria-busy", "true");
+  let children;
+  try {
+    children = [await work()].flat();
+  } catch (problem) {
+    children = [trouble(problem)];
+  }
+  if (mine !== node.asked) return;
+  node.removeAttribute("aria-busy");
+  node.replaceChildren(...children.filter((child) => child !== null && child !== undefined));
+}

@@ -1,0 +1,13 @@
+// A column of answers for each model that is asked: one, or two side by side.
+
+import { el } from "./dom.js";
+
+/** {node, columns: [{model, found}]}: answers go into `found`. */
+export function beside(models) {
+  const columns = models.map((model) => ({ model, found: el("div", { class: "found" }) }));
+  const sections = columns.map(({ model, found }) => {
+    const title = models.length > 1 ? el("h2", { class: "model" }, model.name) : null;
+    return el("section", { "aria-label": model.name }, title, found);
+  });
+  return { node: el("div", { class: `answers ${models.length > 1 ? "two" : ""}` }, ...sections), columns };
+}
