@@ -136,7 +136,12 @@ def finetune(
 
 
 def dry_run_finetune(
-    model: str | Path = "", *, recipe: AnyRecipe = None, sets: Sequence[str] = (), console: Console | None = None, **short: Any
+    model: str | Path = "",
+    *,
+    recipe: AnyRecipe = None,
+    sets: Sequence[str] = (),
+    console: Console | None = None,
+    **short: Any,
 ) -> dict[str, Any]:
     """What `finetune` would do: columns, labels, lengths, findings, steps, memory and time; nothing is trained or written."""
     from unmask.lab import rehearsal

@@ -260,7 +260,9 @@ class TrainRecipe(Section):
     steps: Count | None = None
     epochs: Positive | None = None
     batch: Count = 32  # rows per update, over all processes
-    few_batch: CountOrZero = 0  # the same where fewer than 1,000 records are learnt from, unless `batch` is given; 0 = `batch`
+    few_batch: CountOrZero = (
+        0  # the same where fewer than 1,000 records are learnt from, unless `batch` is given; 0 = `batch`
+    )
     micro_batch: CountOrZero = 0  # rows per forward pass; 0 = the whole batch; smaller accumulates
     length: str | int = 128  # tokens per row; "64:0.9,128:0.1" = 90 % of the steps at 64, then 128
     packing: Literal["across", "apart"] = "across"  # apart = tokens see only their own of the documents in a row

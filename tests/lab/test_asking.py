@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from unmask import UserError, api
 from unmask.cli import app
-from unmask.data.choices import label_all
+from unmask.data.forms.choices import label_all
 from unmask.data.records import Finding
 from unmask.data.tokenizer import Tokenizer
 from unmask.lab import labelled, pick, task_card, task_summary

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import unmask
 from unmask.cli import app
+from unmask.data.forms.trec import read_run
 from unmask.data.store import TokenStore
-from unmask.data.trec import read_run
 from unmask.errors import UserError
 from unmask.lab.retrieve import Index, assess, fuse, retrieve, words
 from unmask.model.config import preset

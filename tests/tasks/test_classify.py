@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from unmask.batch import Phase, collate
+from unmask.data.forms import cells as labels
 from unmask.data.records import Finding, Source, open_source
 from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
@@ -23,7 +24,7 @@ from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
 from unmask.serve.predictor import load
-from unmask.tasks import labels, targets
+from unmask.tasks import targets
 from unmask.tasks.classify import Classify
 from unmask.tasks.task import Outputs
 from unmask.train.distributed import World

@@ -8,7 +8,8 @@ import pytest
 from seqeval.metrics import accuracy_score, classification_report, f1_score, precision_score, recall_score
 from seqeval.scheme import IOB2, IOBES, Entities
 
-from unmask.tasks import entities, schemes
+from unmask.data.forms import schemes
+from unmask.tasks import entities
 from unmask.tasks.tag_details import mistaken
 
 warnings.filterwarnings("ignore", module="seqeval")

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import unmask
 from unmask.batch import Phase, collate
 from unmask.cli import app
+from unmask.data.forms import rank as judged
 from unmask.data.records import Finding, open_source
 from unmask.data.store import TokenStore
 from unmask.errors import UserError
@@ -27,7 +28,6 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks import judged
 from unmask.tasks.rank import Rank
 from unmask.train.distributed import World
 from unmask.train.log import Console

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 from unmask import api
 from unmask.batch import Example, collate
 from unmask.cli import app
+from unmask.data.forms import schemes
+from unmask.data.text import split_words
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.lab.finetune import run_job
@@ -23,8 +25,7 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
-from unmask.tasks import schemes
-from unmask.tasks.align import align, split_words, windows
+from unmask.tasks.align import align, windows
 from unmask.tasks.tag import Tag
 from unmask.tasks.task import Outputs
 from unmask.train.distributed import World

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from typing import Literal
+from unicodedata import category
 
 import numpy as np
 
@@ -214,3 +215,50 @@ def _table() -> np.ndarray:
     for first, last in CJK_RANGES:
         table[first : last + 1] = CJK
     return table
+
+
+def split_words(text: str, borders: Iterable[int] = ()) -> list[list[int]]:
+    """Words as the text shows them: between blanks, punctuation, a Chinese character and a symbol alone; cut at `borders` too.
+
+    >>> text = "Paris🇫🇷, 北京"
+    >>> [text[a:b] for a, b in split_words(text)]
+    ['Paris', '🇫🇷', ',', '北', '京']
+    >>> split_words("newyork", [3])
+    [[0, 3], [3, 7]]
+    """
+    if not text:
+        return []
+    ids = word_ids(text, "en").astype(np.int64)
+    begins = np.empty(len(ids), bool)
+    begins[0], begins[1:] = True, ids[1:] != ids[:-1]
+    if not text.isascii():
+        begins[_symbols(text)] = True
+    begins[[at for at in borders if 0 <= at < len(text)]] = True
+    starts = np.flatnonzero(begins).tolist()
+    return [[a, b] for a, b in zip(starts, [*starts[1:], len(text)]) if ids[a] >= 0]
+
+
+def _symbols(text: str) -> list[int]:
+    """Where letters turn into symbols (an emoji, a flag) or back; marks and joiners belong to what they follow."""
+    found, before = [], ""
+    for n, character in enumerate(text):
+        kind = category(character)[0]
+        kind = "letter" if kind in "LN" else "symbol" if kind == "S" else "" if kind in "MC" else "other"
+        if kind and before and kind != before:
+            found.append(n)
+        before = kind or before
+    return found
+
+
+_CHINESE = "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK_RANGES)
+_LATIN, _ANY = re.compile("[a-z0-9]+"), re.compile(f"[{_CHINESE}]|[^\\W_{_CHINESE}]+")
+
+
+def words(text: str, language: str = "en") -> list[str]:
+    """What scores of written text count, in lower case: runs of a–z and 0–9; in other languages every Chinese character, and runs
+    of other letters and digits.
+
+    >>> words("It's 3 o'clock"), words("猫在 Mat 上", "zh")
+    (['it', 's', '3', 'o', 'clock'], ['猫', '在', 'mat', '上'])
+    """
+    return (_LATIN if language == "en" else _ANY).findall(text.lower())

@@ -47,7 +47,9 @@ def make_recipe(values: dict[str, Any], sets: Sequence[str] = ()) -> Recipe:
         text.partition("=")[0].strip() in {f"train.{b}" for b in BUDGETS} for text in sets
     ):
         base["train"] = {k: v for k, v in base["train"].items() if k not in BUDGETS}
-    if (values.get("train") or {}).get("batch") or any(text.partition("=")[0].strip() == "train.batch" for text in sets):
+    if (values.get("train") or {}).get("batch") or any(
+        text.partition("=")[0].strip() == "train.batch" for text in sets
+    ):
         base["train"]["few_batch"] = 0
     return Recipe.build(merge(base, values), sets)
 
@@ -80,7 +82,9 @@ def prepare(
     frozen = recipe.task.freeze == "encoder"
     rate, seen = recipe.train.lr or usual_rate(config.hidden, frozen), recipe.train.eval_rows or kind.seen
     train = recipe.train.model_copy(update={"lr": rate, "eval_rows": seen, "few_batch": 0})
-    if recipe.train.few_batch and len(sets.train) < FEW and kind.name != "embed":  # whose batch is what it compares with
+    if (
+        recipe.train.few_batch and len(sets.train) < FEW and kind.name != "embed"
+    ):  # whose batch is what it compares with
         train.batch = min(train.batch, recipe.train.few_batch)
     resolved = (sets.settings or recipe.task).model_copy(update={"kind": kind.name})
     recipe = recipe.model_copy(update={"train": train, "task": resolved})

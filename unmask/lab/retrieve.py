@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from unmask.data.forms.trec import by_place, read_qrels, read_texts
 from unmask.data.records import Finding, open_source
 from unmask.data.text import detect_language, word_ids
-from unmask.data.trec import by_place, read_qrels, read_texts
 from unmask.errors import UserError
 from unmask.lab.summary import replace
 from unmask.serve.predictor import Predictor

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from unmask.data.forms import schemes
 from unmask.data.records import Record
-from unmask.data.text import detect_language, sentence_starts
+from unmask.data.text import detect_language, sentence_starts, split_words
 from unmask.lab.retrieve import words
-from unmask.tasks import nearness, schemes
-from unmask.tasks.align import split_words
+from unmask.tasks import nearness
 from unmask.tasks.answer import Answer as Reading
 from unmask.tasks.generate import Generate
 from unmask.tasks.tag import Tag

@@ -17,7 +17,7 @@ def split(task: Task, records: Sequence[Record], share: float, seed: int) -> tup
     """
     groups = _groups([task.inseparable(record) for record in records])
     if share * len(groups) < 1:
-        groups = _groups([task.texts(record) for record in records])
+        groups = _groups([task.asked(record) for record in records])
     strata: dict[str, list[list[int]]] = defaultdict(list)
     for numbers in groups:
         strata[task.stratum(records[numbers[0]])].append(numbers)

@@ -5,47 +5,12 @@ The whole text is tokenized as it stands, so that ids are those that anyone gets
 """
 
 from collections.abc import Iterable, Sequence
-from unicodedata import category
 
 import numpy as np
 
-from unmask.data.text import word_ids
 from unmask.data.tokenizer import Tokenizer
 
 Span = Sequence[int]  # [start, end) in characters
-
-
-def split_words(text: str, borders: Iterable[int] = ()) -> list[list[int]]:
-    """Words as the text shows them: between blanks, punctuation, a Chinese character and a symbol alone; cut at `borders` too.
-
-    >>> text = "Paris🇫🇷, 北京"
-    >>> [text[a:b] for a, b in split_words(text)]
-    ['Paris', '🇫🇷', ',', '北', '京']
-    >>> split_words("newyork", [3])
-    [[0, 3], [3, 7]]
-    """
-    if not text:
-        return []
-    ids = word_ids(text, "en").astype(np.int64)
-    begins = np.empty(len(ids), bool)
-    begins[0], begins[1:] = True, ids[1:] != ids[:-1]
-    if not text.isascii():
-        begins[_symbols(text)] = True
-    begins[[at for at in borders if 0 <= at < len(text)]] = True
-    starts = np.flatnonzero(begins).tolist()
-    return [[a, b] for a, b in zip(starts, [*starts[1:], len(text)]) if ids[a] >= 0]
-
-
-def _symbols(text: str) -> list[int]:
-    """Where letters turn into symbols (an emoji, a flag) or back; marks and joiners belong to what they follow."""
-    found, before = [], ""
-    for n, character in enumerate(text):
-        kind = category(character)[0]
-        kind = "letter" if kind in "LN" else "symbol" if kind == "S" else "" if kind in "MC" else "other"
-        if kind and before and kind != before:
-            found.append(n)
-        before = kind or before
-    return found
 
 
 def align(tokenizer: Tokenizer, text: str, words: Sequence[Span]) -> tuple[list[int], np.ndarray]:

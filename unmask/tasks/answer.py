@@ -13,18 +13,17 @@ is given when null − span is above a threshold, which is tuned on the dev set.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unmask.batch import Batch, Example
-from unmask.data import squad
-from unmask.data.choices import has_choices
-from unmask.data.records import Finding, Record, Source, assign, table_rows
+from unmask.data.forms.answer import AnswerForm
+from unmask.data.records import Record
 from unmask.data.text import language_of
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
-from unmask.recipe import Recipe, TaskRecipe
+from unmask.recipe import Recipe
 from unmask.tasks import spans
 from unmask.tasks import task as base
 from unmask.tasks.details import cases
@@ -37,55 +36,19 @@ if TYPE_CHECKING:
 TOP = 3  # candidates per answer
 
 
-class Answer(base.Task):
+class Answer(AnswerForm, base.Task):
     name = "answer"
     terms = ("start", "end")
     heads = ("answer",)
     weights: Mapping[str, float] = {"start": 0.5, "end": 0.5}  # the mean of both, as everybody's
     metric = "f1"
     tokens = True
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "id": ("id", "qid", "question_id"),
-        "question": ("question", "query", "q"),
-        "context": ("context", "passage", "paragraph", "document", "article", "text"),
-        "answers": ("answers", "answer", "answer_text", "answer_texts"),
-        "start": ("answer_start", "start", "answer_starts"),
-        "impossible": ("is_impossible", "impossible"),
-    }
-    needed = ("question", "context")
-    target = ("answers",)
 
     def __init__(self, recipe: Recipe, tokenizer: Any, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer, learnt)
         self.metric = "zh_f1" if self.learnt.get("chinese") else "f1"
         self.cut = self.lost = self.beyond = 0  # questions cut; answers that no token holds; answers too long
         self._last: tuple[str, list[int], np.ndarray] = ("", [], np.empty((0, 2), np.int64))
-
-    # ------------------------------------------------------------------------------------------------ files
-
-    @classmethod
-    def recognises(cls, source: Source) -> bool:
-        names = {name.lower() for name in source.columns}
-        if source.form == "table":
-            there = all(names & set(cls.roles[role]) for role in ("question", "context", "answers"))
-            return there and not has_choices(source)
-        return source.form == "json" and squad.is_squad(source.value)
-
-    @classmethod
-    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
-        if source.form == "json" and squad.is_squad(source.value):
-            return squad.records(squad.questions(source, findings), squad.COLUMNS, labelled, findings)
-        needed = cls.needed + (cls.target if labelled else ())
-        columns = assign(source.columns, cls.roles, settings.columns, needed, source.path)
-        rows = table_rows(source, "SQuAD's json, or csv, jsonl, parquet with question, context and answers")
-        return squad.records(rows, columns, labelled, findings)
-
-    @classmethod
-    def ask(cls, *parts: Any) -> Record:
-        record = dict(zip(cls.needed, parts))
-        if empty := next((role for role, text in record.items() if not text.strip()), None):
-            raise UserError(f"the {empty} is empty", valid='a question and a context: "who?" "It was Ann."')
-        return record
 
     def takes(self) -> tuple[int, int | None, str]:
         return 2, 2, 'a question and a context: "who?" "It was Ann."'
@@ -106,13 +69,6 @@ class Answer(base.Task):
 
     def stratum(self, record: Record) -> str:
         return "none" if record.get("impossible") else "some"
-
-    def inseparable(self, record: Record) -> tuple[str, ...]:
-        return (record["context"],)
-
-    @classmethod
-    def asked(cls, record: Record) -> tuple[str, ...]:
-        return record["question"], record["context"]
 
     def remarks(self) -> list[str]:
         most = self.settings.answer.longest

@@ -14,20 +14,19 @@ is refused; pairs are never read in windows. `longer` counts such texts. `hide`:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unmask.batch import Batch, Example, Phase
-from unmask.data.choices import has_choices
-from unmask.data.entity_tables import has_entities
-from unmask.data.records import Finding, Record, Source, assign, table_rows, text_of
+from unmask.data.forms import cells
+from unmask.data.forms.classify import ClassifyForm
+from unmask.data.records import Record
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.objectives.objective import WEIGHT, Terms
-from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks import labels as cells
+from unmask.recipe import Recipe
 from unmask.tasks.rows import fit_pair, hide, windows
 from unmask.tasks.targets import TARGETS
 from unmask.tasks.task import Answer, Outputs, Task
@@ -38,19 +37,11 @@ if TYPE_CHECKING:
     from unmask.model.model import Model
 
 
-class Classify(Task):
+class Classify(ClassifyForm, Task):
     name = "classify"
     terms = ("classify",)
     heads = ("classify",)
     metric = "accuracy"
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "text": ("text", "sentence", "sentence1", "text1", "premise", "question1", "review", "content", "body",
-                 "message", "comment", "title", "query", "document"),
-        "pair": ("pair", "sentence2", "text2", "hypothesis", "question2", "second"),
-        "label": ("label", "labels", "class", "category", "gold_label", "target", "sentiment", "intent", "topic", "score"),
-    }  # fmt: skip
-    needed = ("text",)
-    target = ("label",)
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer, learnt)
@@ -63,47 +54,6 @@ class Classify(Task):
     @property
     def labels(self) -> list[str]:
         return self.goal.labels
-
-    # ------------------------------------------------------------------------------------------------ files
-
-    @classmethod
-    def recognises(cls, source: Source) -> bool:
-        names = {name.lower() for name in source.columns}
-        named = all(names & set(cls.roles[role]) for role in ("text", "label"))
-        return source.form == "table" and named and not has_entities(source) and not has_choices(source)
-
-    @classmethod
-    def settle(cls, sources: Sequence[Source], settings: TaskRecipe) -> TaskRecipe:
-        given, values = settings.classify, []
-        for source in sources:
-            column = assign(source.columns, cls.roles, settings.columns, (), source.path).get("label")
-            values += [row.get(column) for _, row in source.rows] if column else []
-        target, separator = cells.settle(values, given.target, given.separator)
-        found = given.model_copy(update={"target": target, "separator": separator})
-        return settings.model_copy(update={"classify": found})
-
-    @classmethod
-    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
-        needed = cls.needed + (cls.target if labelled else ())
-        columns = assign(source.columns, cls.roles, settings.columns, needed, source.path)
-        target, separator = settings.classify.target, settings.classify.separator
-        if "auto" in (target, separator):
-            return cls.read(source, cls.settle([source], settings), findings, labelled)
-        records: list[Record] = []
-        for at, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns text and label"):
-            record: Record = {"at": at, "text": text_of(row.get(columns["text"]), at, "text", findings)}
-            if "pair" in columns:
-                record["pair"] = text_of(row.get(columns["pair"]), at, "pair", findings)
-            if labelled:
-                record["label"] = cells.read(row.get(columns["label"]), target, separator, at, findings)
-            records.append(record)
-        if labelled and target == "one":
-            findings += cells.unsplit([(source.at(line), row.get(columns["label"])) for line, row in source.rows])
-        return records
-
-    @classmethod
-    def ask(cls, *parts: Any) -> Record:
-        return dict(zip(("text", "pair"), parts))
 
     def takes(self) -> tuple[int, int | None, str]:
         paired = self.learnt.get("pair")  # unknown of a folder of someone else's
@@ -140,13 +90,6 @@ class Classify(Task):
         pooling = self.settings.pooling
         fields = {"labels": tuple(self.labels), "problem": self.goal.problem}
         return fields | ({"pooling": pooling} if pooling != "auto" else {})
-
-    def texts(self, record: Record) -> tuple[str, ...]:
-        return tuple(str(record[role]) for role in ("text", "pair") if role in record)
-
-    def inseparable(self, record: Record) -> tuple[str, ...]:
-        """Pairs with one first text stay together: SNLI's premises have three hypotheses each."""
-        return (record["text"],)
 
     def stratum(self, record: Record) -> str:
         return self.goal.stratum(record)

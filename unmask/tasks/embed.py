@@ -20,22 +20,23 @@ A text longer than a row is read in windows whose vectors are averaged before th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unmask.batch import Batch, Example
-from unmask.data.records import Finding, Record, Source
+from unmask.data.forms.embed import EmbedForm
+from unmask.data.records import Record
 from unmask.errors import UserError
 from unmask.hub import resolve
 from unmask.model import sentence
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.objectives.objective import Terms
-from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks import gathered, nearness, sentences
+from unmask.recipe import Recipe
+from unmask.tasks import gathered, nearness
 from unmask.tasks.rows import windows
 from unmask.tasks.task import Answer, Network, Outputs, Task, Update
 
@@ -52,35 +53,15 @@ LOSSES = {
 }
 
 
-class Embed(Task):
+class Embed(EmbedForm, Task):
     name = "embed"
     terms = ("embed",)
     heads = ()
     metric = "mrr"
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = sentences.ROLES
-    needed = ("text",)
 
     def __init__(self, *given: Any):
         super().__init__(*given)
         self.metric = "spearman" if self.learnt.get("loss") == "scored" else "mrr"
-
-    # ------------------------------------------------------------------------------------------------ files
-
-    @classmethod
-    def recognises(cls, source: Source) -> bool:
-        return sentences.recognises(source)
-
-    @classmethod
-    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
-        return sentences.read(source, settings, findings)
-
-    @classmethod
-    def together(cls, record: Record) -> list[tuple[str, ...]]:
-        return [(text,) for text in (record["text"], record.get("positive"), *record.get("negatives", ())) if text]
-
-    @classmethod
-    def ask(cls, *parts: Any) -> Record:
-        return dict(zip(("text", "positive"), parts))
 
     def takes(self) -> tuple[int, int | None, str]:
         return 1, 2, "a text, or two to be compared"

@@ -22,15 +22,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from unmask.batch import Batch, Example
-from unmask.data.records import Finding, Record, Source, assign
+from unmask.data.forms.generate import GenerateForm, references
+from unmask.data.records import Record
 from unmask.data.vocabulary import CJK
 from unmask.errors import UserError
 from unmask.hub import resolve
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.model.generate import generate
-from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks import written, written_files
+from unmask.recipe import Recipe
+from unmask.tasks import written
 from unmask.tasks.task import Answer, Outputs, Task, Update
 
 if TYPE_CHECKING:
@@ -43,37 +44,13 @@ SHOWN = 20  # answers that a report shows
 _APART = re.compile(f"(?<=[{CJK}，。；：！？、]) (?=[{CJK}，。；：！？、])")
 
 
-class Generate(Task):
+class Generate(GenerateForm, Task):
     name = "generate"
     terms = ("generate",)
     heads = ("lm|mlm",)
     metric = "rougeL"
     seen: ClassVar[int] = 200  # dev records that answers are written to while training: each costs a pass per token
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "text": ("text", "document", "source", "article", "input", "question", "prompt", "context", "instruction", "dialogue"),
-        "target": ("target", "summary", "output", "response", "reply", "completion", "answer", "highlights"),
-    }  # fmt: skip
-    needed = ("text",)
-    target = ("target",)
     unended = 0  # targets that were cut
-
-    # ------------------------------------------------------------------------------------------------ files
-
-    @classmethod
-    def recognises(cls, source: Source) -> bool:
-        return written_files.recognises(source, cls.roles)
-
-    @classmethod
-    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
-        needed = cls.needed + (cls.target if labelled else ())
-        columns = assign(source.columns, cls.roles, settings.columns, needed, source.path)
-        return written_files.read(source, columns, findings, labelled)
-
-    @classmethod
-    def ask(cls, *parts: Any) -> Record:
-        return dict(zip(("text",), parts, strict=True))
-
-    # ------------------------------------------------------------------------------------------------ models
 
     @classmethod
     def unfit(cls, config: ModelConfig) -> str:
@@ -219,14 +196,12 @@ class Generate(Task):
         ]
 
     def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
-        return written.scores(
-            list(map(written_files.references, records)), [a["output"] for a in answers], self.learnt["language"]
-        )
+        return written.scores(list(map(references, records)), [a["output"] for a in answers], self.learnt["language"])
 
     def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
         rows = []
         for answer, r in zip(answers, records, strict=True):
-            score = written.rouge(written_files.references(r), answer["output"], self.learnt["language"])["rougeL"]
+            score = written.rouge(references(r), answer["output"], self.learnt["language"])["rougeL"]
             shown = {"at": r.get("at", ""), "text": r["text"][:500], "want": r["target"], "got": answer["output"]}
             rows.append(shown | {"score": round(score, 4)})
         rows.sort(key=lambda row: row["score"])

@@ -19,18 +19,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unmask.batch import Batch, Example, Phase
-from unmask.data.records import Finding, Record, Source
-from unmask.data.trec import is_qrels
+from unmask.data.forms.rank import RankForm
+from unmask.data.records import Record
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.objectives.objective import Terms
-from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks import judged
+from unmask.recipe import Recipe
 from unmask.tasks.ranking import mean, order, ranked
 from unmask.tasks.rows import fit_pair
 from unmask.tasks.task import Answer, Outputs, Task
@@ -44,37 +43,11 @@ SHOWN = 20
 IDENTITY = "torch.nn.modules.linear.Identity"  # a CrossEncoder would else give the sigmoid of the score
 
 
-class Rank(Task):
+class Rank(RankForm, Task):
     name = "rank"
     terms = ("rank",)
     heads = ("classify",)
     metric = "ndcg@10"
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = judged.ROLES
-    needed = ("query", "passages")
-    target = ("relevance",)
-
-    # ------------------------------------------------------------------------------------------------ files
-
-    @classmethod
-    def recognises(cls, source: Source) -> bool:
-        names = {name.lower() for name in source.columns}
-        if source.form == "table" and "query" in names:
-            return bool("positives" in names or {"pos", "neg"} <= names or "passages" in names or (
-                names & {"passage", "document", "doc"} and names & set(cls.roles["relevance"])))  # fmt: skip
-        return source.form in ("text", "table") and is_qrels(source)
-
-    @classmethod
-    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
-        return judged.read(source, settings, findings, labelled)
-
-    @classmethod
-    def together(cls, record: Record) -> list[tuple[str, ...]]:
-        return [(record["query"], passage) for passage in record["passages"]]
-
-    @classmethod
-    def ask(cls, *parts: Any) -> Record:
-        listed = len(parts) == 2 and isinstance(parts[1], list | tuple)
-        return {"query": parts[0], "passages": list(parts[1] if listed else parts[1:])}
 
     def takes(self) -> tuple[int, int | None, str]:
         return 2, None, "a query and one passage or more"
@@ -99,9 +72,6 @@ class Rank(Task):
 
     def extra(self) -> dict[str, Any]:
         return {"sentence_transformers": {"activation_fn": IDENTITY}}
-
-    def texts(self, record: Record) -> tuple[str, ...]:
-        return (record["query"],)
 
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         """Labelled: by `list` an example per relevant passage, `more` are those it may be compared with; else a row per passage."""

@@ -16,22 +16,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unmask.batch import Batch, Example, Phase
-from unmask.data import conll, entity_tables
-from unmask.data.records import Finding, Record, Source
+from unmask.data.forms import entity_tables, schemes
+from unmask.data.forms.tag import TagForm, places
+from unmask.data.records import Record
+from unmask.data.text import split_words
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
-from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks import entities, schemes, tag_files
-from unmask.tasks.align import align, in_words, split_words, windows
+from unmask.recipe import Recipe
+from unmask.tasks import entities
+from unmask.tasks.align import align, in_words, windows
 from unmask.tasks.rows import hide
 from unmask.tasks.tag_details import details as tag_details
-from unmask.tasks.tag_details import places, shown
 from unmask.tasks.task import Answer, Outputs, Task
 
 if TYPE_CHECKING:
@@ -42,13 +43,10 @@ if TYPE_CHECKING:
 Words = list[list[int]]
 
 
-class Tag(Task):
+class Tag(TagForm, Task):
     name = "tag"
     terms = ("tag",)
     heads = ("tag",)
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = entity_tables.ROLES
-    needed = ("text",)
-    target = ("spans", "tag")
     tokens = True
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
@@ -63,24 +61,6 @@ class Tag(Task):
     @property
     def scheme(self) -> str:
         return self.learnt.get("scheme", "BIO")
-
-    # ------------------------------------------------------------------------------------------------ files
-
-    @classmethod
-    def recognises(cls, source: Source) -> bool:
-        if source.form == "table":
-            return entity_tables.has_entities(source) or conll.is_misnamed(source)
-        return conll.is_conll(source)
-
-    @classmethod
-    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
-        return tag_files.read(source, settings, findings, labelled)
-
-    @classmethod
-    def ask(cls, *parts: Any) -> Record:
-        return {"text": parts[0]}
-
-    # ----------------------------------------------------------------------------------------------- records
 
     @classmethod
     def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
@@ -107,14 +87,6 @@ class Tag(Task):
     def remember(cls, config: ModelConfig) -> dict[str, Any]:
         labels = list(config.labels)
         return super().remember(config) | {"labels": labels, "scheme": schemes.scheme_of(labels)}
-
-    @classmethod
-    def kinds(cls, labels: Sequence[str]) -> list[str]:
-        return [schemes.parse(name)[1] for name in labels if name != schemes.OUTSIDE]
-
-    @classmethod
-    def answered(cls, record: Record) -> str | None:
-        return shown(record["text"], places(record["spans"])) if "spans" in record else " ".join(record.get("tags", ()))
 
     def describe(self, records: Sequence[Record]) -> str:
         counts = Counter(label for r in records for label in self.labels_in(r))

@@ -1,8 +1,9 @@
 """What a report shows of tags: figures per label, which tags are mistaken for which, sentences answered worst and right."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from unmask.data.forms.tag import NOTHING, places, shown
 from unmask.data.records import Record
 from unmask.tasks import entities, metrics
 from unmask.tasks.details import TABLE
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
     from unmask.tasks.tag import Tag
 
 WORST, BEST = 20, 10  # sentences
-NOTHING = "–"
 
 
 def details(task: "Tag", answers: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, Any]:
@@ -62,15 +62,3 @@ def _words(record: Record, answer: dict[str, Any], tags: Sequence[str]) -> tuple
 def _entities(record: Record, answer: dict[str, Any], tags: Sequence[str]) -> tuple[int, str, str]:
     want, got = set(places(record["spans"])), set(places(answer["entities"]))
     return len(want ^ got), shown(record["text"], want), shown(record["text"], got)
-
-
-def places(listed: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
-    return [(e["start"], e["end"], e["label"]) for e in listed]
-
-
-def shown(text: str, found: Iterable[tuple[int, int, str]]) -> str:
-    """
-    >>> shown("in New York", {(3, 11, "loc")})
-    'New York (loc)'
-    """
-    return "; ".join(f"{text[a:b]} ({label})" for a, b, label in sorted(found)) or NOTHING

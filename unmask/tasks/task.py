@@ -1,6 +1,6 @@
 """Task: an objective that can also answer.
 
-A user's file becomes records (`read`), a record becomes rows (`encode`), what the model gives for the rows becomes an answer
+A user's file becomes records (its `Form`), a record becomes rows (`encode`), what the model gives for the rows becomes an answer
 (`decode`, numpy alone, so that an exported model answers without torch), and answers are compared with records (`score`).
 
 What a task has to remember beside its settings, because it was learnt from the training records (`study`: the labels) or from
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from unmask.batch import Batch, Example, Phase, groups
-from unmask.data.records import Finding, Record, Source, assign
+from unmask.data.forms.form import Form
+from unmask.data.records import Record
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
@@ -55,11 +56,8 @@ class Outputs:
     record: np.ndarray  # (rows,) the number of the record that each is of
 
 
-class Task(Objective):
+class Task(Form, Objective):
     metric: str  # the score by which the best model is chosen; higher is better
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # role → what files usually call its column
-    needed: ClassVar[tuple[str, ...]] = ()  # roles without which there is no record
-    target: ClassVar[tuple[str, ...]] = ()  # roles without which a record has no label
     tokens: ClassVar[bool] = False  # whether the head gives something for every token
     seen: ClassVar[int] = 2000  # dev records answered while training, unless train.eval_rows gives another number
 
@@ -74,38 +72,6 @@ class Task(Objective):
     def length(self) -> int:
         """Tokens per row, at most."""
         return int(self.learnt["length"])
-
-    # ------------------------------------------------------------------------------------------------ files
-
-    @classmethod
-    def recognises(cls, source: Source) -> bool:
-        """Whether a file looks like one of this task's."""
-        return False
-
-    @classmethod
-    def settle(cls, sources: Sequence[Source], settings: TaskRecipe) -> TaskRecipe:
-        """The settings with what the training files decide where they say `auto`, before a file is read."""
-        return settings
-
-    @classmethod
-    def columns(cls, source: Source, settings: TaskRecipe) -> dict[str, str]:
-        """Role → column of a table: what was taken for what, to be shown."""
-        if source.form != "table" or not cls.roles:
-            return {}
-        try:
-            return assign(source.columns, cls.roles, settings.columns, (), source.path)
-        except UserError:  # `read` says it better
-            return {}
-
-    @classmethod
-    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
-        """A file's records, each with "at"; what is wrong goes to `findings`. Without `labelled`, labels may be missing."""
-        raise NotImplementedError(f"{cls.__name__}.read")
-
-    @classmethod
-    def ask(cls, *parts: Any) -> Record:
-        """What a person types → a record without a label."""
-        raise NotImplementedError(f"{cls.__name__}.ask")
 
     def takes(self) -> tuple[int, int | None, str]:
         """How many parts `ask` takes, at least and at most, and what they are (see asking.py)."""
@@ -170,46 +136,6 @@ class Task(Objective):
     def of_folder(cls, folder: Path, config: ModelConfig) -> dict[str, Any] | None:
         """What another program's folder of this task has learnt, where its files tell; None where they do not."""
         return None
-
-    def texts(self, record: Record) -> tuple[str, ...]:
-        """What a record asks, for finding records that ask the same."""
-        return tuple(str(record[role]) for role in self.needed)
-
-    @classmethod
-    def asked(cls, record: Record) -> tuple[str, ...]:
-        """Everything that a record asks: two that are equal here should have the same answer (for the data doctor)."""
-        roles = [*cls.needed, *(role for role in cls.roles if role not in cls.needed and role not in cls.target)]
-        values = [record[role] for role in roles if role in record and role != "id"]
-        return tuple(str(text) for value in values for text in (value if isinstance(value, list) else [value]))
-
-    @classmethod
-    def together(cls, record: Record) -> list[tuple[str, ...]]:
-        """The texts of a record that share a row: for what is longer than one."""
-        return [cls.asked(record)]
-
-    @classmethod
-    def labels_in(cls, record: Record) -> list[str]:
-        """The labels of a fixed set that a record holds; none where answers are numbers or written freely."""
-        label = record.get("label") or [span["label"] for span in record.get("spans", ())] or record.get("tags", [])
-        several = label if isinstance(label, list) else [label]
-        return [each for each in several if isinstance(each, str) and each != "O"]
-
-    @classmethod
-    def kinds(cls, labels: Sequence[str]) -> list[str]:
-        """Labels that a user gave (`task.labels`), by the names that `labels_in` has for them."""
-        return list(labels)
-
-    @classmethod
-    def answered(cls, record: Record) -> str | None:
-        """What has to be equal in records that ask the same; None where several answers may be right."""
-        if "answers" in record:
-            return " / ".join(sorted({answer["text"] for answer in record["answers"]})) or "no answer"
-        answer = record.get("label", record.get("spans"))
-        return None if answer is None else str(sorted(answer, key=str) if isinstance(answer, list) else answer)
-
-    def inseparable(self, record: Record) -> tuple[str, ...]:
-        """Records that are equal here stand on one side when a dev set is taken: those that ask the same, or of the same text."""
-        return self.texts(record)
 
     def remarks(self) -> list[str]:
         """What else had to be cut or left out of the rows: it is said before training."""

@@ -11,18 +11,14 @@ ROUGE gives the numbers of the rouge-score package without stemming. What its wo
 Of several references the best one counts, for each score by itself; BLEU and chrF have rules of their own for several.
 """
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from unmask.data.text import language_of
-from unmask.data.vocabulary import CJK
+from unmask.data.text import language_of, words
 
 Words = list[str]
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")  # F-measures
-_LATIN = re.compile("[a-z0-9]+")
-_ANY = re.compile(f"[{CJK}]|[^\\W_{CJK}]+")
 
 
 def language(texts: Sequence[str]) -> str:
@@ -35,14 +31,6 @@ def language(texts: Sequence[str]) -> str:
         return "zh"
     found = [word for text in texts for word in words(text, "other") if not word.isdigit()]
     return "en" if 2 * sum(map(str.isascii, found)) >= len(found) else "other"
-
-
-def words(text: str, language: str = "en") -> Words:
-    """
-    >>> words("It's 3 o'clock"), words("猫在 Mat 上", "zh")
-    (['it', 's', '3', 'o', 'clock'], ['猫', '在', 'mat', '上'])
-    """
-    return (_LATIN if language == "en" else _ANY).findall(text.lower())
 
 
 def f_measure(hits: int, wanted: int, got: int) -> float:

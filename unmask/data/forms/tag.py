@@ -1,29 +1,57 @@
 """Files of words and tags, or of texts and spans, → records of `tag`, with every mistake found."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from unmask.data import conll, entity_tables
+from unmask.data.forms import conll, entity_tables, schemes
+from unmask.data.forms.form import Form
 from unmask.data.records import Finding, Record, Source
+from unmask.data.text import split_words
 from unmask.errors import UserError
 from unmask.recipe import TaskRecipe
-from unmask.tasks import schemes
-from unmask.tasks.align import split_words
+
+NOTHING = "–"
 
 
-def read(source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool) -> list[Record]:
-    if source.form == "text":
-        if not labelled and not conll.is_conll(source) and not settings.columns:  # a text on each line
-            return [{"at": source.at(n), "text": text} for n, text in source.lines if text.strip()]
-        records = conll.read_conll(source, settings.columns, findings, labelled)
-    elif conll.is_misnamed(source):
-        raise UserError(
-            f"{source.path}: words and tags from the first line on, where a table has the names of its columns",
-            fix=f"mv {source.path} {Path(source.path).with_suffix('.conll')}",
-        )
-    else:
-        records = entity_tables.read_table(source, settings.columns, settings.labels, findings, labelled)
-    return checked(records, source.path, settings, findings)
+class TagForm(Form):
+    roles: ClassVar[Mapping[str, tuple[str, ...]]] = entity_tables.ROLES
+    needed = ("text",)
+    target = ("spans", "tag")
+
+    @classmethod
+    def recognises(cls, source: Source) -> bool:
+        if source.form == "table":
+            return entity_tables.has_entities(source) or conll.is_misnamed(source)
+        return conll.is_conll(source)
+
+    @classmethod
+    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
+        if source.form == "text":
+            if not labelled and not conll.is_conll(source) and not settings.columns:  # a text on each line
+                return [{"at": source.at(n), "text": text} for n, text in source.lines if text.strip()]
+            records = conll.read_conll(source, settings.columns, findings, labelled)
+        elif conll.is_misnamed(source):
+            raise UserError(
+                f"{source.path}: words and tags from the first line on, where a table has the names of its columns",
+                fix=f"mv {source.path} {Path(source.path).with_suffix('.conll')}",
+            )
+        else:
+            records = entity_tables.read_table(source, settings.columns, settings.labels, findings, labelled)
+        return checked(records, source.path, settings, findings)
+
+    @classmethod
+    def labels_in(cls, record: Record) -> list[str]:
+        found = [span["label"] for span in record.get("spans", ())] or record.get("tags", [])
+        return [each for each in found if each != schemes.OUTSIDE]
+
+    @classmethod
+    def kinds(cls, labels: Sequence[str]) -> list[str]:
+        return [schemes.parse(name)[1] for name in labels if name != schemes.OUTSIDE]
+
+    @classmethod
+    def answered(cls, record: Record) -> str | None:
+        return shown(record["text"], places(record["spans"])) if "spans" in record else " ".join(record.get("tags", ()))
 
 
 def checked(records: list[Record], path: str, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
@@ -67,3 +95,15 @@ def checked(records: list[Record], path: str, settings: TaskRecipe, findings: li
                     fix = "the word is cut there for training; answers are whole words"
                     findings.append(Finding(record["at"], what, fix, error=False, kind="cut word"))
     return records
+
+
+def places(listed: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
+    return [(e["start"], e["end"], e["label"]) for e in listed]
+
+
+def shown(text: str, found: Iterable[tuple[int, int, str]]) -> str:
+    """
+    >>> shown("in New York", {(3, 11, "loc")})
+    'New York (loc)'
+    """
+    return "; ".join(f"{text[a:b]} ({label})" for a, b, label in sorted(found)) or NOTHING

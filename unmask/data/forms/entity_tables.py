@@ -9,7 +9,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unmask.data.conll import find_words, join
+from unmask.data.forms.conll import find_words, join
 from unmask.data.records import Finding, Source, assign, table_rows, text_of
 
 ROLES: Mapping[str, tuple[str, ...]] = {

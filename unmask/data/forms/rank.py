@@ -1,12 +1,13 @@
 """Files that say which passages answer a query → one record per query."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from unmask.data.forms.form import Form
+from unmask.data.forms.trec import by_place, is_qrels, read_qrels, read_run, read_texts
 from unmask.data.records import Finding, Record, Source, assign, table_rows, text_of
-from unmask.data.trec import by_place, is_qrels, read_qrels, read_run, read_texts
 from unmask.errors import UserError
 from unmask.recipe import TaskRecipe
 from unmask.seeds import address, permute
@@ -26,15 +27,42 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 FILES = ("queries", "passages", "candidates")
 
 
-def read(source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool) -> list[Record]:
-    if {"queries", "candidates"} & set(settings.columns) or is_qrels(source):
-        return _qrels(source, settings, findings)
-    columns = assign(source.columns, ROLES, settings.columns, ("query",), source.path)
-    if "positives" in columns and "passage" not in columns:
-        return _lists(source, columns, settings, findings)
-    if "passages" in columns:
-        return _whole(source, columns, findings, labelled)
-    return _pairs(source, settings, findings, labelled)
+class RankForm(Form):
+    roles: ClassVar[Mapping[str, tuple[str, ...]]] = ROLES
+    needed = ("query", "passages")
+    target = ("relevance",)
+
+    @classmethod
+    def recognises(cls, source: Source) -> bool:
+        names = {name.lower() for name in source.columns}
+        if source.form == "table" and "query" in names:
+            return bool("positives" in names or {"pos", "neg"} <= names or "passages" in names or (
+                names & {"passage", "document", "doc"} and names & set(cls.roles["relevance"])))  # fmt: skip
+        return source.form in ("text", "table") and is_qrels(source)
+
+    @classmethod
+    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
+        if {"queries", "candidates"} & set(settings.columns) or is_qrels(source):
+            return _qrels(source, settings, findings)
+        columns = assign(source.columns, ROLES, settings.columns, ("query",), source.path)
+        if "positives" in columns and "passage" not in columns:
+            return _lists(source, columns, settings, findings)
+        if "passages" in columns:
+            return _whole(source, columns, findings, labelled)
+        return _pairs(source, settings, findings, labelled)
+
+    @classmethod
+    def together(cls, record: Record) -> list[tuple[str, ...]]:
+        return [(record["query"], passage) for passage in record["passages"]]
+
+    @classmethod
+    def ask(cls, *parts: Any) -> Record:
+        listed = len(parts) == 2 and isinstance(parts[1], list | tuple)
+        return {"query": parts[0], "passages": list(parts[1] if listed else parts[1:])}
+
+    @classmethod
+    def inseparable(cls, record: Record) -> tuple[str, ...]:
+        return (record["query"],)
 
 
 def _pairs(source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool) -> list[Record]:
