@@ -491,7 +491,7 @@ def test_the_score_of_an_encoder_that_predicts_the_next_token_is_from_left_to_ri
 # ------------------------------------------------------------------------------------------------ tasks
 
 
-def fine_tuned(kind, head, labels, **learnt):
+def fine_tuned(kind, head, labels, learnt):
     tokenizer = train()
     config = preset("bert-tiny", vocab_size=tokenizer.size, hidden=32, heads=2, initializer_range=0.4, labels=labels)
     task = kind(Recipe(), tokenizer, {"length": 64} | learnt)
@@ -499,7 +499,7 @@ def fine_tuned(kind, head, labels, **learnt):
 
 
 def test_a_classifier_takes_texts_and_pairs_one_or_many():
-    p = fine_tuned(Classify, "classify", ("neg", "pos"), **{"labels": ["neg", "pos"], "target": "one"})
+    p = fine_tuned(Classify, "classify", ("neg", "pos"), {"labels": ["neg", "pos"], "target": "one"})
     texts, pairs = ["the lakes", "we played", "北京"], ["the", "united", "北"]
     both = p.classify(iter(texts), iter(pairs))
     for text, pair, alone, together in zip(texts, pairs, p.classify(text for text in texts), both, strict=True):
@@ -517,7 +517,7 @@ def test_a_classifier_takes_texts_and_pairs_one_or_many():
 
 
 def test_passages_are_ranked_best_first():
-    p = fine_tuned(Rank, "classify", ("relevance",), most=1.0)
+    p = fine_tuned(Rank, "classify", ("relevance",), {"most": 1.0})
     passages = ["we played at the lakes", "北京", "the united kingdom", "the"]
     ranked = p.rank("the lakes", passages)
     alone = [p.rank("the lakes", [passage])[0]["score"] for passage in passages]
