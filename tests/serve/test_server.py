@@ -219,6 +219,15 @@ def test_a_text_too_long_is_refused_or_cut_by_choice(running: Server) -> None:
     assert len(post(running, "/embed", long | {"truncate": True})[0]) == 32
 
 
+def test_an_exported_model_is_served_without_torch(folder: Path, running: Server, tmp_path: Path) -> None:
+    unmask.export(folder / "classify", to="onnx", out=tmp_path / "onnx")
+    with server(f"exported={tmp_path / 'onnx'}", "--backend", "onnx") as found:
+        ours = {row["label"]: row["score"] for row in post(found, "/models/exported", {"inputs": FACTS[0]})[0]}
+        theirs = {row["label"]: row["score"] for row in post(running, "/models/classify", {"inputs": FACTS[0]})[0]}
+        assert ours == pytest.approx(theirs, abs=1e-4)
+        assert "libtorch" not in Path(f"/proc/{found.process.pid}/maps").read_text()
+
+
 # -------------------------------------------------------------------------------------------------- curl, and the rest
 
 

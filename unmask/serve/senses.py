@@ -105,7 +105,7 @@ def _name(axes: Any, points: np.ndarray, names: Sequence[str]) -> None:
 def context(place: Occurrence) -> str:
     """
     >>> context(Occurrence(0, "we sat down on the bank of the river and slept", 19, 23))
-    '… down on the bank of the river …'
+    '… sat down on the bank of the river and …'
     """
     before, after = place.text[: place.start], place.text[place.end :]
     left = before if len(before) <= AROUND else "… " + before[-AROUND:].partition(" ")[2]
