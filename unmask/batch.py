@@ -20,6 +20,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
+WORTH, ALIKE = 512, 0.85  # tokens that make a forward pass of their own worth it; how alike lengths in one have to be
 TOKENS = 4096  # per forward pass when answering, padding included: fills two cores, and bounds memory
 
 
@@ -150,12 +151,16 @@ def _optional(rows: list[np.ndarray | None], fill: int, multiple: int) -> np.nda
 def groups(lengths: Sequence[int], tokens: int = TOKENS) -> Iterator[list[int]]:
     """Indices grouped by length, at most `tokens` with padding; longest first: memory fails at once or never.
 
-    >>> list(groups([3, 9, 4, 8], tokens=16))
-    [[1], [3, 2], [0]]
+    A group of `WORTH` tokens ends where a row is so much shorter that its padding would cost more than another forward pass.
+
+    >>> list(groups([3, 9, 4, 8], tokens=16)), list(groups([500, 20, 490, 30]))
+    ([[1], [3, 2], [0]], [[0, 2], [3, 1]])
     """
     group: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if group and lengths[group[0]] * (len(group) + 1) > tokens:
+        longest = lengths[group[0]] if group else 0
+        shorter = longest * len(group) >= WORTH and lengths[i] < ALIKE * longest
+        if group and (shorter or longest * (len(group) + 1) > tokens):
             yield group
             group = []
         group.append(i)

@@ -14,12 +14,14 @@ A vocabulary head has one input more, `at` (N,): places of the flattened rows wh
 then logits are (B, T, V): other programs do not see it (`free_places`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unmask.batch import Batch
@@ -29,7 +31,8 @@ from unmask.model.model import Model
 from unmask.serve.onnx_file import AT, free_places, quiet, save
 
 VOCABULARY = ("mlm", "lm")  # heads whose logits are many
-OPSET = 18  # what runtimes of 2023 and later read
+OPSET = 20  # what runtimes of 2024 and later read; the first with GELU as one operator
+NEVER = -1e30  # the score of what is not seen: its share is 0, and a row that sees nothing is no NaN
 SAMPLE = 7  # tokens of the rows that the exporter sees
 
 
@@ -174,7 +177,7 @@ def _sample_length(config: ModelConfig) -> int:
 
 
 def write_graph(graph: Graph, file: Path) -> None:
-    with quiet(), torch.no_grad():
+    with quiet(), torch.no_grad(), plain_attention():
         program = torch.onnx.export(
             graph.module.eval(),
             kwargs=graph.inputs,
@@ -190,3 +193,33 @@ def write_graph(graph: Graph, file: Path) -> None:
     if AT in graph.inputs:
         free_places(proto)
     save(proto, file)
+
+
+@contextmanager
+def plain_attention() -> Iterator[None]:
+    """Attention as two products, a sum and a softmax. The exporter's own has two selections over all (T, T) scores more, which cost as
+    much as the products do."""
+    kernel = F.scaled_dot_product_attention
+
+    def attend(
+        q: Tensor,  # (B, H, T, K)
+        k: Tensor,
+        v: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+    ) -> Tensor:
+        scores = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.transpose(-1, -2)
+        if is_causal:
+            place = torch.arange(q.shape[2])
+            attn_mask = (place[:, None] >= place[None, :])[None, None]
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
+            attn_mask = (~attn_mask).to(q.dtype) * NEVER
+        return (scores if attn_mask is None else scores + attn_mask).softmax(-1) @ v
+
+    F.scaled_dot_product_attention = attend  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        F.scaled_dot_product_attention = kernel
