@@ -80,6 +80,28 @@ def test_mistakes_in_the_files_are_those_of_a_run(start: Path, here: Path) -> No
         api.dry_run_finetune(start, train="train.csv")
 
 
+def test_a_teacher_that_does_not_fit_is_said(start: Path, here: Path) -> None:
+    labelled(here / "train.csv", 40)
+    with pytest.raises(UserError, match="no such file or folder: nosuch"):
+        api.dry_run_finetune(start, train="train.csv", teacher="nosuch")
+    tagged(here / "train.jsonl", 40)
+    run = api.finetune(start, task="tag", train="train.jsonl", steps=1, out=here / "tagger")
+    with pytest.raises(UserError, match="the teacher's task is tag, this one is classify"):
+        api.dry_run_finetune(start, train="train.csv", teacher=str(run.path))
+
+
+def test_few_records_are_learnt_in_small_batches_unless_one_is_given(start: Path, here: Path) -> None:
+    labelled(here / "train.csv", 40)
+    assert api.dry_run_finetune(start, train="train.csv")["batch"] == 8
+    assert api.dry_run_finetune(start, train="train.csv", batch=16)["batch"] == 16
+    assert api.dry_run_finetune(start, train="train.csv", sets=["train.batch=16"])["batch"] == 16
+    labelled(here / "many.csv", 1000)
+    assert api.dry_run_finetune(start, train="many.csv")["batch"] == 16
+    rows = "".join(f"a film {n},film number {n}\n" for n in range(40))
+    (here / "pairs.csv").write_text("anchor,positive\n" + rows)  # embed's batch is what a text is compared with
+    assert api.dry_run_finetune(start, task="embed", train="pairs.csv")["batch"] == 16
+
+
 def test_minutes_become_steps_and_frozen_weights_need_no_gradients(start: Path, here: Path) -> None:
     labelled(here / "train.csv", 40)
     found = api.dry_run_finetune(start, train="train.csv", freeze="encoder", minutes=1.0)
@@ -99,3 +121,6 @@ def test_several_tasks(start: Path, here: Path) -> None:
     assert found["tasks"]["mood"]["labels"] == ["neg", "pos"] and found["tasks"]["names"]["records"]["train"] == 27
     assert found["steps"] == -(-(36 + 27) // 4)
     assert [text for label, text in rehearsal.lines(found) if label == "task"][1].startswith("names: tag")
+    for more, word in (({"seeds": 2}, "--seeds"), ({"baseline": True}, "--baseline")):
+        with pytest.raises(UserError, match=f"{word} with several tasks"):
+            api.dry_run_finetune(start, recipe={"tasks": tasks, "task": more})

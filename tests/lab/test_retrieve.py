@@ -135,7 +135,7 @@ def test_the_command_line_searches_and_measures(tmp_path: Path) -> None:
     files = ["--queries", str(tmp_path / "q.tsv"), "--judgements", str(tmp_path / "qrels.txt")]
     run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files, "--json"])
     assert json.loads(run.stdout)["mrr"] == 1.0
-    found = str(tmp_path / "run.txt")
+    found = str(tmp_path / "new" / "run.txt")  # the folder is made
     run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files, "--run", found])
     assert run.exit_code == 0 and "mrr" in run.stdout and run.stdout.rstrip().endswith(found)
     kept = read_run(found, findings := [])

@@ -201,7 +201,7 @@ def test_a_real_run_has_a_report_a_card_and_lines_that_work(
         out=tmp_path / "run",
     )  # fmt: skip
     page = (run.path / "report.html").read_text("utf-8")
-    assert f"unmask predict {run.model}" in page and "Confusion" in page
+    assert f"unmask predict {run.model}" in page and f"unmask serve {run.model}" in page and "Confusion" in page
     card = (run.model / "README.md").read_text("utf-8")
     front = yaml.safe_load(card.split("---")[1])
     assert front["pipeline_tag"] == "text-classification" and "accuracy" in front["metrics"]

@@ -126,6 +126,9 @@ def test_targets_are_chosen():
         (lambda: answer.explain("who?", TEXT, target="nobody"), "is not in the context"),
         (lambda: choose.explain("a", ["b", "c"], target="d"), "no choice 'd'"),
         (lambda: classify.explain(TEXT, steps=0), "steps 0"),
+        (lambda: classify.explain(TEXT, target=1), "target 1 is int"),
+        (lambda: tag.explain(" "), "no word in the text"),
+        (lambda: fine_tuned("embed").embed(TEXT, long="cut"), "long 'cut'"),
         (lambda: classify.explain("the " * 70), "the model reads 64"),
     ):
         with pytest.raises(UserError, match=said):

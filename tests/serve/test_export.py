@@ -119,6 +119,39 @@ def test_what_a_graph_lacks_is_said(folders: Any) -> None:
         model.fill("a" * 400 + "[MASK]")
 
 
+def test_a_damaged_export_is_said(folders: Any, tmp_path: Path) -> None:
+    _, export, _ = folders("modernbert", ("pooler", "classify"))
+    about = json.loads((export / "export.json").read_text())
+
+    def opened(said: str, graph: bytes | None = None) -> None:
+        copy = Path(shutil.copytree(export, tmp_path / "copy"))
+        (copy / "export.json").write_text(said)
+        if graph is not None:
+            (copy / "onnx" / "model.onnx").write_bytes(graph)
+        try:
+            unmask.load(copy)
+        finally:
+            shutil.rmtree(copy)
+
+    opened(json.dumps(about))
+    for values in (
+        {},
+        about | {"version": 9},
+        about | {"graphs": []},
+        {k: v for k, v in about.items() if k != "heads"},
+    ):
+        with pytest.raises(UserError, match="not of this version"):
+            opened(json.dumps(values))
+    for file in ("../onnx/model.onnx", "/etc/passwd", 3):
+        with pytest.raises(UserError, match="names the file"):
+            opened(json.dumps(about | {"graphs": {"model": file}}))
+    with pytest.raises(UserError, match="cannot read"):
+        opened("{")
+    for graph in (b"", b"nothing", (export / "onnx/model.onnx").read_bytes()[:5000]):
+        with pytest.raises(UserError, match="cannot read"):
+            opened(json.dumps(about), graph)
+
+
 def test_the_verbs_take_an_export(folders: Any, tmp_path: Path) -> None:
     folder, export, _ = folders("modernbert", ("pooler", "classify"))
     file = sentences(tmp_path / "file.csv", folder)

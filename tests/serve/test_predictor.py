@@ -359,6 +359,10 @@ def test_a_missing_head_is_named_with_the_command_that_trains_it(tmp_path, moder
     [
         (lambda p: p.fill("[MASK]", top=0), "top 0"),
         (lambda p: p.fill(["[MASK]", 7]), "7 is not text"),
+        (lambda p: p.embed(None), "None is NoneType, not text"),
+        (lambda p: p.score(b"the"), "is bytes, not text"),
+        (lambda p: p.embed({"text": "the"}), "is dict, not text"),
+        (lambda p: p.embed("the", long="cut"), "long 'cut'"),
         (lambda p: p.score("the [MASK]"), "a hidden word has no score"),
         (lambda p: p.score(["the", " "]), "no word in text 2 of 2"),
         (lambda p: p.embed("the", "max"), "pooling 'max'"),

@@ -18,7 +18,7 @@ Models = Annotated[
 ]
 Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for other machines too.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
-Backend = Annotated[str, typer.Option(help="torch, or onnx for exported models.")]
+Backend = Annotated[str, typer.Option(help="torch, onnx (exported folders), or auto: as each folder is.")]
 Key = Annotated[
     str | None, typer.Option("--api-key", envvar="UNMASK_API_KEY", help="Key that clients must send as a bearer token.")
 ]
@@ -34,7 +34,7 @@ def serve(
     models: Models,
     host: Host = "127.0.0.1",
     port: Port = 8000,
-    backend: Backend = "torch",
+    backend: Backend = "auto",
     api_key: Key = None,
     cors: Annotated[
         list[str] | None, typer.Option(help="Origin whose pages may ask (https://example.org); repeat for several.")
@@ -94,7 +94,7 @@ def need_packages() -> None:
         raise UserError(f"the server needs {', '.join(lacking)}", fix="pip install 'unmask[serve]'")
 
 
-def load_models(given: Sequence[str], backend: str = "torch") -> "dict[str, Predictor]":
+def load_models(given: Sequence[str], backend: str = "auto") -> "dict[str, Predictor]":
     """NAME=FOLDER or FOLDER each; a folder's name is its own, or its run's."""
     from unmask import api
 

@@ -25,7 +25,7 @@ def studio(
     ] = 3,
     host: Host = "127.0.0.1",
     port: Port = 8000,
-    backend: Backend = "torch",
+    backend: Backend = "auto",
     api_key: Key = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:

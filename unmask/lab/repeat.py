@@ -29,13 +29,17 @@ SHARES = re.compile(r"accuracy$|f1$|precision$|recall|auc$|exact|mrr|map$|ndcg|r
 OWN = {"recipe.yaml", "results.json", "report.html", "lock"}  # files that the parent has of its own
 
 
+def check(recipe: Recipe) -> None:
+    asked = ["--seeds"] * (recipe.task.seeds > 1) + ["--baseline"] * recipe.task.baseline
+    if recipe.tasks and asked:
+        raise UserError(f"{asked[0]} with several tasks", fix=f"{asked[0]} with one task at a time")
+
+
 def run_all(
     recipe: Recipe, run: Run, world: World, console: Console, resume: bool = False, opened: Opened | None = None
 ) -> dict[str, Any]:
     """One run, or several with their summary; then the baselines, when they are asked for. What is done is not done again."""
-    asked = ["--seeds"] * (recipe.task.seeds > 1) + ["--baseline"] * recipe.task.baseline
-    if recipe.tasks and asked:
-        raise UserError(f"{asked[0]} with several tasks", fix=f"{asked[0]} with one task at a time")
+    check(recipe)
     try:
         if recipe.task.seeds > 1:
             results = run_seeds(recipe, run, world, console, opened)

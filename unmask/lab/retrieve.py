@@ -157,6 +157,7 @@ def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]]) -> None:
         for query, found in run.items()
         for place, (passage, score) in enumerate(found.items(), 1)
     ]
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     replace(Path(path), "".join(lines))
 
 

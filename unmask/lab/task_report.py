@@ -104,6 +104,7 @@ def _section(run: Run, name: str, results: dict[str, Any], details: dict[str, An
             f"unmask predict {shlex.quote(str(folder))} {_ask(kind, found, paired(folder))}",
             f"unmask predict {shlex.quote(str(folder))} FILE --json > answers.json",
             f"unmask evaluate {shlex.quote(str(folder))} FILE",
+            f"unmask serve {shlex.quote(str(folder))}",
         ],
         "snippets": [
             unmask_snippet(str(folder), kind, paired(folder)),

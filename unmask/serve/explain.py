@@ -53,6 +53,8 @@ def explain(
         ) from None
     if steps < 1:
         raise UserError(f"steps {steps}", valid="1 or more")
+    if not isinstance(target, str | None):
+        raise UserError(f"target {target!r} is {type(target).__name__}", valid="text", fix=f'target="{target}"')
     question = _question(engine, reader, task, parts, target)
     ids = torch.from_numpy(question.example.ids)[None].to(engine.device)  # (1, T)
     segments = torch.zeros_like(ids)
@@ -196,6 +198,8 @@ def _tagged(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, An
     example, tokens = reader.whole([text])
     (answer,) = task.answer(engine, [record])
     words, tags = answer["words"], answer["tags"]
+    if not words:
+        raise UserError(f"no word in the text: {text!r:.60}", valid="a text with words to tag")
     wanted, _, tag = (target or "").partition("=")
     if target is None:
         entity = max(answer.get("entities", []), key=lambda e: e["score"], default=None)

@@ -7,6 +7,7 @@ weights. What a graph has not (other layers, attention, gradients, a prefix mask
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ from unmask.serve.engine import Top
 FILE, VERSION = "export.json", 1
 PATTERNS = ["*.json", "onnx/*", "*_Pooling/config.json"]
 PLACES, TARGETS = "mlm.positions", "mlm.targets"
+TOKENS = (
+    1024  # of a forward pass: what flows between layers stays in a CPU's cache, a tenth faster than 4096 (docs/log.md)
+)
 LOGITS = 2**25  # vocabulary logits that exist at a time: 128 MB
 DEVICES = {"auto": "CPUExecutionProvider", "cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
@@ -49,11 +53,7 @@ class OnnxEngine:
     kind = "onnx"
 
     def __init__(self, folder: Path, device: str = "auto"):
-        self.about = read_json(folder / FILE)
-        if self.about.get("version") != VERSION:
-            raise UserError(
-                f"{folder / FILE} is not of this version", valid=f"version {VERSION}", fix="export it again"
-            )
+        self.about = _about(folder / FILE)
         settings = read_json(folder / "config.json")
         self.config = read_config(settings)
         self.heads: list[str] = list(self.about["heads"])
@@ -65,13 +65,9 @@ class OnnxEngine:
 
     def run(self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int) -> list[np.ndarray]:
         """One group of rows, as the task's forward pass gives it; `forward` itself, which is torch's, is not called."""
-        arrays, task = stack(examples, pad), self.about["task"]
-        if task == "embed":
-            return list(self._pooled(arrays))
-        values = self._outputs(self.about["outputs"][self.heads[0]], arrays)
-        if task in ("rank", "choose"):  # (B, 1) → (B,)
-            return list(values[0][:, 0])
-        return list(values[0] if len(values) == 1 else np.stack(values, -1))
+        width = max(map(len, examples))
+        parts = _at_most(list(range(len(examples))), [width] * len(examples), TOKENS)
+        return [value for part in parts for value in self._values(stack([examples[i] for i in part], pad))]
 
     def top(self, head: str, examples: Sequence[Example], count: int, allowed: np.ndarray | None = None) -> list[Top]:
         count = min(count, self.config.vocab_size if allowed is None else int(allowed.sum()))
@@ -146,7 +142,7 @@ class OnnxEngine:
         if any(example.prefix is not None for example in examples):
             raise self.lacks("prefix mask")
         pad = 0 if self.config.pad_id is None else self.config.pad_id
-        for group in groups([len(example) for example in examples]):
+        for group in groups([len(example) for example in examples], TOKENS):
             for part in _at_most(group, [len(examples[i].labels.get(PLACES, ())) for i in group], most):
                 yield part, stack([examples[i] for i in part], pad)
 
@@ -162,6 +158,16 @@ class OnnxEngine:
             found = self._run("model", [name], self._feeds(arrays) | {"at": at})[0][:, 0]
             ends = np.cumsum([len(examples[i].labels[PLACES]) for i in group])[:-1]
             yield from zip(group, np.split(found, ends))
+
+    def _values(self, arrays: dict[str, Any]) -> np.ndarray:
+        """(B, …), or (B, T, …): what the task's forward pass gives."""
+        task = self.about["task"]
+        if task == "embed":
+            return self._pooled(arrays)
+        values = self._outputs(self.about["outputs"][self.heads[0]], arrays)
+        if task in ("rank", "choose"):  # (B, 1) → (B,)
+            return values[0][:, 0]
+        return values[0] if len(values) == 1 else np.stack(values, -1)
 
     def _pooled(self, arrays: dict[str, Any]) -> np.ndarray:
         """(B, D): a vector per row, not yet of length 1."""
@@ -201,6 +207,19 @@ class OnnxEngine:
         most = self.config.max_positions
         if self.config.positions != "relative" and length > most:
             raise UserError(f"a sequence of {length} tokens", valid=f"at most {most}, the model's positions")
+
+
+def _about(file: Path) -> dict[str, Any]:
+    """What export.json says. The graphs lie in onnx/ beside it: a path that leads elsewhere would open what is not the model's."""
+    found = read_json(file)
+    known = found.get("version") == VERSION and {"task", "pooling", "heads", "graphs", "outputs"} <= set(found)
+    graphs = found.get("graphs") if known else None
+    if not isinstance(graphs, dict) or not set(graphs) & {"model", "decoder_model"}:
+        raise UserError(f"{file} is not of this version", valid=f"version {VERSION}", fix="export the model again")
+    for name in graphs.values():
+        if not isinstance(name, str) or not re.fullmatch(r"onnx/\w[\w.-]*", name):
+            raise UserError(f"{file} names the file {name!r}", valid="plain names of files in onnx/")
+    return found
 
 
 def _at_most(group: list[int], counts: Sequence[int], most: int) -> Iterator[list[int]]:

@@ -15,6 +15,8 @@ ROLES: Mapping[str, Sequence[str]] = {
 
 
 def several(text: str | Iterable[str]) -> list[str]:
+    if isinstance(text, bytes | Mapping) or not isinstance(text, Iterable):
+        raise UserError(f"{text!r:.80} is {type(text).__name__}, not text", valid="a str, or a list of them")
     texts = [text] if isinstance(text, str) else list(text)
     for item in texts:
         if not isinstance(item, str):

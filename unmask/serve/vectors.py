@@ -14,7 +14,7 @@ from unmask.serve.answers import Occurrence, WordVectors
 from unmask.serve.engine import Engine
 from unmask.serve.pieces import is_ideograph
 from unmask.serve.progress import Update, in_parts
-from unmask.serve.reader import Long, Reader
+from unmask.serve.reader import Long, Reader, chosen
 from unmask.tasks.align import windows
 from unmask.tasks.embed import Embed
 from unmask.tasks.nearness import unit
@@ -36,6 +36,7 @@ def embed(
     """(N, D) float32, or by `token` a list of (T, D)."""
     if pooling not in get_args(Pooling):
         raise UserError(f"pooling {pooling!r}", valid=", ".join(get_args(Pooling)))
+    chosen(long)
     own = isinstance(task, Embed) and pooling == "auto"
     if own and layer == -1:
         assert isinstance(task, Embed)

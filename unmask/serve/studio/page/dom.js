@@ -80,7 +80,7 @@ export function bar(share, kind = "") {
   return el("span", { class: `bar ${kind}`, "aria-hidden": "true" }, el("span", { style: { width } }));
 }
 
-export const percent = (p) => (p < 0.0005 ? "<0.1%" : `${(100 * p).toFixed(1)}%`);
+export const percent = (p) => (p > 0 && p < 0.0005 ? "<0.1%" : `${(100 * p).toFixed(1)}%`);
 
 /** Pieces as people read them: no blank before them, a blank alone made visible. */
 export const readable = (token) => token.trim() || "␣";
