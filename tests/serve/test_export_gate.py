@@ -69,6 +69,13 @@ def test_eight_bits_that_change_answers_are_refused(learnt: tuple[Path, Path], t
     assert [p.name for p in tmp_path.iterdir()] == ["spoilt"]
 
 
+@pytest.mark.parametrize("family", ["gpt2", pytest.param("t5", marks=pytest.mark.slow)])
+def test_eight_bits_leave_a_shared_embedding_alone(tmp_path: Path, family: str) -> None:
+    """The logits' matrix is the embedding's: the one in 8 bits and turned round, the other as it was."""
+    said = unmask.export(new_folder(tmp_path / "model", family, ("lm",)), int8=True)
+    assert said["compared"]["drift"] < 0.02 and said["compared"]["kind"] == "choice"
+
+
 def test_a_model_without_a_task_is_measured_on_plain_text(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "model", "roberta", ("mlm",))
     (tmp_path / "text.txt").write_text("the list is sorted\n" * 20)

@@ -6,7 +6,9 @@ from typing import Any
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model import hf
+from unmask.model.config_file import read_json
 from unmask.model.families import FAMILIES
+from unmask.serve.onnx_engine import OnnxEngine, is_export
 
 SETTINGS = ("config.json", "bert_config.json")  # one of these makes a folder a model's
 
@@ -21,6 +23,8 @@ def is_model(folder: str | Path) -> bool:
 
 def describe(folder: str | Path) -> dict[str, Any]:
     """Everything is read: what this says is there does open."""
+    if is_export(folder):
+        return _describe_export(Path(folder))
     loaded = hf.load(folder)
     config, family = loaded.config, FAMILIES[loaded.config.family]
     broken = {name.split(".")[1] for name in loaded.missing}
@@ -41,6 +45,28 @@ def describe(folder: str | Path) -> dict[str, Any]:
         "missing_heads": [name for name in known if name not in heads],
         "unread": loaded.unexpected,
         "tokenizer": _tokenizer(folder),
+    }
+
+
+def _describe_export(folder: Path) -> dict[str, Any]:
+    engine = OnnxEngine(folder)
+    config, about = engine.config, engine.about
+    return {
+        "kind": "model",
+        "path": str(folder),
+        "family": config.family,
+        "architecture": (read_json(folder / "config.json").get("architectures") or [None])[0],
+        "layers": config.layers,
+        "decoder_layers": config.decoder_layers,
+        "hidden": config.hidden,
+        "vocab_size": config.vocab_size,
+        "max_positions": config.max_positions,
+        "parameters": about.get("parameters", 0),
+        "heads": engine.heads,
+        "missing_heads": [],
+        "unread": [],
+        "tokenizer": _tokenizer(folder),
+        "export": {key: about.get(key) for key in ("format", "precision", "task", "graphs", "compared")},
     }
 
 
@@ -76,6 +102,11 @@ def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("tokenizer", text),
     ]
+    if export := found.get("export"):
+        out.insert(
+            1,
+            ("export", f"{', '.join(export['graphs'].values())} ({export['precision']}): answers, and does not learn"),
+        )
     out += [("note", note) for note in tokenizer.get("notes", [])]
     if found["unread"]:
         names = ", ".join(found["unread"][:6]) + (

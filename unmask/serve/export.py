@@ -127,6 +127,7 @@ def export(source: Source, out: Path, int8: bool, console: Console, measure: Any
             "heads": told["heads"],
             "graphs": told["graphs"],
             "outputs": outputs_of(told["heads"]),
+            "parameters": told["parameters"],
             "by": f"unmask {__version__}",
         }
         put(folder / FILE, about)
@@ -178,6 +179,8 @@ def whole_or_not(out: Path) -> Iterator[Path]:
         if out.exists():
             out.rmdir()  # empty, as check_free says
         os.replace(folder, out)
+    except OSError as error:
+        raise UserError(f"cannot write {out}: {error.strerror or error}", fix="-o DIR where there is room") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unmask.batch import Batch
+from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.model.layers import picked
 from unmask.model.model import Model
@@ -177,17 +178,24 @@ def _sample_length(config: ModelConfig) -> int:
 
 
 def write_graph(graph: Graph, file: Path) -> None:
-    with quiet(), torch.no_grad(), plain_attention():
-        program = torch.onnx.export(
-            graph.module.eval(),
-            kwargs=graph.inputs,
-            dynamo=True,
-            opset_version=OPSET,
-            input_names=list(graph.inputs),
-            output_names=graph.outputs,
-            dynamic_shapes=graph.shapes,
-            verbose=False,
-        )
+    try:
+        with quiet(), torch.no_grad(), plain_attention():
+            program = torch.onnx.export(
+                graph.module.eval(),
+                kwargs=graph.inputs,
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=list(graph.inputs),
+                output_names=graph.outputs,
+                dynamic_shapes=graph.shapes,
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        reason = str(error.__cause__ or error).splitlines()[0]
+        raise UserError(
+            f"torch {torch.__version__} cannot make a graph of this model: {reason}",
+            fix="report it with the model's config.json, and use the folder as it is: it needs torch",
+        ) from None
     assert program is not None
     proto = program.model_proto
     if AT in graph.inputs:

@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +81,7 @@ def quantize(file: Path) -> None:
     proto = onnx.load(file)
     # Shapes that the exporter noted: the quantizer infers its own, and stops where they differ.
     del proto.graph.value_info[:]
+    untie(proto)
     save(proto, file)
     large = file.with_name(f"{file.name}_data").exists()
     with quiet():
@@ -87,6 +89,20 @@ def quantize(file: Path) -> None:
             file, file, per_channel=True, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul", "Gemm"],
             use_external_data_format=large, extra_options={"MatMulConstBOnly": True, "DefaultTensorType": TensorProto.FLOAT},
         )  # fmt: skip
+
+
+def untie(proto: onnx.ModelProto) -> None:
+    """Give every product (Gemm) a matrix of its own. The quantizer turns a matrix round in place, also one that the embedding shares."""
+    graph = proto.graph
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    readers = Counter(name for node in graph.node for name in node.input)
+    for node in graph.node:
+        name = node.input[1] if node.op_type == "Gemm" else ""
+        if name in weights and readers[name] > 1:
+            copy = onnx.TensorProto()
+            copy.CopyFrom(weights[name])
+            copy.name = node.input[1] = f"{name}.of.{node.name}"
+            graph.initializer.append(copy)
 
 
 @contextmanager
