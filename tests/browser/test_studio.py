@@ -139,6 +139,8 @@ def test_fill_by_keyboard(page: Page) -> None:
     page.locator(".word", has_text="bank").focus()
     page.keyboard.press("Enter")
     expect(page.locator(".word.hidden")).to_be_focused()
+    expect(page.locator(".bars button").first).to_be_visible()
+    page.wait_for_timeout(1500)  # an answer that comes now would draw the list anew
     page.locator(".bars button").first.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
@@ -317,7 +319,7 @@ def test_runs_are_listed_opened_and_compared(page: Page) -> None:
     page.click("#compare")
     expect(page.locator(".settings tbody")).to_contain_text("task.kind")
     expect(page.locator(".settings tbody")).not_to_contain_text("train.batch")
-    assert page.locator('.plot[data-key="loss"] .scatterlayer .trace').count() >= 2
+    expect(page.locator('.plot[data-key="loss"] .scatterlayer .trace').nth(1)).to_be_attached()
 
 
 def test_a_report_opens_without_scripts(page: Page, context: BrowserContext) -> None:
