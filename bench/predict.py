@@ -12,7 +12,6 @@ import argparse
 import json
 import random
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -20,8 +19,8 @@ from typing import Any
 
 import numpy as np
 import transformers
-from int8 import default_model
 from sentence_transformers import SentenceTransformer
+from turns import default_model, ratio, take_turns
 
 import unmask
 from unmask.data.samples import SAMPLES
@@ -48,23 +47,15 @@ def classifier(model: Path, folder: str) -> str:
     return folder
 
 
-def take_turns(programs: dict[str, Callable[[list[str]], Any]], texts: list[str], rounds: int) -> dict[str, Any]:
+def compare(programs: dict[str, Callable[[list[str]], Any]], texts: list[str], rounds: int) -> dict[str, Any]:
     values = {name: np.asarray(run(texts[:32])) for name, run in programs.items()}  # warm
-    seconds: dict[str, list[float]] = {name: [] for name in programs}
-    for n in range(rounds):
-        for name in sorted(programs, key=lambda name: (list(programs).index(name) + n) % len(programs)):
-            begun = time.perf_counter()
-            programs[name](texts)
-            seconds[name].append(time.perf_counter() - begun)
-    mine = seconds["unmask"]
+    seconds = take_turns(programs, texts, rounds)
     others = [name for name in programs if name != "unmask"]
     return {
         "texts_per_second": {name: round(len(texts) / median(s), 1) for name, s in seconds.items()},
-        "times_as_fast_as": {
-            name: round(median(a / b for a, b in zip(seconds[name], mine)), 2) for name in others
-        },
+        "times_as_fast_as": {name: ratio(seconds, name, "unmask") for name in others},
         "difference": {name: float(np.abs(values["unmask"] - values[name]).max()) for name in others},
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
@@ -82,7 +73,7 @@ def main() -> None:
         means = np.stack([np.asarray(found[0]).mean(0) for found in extract(texts)])
         return means / np.linalg.norm(means, axis=1, keepdims=True)
 
-    embed = take_turns(
+    embed = compare(
         {
             "unmask": ours.embed,
             "sentence-transformers": lambda texts: sentences.encode(texts, normalize_embeddings=True),
@@ -99,7 +90,7 @@ def main() -> None:
         def scores(texts: list[str]) -> list[float]:
             return [next(f["score"] for f in found if f["label"] == "good") for found in label(texts)]
 
-        classify = take_turns(
+        classify = compare(
             {
                 "unmask": lambda texts: [found["scores"]["good"] for found in own.predict(texts)],
                 "transformers pipeline": scores,

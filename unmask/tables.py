@@ -74,35 +74,31 @@ def dry_run_text(expected: dict[str, Any]) -> str:
     )
 
 
+def _facts(found: Sequence[tuple[str, str]]) -> None:
+    table = _table("", "")
+    table.show_header = False
+    for label, text in found:
+        table.add_row(escape(label), escape(text))  # a path may hold [brackets]
+    _print(table)
+
+
 def rehearsal(found: dict[str, Any]) -> None:
     """What `unmask finetune --dry-run` found."""
     from unmask.lab.rehearsal import lines
 
-    table = _table("", "")
-    table.show_header = False
-    for label, text in lines(found):
-        table.add_row(escape(label), escape(text))
-    _print(table)
+    _facts(lines(found))
 
 
 def run_summary(found: dict[str, Any]) -> None:
     from unmask.lab.summary import facts
 
-    table = _table("", "")
-    table.show_header = False
-    for label, text in facts(found):
-        table.add_row(escape(label), escape(text))  # a path may hold [brackets]
-    _print(table)
+    _facts(facts(found))
 
 
 def model_summary(found: dict[str, Any]) -> None:
     from unmask.lab.describe import lines
 
-    table = _table("", "")
-    table.show_header = False
-    for label, text in lines(found):
-        table.add_row(escape(label), escape(text))
-    _print(table)
+    _facts(lines(found))
 
 
 def cache_table(entries: Sequence[Any]) -> None:

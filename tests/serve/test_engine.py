@@ -89,7 +89,7 @@ class Other:
         self.real, self.config = real, real.config
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("heads", "generation", "run", "top", "likelihoods", "hidden", "logits", "begin"):
+        if name in ("heads", "generation", "turn", "run", "top", "likelihoods", "hidden", "logits", "begin"):
             return getattr(self.real, name)
         raise AttributeError(name)
 

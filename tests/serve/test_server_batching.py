@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,11 @@ from serve.serving import FACTS, base_model, task_model
 
 import unmask
 from unmask.errors import UserError
-from unmask.serve.http.batching import Batcher
+from unmask.serve.http.batching import THREADS, Batcher
 from unmask.serve.http.errors import Refused
 from unmask.serve.http.limits import DEFAULT, Limits
 from unmask.serve.http.metrics import Metrics
+from unmask.serve.http.turns import Turns
 from unmask.serve.predictor import Predictor
 
 
@@ -30,13 +33,15 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Predictor]:
 class Watched(Batcher):
     """With the calls that were made, and a gate that holds the first one back until everything else waits."""
 
+    patience = 60.0
+
     def __init__(self, models: dict[str, Predictor], limits: Limits = DEFAULT):
         super().__init__(models, limits, Metrics())
-        self.calls: list[tuple[str, list[Any]]] = []
+        self.made: list[tuple[str, list[Any]]] = []
         self.open = threading.Event()
 
     def _answer(self, key: Any, questions: Any) -> list[Any]:
-        self.calls.append((key[1], [q.item for q in questions]))
+        self.made.append((key[1], [q.item for q in questions]))
         assert self.open.wait(30)
         return super()._answer(key, questions)
 
@@ -59,7 +64,7 @@ def together(batcher: Watched, *asked: tuple) -> list[Any]:
 def test_what_waits_is_answered_in_one_call(models: dict[str, Predictor]) -> None:
     batcher = Watched(models)
     found = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS))
-    assert [how for how, _ in batcher.calls] == ["embed", "embed"] and batcher.calls[1][1] == FACTS
+    assert [how for how, _ in batcher.made] == ["embed", "embed"] and batcher.made[1][1] == FACTS
     np.testing.assert_allclose(found, models["mlm"].embed(FACTS), atol=1e-5)
     assert batcher.tokens == 0
 
@@ -77,7 +82,7 @@ def test_other_settings_methods_and_models_are_other_calls(models: dict[str, Pre
         ("mlm", "next", ("Ben", "lives"), {}),
     ]
     found = together(batcher, *asked)
-    assert [len(items) for _, items in batcher.calls] == [1, 2, 1, 1, 2, 1]
+    assert [len(items) for _, items in batcher.made] == [1, 2, 1, 1, 2, 1]
     assert [len(f.masks[0].candidates) for f in (found[0], found[1], found[5])] == [2, 3, 2]
     assert found[2].total == pytest.approx(models["mlm"].score(FACTS[0]).total, abs=1e-4)
     assert found[3] == pytest.approx(models["mlm"].next("Ann", "lives"), abs=1e-5)
@@ -118,9 +123,9 @@ def test_calls_are_bounded_in_tokens_and_kinds_take_turns(models: dict[str, Pred
     batcher = Watched(models, Limits(batch=40))
     found = together(batcher, ("mlm", "embed", (FACTS,), {}), ("mlm", "score", ("Ann",), {}))
     np.testing.assert_allclose(found[0], models["mlm"].embed(FACTS), atol=1e-5)
-    calls = [how for how, _ in batcher.calls]
+    calls = [how for how, _ in batcher.made]
     assert len(calls) > 4 and calls.index("score") == 2  # not after all vectors
-    assert all(len(items) <= 5 for _, items in batcher.calls)
+    assert all(len(items) <= 5 for _, items in batcher.made)
 
 
 def test_drawn_texts_do_not_depend_on_neighbours(models: dict[str, Predictor]) -> None:
@@ -189,7 +194,7 @@ def test_what_nobody_waits_for_is_not_computed(models: dict[str, Predictor]) -> 
         await asyncio.gather(first, kept)
 
     asyncio.run(main())
-    assert [items for _, items in batcher.calls] == [["first"], ["kept"]]
+    assert [items for _, items in batcher.made] == [["first"], ["kept"]]
 
 
 def test_the_loop_goes_on_while_a_model_computes(models: dict[str, Predictor]) -> None:
@@ -206,3 +211,82 @@ def test_the_loop_goes_on_while_a_model_computes(models: dict[str, Predictor]) -
         return ticks
 
     assert asyncio.run(main()) >= 10
+
+
+def watch_turns(models: dict[str, Predictor], batcher: Batcher, began: threading.Event) -> list[int]:
+    """Forward passes of 20 ms and more, and the threads that asked for them."""
+    log: list[int] = []
+
+    def take() -> AbstractContextManager[None]:
+        log.append(threading.get_ident())
+        began.set()
+        time.sleep(0.02)
+        return batcher.turns.take()
+
+    for predictor in models.values():
+        predictor.engine.turn = take
+    return log
+
+
+LONG = {"max_new_tokens": 50, "min_new_tokens": 50}  # a forward pass for each
+
+
+def test_a_long_question_does_not_hold_up_a_short_one(models: dict[str, Predictor]) -> None:
+    batcher = Batcher(models, Limits(batch=40), Metrics())
+    batcher.patience = 0.05
+    began = threading.Event()
+    log = watch_turns(models, batcher, began)
+
+    async def main() -> None:
+        long = [asyncio.ensure_future(batcher.ask("gpt", "generate", "Ann", **LONG)) for _ in range(THREADS + 2)]
+        await asyncio.to_thread(began.wait, 30)
+        await asyncio.sleep(0.3)  # by now, as many long ones as may compute do
+        for text in ("Ben", "Cid"):
+            assert (await batcher.ask("mlm", "embed", text)).shape == (32,)
+        assert not any(question.done() for question in long)
+        assert len(batcher.calls) == THREADS - 1 and len(set(log)) == THREADS
+        found = await asyncio.gather(*long)
+        assert all(answer.new == models["gpt"].generate("Ann", **LONG).new for answer in found)
+
+    asyncio.run(main())
+    assert batcher.tokens == 0 and not batcher.calls
+
+
+def test_what_is_computed_for_nobody_is_given_up(models: dict[str, Predictor]) -> None:
+    batcher = Batcher(models, DEFAULT, Metrics())
+    began = threading.Event()
+    log = watch_turns(models, batcher, began)
+
+    async def main() -> None:
+        long = asyncio.ensure_future(batcher.ask("gpt", "generate", "Ann", **LONG))
+        await asyncio.to_thread(began.wait, 30)
+        long.cancel()
+        await asyncio.gather(long, return_exceptions=True)
+        while batcher.calls:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert 0 < len(log) < 50 and batcher.tokens == 0
+
+
+def test_turns_are_taken_one_at_a_time_in_the_order_asked() -> None:
+    turns, order, inside = Turns(), [], []
+
+    def work(number: int) -> None:
+        with turns.take():
+            inside.append(number)
+            assert len(inside) == 1
+            time.sleep(0.001)
+            order.append(number)
+            inside.remove(number)
+
+    with turns.take():
+        threads = []
+        for number in range(8):
+            threads.append(threading.Thread(target=work, args=(number,)))
+            threads[-1].start()
+            while len(turns._line) <= number:
+                time.sleep(0.001)
+    for thread in threads:
+        thread.join(30)
+    assert order == list(range(8))

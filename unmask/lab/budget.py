@@ -38,8 +38,7 @@ def make_plan(
     if minutes is None:
         return planned(recipe, longest, rows), recipe
     console.say("measuring the speed of this machine …")
-    ten = recipe.model_copy(update={"train": recipe.train.model_copy(update={"minutes": None, "steps": 10})})
-    trainer = trainer_of(planned(ten, longest, rows))
+    trainer = trainer_of(planned(ten_steps(recipe), longest, rows))
     kept = {name: value.clone() for name, value in trainer.model.state_dict().items()}
     step = seconds_per_step(trainer, loader)
     begun = time.perf_counter()
@@ -49,6 +48,12 @@ def make_plan(
     steps = world.share(steps_in(minutes, step, spent))
     frozen = recipe.model_copy(update={"train": recipe.train.model_copy(update={"minutes": None, "steps": steps})})
     return planned(frozen, longest, rows), frozen
+
+
+def ten_steps(recipe: Recipe) -> Recipe:
+    """The recipe with a budget that is only there to be timed."""
+    train = recipe.train.model_copy(update={"minutes": None, "epochs": None, "steps": 10})
+    return recipe.model_copy(update={"train": train})
 
 
 def planned(recipe: Recipe, longest: int, rows: int) -> Plan:

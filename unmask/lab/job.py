@@ -82,9 +82,7 @@ def prepare(
     frozen = recipe.task.freeze == "encoder"
     rate, seen = recipe.train.lr or usual_rate(config.hidden, frozen), recipe.train.eval_rows or kind.seen
     train = recipe.train.model_copy(update={"lr": rate, "eval_rows": seen, "few_batch": 0})
-    if (
-        recipe.train.few_batch and len(sets.train) < FEW and kind.name != "embed"
-    ):  # whose batch is what it compares with
+    if recipe.train.few_batch and len(sets.train) < FEW and not kind.compares:
         train.batch = min(train.batch, recipe.train.few_batch)
     resolved = (sets.settings or recipe.task).model_copy(update={"kind": kind.name})
     recipe = recipe.model_copy(update={"train": train, "task": resolved})

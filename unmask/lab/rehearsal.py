@@ -99,7 +99,7 @@ def _part(job: Job, loader: Bucketed) -> dict[str, Any]:
 
 def _seconds(job: Job, loader: Bucketed) -> dict[str, float]:
     """Of a step, of all evaluations while training, and of answering dev and test at the end."""
-    ten = _short(job.recipe)
+    ten = budget.ten_steps(job.recipe)
     plan = budget.planned(ten, int(loader.lengths.max()), len(loader.lengths))
     trainer = Trainer(job.model, _trained(job), ten.train, plan, ten.seed, World(0, 1))
     step = budget.seconds_per_step(trainer, loader, SECONDS)
@@ -115,15 +115,10 @@ def _seconds(job: Job, loader: Bucketed) -> dict[str, float]:
     }
 
 
-def _short(recipe: Recipe) -> Recipe:
-    train = recipe.train.model_copy(update={"minutes": None, "epochs": None, "steps": 10})
-    return recipe.model_copy(update={"train": train})
-
-
 def _memory(job: Job, loader: Bucketed, longest: int) -> dict[str, int]:
     """Bytes, roughly and at most: as if every row of a micro-batch were as long as the longest."""
     size = job.recipe.train.micro_batch or job.recipe.train.batch
-    batch = loader.batch(0, size, budget.planned(_short(job.recipe), longest, len(loader.lengths)).phase(0))
+    batch = loader.batch(0, size, budget.planned(budget.ten_steps(job.recipe), longest, len(loader.lengths)).phase(0))
     train = job.recipe.train.model_copy(update={"batch": batch.rows, "micro_batch": 0, "length": max(8, longest)})
     counts = job.task.counts(batch)
     found = estimate.memory(

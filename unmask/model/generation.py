@@ -18,6 +18,8 @@ from typing import Any, get_args
 
 from unmask.errors import UserError, nearest
 
+NEW = 64  # tokens that are written unless more or fewer are asked for
+
 
 @dataclass(frozen=True)
 class Generation:
@@ -57,7 +59,7 @@ class Generation:
         """The longest row, after a prompt of so many tokens."""
         if self.max_new_tokens is not None:
             return prompt + self.max_new_tokens
-        return max(self.max_length, prompt + 1) if self.max_length is not None else prompt + 64
+        return max(self.max_length, prompt + 1) if self.max_length is not None else prompt + NEW
 
     @classmethod
     def make(cls, folder: dict[str, Any], **given: Any) -> "Generation":

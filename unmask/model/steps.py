@@ -5,6 +5,7 @@ for an exported graph gives `GraphSteps`: it reads the whole row again in each s
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -33,6 +34,7 @@ class Steps:
 
     def __init__(self, config: ModelConfig, rows: np.ndarray):
         self.config, self.rows, self.start = config, rows, rows.shape[1]
+        self.turn: Callable[[], AbstractContextManager[None]] = nullcontext  # around every forward pass
 
     def __enter__(self) -> Self:
         return self

@@ -39,7 +39,8 @@ class TorchSteps(Steps):
 
     @torch.inference_mode()
     def logits(self) -> np.ndarray:
-        return self.model.logits(self.head, self.last()).float().cpu().numpy()
+        with self.turn():
+            return self.model.logits(self.head, self.last()).float().cpu().numpy()
 
     def last(self) -> Tensor:
         """Hidden states (N, D) of the rows' last tokens."""

@@ -7,6 +7,7 @@ Every method takes any number of rows, groups them by length inside (`batch.grou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     from unmask.model.generation import Generation
     from unmask.model.steps import Steps
 
+PLACES, TARGETS = (
+    "mlm.positions",
+    "mlm.targets",
+)  # labels of a row: which tokens are read, and which ones are asked about
+VOCABULARY = ("mlm", "lm")  # heads whose logits are over the vocabulary
 Top = tuple[np.ndarray, np.ndarray]  # of a row with M places: ids (M, count), likeliest first; log-probabilities
 
 
@@ -24,6 +30,7 @@ Top = tuple[np.ndarray, np.ndarray]  # of a row with M places: ids (M, count), l
 class Engine(Protocol):
     config: ModelConfig
     kind: str  # "torch" or "onnx"
+    turn: Callable[[], AbstractContextManager[None]]  # around every forward pass: who shares the machine waits in it
 
     @property
     def heads(self) -> Sequence[str]: ...
@@ -59,3 +66,12 @@ class Engine(Protocol):
     def begin(self, prompts: Sequence[Sequence[int]], how: Generation, cache: bool = True) -> Steps:
         """Prompts that grow token by token (model/generate.py)."""
         ...
+
+
+def place_before(config: ModelConfig) -> int:
+    """How far before a token the logits of it stand: 1 in a model that predicts the next one, else 0."""
+    return int(config.causal or config.predicts == "next")
+
+
+def pad_of(config: ModelConfig) -> int:
+    return 0 if config.pad_id is None else config.pad_id

@@ -7,6 +7,7 @@ what the words changed: value − baseline; `delta` says by how much they miss i
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,10 +65,13 @@ def explain(
     hidden = torch.full_like(ids, t.pad if t.mask is None else t.mask)
     hidden = torch.where(torch.from_numpy(t.special)[ids.cpu()].to(engine.device), ids, hidden)
 
-    def value(ids: Tensor, segments: Tensor) -> Tensor:
-        return question.value(engine.model, Batch(ids, segments=segments)).float()
+    model = _twin(engine.model)  # captum hangs hooks into the network, which others may use meanwhile
 
-    embeddings: Any = engine.model.encoder.embeddings
+    def value(ids: Tensor, segments: Tensor) -> Tensor:
+        with engine.turn():
+            return question.value(model, Batch(ids, segments=segments)).float()
+
+    embeddings: Any = model.encoder.embeddings
     method = LayerIntegratedGradients(value, embeddings.tokens if engine.config.encoder == "bag" else embeddings)
     found = method.attribute(
         ids,
@@ -82,6 +86,11 @@ def explain(
     tokens = [Attribution(k.token, k.start, k.end, k.segment, s) for k, s in zip(question.tokens, scores.tolist())]
     delta = float(scores.sum()) - (own - base)
     return Explanation(tokens, question.target, own, base, f"integrated gradients, {steps} steps", delta)
+
+
+def _twin(model: Model) -> Model:
+    """Other modules around the same tensors."""
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
 
 
 def _question(

@@ -18,14 +18,14 @@ from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.model.generation import Generation
 from unmask.seeds import generator
-from unmask.serve.onnx_engine import log_softmax
+from unmask.serve.engine import VOCABULARY, Engine, place_before
 from unmask.tasks.generate import Generate
+from unmask.tasks.metrics import log_softmax
 from unmask.tasks.task import Task
 
 DIFFERENCE = 1e-4
 DRIFT, VECTORS = 0.05, 0.01
 POINTS = 0.5
-VOCABULARY = ("mlm", "lm")
 STEPS = 3  # tokens that a decoder writes
 PROBES = (
     "The weather was bad, so they stayed at home and read.",
@@ -42,7 +42,6 @@ PROBES = (
     "Who wrote the book that lies on the table?",
 )  # plain sentences of several kinds, for a model whose own texts are not given
 
-Engine = Any  # a TorchEngine or an OnnxEngine, with `begin`
 Outputs = dict[str, list[np.ndarray]]  # name → values per row
 
 
@@ -68,13 +67,13 @@ def check_equal(model: Engine, graph: Engine, task: Task | None, pad: int) -> fl
 
 def probe_rows(config: ModelConfig) -> list[list[Example]]:
     """Groups of rows, drawn by address: one token alone, a few, and many lengths that are padded together."""
-    draw, next_token = generator(0, "export"), config.causal or config.predicts == "next"
+    draw, first = generator(0, "export"), place_before(config)
     beyond = 3 * config.local_window if any(config.is_local(i) for i in range(config.layers)) else 0
     most = 10**6 if config.positions == "relative" else config.max_positions
 
     def row(length: int) -> Example:
         segments = (np.arange(length) > length // 2).astype(np.int64) if config.segments > 1 else None
-        places = np.arange(length)[int(next_token) :: 1 + length // 8]
+        places = np.arange(length)[first :: 1 + length // 8]
         targets = draw.integers(0, config.vocab_size, len(places))
         labels = {"mlm.positions": places, "mlm.targets": targets}
         return Example(draw.integers(0, config.vocab_size, length), segments, labels=labels)

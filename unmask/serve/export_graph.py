@@ -29,9 +29,9 @@ from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.model.layers import picked
 from unmask.model.model import Model
+from unmask.serve.engine import VOCABULARY
 from unmask.serve.onnx_file import AT, free_places, quiet, save
 
-VOCABULARY = ("mlm", "lm")  # heads whose logits are many
 OPSET = 20  # what runtimes of 2024 and later read; the first with GELU as one operator
 NEVER = -1e30  # the score of what is not seen: its share is 0, and a row that sees nothing is no NaN
 SAMPLE = 7  # tokens of the rows that the exporter sees

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from unmask.model.model import Model
     from unmask.serve.torch_engine import TorchEngine
 
+STEPS = 50  # forward and backward passes of an explanation
+
 
 class LookMethods:
     engine: Engine
@@ -32,7 +34,7 @@ class LookMethods:
         example, tokens = self.reader.whole(several([text] if pair is None else [text, pair]))
         return Attention(tokens, engine.attention(example))
 
-    def explain(self, *parts: Any, target: str | None = None, steps: int = 50) -> Explanation:
+    def explain(self, *parts: Any, target: str | None = None, steps: int = STEPS) -> Explanation:
         """Which tokens made the model answer as it does: to what its task asks, at a [MASK], or of two texts' likeness.
 
         `target`: another label, tag (WORD=TAG), answer, choice, passage or word than the model's own. See explain.py.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ from unmask.model.config_file import read_config, read_generation, read_json
 from unmask.model.family import NEEDS
 from unmask.model.generation import Generation
 from unmask.model.steps import GraphSteps
-from unmask.serve.engine import Top
+from unmask.serve.engine import PLACES, TARGETS, Top, pad_of, place_before
+from unmask.tasks.metrics import log_softmax
 
 FILE, VERSION = "export.json", 1
 PATTERNS = ["*.json", "onnx/*", "*_Pooling/config.json"]
-PLACES, TARGETS = "mlm.positions", "mlm.targets"
 TOKENS = (
     1024  # of a forward pass: what flows between layers stays in a CPU's cache, a tenth faster than 4096 (docs/log.md)
 )
@@ -59,6 +60,7 @@ class OnnxEngine:
         self.heads: list[str] = list(self.about["heads"])
         self.generation = read_generation(folder, settings)
         self.sessions = {name: _session(folder / file, device) for name, file in self.about["graphs"].items()}
+        self.turn: Callable[[], AbstractContextManager[None]] = nullcontext
         self._states: tuple[Any, np.ndarray] = (None, np.empty(0))  # the prompts last read, and what the encoder gave
 
     # ------------------------------------------------------------------------------------------------ the Engine's methods
@@ -141,7 +143,7 @@ class OnnxEngine:
         """(numbers of rows, their arrays), every row once; with `most`, so many chosen places at a time, or one row's."""
         if any(example.prefix is not None for example in examples):
             raise self.lacks("prefix mask")
-        pad = 0 if self.config.pad_id is None else self.config.pad_id
+        pad = pad_of(self.config)
         for group in groups([len(example) for example in examples], TOKENS):
             for part in _at_most(group, [len(examples[i].labels.get(PLACES, ())) for i in group], most):
                 yield part, stack([examples[i] for i in part], pad)
@@ -150,7 +152,7 @@ class OnnxEngine:
         """(number of a row, logits (M, V) at its places): where the model predicts them, which may be the place before."""
         self._need(head)
         (name,) = self.about["outputs"][head]
-        before = int(self.config.causal or self.config.predicts == "next")
+        before = place_before(self.config)
         for group, arrays in self._groups(examples, max(1, LOGITS // self.config.vocab_size)):
             at = arrays["labels"][PLACES] - before
             if not len(at):  # an empty one would mean every place
@@ -201,7 +203,8 @@ class OnnxEngine:
         how = onnxruntime.RunOptions()
         how.only_execute_path_to_fetches = True  # no vocabulary logits for one who wants vectors
         self._fits(feeds["input_ids"].shape[-1])
-        return self.sessions[name].run(list(outputs), feeds, how)
+        with self.turn():
+            return self.sessions[name].run(list(outputs), feeds, how)
 
     def _fits(self, length: int) -> None:
         most = self.config.max_positions
@@ -236,15 +239,6 @@ def _at_most(group: list[int], counts: Sequence[int], most: int) -> Iterator[lis
         part.append(i)
         held += count
     yield part
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """
-    >>> log_softmax(np.array([[0.0, 0.0]])).round(4).tolist()
-    [[-0.6931, -0.6931]]
-    """
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
 def _session(file: Path, device: str) -> Any:

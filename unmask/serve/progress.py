@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from unmask.batch import TOKENS, groups
+from unmask.tasks.task import Update
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-Update = Callable[[float, float, str], None]  # done, total, what is going on
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 PART = 16 * TOKENS  # tokens of rows that are made and answered at a time

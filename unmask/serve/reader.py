@@ -63,26 +63,27 @@ class Reader:
     def whole(self, texts: Sequence[str]) -> tuple[Example, list[Token]]:
         """One text or two in a row, with the special tokens where the tokenizer's own rule puts them; and what each token is."""
         t, encodings = self.tokenizer, self.tokenizer.encode_batch(texts)
-        ids, segments = t.surround(*(e.ids for e in encodings))
-        count = sum(map(len, encodings))
-        self.fits(count, len(ids) - count, "the text" if len(texts) == 1 else "the pair")
-        tokens = [Token(t.token(id), 0, 0, segment) for id, segment in zip(ids, segments)]
+        row = self._surround(encodings, "the text" if len(texts) == 1 else "the pair")
+        assert row.segments is not None
+        tokens = [Token(t.token(id), 0, 0, segment) for id, segment in zip(row.ids.tolist(), row.segments.tolist())]
         before, between, _ = t.around[len(texts) == 2]
         first = len(before)
         for number, encoding in enumerate(encodings):
             for n, (id, (start, end)) in enumerate(zip(encoding.ids, encoding.offsets), first):
                 tokens[n] = Token(piece(t, id), start, end, number)
             first += len(encoding) + len(between)
-        return Example(np.array(ids, np.int64), segments=np.array(segments, np.int64)), tokens
+        return row, tokens
 
     def pairs(self, firsts: list[str], seconds: list[str]) -> list[Example]:
         """Two texts in a row, of each pair."""
-        t, rows = self.tokenizer, []
-        for number, (a, b) in enumerate(zip(t.encode_batch(firsts), t.encode_batch(seconds), strict=True)):
-            ids, segments = t.surround(a.ids, b.ids)
-            self.fits(len(a) + len(b), len(ids) - len(a) - len(b), which(firsts, number, "pair"))
-            rows.append(Example(np.array(ids, np.int64), segments=np.array(segments, np.int64)))
-        return rows
+        encodings = zip(*map(self.tokenizer.encode_batch, (firsts, seconds)), strict=True)
+        return [self._surround(both, which(firsts, number, "pair")) for number, both in enumerate(encodings)]
+
+    def _surround(self, encodings: Sequence[Encoding], what: str) -> Example:
+        ids, segments = self.tokenizer.surround(*(e.ids for e in encodings))
+        count = sum(map(len, encodings))
+        self.fits(count, len(ids) - count, what)
+        return Example(np.array(ids, np.int64), segments=np.array(segments, np.int64))
 
 
 def chosen(long: str) -> str:

@@ -38,7 +38,7 @@ class TaskMethods:
         """The label of a text, or of a text and its pair, with probabilities; a list of answers for lists."""
         if not _many(text):
             return self._ask("classify", text) if pair is None else self._ask("classify", text, pair)
-        self._need_for("classify")
+        self.need_task("classify")
         if pair is None:
             return self.predict(text)
         texts, pairs = list(text), list(pair) if _many(pair) else []
@@ -50,7 +50,7 @@ class TaskMethods:
         """Entities, or parts of speech: {"entities", "tags", "words"}, with places in the text as it was given."""
         if not _many(text):
             return self._ask("tag", text)
-        self._need_for("tag")
+        self.need_task("tag")
         return self.predict(text)
 
     def answer(self, question: str, context: str) -> Answer:
@@ -67,24 +67,22 @@ class TaskMethods:
         found = self._ask("rank", query, listed)
         return [{"index": i, "score": found["scores"][i], "text": listed[i]} for i in found["order"]]
 
-    def need_task(self) -> Task:
-        """The task that the model was fine-tuned for; an error when it was not."""
+    def need_task(self, name: str | None = None) -> Task:
+        """The task that the model was fine-tuned for; an error when it was not, or not for the one that is named."""
         if self.task is None:
             raise UserError(
                 f"this model is not fine-tuned for a task; its heads: {', '.join(self.engine.heads) or 'none'}",
                 fix="unmask finetune MODEL --train FILE",
             )
-        return self.task
-
-    def _need_for(self, name: str) -> None:
-        if self.need_task().name != name:
+        if name is not None and self.task.name != name:
             raise UserError(
-                f"this model is fine-tuned for the task {self.need_task().name}, not for {name}",
+                f"this model is fine-tuned for the task {self.task.name}, not for {name}",
                 fix=f"unmask finetune MODEL --task {name} --train FILE",
             )
+        return self.task
 
     def _ask(self, name: str, *parts: Any) -> Answer:
-        self._need_for(name)
+        self.need_task(name)
         return self.predict([parts])[0]
 
 

@@ -1,6 +1,7 @@
 """TorchEngine: a Model behind the face of an Engine."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,10 @@ from unmask.model.generation import Generation
 from unmask.model.heads import HEADS
 from unmask.model.model import Model
 from unmask.model.steps import Steps
-from unmask.serve.engine import Top
+from unmask.serve.engine import PLACES, TARGETS, Top, pad_of, place_before
 from unmask.train.trainer import pick_device
 
 AT_ONCE = 512  # places whose vocabulary logits exist at a time
-PLACES, TARGETS = "mlm.positions", "mlm.targets"
 
 
 def open_engine(source: str | Path, device: str = "auto") -> tuple["TorchEngine", Path]:
@@ -49,6 +49,7 @@ class TorchEngine:
         self.device = pick_device(device)
         self.model = model.to(self.device).eval()
         self.config = model.config
+        self.turn: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def heads(self) -> list[str]:
@@ -59,10 +60,13 @@ class TorchEngine:
         return self.model.generation
 
     def begin(self, prompts: Sequence[Sequence[int]], how: Generation, cache: bool = True) -> Steps:
-        return self.model.begin(prompts, how, cache)
+        steps = self.model.begin(prompts, how, cache)
+        steps.turn = self.turn
+        return steps
 
     def run(self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int) -> list[np.ndarray]:
-        return self.model.run(forward, examples, pad)
+        with self.turn():
+            return self.model.run(forward, examples, pad)
 
     @torch.inference_mode()
     def top(self, head: str, examples: Sequence[Example], count: int, allowed: np.ndarray | None = None) -> list[Top]:
@@ -126,18 +130,21 @@ class TorchEngine:
             raise UserError(f"a {self.config.family} model has no attention", valid="a Transformer: bert, gpt2, t5 …")
         weights: list[Tensor] = []
         batch = collate([example], 0).to(self.device)
-        self.model.encoder(batch.ids, None, batch.segments, weights=weights)
+        with self.turn():
+            self.model.encoder(batch.ids, None, batch.segments, weights=weights)
         return torch.stack([layer[0] for layer in weights]).float().cpu().numpy()
 
     def _batches(self, examples: Sequence[Example]) -> Iterator[tuple[list[int], Batch]]:
-        """(numbers of rows, their batch), every row once."""
-        pad = 0 if self.config.pad_id is None else self.config.pad_id
+        """(numbers of rows, their batch), every row once; what is done with a batch is done in a turn."""
+        pad = pad_of(self.config)
         for group in groups([len(example) for example in examples]):
-            yield group, collate([examples[i] for i in group], pad).to(self.device)
+            batch = collate([examples[i] for i in group], pad).to(self.device)
+            with self.turn():
+                yield group, batch
 
     def _logprobs(self, head: str, examples: Sequence[Example]) -> Iterator[tuple[list[int], Batch, Iterator[Tensor]]]:
         """With each batch (AT_ONCE, V) log-probabilities at its chosen places, each once, some after the other."""
-        before = int(self.config.causal or self.config.predicts == "next")  # logits stand at the token before
+        before = place_before(self.config)
         for group, batch in self._batches(examples):
             states = self.model.encode(batch, batch.labels[PLACES].unique_consecutive() - before)  # (n, D)
             yield group, batch, (self.model.logits(head, s).float().log_softmax(-1) for s in states.split(AT_ONCE))

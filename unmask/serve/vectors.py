@@ -37,18 +37,15 @@ def embed(
     if pooling not in get_args(Pooling):
         raise UserError(f"pooling {pooling!r}", valid=", ".join(get_args(Pooling)))
     chosen(long)
-    own = isinstance(task, Embed) and pooling == "auto"
+    own = task if isinstance(task, Embed) and pooling == "auto" else None
     if own and layer == -1:
-        assert isinstance(task, Embed)
-        return task.vectors(engine, texts, update)
-    kind = "mean" if pooling == "auto" else pooling
-    if own and task is not None:
-        kind = task.learnt["pooling"]
-    found = hidden(engine, reader, texts, layer, long, update, "token" if kind == "token" else kind)
+        return own.vectors(engine, texts, update)
+    kind = own.learnt["pooling"] if own else "mean" if pooling == "auto" else pooling
+    found = hidden(engine, reader, texts, layer, long, update, kind)
     if kind == "token":
         return found
     out = np.stack(found) if found else np.empty((0, engine.config.hidden), np.float32)
-    return unit(out, task.learnt["normalised"]) if own and task is not None else out
+    return unit(out, own.learnt["normalised"]) if own else out
 
 
 def hidden(

@@ -21,7 +21,6 @@ from unmask.batch import Batch, Example
 from unmask.data.forms.answer import AnswerForm
 from unmask.data.records import Record
 from unmask.data.text import language_of
-from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe
 from unmask.tasks import spans
@@ -89,10 +88,7 @@ class Answer(AnswerForm, base.Task):
         if len(ids) > size:
             self.longer += 1
             if self.settings.long == "refuse":
-                raise UserError(
-                    f"{record.get('at', 'the context')}: {len(ids):,} tokens, a row has room for {size:,}",
-                    fix="task.long=windows reads all of it, task.long=first its beginning",
-                )
+                raise self.refuse(record, len(ids), size, "the context")
         span = self._span(record, offsets) if labelled else None
         starts = spans.window_starts(len(ids), size, min(self.settings.answer.stride, size // 2))
         before, between, _ = t.around[1]

@@ -21,7 +21,7 @@ from unmask.data.forms.choose import ChooseForm
 from unmask.data.records import Record
 from unmask.errors import UserError
 from unmask.tasks.details import cases
-from unmask.tasks.rows import fit_pair
+from unmask.tasks.rows import by_record, fit_pair
 from unmask.tasks.task import Answer, Outputs, Task
 
 if TYPE_CHECKING:
@@ -68,12 +68,8 @@ class Choose(ChooseForm, Task):
     def outputs(
         self, model: Model, hidden: torch.Tensor, batch: Batch
     ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        from torch.nn.utils.rnn import pad_sequence
-
         logits = model.logits("choose", hidden, batch.mask)  # (rows,)
-        split = logits.float().split(batch.labels["choices"].tolist())
-        table = pad_sequence(list(split), batch_first=True, padding_value=-np.inf)  # (records, most choices)
-        return {"choose": (table, batch.labels["label"])}
+        return {"choose": (by_record(logits.float(), batch.labels["choices"]), batch.labels["label"])}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"choose": len(batch.labels["label"])}

@@ -23,7 +23,6 @@ from unmask.data.forms import cells
 from unmask.data.forms.classify import ClassifyForm
 from unmask.data.records import Record
 from unmask.data.tokenizer import Tokenizer
-from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.objectives.objective import WEIGHT, Terms
 from unmask.recipe import Recipe
@@ -104,10 +103,7 @@ class Classify(ClassifyForm, Task):
         too_long = len(a) + len(b or ()) > room
         self.longer += too_long
         if too_long and self.settings.long == "refuse":
-            raise UserError(
-                f"{record.get('at', 'the text')}: {len(a) + len(b or ()):,} tokens, a row has room for {room:,}",
-                fix="task.long=windows reads all of it, task.long=first its beginning",
-            )
+            raise self.refuse(record, len(a) + len(b or ()), room)
         if b is not None:
             rows = [t.surround(*fit_pair(a, b, room))]
         else:

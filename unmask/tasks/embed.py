@@ -58,6 +58,7 @@ class Embed(EmbedForm, Task):
     terms = ("embed",)
     heads = ()
     metric = "mrr"
+    compares = True
 
     def __init__(self, *given: Any):
         super().__init__(*given)
@@ -166,10 +167,7 @@ class Embed(EmbedForm, Task):
         ids, room = self.tokenizer.encode(text.lower() if self.learnt["lower"] else text), self.room()
         self.longer += len(ids) > room
         if len(ids) > room and self.settings.long == "refuse":
-            raise UserError(
-                f"{record.get('at', 'the text')}: {len(ids):,} tokens, a row has room for {room:,}",
-                fix="task.long=windows reads all of it, task.long=first its beginning",
-            )
+            raise self.refuse(record, len(ids), room)
         parts = windows(ids, room) if self.settings.long == "windows" else [ids[:room]]
         for n, part in enumerate(parts):
             row, segments = self.tokenizer.surround(part)

@@ -199,6 +199,10 @@ def regression(truth: ArrayLike, given: ArrayLike) -> dict[str, float]:
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """
+    >>> log_softmax(np.array([[0.0, 0.0]])).round(4).tolist()
+    [[-0.6931, -0.6931]]
+    """
     shifted = logits - logits.max(-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 

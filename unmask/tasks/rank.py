@@ -31,7 +31,7 @@ from unmask.model.config import ModelConfig
 from unmask.objectives.objective import Terms
 from unmask.recipe import Recipe
 from unmask.tasks.ranking import mean, order, ranked
-from unmask.tasks.rows import fit_pair
+from unmask.tasks.rows import by_record, fit_pair
 from unmask.tasks.task import Answer, Outputs, Task
 
 if TYPE_CHECKING:
@@ -123,13 +123,10 @@ class Rank(RankForm, Task):
         self, model: Model, hidden: torch.Tensor, batch: Batch
     ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
         """By `list` (records, passages), the relevant one first; by `point` (rows,) and their relevances."""
-        from torch.nn.utils.rnn import pad_sequence
-
         scores = model.logits("classify", hidden, batch.mask).squeeze(-1).float()
         if batch.groups is None:
             return {"rank": (scores, batch.labels["rank.grade"].to(scores.dtype))}
-        split = scores.split(batch.groups.bincount().tolist())
-        table = pad_sequence(list(split), batch_first=True, padding_value=-np.inf)
+        table = by_record(scores, batch.groups.bincount())
         return {"rank": (table, batch.groups.new_zeros(len(table)))}
 
     def compare(

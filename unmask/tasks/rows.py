@@ -1,11 +1,17 @@
-"""What is done to rows: texts that are longer are cut to fit, or read in windows; tokens are hidden."""
+"""What is done to rows: texts that are longer are cut to fit, or read in windows; tokens are hidden; scores stand in a table by record."""
+
+from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from unmask.batch import Example
 from unmask.data.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def hide(example: Example, tokenizer: Tokenizer, share: float, rng: np.random.Generator) -> Example:
@@ -42,3 +48,10 @@ def windows(ids: list[int], size: int) -> list[list[int]]:
         return [ids]
     starts = [round(n * (len(ids) - size) / (count - 1)) for n in range(count)]
     return [ids[start : start + size] for start in starts]
+
+
+def by_record(scores: Tensor, counts: Tensor, fill: float = -np.inf) -> Tensor:
+    """(rows,) scores, `counts` (records,) of them each → (records, most rows of one), filled up."""
+    from torch.nn.utils.rnn import pad_sequence
+
+    return pad_sequence(list(scores.split(counts.tolist())), batch_first=True, padding_value=fill)

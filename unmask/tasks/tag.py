@@ -122,10 +122,7 @@ class Tag(TagForm, Task):
         room, long = self.room(), self.settings.long
         self.longer += len(ids) > room
         if len(ids) > room and long == "refuse":
-            raise UserError(
-                f"{record.get('at', 'the text')}: {len(ids):,} tokens, a row has room for {room:,}",
-                fix="task.long=windows reads all of it, task.long=first its beginning",
-            )
+            raise self.refuse(record, len(ids), room)
         if long == "first":
             ids, first = ids[:room], np.where(first < room, first, -1)
         cuts, deciding = windows(len(ids), first, room)

@@ -58,6 +58,7 @@ class Outputs:
 
 class Task(Form, Objective):
     metric: str  # the score by which the best model is chosen; higher is better
+    compares: ClassVar[bool] = False  # whether its loss compares the records of a batch with each other
     tokens: ClassVar[bool] = False  # whether the head gives something for every token
     seen: ClassVar[int] = 2000  # dev records answered while training, unless train.eval_rows gives another number
 
@@ -224,6 +225,13 @@ class Task(Form, Objective):
     def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
         """What a report shows beside the scores, as plain values (see lab/task_report.py)."""
         return {}
+
+    def refuse(self, record: Record, tokens: int, room: int, what: str = "the text") -> UserError:
+        """For `long: refuse`."""
+        return UserError(
+            f"{record.get('at', what)}: {tokens:,} tokens, a row has room for {room:,}",
+            fix="task.long=windows reads all of it, task.long=first its beginning",
+        )
 
     def room(self, pair: bool = False) -> int:
         """Tokens of text in a row."""

@@ -23,7 +23,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from unmask.batch import Batch, Example, Phase, collate, groups
 from unmask.data.records import Record
@@ -34,6 +33,7 @@ from unmask.recipe import Recipe
 from unmask.tasks import nearness
 from unmask.tasks.classify import Classify
 from unmask.tasks.embed import Embed
+from unmask.tasks.rows import by_record
 from unmask.tasks.task import Outputs, Task, Update
 
 TERM, LOGITS, POSITIONS = "teacher", "teacher.logits", "teacher.positions"
@@ -93,8 +93,7 @@ class Taught(Objective):
         logits = ours[0]
         if self.task.name in GROUPED:  # (records, most rows of one)
             assert batch.groups is not None
-            split = known.split(batch.groups.bincount().tolist())
-            known = pad_sequence(list(split), batch_first=True, padding_value=NEVER)
+            known = by_record(known, batch.groups.bincount(), NEVER)
             logits = logits.masked_fill(logits == -torch.inf, NEVER)
         if POSITIONS in batch.labels:  # begin and end, each a choice among a row's tokens: (B, 2, T)
             logits = torch.stack(ours, 1)

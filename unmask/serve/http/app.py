@@ -1,6 +1,5 @@
 """make_app: the models, the forms of several clients, and the gate around them."""
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from unmask.serve.http.gate import Gate
 from unmask.serve.http.limits import DEFAULT, LOOPBACK, Limits
 from unmask.serve.http.metrics import Metrics
 from unmask.serve.http.reading import Answer
+from unmask.serve.studio import routes as studio
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
@@ -67,10 +67,7 @@ def make_app(
     app.include_router(openai.routes(models, batcher.ask))
     app.include_router(tei.routes(models, batcher.ask))
     app.include_router(docs.routes())
-    if importlib.util.find_spec("unmask.serve.studio.routes"):
-        from unmask.serve.studio.routes import routes as studio
-
-        app.include_router(studio(models, runs, batcher.ask), include_in_schema=False)
+    app.include_router(studio.routes(models, runs, batcher.ask), include_in_schema=False)
     return gate
 
 

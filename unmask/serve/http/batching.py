@@ -1,8 +1,11 @@
 """Questions that wait for the same model, method and settings are answered by one call of the Predictor.
 
 While a call computes, in a thread, others gather; the next call takes as many as fit into `limits.batch` tokens. Nothing waits
-when nothing computes, so a single client loses no time, and many clients get the speed of a batch. One thread for all models: two
-forward passes at once would only fight for the cores.
+when nothing computes, so a single client loses no time, and many clients get the speed of a batch.
+
+A call that lasts longer than `patience` is left to go on beside the next ones. Two forward passes at once would only fight for
+the cores, so all threads and models take turns (turns.py): a short question waits for one forward pass of a long one, not for all
+of it. One thread is kept for short questions; what all clients of a call have left is given up.
 
 A question that fails does not fail its neighbours: the batch is halved until the bad one is alone.
 """
@@ -20,6 +23,7 @@ from unmask.serve.http import cost
 from unmask.serve.http.errors import Refused
 from unmask.serve.http.limits import Limits
 from unmask.serve.http.metrics import Metrics
+from unmask.serve.http.turns import Gone, Turns
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
@@ -37,6 +41,7 @@ ALONE = (
     "minimal_pairs",
     "word_vectors",
 )
+THREADS = 4  # calls at a time, of which one forward pass computes
 INLINE = 4000  # characters that are counted on the spot; more are counted in a thread
 Key = tuple[str, str, str, int]  # model, method, settings, 0 or the number of a question that is answered alone
 
@@ -52,14 +57,20 @@ class Question:
 class Batcher:
     """`ask` is all that routes need; the rest is how it is answered."""
 
+    patience = 0.25  # seconds
+
     def __init__(self, models: Mapping[str, "Predictor"], limits: Limits, metrics: Metrics):
         self.models, self.limits, self.metrics = models, limits, metrics
         self.waiting: dict[Key, deque[Question]] = {}
-        self.tokens = 0  # of all that waits
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="unmask-predict")
+        self.tokens = 0  # of all that waits or is computed
+        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="unmask-predict")
         self.counting = ThreadPoolExecutor(1, thread_name_prefix="unmask-count")
-        self.working: asyncio.Task | None = None
+        self.calls: dict[asyncio.Task, bool] = {}  # those that compute: whether it is a long one
+        self.newest: asyncio.Task | None = None  # the one that others wait for, while it is young
         self.alone = 0
+        self.turns = Turns()
+        for predictor in models.values():
+            predictor.engine.turn = self.turns.take
 
     async def ask(self, model: str, method: str, *args: Any, **settings: Any) -> Any:
         """One question, its answer, as `models[model].method(*args, **settings)` gives it; a list of them, a list.
@@ -132,8 +143,7 @@ class Batcher:
         questions = [Question(i, n, settings, loop.create_future()) for i, n in zip(items, costs, strict=True)]
         self.waiting.setdefault(key, deque()).extend(questions)
         self._count(sum(costs))
-        if self.working is None or self.working.done():
-            self.working = loop.create_task(self._work())
+        self._begin()
         try:
             async with asyncio.timeout(self.limits.wait):
                 answers = await asyncio.gather(*(q.done for q in questions), return_exceptions=True)
@@ -151,36 +161,69 @@ class Batcher:
 
     # ------------------------------------------------------------------------------------------------ the worker
 
-    async def _work(self) -> None:
+    def _begin(self) -> None:
+        """The next call, if anything waits and no young call computes, whose end is worth waiting for."""
+        if self.newest is not None or len(self.calls) == THREADS:
+            return
+        key, questions = self._take()
+        if not questions:
+            return
         loop = asyncio.get_running_loop()
-        while self.waiting:
-            key, questions = self._take()
-            if not questions:
+        self.newest = call = loop.create_task(self._call(key, questions))
+        self.calls[call] = self._long(questions[0])
+        loop.call_later(self.patience, self._put_aside, call)
+        call.add_done_callback(self._end)
+
+    def _end(self, call: asyncio.Task) -> None:
+        del self.calls[call]
+        self._put_aside(call)
+
+    def _put_aside(self, call: asyncio.Task) -> None:
+        """Others need no longer wait for it: it is done, or takes long."""
+        if self.newest is call:
+            self.newest = None
+        self._begin()
+
+    async def _call(self, key: Key, questions: Sequence[Question]) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            answers = await loop.run_in_executor(self.threads, self._answer, key, questions)
+        finally:
+            self._count(-sum(q.tokens for q in questions))
+        for question, answer in zip(questions, answers, strict=True):
+            if question.done.done():
                 continue
-            answers = await loop.run_in_executor(self.thread, self._answer, key, questions)
-            for question, answer in zip(questions, answers, strict=True):
-                if question.done.done():
-                    continue
-                if isinstance(answer, Exception):
-                    question.done.set_exception(answer)
-                else:
-                    question.done.set_result(answer)
+            if isinstance(answer, Exception):
+                question.done.set_exception(answer)
+            else:
+                question.done.set_result(answer)
+
+    def _long(self, question: Question) -> bool:
+        return question.tokens > self.limits.batch
 
     def _take(self) -> tuple[Key, list[Question]]:
         """The next batch: of the kind that waits longest; one that has more left goes to the end of the line."""
-        key = next(iter(self.waiting))
-        line = self.waiting.pop(key)
         taken: list[Question] = []
-        tokens = 0
-        while line and (not taken or tokens + line[0].tokens <= self.limits.batch):
-            question = line.popleft()
-            self._count(-question.tokens)
-            if not question.done.done():  # its client is gone, or waited too long
-                taken.append(question)
-                tokens += question.tokens
-        if line:
-            self.waiting[key] = line
-        return key, taken
+        full = sum(self.calls.values()) == THREADS - 1  # of long ones: the last thread is for short questions
+        for key, line in list(self.waiting.items()):
+            while line and line[0].done.done():  # its client is gone, or waited too long
+                self._count(-line.popleft().tokens)
+            if line and full and self._long(line[0]):
+                continue
+            del self.waiting[key]
+            tokens = 0
+            while line and (not taken or tokens + line[0].tokens <= self.limits.batch):
+                question = line.popleft()
+                if question.done.done():
+                    self._count(-question.tokens)
+                else:
+                    taken.append(question)
+                    tokens += question.tokens
+            if line:
+                self.waiting[key] = line
+            if taken:
+                return key, taken
+        return ("", "", "", 0), []
 
     def _count(self, tokens: int) -> None:
         self.tokens += tokens
@@ -190,7 +233,9 @@ class Batcher:
         """In the thread: an answer or an exception for each."""
         model, method, _, apart = key
         started = time.perf_counter()
-        found = answer_all(self.models[model], method, [q.item for q in questions], questions[0].settings, bool(apart))
+        items = [q.item for q in questions]
+        with self.turns.while_waited_for(lambda: not all(q.done.done() for q in questions)):
+            found = answer_all(self.models[model], method, items, questions[0].settings, bool(apart))
         self.metrics.computing.labels(model, method).observe(time.perf_counter() - started)
         self.metrics.questions.labels(model, method).observe(len(questions))
         self.metrics.tokens.labels(model, method).observe(sum(q.tokens for q in questions))
@@ -233,8 +278,8 @@ def answer_all(
             return list(call([a for a, _ in items], [b for _, b in items], **settings))
         return list(call(list(items), **settings))
     except Exception as error:
-        if len(items) == 1:
-            return [error]
+        if len(items) == 1 or isinstance(error, Gone):
+            return [error] * len(items)
         half = len(items) // 2
         first, second = (answer_all(predictor, method, part, settings) for part in (items[:half], items[half:]))
         return first + second

@@ -1,15 +1,14 @@
 """How many tokens a model reads for a question: what batches and limits are counted in."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from unmask.model.generation import NEW
+from unmask.serve.filling import MASKS
+from unmask.serve.look_methods import STEPS
+
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
-
-MASK = re.compile(r"\[MASK\]|<mask>")
-NEW = 64  # tokens that are written unless more or fewer are asked for
-STEPS = 50  # forward and backward passes of an explanation
 
 
 def texts_in(value: Any) -> Iterator[str]:
@@ -40,7 +39,7 @@ def read(predictor: "Predictor", method: str, item: Any, count: int, settings: M
     if method == "score" and "lm" not in predictor.heads:
         return count * count
     if method == "fill":
-        masks = sum(len(MASK.findall(text)) for text in texts_in(item))
+        masks = sum(len(MASKS.findall(text)) for text in texts_in(item))
         return count * (1 + masks * max(1, _whole(settings, "joint")) * max(1, _whole(settings, "grow")))
     if method == "generate" or (method == "predict" and getattr(predictor.task, "name", "") == "generate"):
         longest = max(_whole(settings, "max_new_tokens") or NEW, _whole(settings, "max_length"))

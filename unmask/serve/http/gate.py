@@ -89,6 +89,8 @@ class Gate:
         if self.key is not None and scope["path"] not in OPEN:
             self._check_key(headers)
         if scope["method"] in METHODS[:3]:
+            if scope["method"] == "HEAD":  # as GET; granian leaves the body out
+                scope["method"] = "GET"
             return await self.app(scope, receive, visit.send)
         async with self.bodies.reading(headers, receive) as body:
             kept = [
@@ -139,7 +141,8 @@ class Gate:
             return
         name = host_name(headers.get(b"host", b"").decode("latin-1"))
         if name not in self.hosts:
-            raise Refused(421, "host", f"Host {name!r:.80}", valid=", ".join(self.hosts), fix="--allow-host NAME")
+            valid = ", ".join(dict.fromkeys(self.hosts))
+            raise Refused(421, "host", f"Host {name!r:.80}", valid=valid, fix="--allow-host NAME")
 
     def _check_origin(self, visit: "Visit") -> None:
         origin = visit.headers.get(b"origin", b"").decode("latin-1")
@@ -178,6 +181,7 @@ class Visit:
         self.gate, self.scope, self._send = gate, scope, send
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.status, self.code, self.origin = 0, "", ""
+        self.method = scope["method"] if scope["method"] in METHODS else "other"
         self.started = time.perf_counter()
 
     async def send(self, message: Message) -> None:
@@ -215,8 +219,7 @@ class Visit:
     def count(self) -> None:
         route = getattr(self.scope.get("route"), "path", "none")
         metrics = self.gate.metrics
-        method = self.scope["method"] if self.scope["method"] in METHODS else "other"
-        metrics.requests.labels(route, method, str(self.status)).inc()
+        metrics.requests.labels(route, self.method, str(self.status)).inc()
         metrics.seconds.labels(route).observe(time.perf_counter() - self.started)
         code = self.code or self.scope.get("unmask.refused", "")
         if code or self.status >= 400:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path
 from pydantic import ConfigDict, Field
 
+from unmask.errors import nearest
 from unmask.serve.http.batching import find
+from unmask.serve.http.errors import Refused
 from unmask.serve.http.pipelines import PIPELINES, Pipeline, own, possible
 from unmask.serve.http.reading import Answer, Route
 from unmask.serve.http.shapes import REFUSALS, Ask, Request, names
@@ -61,6 +63,12 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
 
     for task, pipeline in PIPELINES.items():
         add(task, pipeline)
+
+    @router.post("/models/{name}/pipeline/{task}", include_in_schema=False)
+    async def unknown(name: Name, task: str) -> Answer:
+        valid = ", ".join(possible(find(models, name)))
+        raise Refused(404, "no_pipeline", f"no pipeline {task!r:.80}{nearest(task, list(PIPELINES))}", valid=valid)
+
     return router
 
 

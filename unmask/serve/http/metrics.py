@@ -23,7 +23,7 @@ class Metrics:
             "unmask_request_seconds", "From the head of a request to the end of its answer.", ["route"], buckets=SECONDS, registry=r
         )  # fmt: skip
         self.active = Gauge("unmask_active_requests", "Requests being answered.", registry=r)
-        self.waiting = Gauge("unmask_waiting_tokens", "Tokens that wait for a model.", registry=r)
+        self.waiting = Gauge("unmask_waiting_tokens", "Tokens that wait for a model, or that it reads.", registry=r)
         self.questions = Histogram(
             "unmask_batch_questions", "Questions answered by one call.", ["model", "method"], buckets=QUESTIONS, registry=r
         )  # fmt: skip

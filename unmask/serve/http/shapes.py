@@ -2,13 +2,14 @@
 
 import base64
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
 
 from unmask.errors import UserError
 from unmask.serve.http.reading import Strict
+from unmask.tasks.nearness import unit
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
@@ -21,7 +22,18 @@ Texts = Several[Text]
 
 
 class Request(Strict):
+    """One input gives one answer, a list of inputs a list."""
+
+    inputs: Any
     options: dict[str, Any] | None = Field(default=None, description="Of the hosted service; without effect here.")
+
+    @property
+    def listed(self) -> list[Any]:
+        return list(self.inputs) if isinstance(self.inputs, list) else [self.inputs]
+
+    def shaped(self, answers: Any) -> Any:
+        """Answers to `listed`, as they were asked for."""
+        return answers if isinstance(self.inputs, list) else answers[0]
 
 
 class Problem(Strict):
@@ -62,11 +74,7 @@ def sized(vectors: np.ndarray, dimensions: int | None, normalize: bool) -> np.nd
     """
     if dimensions is not None and dimensions > vectors.shape[1]:
         raise UserError(f"dimensions {dimensions}", valid=f"1 to {vectors.shape[1]}")
-    cut = vectors[:, :dimensions]
-    if not normalize:
-        return cut
-    lengths = np.linalg.norm(cut, axis=1, keepdims=True)
-    return cut / np.where(lengths == 0, 1, lengths)
+    return unit(vectors[:, :dimensions], normalize)
 
 
 def as_base64(vector: np.ndarray) -> str:
@@ -74,18 +82,23 @@ def as_base64(vector: np.ndarray) -> str:
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 
-def cut(predictor: "Predictor", texts: Sequence[str]) -> list[str]:
-    """Each text as far as the model reads."""
-    most = predictor.config.max_positions - len(predictor.tokenizer.surround([], None)[0])
-    found = predictor.tokenizer.encode_batch(list(texts))
-    return [t if len(e) <= most else t[: e.offsets[most - 1][1]] for t, e in zip(texts, found, strict=True)]
+class Cutting(Strict):
+    """How a client says what becomes of a text that is too long."""
 
+    truncate: bool = Field(default=False, description="Cut a text that is too long; else it is refused.")
+    truncation_direction: Literal["left", "right", "Left", "Right"] = Field(
+        default="right", description="Which end is cut off."
+    )
 
-def need_task(predictor: "Predictor", name: str) -> None:
-    """The model is fine-tuned for it; else an error that says how to get one that is."""
-    task = predictor.need_task().name
-    if task != name:
-        raise UserError(
-            f"this model is fine-tuned for the task {task}, not for {name}",
-            fix=f"unmask finetune MODEL --task {name} --train FILE",
-        )
+    def cut(self, predictor: "Predictor", texts: list[str]) -> list[str]:
+        """Each text as far as the model reads."""
+        if not self.truncate:
+            return texts
+        most = predictor.config.max_positions - len(predictor.tokenizer.surround([], None)[0])
+        found = predictor.tokenizer.encode_batch(texts)
+        left = self.truncation_direction.lower() == "left"
+
+        def part(text: str, offsets: Sequence[tuple[int, int]]) -> str:
+            return text[offsets[-most][0] :] if left else text[: offsets[most - 1][1]]
+
+        return [t if len(e) <= most else part(t, e.offsets) for t, e in zip(texts, found, strict=True)]

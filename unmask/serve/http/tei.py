@@ -14,24 +14,22 @@ from unmask import __version__
 from unmask.errors import UserError
 from unmask.serve.http.batching import find
 from unmask.serve.http.reading import Answer, Route, Strict
-from unmask.serve.http.shapes import REFUSALS, Ask, Several, Text, Texts, cut, need_task, sized
-from unmask.serve.http.understanding import Labelled, Ranked, Sentences, labels
+from unmask.serve.http.shapes import REFUSALS, Ask, Cutting, Several, Text, Texts, sized
+from unmask.serve.http.understanding import Labelled, Ranked, Sentences, cosines, labels
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
 
 OneOrTwo = Annotated[list[Text], Field(min_length=1, max_length=2)]
-Cut = Annotated[bool, Field(description="Cut a text that is too long; else it is refused.")]
 
 
 class Asked(Strict):
     model: str | None = Field(default=None, description="A served model; else the first that can do it.")
 
 
-class Embed(Asked):
+class Embed(Asked, Cutting):
     inputs: Text | Texts
     normalize: bool = True
-    truncate: Cut = False
     dimensions: int | None = Field(default=None, ge=1)
 
 
@@ -75,14 +73,14 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
                 )
             predictor = models[name]
         if task != "embed":
-            need_task(predictor, task)
+            predictor.need_task(task)
         return name
 
     @router.post("/embed", summary="A vector per text.", response_model=list[list[float]], operation_id="embed")
     async def embed(body: Embed) -> Answer:
         name = choose(body.model, "embed")
         texts = [body.inputs] if isinstance(body.inputs, str) else list(body.inputs)
-        found = await ask(name, "embed", cut(models[name], texts) if body.truncate else texts)
+        found = await ask(name, "embed", body.cut(models[name], texts))
         return Answer(sized(np.stack(found), body.dimensions, body.normalize))
 
     @router.post("/rerank", summary="Put passages in order.", response_model=list[Reranked], operation_id="rerank")
@@ -104,10 +102,7 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
 
     @router.post("/similarity", summary="Cosines of texts.", response_model=list[float], operation_id="similarity")
     async def similarity(body: Similarity) -> Answer:
-        name = choose(body.model, "embed")
-        found = await ask(name, "embed", [body.inputs.source_sentence, *body.inputs.sentences])
-        vectors = sized(np.stack(found), None, True)
-        return Answer(vectors[1:] @ vectors[0])
+        return Answer(await cosines(ask, choose(body.model, "embed"), body.inputs))
 
     @router.get("/info", summary="The first model, and the server.", operation_id="info")
     async def info() -> Answer:

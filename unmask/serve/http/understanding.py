@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from unmask.serve.http.reading import Strict
-from unmask.serve.http.shapes import Ask, Request, Several, Text, Texts, cut, need_task, sized
+from unmask.serve.http.shapes import Ask, Cutting, Request, Several, Text, Texts, sized
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
@@ -79,9 +79,8 @@ def labels(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def text_classification(ask: Ask, name: str, predictor: "Predictor", body: Classify) -> Any:
-    need_task(predictor, "classify")
-    listed = body.inputs if isinstance(body.inputs, list) else [body.inputs]
-    asked = [item if isinstance(item, str) else (item.text, item.text_pair) for item in listed]
+    predictor.need_task("classify")
+    asked = [item if isinstance(item, str) else (item.text, item.text_pair) for item in body.listed]
     return [labels(answer)[: body.parameters.top_k] for answer in await ask(name, "predict", asked)]
 
 
@@ -110,8 +109,7 @@ class Entity(Strict):
 
 
 async def token_classification(ask: Ask, name: str, predictor: "Predictor", body: TokenClassification) -> Any:
-    need_task(predictor, "tag")
-    listed = body.inputs if isinstance(body.inputs, list) else [body.inputs]
+    predictor.need_task("tag")
     whole, unwanted = body.parameters.aggregation_strategy != "none", set(body.parameters.ignore_labels)
 
     def shaped(text: str, answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -126,8 +124,8 @@ async def token_classification(ask: Ask, name: str, predictor: "Predictor", body
             if label not in unwanted
         ]
 
-    found = [shaped(t, a) for t, a in zip(listed, await ask(name, "predict", list(listed)), strict=True)]
-    return found if isinstance(body.inputs, list) else found[0]
+    found = [shaped(t, a) for t, a in zip(body.listed, await ask(name, "predict", body.listed), strict=True)]
+    return body.shaped(found)
 
 
 # ----------------------------------------------------------------------------------------------------- answer
@@ -156,8 +154,7 @@ class Answered(Strict):
 
 
 async def question_answering(ask: Ask, name: str, predictor: "Predictor", body: QuestionAnswering) -> Any:
-    need_task(predictor, "answer")
-    listed = body.inputs if isinstance(body.inputs, list) else [body.inputs]
+    predictor.need_task("answer")
     settings = body.parameters
 
     def shaped(answer: dict[str, Any]) -> Any:
@@ -170,26 +167,24 @@ async def question_answering(ask: Ask, name: str, predictor: "Predictor", body: 
         ]
         return rows[0] if settings.top_k == 1 and rows else rows
 
-    found = [shaped(a) for a in await ask(name, "predict", [(item.question, item.context) for item in listed])]
-    return found if isinstance(body.inputs, list) else found[0]
+    found = [shaped(a) for a in await ask(name, "predict", [(item.question, item.context) for item in body.listed])]
+    return body.shaped(found)
 
 
 # ------------------------------------------------------------------------------------------------------ vectors
 
 
-class FeatureExtraction(Request):
+class FeatureExtraction(Request, Cutting):
     inputs: Text | Texts
     normalize: bool = Field(default=False, description="Vectors of length 1.")
-    truncate: bool = Field(default=False, description="Cut a text that is too long; else it is refused.")
     dimensions: int | None = Field(default=None, ge=1, description="Only so many numbers of each vector.")
     encoding_format: Literal["float"] = "float"
 
 
 async def feature_extraction(ask: Ask, name: str, predictor: "Predictor", body: FeatureExtraction) -> Any:
-    listed = body.inputs if isinstance(body.inputs, list) else [body.inputs]
-    found = await ask(name, "embed", cut(predictor, listed) if body.truncate else list(listed))
+    found = await ask(name, "embed", body.cut(predictor, body.listed))
     vectors = sized(np.stack(found), body.dimensions, body.normalize)
-    return vectors if isinstance(body.inputs, list) else vectors[0]
+    return body.shaped(vectors)
 
 
 class Sentences(Strict):
@@ -203,7 +198,11 @@ class SentenceSimilarity(Request):
 
 
 async def sentence_similarity(ask: Ask, name: str, predictor: "Predictor", body: SentenceSimilarity) -> list[float]:
-    found = await ask(name, "embed", [body.inputs.source_sentence, *body.inputs.sentences])
+    return await cosines(ask, name, body.inputs)
+
+
+async def cosines(ask: Ask, name: str, given: Sentences) -> list[float]:
+    found = await ask(name, "embed", [given.source_sentence, *given.sentences])
     vectors = sized(np.stack(found), None, True)
     return (vectors[1:] @ vectors[0]).tolist()
 
@@ -229,11 +228,10 @@ class Chosen(Strict):
 
 
 async def multiple_choice(ask: Ask, name: str, predictor: "Predictor", body: MultipleChoice) -> Any:
-    need_task(predictor, "choose")
-    listed = body.inputs if isinstance(body.inputs, list) else [body.inputs]
-    found = await ask(name, "predict", [(i.text, list(i.choices), i.context) for i in listed])
+    predictor.need_task("choose")
+    found = await ask(name, "predict", [(i.text, list(i.choices), i.context) for i in body.listed])
     found = [{key: a[key] for key in Chosen.model_fields} for a in found]
-    return found if isinstance(body.inputs, list) else found[0]
+    return body.shaped(found)
 
 
 class Passages(Strict):
@@ -251,6 +249,6 @@ class Ranked(Strict):
 
 
 async def text_ranking(ask: Ask, name: str, predictor: "Predictor", body: TextRanking) -> list[dict[str, Any]]:
-    need_task(predictor, "rank")
+    predictor.need_task("rank")
     answer = await ask(name, "predict", (body.inputs.query, list(body.inputs.texts)))
     return [{"index": n, "score": answer["scores"][n]} for n in answer["order"]]

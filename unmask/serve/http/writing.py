@@ -56,8 +56,7 @@ async def text_generation(ask: Ask, name: str, predictor: "Predictor", body: Tex
     full = given.pop("return_full_text")
     for key in ("details", "decoder_input_details", "watermark"):
         given.pop(key, None)
-    listed = body.inputs if isinstance(body.inputs, list) else [body.inputs]
-    found = await ask(name, "generate", list(listed), **given)
+    found = await ask(name, "generate", body.listed, **given)
     return [{"generated_text": a.text + a.new if full and a.continues else a.new} for a in found]
 
 
@@ -82,8 +81,7 @@ class Translation(Strict):
 
 def rewriting(key: str) -> Callable[..., Awaitable[list[dict[str, str]]]]:
     async def rewrite(ask: Ask, name: str, predictor: "Predictor", body: Rewrite) -> list[dict[str, str]]:
-        listed = body.inputs if isinstance(body.inputs, list) else [body.inputs]
         given = settings_of(body.parameters.generate_parameters)
-        return [{key: a.new} for a in await ask(name, "generate", list(listed), **given)]
+        return [{key: a.new} for a in await ask(name, "generate", body.listed, **given)]
 
     return rewrite
