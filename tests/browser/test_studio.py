@@ -133,6 +133,37 @@ def test_fill_several_masks_together(page: Page) -> None:
     expect(page.locator("#text")).to_have_value(best or "")
 
 
+def test_fill_with_given_words_only(page: Page) -> None:
+    go(page, "fill", "mini")
+    page.fill("#text", "Ann lives in [MASK] .")
+    page.fill("#only", "Rome, Oslo，bank")
+    expect(page.locator(".bars button")).to_have_count(3)
+    names = page.locator(".bars .name").all_text_contents()
+    assert {text.strip().lower() for text in names} == {"rome", "oslo", "bank"}
+    page.fill("#only", "")
+    expect(page.locator(".bars button")).to_have_count(5)
+
+
+def test_a_visit_begins_with_what_the_model_can_do(page: Page, url: str) -> None:
+    expect(page.locator("h1")).to_have_text("Fill")  # the first model is "mini"
+    page.select_option("#model", "classify")  # remembered
+    page.goto("about:blank")
+    page.goto(url)
+    expect(page.locator("h1")).to_have_text("Task")
+    page.click('nav a[href="#meaning"]')
+    page.click(".brand")
+    expect(page.locator("h1")).to_have_text("Task")
+
+
+def test_look_begins_with_something_to_explain(page: Page) -> None:
+    go(page, "look", "mini")
+    expect(page.locator("#text")).to_have_value(re.compile(r"\[MASK\]"))
+    expect(page.locator("#explain .chip").first).to_be_visible()
+    page.select_option("#model", "classify")
+    expect(page.locator("#text")).not_to_have_value(re.compile(r"\[MASK\]"))
+    expect(page.locator("#explain .chip").first).to_be_visible()
+
+
 def test_fill_by_keyboard(page: Page) -> None:
     go(page, "fill", "mini")
     page.fill("#text", SENTENCE)

@@ -201,6 +201,11 @@ def test_lists_of_words_and_tags(tmp_path: Path) -> None:
 def test_a_file_is_recognised_by_what_it_holds(tmp_path: Path) -> None:
     for name, text, tag in [
         ("a.txt", "Bob\tB-per\nleft\tO\n", True),
+        (
+            "f.txt",
+            "Bob\tB-per\nleft\tO\nfor\tO\nRome\n\nAnn\tB-per\nwaits\tO\n",
+            True,
+        ),  # a ragged line is a fault, not another file
         ("b.txt", "A text of words .\nAnother of five words .\n", False),
         ("c.txt", UNIVERSAL, True),
         ("d.csv", "text,label\nwhat a film,pos\n", False),

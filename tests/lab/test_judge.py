@@ -129,3 +129,24 @@ def test_a_file_of_a_header_alone_is_said_once(model: str, tmp_path: Path) -> No
     for verb in (api.evaluate, api.predict):
         with pytest.raises(UserError, match=r"1 problem .*\n.*no rows below"):
             verb(model, file)
+
+
+def test_an_empty_text_and_a_column_that_is_not_there(model: str, tmp_path: Path) -> None:
+    for nothing in ("", "  \n"):
+        with pytest.raises(UserError, match="an empty text"):
+            api.predict(model, nothing)
+    file = table(tmp_path / "train.csv", "review,stars", ("a joy", "pos"), ("no", "neg"))
+    with pytest.raises(UserError, match="no column 'reviw'") as caught:
+        api.doctor(file, columns={"text": "reviw"})
+    assert "did you mean review" in caught.value.got and caught.value.valid == "review, stars"
+
+
+def test_what_is_cut_is_said_and_long_decides(model: str, tmp_path: Path) -> None:
+    long = tmp_path / "long.txt"
+    long.write_text("a joy\n" + "so long " * 40 + "\n")
+    words = ["predict", model, str(long)]
+    assert "longer than a row" not in CliRunner().invoke(app, words).output  # read whole, in windows
+    cut = CliRunner().invoke(app, [*words, "--long", "first"])
+    assert cut.exit_code == 0 and "1 of 2 are longer than a row of 64: cut" in cut.output
+    refused = CliRunner().invoke(app, [*words, "--long", "refuse"])
+    assert refused.exit_code == 2 and "long.txt:2: " in refused.output and "--long windows" in refused.output

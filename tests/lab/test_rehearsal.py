@@ -71,7 +71,7 @@ def test_the_command_line_says_it_in_words_and_in_json(start: Path, here: Path) 
     assert json.loads(told.stdout)["steps"] == 7 and json.loads(told.stdout)["seeds"] == 2
     assert not (here / "runs").exists()
     both = CliRunner().invoke(app, ["finetune", "--resume", "runs/x", "--dry-run"])
-    assert both.exit_code == 2 and "dry_run" in both.output
+    assert both.exit_code == 2 and "--dry-run" in both.output
 
 
 def test_mistakes_in_the_files_are_those_of_a_run(start: Path, here: Path) -> None:
@@ -88,6 +88,10 @@ def test_a_teacher_that_does_not_fit_is_said(start: Path, here: Path) -> None:
     run = api.finetune(start, task="tag", train="train.jsonl", steps=1, out=here / "tagger")
     with pytest.raises(UserError, match="the teacher's task is tag, this one is classify"):
         api.dry_run_finetune(start, train="train.csv", teacher=str(run.path))
+    for bad in ("nosuch", str(run.path)):
+        with pytest.raises(UserError):
+            api.finetune(start, train="train.csv", teacher=bad)
+    assert not list((here / "runs").glob("*/*"))  # nothing is left behind
 
 
 def test_few_records_are_learnt_in_small_batches_unless_one_is_given(start: Path, here: Path) -> None:

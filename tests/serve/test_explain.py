@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from captum.attr import LayerIntegratedGradients
 from lab.tiny import SHAPE
 from serve.tiny_models import make_folder, train
 from transformers import (
+    AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     BertForMaskedLM,
@@ -20,9 +22,11 @@ from typer.testing import CliRunner
 from unmask.cli import app
 from unmask.data.spelling import spellings
 from unmask.errors import UserError
+from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe
+from unmask.serve import causal
 from unmask.serve.predictor import Predictor, load
 from unmask.tasks.answer import Answer
 from unmask.tasks.choose import Choose
@@ -154,6 +158,85 @@ def test_a_filled_word_is_explained(tmp_path):
     ):
         with pytest.raises(UserError, match=said):
             predictor.explain(*parts, target=target)
+
+
+def writer(name, heads=("lm",), **more):
+    tokenizer = train("bpe")
+    config = preset(
+        name, vocab_size=tokenizer.size, pad_id=tokenizer.pad, sep_id=tokenizer.sep, initializer_range=0.05, **more
+    )
+    return Predictor(Model(config, heads).init(0), tokenizer, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "more"),
+    [
+        ("gpt2-mini", ("lm",), {}),
+        ("t5-mini", ("lm",), {}),
+        ("bart-mini", ("lm",), {}),
+        ("bert-tiny", ("mlm",), {"predicts": "next"}),
+    ],
+    ids=["gpt2", "t5", "bart", "prefix"],
+)
+def test_what_is_written_is_explained(name, heads, more):
+    predictor = writer(name, heads, **more)
+    found = predictor.explain(TEXT, target="the lakes of the union", steps=100)
+    assert found.target == "the lakes of the union"
+    assert abs(found.delta) < 0.05 * max(1.0, abs(found.value - found.baseline))
+    own = [t for t in found.tokens if t.segment == 0]
+    assert "".join(TEXT[t.start : t.end] for t in own).replace(" ", "") == TEXT.replace(" ", "")
+    written = [t for t in found.tokens if t.segment == 1]  # what is written does not speak for itself
+    assert all(t.score == 0 for t in written) and bool(written) != bool(predictor.config.decoder_layers)
+    assert max(abs(t.score) for t in own) > 1e-3
+    best = predictor.explain(TEXT, steps=4)
+    length = {} if predictor.config.decoder_layers else {"max_new_tokens": 1}
+    new = predictor.generate(TEXT, **length).new.split()
+    assert best.target.split() == new or (not new and best.target.startswith("["))  # only a special token was written
+    again = predictor.explain(TEXT, target=best.target, steps=4)
+    assert best.target.lower() == again.target.lower() or not new
+    if length:
+        assert best.value >= predictor.explain(TEXT, target="the", steps=4).value
+
+
+def test_a_causal_models_explanation_is_captums_on_transformers(tmp_path):
+    predictor = writer("gpt2-mini")
+    hf.save(predictor.model, tmp_path, predictor.tokenizer)
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    found = predictor.explain(TEXT, target=" the lakes")
+    t = predictor.tokenizer
+    row, new = predictor.reader.encode([TEXT])[0].ids, t.encode(" the lakes")
+    row = causal.prompt(predictor.engine, t, row)
+    ids = torch.tensor([[*row, *new]])
+    base = torch.where(torch.from_numpy(t.special)[ids], ids, t.pad if t.mask is None else t.mask)
+    base[:, len(row) :] = ids[:, len(row) :]
+
+    def value(ids):
+        logprobs = theirs(ids).logits[:, len(row) - 1 : -1].log_softmax(-1)
+        return logprobs.gather(-1, torch.tensor(new)[None, :, None].expand(len(ids), -1, -1)).sum((1, 2))
+
+    method = LayerIntegratedGradients(value, theirs.transformer.wte)
+    expected = method.attribute(ids, base, n_steps=50)[0].sum(-1).detach().numpy()
+    np.testing.assert_allclose([k.score for k in found.tokens], expected[: len(found.tokens)], rtol=1e-3, atol=1e-4)
+    with torch.no_grad():
+        assert found.value == pytest.approx(float(value(ids)), abs=1e-4)
+
+
+def test_others_may_ask_while_one_explains():
+    """captum hangs hooks into the network: they must not reach another thread's answers."""
+    predictor = fine_tuned("classify")
+    calm, seen, stop = predictor.classify(TEXT)["scores"], [], threading.Event()
+
+    def ask():
+        while not stop.is_set():
+            seen.append(predictor.classify(TEXT)["scores"])
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    for _ in range(5):
+        predictor.explain(TEXT, steps=30)
+    stop.set()
+    thread.join(30)
+    assert len(seen) > 5 and all(scores == pytest.approx(calm, abs=1e-6) for scores in seen)
 
 
 def test_without_captum_it_is_said_how_to_get_it(monkeypatch):

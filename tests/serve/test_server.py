@@ -219,6 +219,33 @@ def test_a_text_too_long_is_refused_or_cut_by_choice(running: Server) -> None:
     assert len(post(running, "/embed", long | {"truncate": True})[0]) == 32
 
 
+def test_either_end_of_a_long_text_is_cut(running: Server, alone) -> None:
+    words = [f"{name} lives in {town}" for name in ("Ann", "Ben", "Cleo") for town in ("Rome", "Oslo", "Bonn")]
+    long = " ".join(words * 4)
+    right, left = (
+        post(running, "/models/mlm/pipeline/feature-extraction", {"inputs": long, "truncate": True, **more})
+        for more in ({}, {"truncation_direction": "left"})
+    )
+    assert right != left
+    cut = alone("mlm").tokenizer.encode_batch([long])[0].offsets
+    np.testing.assert_allclose(right, alone("mlm").embed(long[: cut[61][1]]), atol=1e-5)
+    np.testing.assert_allclose(left, alone("mlm").embed(long[cut[-62][0] :]), atol=1e-5)
+
+
+def test_a_pipeline_that_is_not_there_names_those_that_are(running: Server) -> None:
+    answer = httpx.post(f"{running.url}/models/mlm/pipeline/fil-mask", json={"inputs": "a"})
+    error = answer.json()["error"]
+    assert answer.status_code == 404 and "did you mean fill-mask" in error["message"]
+    assert "feature-extraction" in error["valid"] and "text-classification" not in error["valid"]
+
+
+def test_head_is_get_without_its_body(running: Server) -> None:
+    for path, status in (("/health", 200), ("/", 200), ("/nowhere", 404)):
+        asked, whole = httpx.head(running.url + path), httpx.get(running.url + path)
+        assert asked.status_code == whole.status_code == status and asked.content == b""
+        assert asked.headers["content-type"] == whole.headers["content-type"]
+
+
 def test_an_exported_model_is_served_without_torch(folder: Path, running: Server, tmp_path: Path) -> None:
     unmask.export(folder / "classify", to="onnx", out=tmp_path / "onnx")
     with server(f"exported={tmp_path / 'onnx'}", "--backend", "onnx") as found:

@@ -269,6 +269,24 @@ def test_what_is_computed_for_nobody_is_given_up(models: dict[str, Predictor]) -
     assert 0 < len(log) < 50 and batcher.tokens == 0
 
 
+def test_a_turn_is_given_back_by_what_fails_in_it(
+    models: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batcher = Watched(models)
+    real = models["mlm"].model.encode
+
+    def encode(batch: Any, *more: Any) -> Any:
+        if len(batch.ids) > 1:
+            raise RuntimeError("out of memory")
+        return real(batch, *more)
+
+    monkeypatch.setattr(models["mlm"].model, "encode", encode)
+    found = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS[:4]))
+    assert all(vector.shape == (32,) for vector in found)  # halved, until each was alone
+    with batcher.turns.take():  # nobody holds it
+        assert not batcher.turns._line
+
+
 def test_turns_are_taken_one_at_a_time_in_the_order_asked() -> None:
     turns, order, inside = Turns(), [], []
 

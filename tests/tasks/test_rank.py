@@ -18,6 +18,7 @@ import unmask
 from unmask.batch import Phase, collate
 from unmask.cli import app
 from unmask.data.forms import rank as judged
+from unmask.data.forms.trec import is_qrels, read_qrels, read_texts
 from unmask.data.records import Finding, open_source
 from unmask.data.store import TokenStore
 from unmask.errors import UserError
@@ -120,6 +121,26 @@ def test_trec_judgements(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="queries are in another file"):
         read(str(tmp_path / "qrels.txt"))
     assert pick_task(TaskRecipe(), [open_source(str(tmp_path / "qrels.txt"), [])]).name == "rank"
+
+
+def test_judgements_with_a_bad_line_are_judgements_still(tmp_path: Path) -> None:
+    file = tmp_path / "qrels.txt"
+    file.write_text("1 0 a 1\n1 0 b 0\n2 0 a\n2 0 b 1\n3 0 a 1\n")
+    findings: list[Finding] = []
+    source = open_source(str(file), findings)
+    assert is_qrels(source) and len(read_qrels(source, findings)) == 4
+    assert [f.at for f in findings] == [f"{file}:3"]
+    file.write_text("a film of 1\nso it was\nno\n")
+    assert not is_qrels(open_source(str(file), []))
+
+
+def test_a_file_of_one_line_needs_no_header(tmp_path: Path) -> None:
+    findings: list[Finding] = []
+    for name, text in (("q.tsv", "7\twhat is a wing"), ("q.csv", "7,what is a wing")):
+        (tmp_path / name).write_text(text + "\n")
+        assert read_texts(str(tmp_path / name), findings) == {"7": "what is a wing"} and not findings
+    (tmp_path / "head.tsv").write_text("id\ttext\n")
+    assert not read_texts(str(tmp_path / "head.tsv"), findings) and findings[0].kind == "empty"
 
 
 def test_passages_are_drawn_without_looking_at_all_of_them() -> None:

@@ -84,7 +84,7 @@ def finetune(
 
     console = make_console(quiet, as_json)
     if resume:
-        extra = [name for name, value in (given | {"dry_run": dry_run}).items() if value]
+        extra = [f"--{name.replace('_', '-')}" for name, value in (given | {"dry_run": dry_run}).items() if value]
         if extra or model:
             raise UserError(
                 f"--resume takes everything from the run; got {', '.join(extra or [model])} beside it",
@@ -195,6 +195,7 @@ def predict(
         typer.Argument(help="Texts (of tasks that read two: the parts of one), a file, or - for lines of stdin."),
     ],
     column: o.Columns = None,
+    long: o.Long = None,
     as_json: Json = False,
 ) -> None:
     """Answers of a fine-tuned model: to a text, to every record of a file, or to every line of standard input."""
@@ -206,7 +207,7 @@ def predict(
         given = sys.stdin
     elif len(text) > 1 and loaded.need_task().takes()[1] != 1:  # parts of one question; else several texts
         given = [tuple(text)]
-    answers = api.predict(loaded, given, columns=o.roles(column), console=make_console(False, as_json))
+    answers = api.predict(loaded, given, columns=o.roles(column), long=long, console=make_console(False, as_json))
     if as_json:
         return emit(answers)
     from unmask.serve.show_answers import print_answers

@@ -1,5 +1,6 @@
 """The verb that serves models over HTTP: serve."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -52,6 +53,9 @@ def serve(
 ) -> None:
     """Serve models over HTTP: Hugging Face's, OpenAI's and text-embeddings-inference's forms, and a page at /."""
     need_packages()
+    # A server mostly has its machine to itself, and small batches: OpenMP's threads look a moment (some 0.1 ms) for more work
+    # before they sleep. A text alone then takes a third of the time (docs/log.md); where others compute too, 0 is better.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     from unmask.serve.http.limits import Limits
     from unmask.serve.http.run import free_port, run
 

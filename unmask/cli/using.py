@@ -170,7 +170,10 @@ def embed(
         Path | None, typer.Option(help="With --word: a picture of them, by their sense where told.")
     ] = None,
     column: Annotated[str, typer.Option(help="Column of a table with the texts.")] = "",
-    long: LongText = "refuse",
+    long: Annotated[
+        str | None,
+        typer.Option(help="A text too long: refuse, or windows (the default of a sentence-transformers folder)."),
+    ] = None,
     backend: Backend = "auto",
     as_json: Json = False,
 ) -> None:
@@ -190,7 +193,9 @@ def embed(
 )
 def explain(
     model: Model,
-    text: Annotated[list[str], typer.Argument(help="What the model's task asks, or a text with a [MASK].")],
+    text: Annotated[
+        list[str], typer.Argument(help="What the model's task asks, a text with a [MASK], or one to be continued.")
+    ],
     target: Annotated[
         str | None, typer.Option(help="Label, WORD=TAG, answer, choice or word to explain. Default: the model's own.")
     ] = None,

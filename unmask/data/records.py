@@ -147,6 +147,7 @@ def _of_csv(reading: Reading, source: Source) -> list[Finding]:
     quoting: Any = csv.QUOTE_MINIMAL if file.quotes else csv.QUOTE_NONE
     header = next((line for line in islice(quiet.lines(), 50) if line[1].strip()), None)
     names = next(csv.reader([header[1]], delimiter=file.delimiter, quoting=quoting), []) if header else []
+    source.columns = source.columns or names
     for name, times in Counter(name.strip() for name in names).items():
         if times > 1 and name and header:
             what = f"{times} columns are called {name!r}; only the last one is read"

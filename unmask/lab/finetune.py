@@ -17,12 +17,11 @@ from unmask.data.records import Finding, Record
 from unmask.errors import UserError
 from unmask.lab import augment, budget, task_report
 from unmask.lab.intervals import intervals
-from unmask.lab.job import Job, prepare
+from unmask.lab.job import Job, open_teacher, prepare
 from unmask.lab.labelled import Opened, sizes
 from unmask.model import hf
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
-from unmask.serve.predictor import load as load_predictor
 from unmask.tasks import beside, teacher
 from unmask.tasks.task import RecordRows
 from unmask.train import checkpoint
@@ -60,13 +59,12 @@ def with_more(
 ) -> Objective:
     """The task as it is trained: with a teacher's answers, and MLM beside it, where these are asked for."""
     objective: Objective = job.task
-    if job.recipe.task.teacher:
-        known = load_predictor(job.recipe.task.teacher, job.recipe.train.device, console.say)
-        run.hold(
-            f"task.teacher: {job.recipe.task.teacher}", teacher.fingerprint(known.model, known.need_task()), world.main
-        )
+    known = open_teacher(job, console.say)
+    if known:
+        theirs = known.need_task()
+        run.hold(f"task.teacher: {job.recipe.task.teacher}", teacher.fingerprint(known.model, theirs), world.main)
         with console.bar("teacher") as update:
-            objective = teacher.teach(job.task, known.model, known.need_task(), records, encoded, update)
+            objective = teacher.teach(job.task, known.model, theirs, records, encoded, update)
     return beside.beside(objective, job.recipe, job.task.tokenizer)
 
 
@@ -203,6 +201,7 @@ def run_one(recipe: Recipe, run: Run, world: World, console: Console, opened: Op
 def run_job(
     job: Job, run: Run, world: World, console: Console, title: str = "finetune", watch: Watch | None = None
 ) -> dict[str, Any]:
+    open_teacher(job)  # one that does not fit is said before anything is written
     with run.lock() if world.main else nullcontext():
         if world.main:
             write_down(run, job.recipe, sizes(job.sets), job.sets.fingerprint(), job.task.learnt, job.sets.findings)

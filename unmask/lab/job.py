@@ -1,6 +1,6 @@
 """Everything a fine-tuning run needs, made from its recipe and its files before the first step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from unmask.model.config_file import LABELLED
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
 from unmask.recipe import BUDGETS, Recipe
+from unmask.serve.predictor import Predictor
+from unmask.serve.predictor import load as load_predictor
 from unmask.settings import merge
 from unmask.tasks import beside, teacher
 from unmask.tasks import folder as task_folder
@@ -98,8 +100,9 @@ def prepare(
                 f"no dev file: {len(sets.dev):,} of the {len(sets.train) + len(sets.dev):,} records are kept as one"
             )
         else:
+            unjudged = "; nothing to judge --baseline by" if recipe.task.baseline and not sets.test else ""
             notes.append(
-                f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken"
+                f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken{unjudged}"
             )
     task = kind(recipe, tokenizer, kind.weigh(recipe, studied, sets.train) if learnt is None else learnt)
     task.bind(config)
@@ -115,6 +118,15 @@ def prepare(
     if frozen:
         loaded.model.freeze()
     return Job(recipe, task, loaded.model, sets, notes)
+
+
+def open_teacher(job: Job, say: Callable[[str], None] = lambda text: None) -> Predictor | None:
+    """The model of --teacher, where one is named; refused where it cannot teach this task."""
+    if not job.recipe.task.teacher:
+        return None
+    known = load_predictor(job.recipe.task.teacher, job.recipe.train.device, say, backend="torch")
+    teacher.same(job.task, known.need_task())
+    return known
 
 
 def lack(new: Sequence[str], loaded: hf.Loaded, config: ModelConfig, task: Task) -> str:

@@ -78,21 +78,27 @@ def check_labels(task: Task, records: Sequence[Record], console: Console) -> Non
         console.warn(f"every record has the label {next(iter(counts))!r}: macro F1, MCC and AUC say little")
 
 
-def predict(predictor: Predictor, given: Any, columns: dict[str, str], console: Console) -> list[dict[str, Any]]:
+def predict(
+    predictor: Predictor, given: Any, columns: dict[str, str], console: Console, long: str | None = None
+) -> list[dict[str, Any]]:
     """`given`: a file, a text, a record, a list of texts or records, or standard input, line by line."""
-    task = predictor.need_task()
+    task = predictor.need_task().reading(long)
     if isinstance(given, io.TextIOBase):
         given = lines_asked(predictor, given)
-    items = [given] if isinstance(given, str | Path | dict) else list(given)
+    items: list[Any] = [given] if isinstance(given, str | Path | dict) else list(given)
     if items and all(isinstance(item, str | Path) and _is_file(item) for item in items):
-        records = read(predictor, [str(item) for item in items], columns, labelled=False)
+        items = read(predictor, [str(item) for item in items], columns, labelled=False)
     else:
         if len(items) == 1 and isinstance(items[0], str | Path) and _looks_like_file(str(items[0])):
             raise UserError(f"{items[0]}: no such file", valid="a text, or the name of a file that is there")
-        records = list(asking.records(task, items))
+        if any(isinstance(item, str) and not item.strip() for item in items):
+            raise UserError("an empty text", valid="a text with words in it")
+    records = list(asking.records(task, items))
     shown = {"at", "id", *task.needed, *task.roles} - set(task.target)
     with console.bar("predict") as update:
-        answers = predictor.predict(records, update)
+        answers = task.answer(predictor.engine, records, update)
+    for what in task.cuts(len(records)):
+        console.warn(what)
     return [
         {key: value for key, value in record.items() if key in shown} | answer
         for record, answer in zip(records, answers)

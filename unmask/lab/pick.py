@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from unmask.data.forms.rank import FILES
 from unmask.data.records import Source, assign
-from unmask.errors import UserError
+from unmask.errors import UserError, nearest
 from unmask.recipe import TaskRecipe
 from unmask.registry import TASKS
 from unmask.tasks.task import Task
@@ -28,6 +29,10 @@ def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> type[Task]:
     if len(fitting) == 1:
         return TASKS[fitting[0]]
     first = sources[0]
+    for role, name in settings.columns.items() if first.form == "table" and not fitting else ():
+        if role not in FILES and name not in first.columns:
+            known = ", ".join(first.columns[:20])
+            raise UserError(f"{first.path}: no column {name!r}{nearest(name, first.columns)}", valid=known)
     seen = f"the columns {', '.join(first.columns[:20])}" if first.form == "table" else f"{first.form}, no table"
     raise UserError(
         f"{first.path}: {'no task fits' if not fitting else ' and '.join(fitting) + ' both fit'} what is in it ({seen})",

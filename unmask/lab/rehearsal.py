@@ -11,11 +11,10 @@ import numpy as np
 from unmask.data.findings import as_rows, condense
 from unmask.data.records import Finding
 from unmask.lab import budget, finetune, multitask, repeat
-from unmask.lab.job import Job
+from unmask.lab.job import Job, open_teacher
 from unmask.lab.labelled import sizes
 from unmask.recipe import Recipe
-from unmask.serve.predictor import load as load_predictor
-from unmask.tasks import beside, teacher
+from unmask.tasks import beside
 from unmask.train import estimate
 from unmask.train.distributed import World
 from unmask.train.loader import Bucketed
@@ -37,9 +36,7 @@ def rehearse(recipe: Recipe, console: Console) -> dict[str, Any]:
         job = finetune.prepare(recipe)
         parts, settled = {"": job}, job.recipe
     for job in parts.values():
-        if job.recipe.task.teacher:
-            known = load_predictor(job.recipe.task.teacher, job.recipe.train.device, console.say)
-            teacher.same(job.task, known.need_task())
+        open_teacher(job, console.say)
     loaders = {name: finetune.rows_of(job, objective=_trained(job)) for name, job in parts.items()}
     console.say("measuring the speed of this machine …")
     times = {name: _seconds(job, loaders[name]) for name, job in parts.items()}

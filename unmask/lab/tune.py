@@ -16,6 +16,7 @@ from typing import Any
 from unmask.data.findings import as_rows
 from unmask.errors import UserError
 from unmask.lab import finetune, task_report
+from unmask.lab.job import open_teacher
 from unmask.lab.summary import replace
 from unmask.model import hf
 from unmask.model.families import FAMILIES
@@ -110,6 +111,7 @@ def begin(recipe: Recipe, run: Run, trials: int, minutes: float | None, names: l
     job = finetune.prepare(recipe)
     if not job.sets.dev:
         raise UserError("a search needs a dev set to compare by", fix="--dev FILE, or more records in --train")
+    open_teacher(job)
     ranges = space(job.recipe, names)
     job.recipe.write(run.path / "recipe.yaml")
     run.write_json("environment.json", environment())

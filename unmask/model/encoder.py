@@ -12,8 +12,10 @@ from torch.utils.checkpoint import checkpoint
 from unmask.errors import UserError
 from unmask.model.cache import Cache
 from unmask.model.config import ModelConfig
-from unmask.model.layers import Layer, Rotary, layer_norm
+from unmask.model.layers import Layer, Rotary, Unpadded, layer_norm
 from unmask.model.relative import Relative
+
+WORTH = 0.95  # share of a batch that is text, below which it is worth taking the padding out
 
 
 class Embeddings(nn.Module):
@@ -73,6 +75,9 @@ class Encoder(nn.Module):
         self.rotary = Rotary(*size, config.rope_theta) if rope else None
         self.local_rotary = Rotary(*size, config.local_rope_theta) if rope and any_local else None
         self.relative = Relative(config, config.causal) if config.positions == "relative" else None
+        self.unpad = (
+            False  # compute nothing but attention for padding: for answers; a graph that is exported always does
+        )
         self.checkpointing = False  # recompute activations in the backward pass: less memory, a third more work
 
     @overload
@@ -118,6 +123,10 @@ class Encoder(nn.Module):
         assert cache is None or (self.config.causal and self.rotary is None and (past == 0 or T == 1))
         check_length(self.config, past + T)
         x = self.embeddings(ids, segments, past)
+        rows = None
+        if mask is not None and self.unpad and not layers and weights is None and not torch.compiler.is_compiling():
+            rows = Unpadded(mask) if mask.sum() < WORTH * mask.numel() else None
+            x = x if rows is None else rows.take(x)
         states = [x]
         everyone = sight(T, ids.device, mask, self.config.causal, prefix, documents)
         if self.relative is not None:
@@ -134,9 +143,11 @@ class Encoder(nn.Module):
             if self.checkpointing:
                 x = checkpoint(layer, *seen, last, use_reentrant=False)
             else:
-                x = layer(*seen, last, None if cache is None else cache.layers[i], weights)
+                x = layer(*seen, last, None if cache is None else cache.layers[i], weights, rows)
             states.append(x)
         x = self.norm(x)
+        if rows is not None and at is None:
+            x = rows.give(x)
         states[-1] = x
         return (x, states) if layers else x
 

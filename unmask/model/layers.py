@@ -68,6 +68,24 @@ def picked(x: Tensor, at: Tensor | None) -> Tensor:
     return x if at is None else x.flatten(0, 1).index_select(0, at)
 
 
+class Unpadded:
+    """Where the tokens of a padded batch stand: everything but attention is then done for them alone, as (N, D)."""
+
+    def __init__(self, mask: Tensor):
+        self.shape, flat = mask.shape, mask.flatten()
+        self.kept = flat.nonzero().squeeze(1)  # (N,) positions of the flattened batch
+        self.number = flat.cumsum(0) - 1  # (B·T,) of each position, which token it holds
+
+    def take(self, x: Tensor) -> Tensor:
+        """(B, T, D) → (N, D)."""
+        return picked(x, self.kept)
+
+    def give(self, x: Tensor) -> Tensor:
+        """(N, D) → (B, T, D), zero where nothing stands."""
+        B, T = self.shape
+        return x.new_zeros(B * T, x.shape[-1]).index_copy_(0, self.kept, x).view(B, T, -1)
+
+
 class Attention(nn.Module):
     """Self-attention with one matrix for queries, keys and values."""
 
@@ -88,10 +106,12 @@ class Attention(nn.Module):
         at: Tensor | None = None,
         past: Past | None = None,
         weights: list[Tensor] | None = None,
+        rows: Unpadded | None = None,
     ) -> Tensor:
         """`weights`, where somebody looks, is given (B, H, T, T): how much each token (row) takes from each (column)."""
-        B, T, _ = x.shape
-        q, k, v = self.qkv(x).view(B, T, 3, self.heads, -1).unbind(2)
+        qkv = self.qkv(x) if rows is None else rows.give(self.qkv(x))
+        B, T, _ = qkv.shape
+        q, k, v = qkv.view(B, T, 3, self.heads, -1).unbind(2)
         if rope is not None:
             cos, sin = (table.to(q.dtype) for table in rope)  # bf16 under autocast
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
@@ -108,7 +128,8 @@ class Attention(nn.Module):
             dropout_p=self.dropout if self.training else 0.0,
             scale=self.scale,
         )
-        return self.out(picked(y.transpose(1, 2).reshape(B, T, -1), at))
+        y = y.transpose(1, 2).reshape(B, T, -1)
+        return self.out(picked(y, at) if rows is None or at is not None else rows.take(y))
 
     def _weights(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
         """What the kernel multiplies the values with, which it does not give away. q, k (B, T, H, K)."""
@@ -157,13 +178,15 @@ class Layer(nn.Module):
         at: Tensor | None = None,
         past: Past | None = None,
         weights: list[Tensor] | None = None,
+        rows: Unpadded | None = None,
     ) -> Tensor:
         """(B, T, D) → (B, T, D), or (N, D) at the positions `at` of the flattened batch (the last layer only).
 
-        `past` holds what stands before x in the row, and takes x in.
+        `past` holds what stands before x in the row, and takes x in. With `rows`, x and what comes out are (N, D).
         """
+        own = picked(x, at) if rows is None else x if at is None else x.index_select(0, rows.number[at])
         if self.pre:
-            x = picked(x, at) + self.drop(self.attention(self.attention_norm(x), mask, rope, at, past, weights))
+            x = own + self.drop(self.attention(self.attention_norm(x), mask, rope, at, past, weights, rows))
             return x + self.drop(self.mlp(self.mlp_norm(x)))
-        x = self.attention_norm(picked(x, at) + self.drop(self.attention(x, mask, rope, at, past, weights)))
+        x = self.attention_norm(own + self.drop(self.attention(x, mask, rope, at, past, weights, rows)))
         return self.mlp_norm(x + self.drop(self.mlp(x)))

@@ -87,6 +87,15 @@ class Model(nn.Module):
             return self.heads[head](self.heads["pooler"](hidden, mask))
         return self.heads[head](hidden, self.embedding) if HEADS[head].tied else self.heads[head](hidden)
 
+    def read(self, head: str, batch: Batch) -> Tensor:
+        """What a head gives for the rows of a batch. Where it reads their first tokens alone, the last layer computes no others."""
+        pooler: Any = self.heads["pooler"] if "pooler" in HEADS[head].needs else None
+        if pooler is None or pooler.mean:
+            return self.logits(head, self.encode(batch), batch.mask)
+        rows, length = batch.ids.shape
+        first = torch.arange(rows, device=batch.ids.device) * length
+        return self.logits(head, self.encode(batch, first)[:, None])
+
     def run(
         self, forward: Callable[["Model", Batch], Tensor], examples: Sequence[Example], pad: int
     ) -> list[np.ndarray]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +19,15 @@ from torch import Tensor
 
 from unmask.batch import TOKENS, Batch, Example
 from unmask.errors import UserError, nearest
+from unmask.model.generate import generate
+from unmask.model.generation import Generation
 from unmask.model.model import Model
+from unmask.model.steps import first as begin_with
+from unmask.model.steps import writing_head
+from unmask.serve import causal
 from unmask.serve.answers import Attribution, Explanation, Token
 from unmask.serve.filling import MASKS
-from unmask.serve.pieces import word
+from unmask.serve.pieces import piece, word
 from unmask.serve.reader import Reader
 from unmask.serve.torch_engine import TorchEngine
 from unmask.serve.words import ordinary
@@ -29,7 +35,7 @@ from unmask.tasks import asking
 from unmask.tasks.embed import Embed
 from unmask.tasks.task import Task
 
-STEPS = 50  # of the integral
+LOGITS = 2**25  # that exist at a time: 128 MB
 Value = Callable[[Model, Batch], Tensor]  # of every row of a batch: (B,)
 
 
@@ -41,6 +47,8 @@ class Question:
     tokens: list[Token]
     target: str
     value: Value
+    shown: int = 0  # tokens at the row's end that are never hidden: they are the answer, not what it comes from
+    logits: int = 0  # that exist for a row at a time, where they are many
 
 
 def explain(
@@ -63,26 +71,31 @@ def explain(
         segments = torch.from_numpy(question.example.segments)[None].to(engine.device)
     t = reader.tokenizer
     hidden = torch.full_like(ids, t.pad if t.mask is None else t.mask)
-    hidden = torch.where(torch.from_numpy(t.special)[ids.cpu()].to(engine.device), ids, hidden)
+    kept = torch.from_numpy(t.special)[ids.cpu()]
+    kept[:, ids.shape[1] - question.shown :] = True
+    hidden = torch.where(kept.to(engine.device), ids, hidden)
 
     model = _twin(engine.model)  # captum hangs hooks into the network, which others may use meanwhile
+    turn = ExitStack()  # lasts until the next forward pass: the backward pass belongs to it
 
     def value(ids: Tensor, segments: Tensor) -> Tensor:
-        with engine.turn():
-            return question.value(model, Batch(ids, segments=segments)).float()
+        turn.close()
+        turn.enter_context(engine.turn())
+        return question.value(model, Batch(ids, segments=segments)).float()
 
     embeddings: Any = model.encoder.embeddings
     method = LayerIntegratedGradients(value, embeddings.tokens if engine.config.encoder == "bag" else embeddings)
-    found = method.attribute(
-        ids,
-        baselines=hidden,
-        additional_forward_args=(segments,),
-        n_steps=steps,
-        internal_batch_size=max(1, TOKENS // ids.shape[1]),
-    )
-    scores = found[0].sum(-1).detach().cpu()  # (T,)
-    with torch.inference_mode():
-        own, base = value(torch.cat([ids, hidden]), segments.repeat(2, 1)).tolist()
+    with turn:
+        found = method.attribute(
+            ids,
+            baselines=hidden,
+            additional_forward_args=(segments,),
+            n_steps=steps,
+            internal_batch_size=max(1, min(TOKENS // ids.shape[1], LOGITS // max(1, question.logits))),
+        )
+        scores = found[0].sum(-1).detach().cpu()  # (T,)
+        with torch.inference_mode():
+            own, base = value(torch.cat([ids, hidden]), segments.repeat(2, 1)).tolist()
     tokens = [Attribution(k.token, k.start, k.end, k.segment, s) for k, s in zip(question.tokens, scores.tolist())]
     delta = float(scores.sum()) - (own - base)
     return Explanation(tokens, question.target, own, base, f"integrated gradients, {steps} steps", delta)
@@ -101,11 +114,15 @@ def _question(
         return QUESTIONS[task.name](engine, reader, task, record, target)
     if task is None and len(parts) == 2 and all(isinstance(part, str) for part in parts):
         return _similarity(engine, reader, None, {"text": parts[0], "positive": parts[1]}, target)
-    if task is None and "mlm" in engine.heads and len(parts) == 1 and isinstance(parts[0], str):
-        return _filled(engine, reader, parts[0], target)
+    if task is None and len(parts) == 1 and isinstance(parts[0], str):
+        writes = "lm" in engine.heads or (engine.config.predicts == "next" and not MASKS.search(parts[0]))
+        if writes:
+            return _written(engine, reader, None, {"text": parts[0]}, target)
+        if "mlm" in engine.heads:
+            return _filled(engine, reader, parts[0], target)
     raise UserError(
         f"nothing to explain of {len(parts)} texts; the model's heads: {', '.join(engine.heads) or 'none'}",
-        valid=f"the answer of a task ({', '.join(QUESTIONS)}), the word at a [MASK], or the likeness of two texts",
+        valid=f"the answer of a task ({', '.join(QUESTIONS)}), the word at a [MASK], what is written after a text, or the likeness of two",
     )
 
 
@@ -227,6 +244,51 @@ def _tagged(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, An
     return Question(example, tokens, shown, lambda model, batch: task.forward(model, batch)[:, place, label])
 
 
+def _written(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
+    """The log-probability of what is written: a task's answer, an encoder–decoder's text, else the next token."""
+    t, config, head = reader.tokenizer, engine.config, writing_head(engine)
+    text = (task.settings.generate.prefix if task else "") + record["text"]
+    (encoding,) = reader.encode([text])
+    row, cut = task.prompt(record) if task else (causal.prompt(engine, t, encoding.ids), 0)
+    if cut:
+        raise UserError(f"the text is {cut:,} tokens too long", valid="a text that the model reads whole")
+    decodes = config.decoder_layers > 0
+    if target is None:
+        how = task.how if task else {} if decodes else {"max_new_tokens": 1}
+        (new,) = generate(engine, [row], do_sample=False, **how)
+    else:
+        new = task.wanted(target) if task else t.surround(t.encode(target))[0] if decodes else t.encode(target)
+        reader.fits(len(new) + (0 if decodes else len(row)), 0, "the target with the text")
+    if not new:
+        raise UserError("nothing is written, so nothing can be explained", fix='target="…", what might be')
+    first = len(text) - len(record["text"])
+    before = next(n for n in range(len(row) + 1) if row[n : n + len(encoding)] == encoding.ids)
+    tokens = [Token(t.token(id), 0, 0, 0) for id in row]
+    for n, (id, (start, end)) in enumerate(zip(encoding.ids, encoding.offsets), before):
+        tokens[n] = Token(piece(t, id), max(0, start - first), max(0, end - first), 0)
+    answer = torch.tensor(new, device=engine.device)
+    starts = Generation(decoder_start_token_id=engine.generation.get("decoder_start_token_id", config.start_id))
+    decoder = torch.tensor([*begin_with(1, starts)[0], *new[:-1]] if decodes else [], device=engine.device)
+
+    def value(model: Model, batch: Batch) -> Tensor:
+        rows = len(batch.ids)
+        if decodes:
+            batch.decoder = decoder.expand(rows, -1)
+            states = model.decode(batch, model.encode(batch))
+        else:
+            batch.prefix = None if config.causal else torch.full((rows,), len(row), device=engine.device)
+            states = model.encode(batch)[:, len(row) - 1 :]
+        logprobs = model.logits(head, states.flatten(0, 1)).float().log_softmax(-1)
+        return logprobs.gather(-1, answer.repeat(rows)[:, None]).view(rows, -1).sum(-1)
+
+    example = Example(torch.tensor(row if decodes else [*row, *new[:-1]]).numpy())
+    tokens += [Token(piece(t, id), 0, 0, 1) for id in example.ids[len(row) :].tolist()]
+    unseen = {t.pad, t.cls, t.sep, config.start_id}
+    written = task.write(new) if task else t.decode([id for id in new if id not in unseen]).strip()
+    logits, shown = len(new) * config.vocab_size, len(example) - len(row)
+    return Question(example, tokens, written or t.token(new[0]), value, shown, logits)
+
+
 def _which(target: str, names: Sequence[str], what: str) -> int:
     if target not in names:
         raise UserError(f"no {what} {target!r}{nearest(target, list(names))}", valid=", ".join(names[:12]))
@@ -241,4 +303,5 @@ QUESTIONS: dict[str, Callable[[TorchEngine, Reader, Any, dict[str, Any], str | N
     "answer": _span,
     "tag": _tagged,
     "embed": _similarity,
+    "generate": _written,
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 from unmask.errors import UserError
-from unmask.serve.answers import Attention, Explanation
+from unmask.serve.answers import Attention
 from unmask.serve.engine import Engine
 from unmask.serve.reader import Reader
 from unmask.serve.texts import several
@@ -28,20 +29,39 @@ class LookMethods:
         """torch's module, where torch is what computes."""
         return self._torch("the module").model
 
-    def attention(self, text: str, pair: str | None = None) -> Attention:
+    @overload
+    def attention(self, text: str, pair: str | None = None) -> Attention: ...  # type: ignore[overload-overlap]
+    @overload
+    def attention(self, text: Iterable[str], pair: Iterable[str] | None = None) -> list[Attention]: ...
+    def attention(
+        self, text: str | Iterable[str], pair: str | Iterable[str] | None = None
+    ) -> Attention | list[Attention]:
         """How much each token takes from each other, in every layer and head."""
         engine = self._torch("attention")
+        if not isinstance(text, str):
+            texts = several(text)
+            pairs: Sequence[str | None] = [None] * len(texts) if pair is None else several(pair)
+            if len(texts) != len(pairs):
+                raise UserError(f"{len(texts)} texts and {len(pairs)} pairs", valid="as many of each")
+            return [self.attention(a, b) for a, b in zip(texts, pairs)]
+        if pair is not None and not isinstance(pair, str):
+            raise UserError("one text and a list of pairs", valid="two texts, or two lists of one length")
         example, tokens = self.reader.whole(several([text] if pair is None else [text, pair]))
         return Attention(tokens, engine.attention(example))
 
-    def explain(self, *parts: Any, target: str | None = None, steps: int = STEPS) -> Explanation:
-        """Which tokens made the model answer as it does: to what its task asks, at a [MASK], or of two texts' likeness.
+    def explain(self, *parts: Any, target: str | None = None, steps: int = STEPS) -> Any:
+        """Which tokens made the model answer as it does: to what its task asks, at a [MASK], when it writes, or of
+        two texts' likeness.
 
         `target`: another label, tag (WORD=TAG), answer, choice, passage or word than the model's own. See explain.py.
+        An Explanation; a list of questions (texts, tuples of parts, or records) gives a list of them.
         """
         engine = self._torch("explain")
         from unmask.serve.explain import explain
 
+        if len(parts) == 1 and isinstance(parts[0], Iterable) and not isinstance(parts[0], str | dict | tuple):
+            questions = [part if isinstance(part, tuple) else (part,) for part in parts[0]]
+            return [explain(engine, self.reader, self.task, each, target, steps) for each in questions]
         return explain(engine, self.reader, self.task, parts, target, steps)
 
     def _torch(self, method: str) -> TorchEngine:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -61,7 +62,7 @@ class OnnxEngine:
         self.generation = read_generation(folder, settings)
         self.sessions = {name: _session(folder / file, device) for name, file in self.about["graphs"].items()}
         self.turn: Callable[[], AbstractContextManager[None]] = nullcontext
-        self._states: tuple[Any, np.ndarray] = (None, np.empty(0))  # the prompts last read, and what the encoder gave
+        self._read = threading.local()  # by each thread: the prompts last read, and what the encoder gave
 
     # ------------------------------------------------------------------------------------------------ the Engine's methods
 
@@ -121,10 +122,9 @@ class OnnxEngine:
         feeds = {"input_ids": rows, "at": at}
         if decoder is None:
             return self._run("model", ["logits"], feeds | {"attention_mask": mask.astype(np.int64)})[0][:, 0]
-        held = self._states
-        if held[0] is not ids:  # the same prompts in every step are read once
-            held = self._states = (ids, self._hidden({"ids": ids, "mask": mask}))
-        feeds |= {"encoder_hidden_states": held[1], "encoder_attention_mask": mask.astype(np.int64)}
+        if getattr(self._read, "ids", None) is not ids:  # the same prompts in every step are read once
+            self._read.ids, self._read.states = ids, self._hidden({"ids": ids, "mask": mask})
+        feeds |= {"encoder_hidden_states": self._read.states, "encoder_attention_mask": mask.astype(np.int64)}
         return self._run("decoder_model", ["logits"], feeds)[0][:, 0]
 
     # -------------------------------------------------------------------------------------------------------------- inside

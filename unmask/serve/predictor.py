@@ -224,17 +224,17 @@ class Predictor(TaskMethods, VectorMethods, LookMethods):
 
     def methods(self) -> list[str]:
         """What this model can do."""
-        heads, config, found = set(self.heads), self.config, ["embed", "similarity"]
+        heads, config, found = set(self.heads), self.config, ["embed", "similarity", "word_vectors"]
         writes = config.causal or config.decoder_layers > 0 or config.predicts == "next"
         found += ["fill"] if "mlm" in heads else []
-        found += ["score"] if "mlm" in heads or ("lm" in heads and config.causal) else []
+        found += ["score", "minimal_pairs"] if "mlm" in heads or ("lm" in heads and config.causal) else []
         found += ["generate"] if heads & {"lm", "mlm"} and writes else []
         found += ["next"] if "nsp" in heads else []
         if self.task is not None:
             found += [self.task.name, "predict"]
         if self.engine.kind == "torch":
             found += ["attention"] if config.encoder == "transformer" else []
-            found += ["explain"] if self.task is None or self.task.name != "generate" else []
+            found += ["explain"]
         return sorted(set(found))
 
     def _need(self, head: str, what: str) -> None:

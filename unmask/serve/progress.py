@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
-PART = 16 * TOKENS  # tokens of rows that are made and answered at a time
+PART = 32 * TOKENS  # tokens of rows that are made and answered at a time
 WAIT = 2.0  # seconds of work before a bar appears
 
 

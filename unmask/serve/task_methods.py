@@ -12,6 +12,7 @@ from unmask.tasks import asking
 from unmask.tasks.task import Task
 
 Answer = dict[str, Any]
+Several = str | Iterable[str]
 
 
 class TaskMethods:
@@ -27,45 +28,50 @@ class TaskMethods:
             return self.predict(parts[0])
         return self.predict([parts[0] if len(parts) == 1 else parts])[0]
 
-    def predict(self, records: Iterable[Any], update: Update | None = None) -> list[Answer]:
-        """Answers to many records or texts, in their order."""
-        task = self.need_task()
+    def predict(self, records: Iterable[Any], update: Update | None = None, long: str | None = None) -> list[Answer]:
+        """Answers to many records or texts, in their order.
+
+        `long`: of a text that is longer than a row, "windows" reads all, "first" the beginning, "refuse" is an error; unless
+        said, as the model was trained.
+        """
+        task = self.need_task().reading(long)
         given = asking.records(task, records)
         with shown(update) as tell:
             return task.answer(self.engine, given, tell)
 
-    def classify(self, text: str | Iterable[str], pair: str | Iterable[str] | None = None) -> Any:
-        """The label of a text, or of a text and its pair, with probabilities; a list of answers for lists."""
-        if not _many(text):
-            return self._ask("classify", text) if pair is None else self._ask("classify", text, pair)
-        self.need_task("classify")
-        if pair is None:
-            return self.predict(text)
-        texts, pairs = list(text), list(pair) if _many(pair) else []
-        if len(texts) != len(pairs):
-            raise UserError("texts and pairs that do not go together", valid="two texts, or two lists of one length")
-        return self.predict(zip(texts, pairs))
+    # Each of these answers one question, or for lists as many as there are in them.
 
-    def tag(self, text: str | Iterable[str]) -> Any:
+    def classify(self, text: Several, pair: Several | None = None, long: str | None = None) -> Any:
+        """The label of a text, or of a text and its pair, with probabilities."""
+        return self._ask("classify", *(text,) if pair is None else (text, pair), long=long)
+
+    def tag(self, text: Several, long: str | None = None) -> Any:
         """Entities, or parts of speech: {"entities", "tags", "words"}, with places in the text as it was given."""
-        if not _many(text):
-            return self._ask("tag", text)
-        self.need_task("tag")
-        return self.predict(text)
+        return self._ask("tag", text, long=long)
 
-    def answer(self, question: str, context: str) -> Answer:
+    def answer(self, question: Several, context: Several, long: str | None = None) -> Any:
         """The span of the context that answers the question; "" when there is none."""
-        return self._ask("answer", question, context)
+        return self._ask("answer", question, context, long=long)
 
-    def choose(self, text: str, choices: Sequence[str], context: str = "") -> Answer:
-        """Which of the choices goes with the text, and how likely each is."""
-        return self._ask("choose", text, _listed(choices, "choices"), context)
+    def choose(self, text: Several, choices: Sequence[Any], context: Several | None = None) -> Any:
+        """Which of the choices goes with the text, and how likely each is; for a list of texts, a list of choices each."""
+        if not _many(text):
+            return self._ask("choose", text, _listed(choices, "choices"), context or "")
+        texts = list(text)
+        each = [_listed(some, "choices") for some in choices]
+        return self._ask("choose", texts, each, [""] * len(texts) if context is None else context)
 
-    def rank(self, query: str, passages: Sequence[str]) -> list[Answer]:
-        """The passages by how well they answer the query, best first: [{"index", "score", "text"}]."""
-        listed = _listed(passages, "passages")
-        found = self._ask("rank", query, listed)
-        return [{"index": i, "score": found["scores"][i], "text": listed[i]} for i in found["order"]]
+    def rank(self, query: Several, passages: Sequence[Any]) -> Any:
+        """The passages by how well they answer the query, best first: [{"index", "score", "text"}]; for a list of queries,
+        a list of passages each."""
+        if not _many(query):
+            alone: Any = query
+            return self.rank([alone], [passages])[0]
+        each = [_listed(some, "passages") for some in passages]
+        return [
+            [{"index": i, "score": found["scores"][i], "text": listed[i]} for i in found["order"]]
+            for found, listed in zip(self._ask("rank", query, each), each)
+        ]
 
     def need_task(self, name: str | None = None) -> Task:
         """The task that the model was fine-tuned for; an error when it was not, or not for the one that is named."""
@@ -81,9 +87,15 @@ class TaskMethods:
             )
         return self.task
 
-    def _ask(self, name: str, *parts: Any) -> Answer:
+    def _ask(self, name: str, *parts: Any, long: str | None = None) -> Any:
         self.need_task(name)
-        return self.predict([parts])[0]
+        if not _many(parts[0]):
+            return self.predict([parts], long=long)[0]
+        columns = [list(part) if _many(part) else [] for part in parts]
+        if len({len(column) for column in columns}) > 1:
+            counts = ", ".join(f"{len(c):,}" if _many(p) else "one text" for c, p in zip(columns, parts))
+            raise UserError(f"lists that do not go together: {counts}", valid="lists of one length")
+        return self.predict(columns[0] if len(columns) == 1 else zip(*columns), long=long)
 
 
 def _many(text: Any) -> bool:

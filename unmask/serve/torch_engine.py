@@ -49,6 +49,8 @@ class TorchEngine:
         self.device = pick_device(device)
         self.model = model.to(self.device).eval()
         self.config = model.config
+        if self.config.encoder == "transformer":
+            model.encoder.unpad = True
         self.turn: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
@@ -118,7 +120,7 @@ class TorchEngine:
         out = [np.empty(0, np.float32)] * len(examples)
         tokens = "pooler" not in HEADS[head].needs
         for group, batch in self._batches(examples):
-            values = self.model.logits(head, self.model.encode(batch), batch.mask).float().cpu().numpy()
+            values = self.model.read(head, batch).float().cpu().numpy()
             for i, row in zip(group, values):
                 out[i] = row[: len(examples[i])].copy() if tokens else row
         return out

@@ -23,7 +23,7 @@ class Wish:
     layer: int = -1
     word: str | None = None
     plot: Path | None = None
-    long: Any = "refuse"
+    long: Any = None
 
 
 def embed(model: Predictor, items: list[str], column: str, wish: Wish, as_json: bool) -> None:
@@ -52,7 +52,7 @@ def embed(model: Predictor, items: list[str], column: str, wish: Wish, as_json: 
 
 def _word(model: Predictor, texts: list[str], senses: list[str], wish: Wish, as_json: bool) -> None:
     assert wish.word is not None
-    found = model.word_vectors(wish.word, texts, wish.layer, wish.long)
+    found = model.word_vectors(wish.word, texts, wish.layer, wish.long or "refuse")
     own = [senses[place.number] for place in found.places] if senses else []
     figures = apart(found.vectors, own) if len(set(own)) > 1 else {}
     if wish.out is not None:

@@ -24,14 +24,14 @@ class VectorMethods:
     task: Task | None
 
     @overload
-    def embed(self, text: str, pooling: Pooling = ..., layer: int = ..., long: Long = ...) -> np.ndarray: ...  # type: ignore[overload-overlap]
+    def embed(self, text: str, pooling: Pooling = ..., layer: int = ..., long: Long | None = ...) -> np.ndarray: ...  # type: ignore[overload-overlap]
     @overload
     def embed(
         self,
         text: Iterable[str],
         pooling: Literal["auto", "mean", "cls"] = ...,
         layer: int = ...,
-        long: Long = ...,
+        long: Long | None = ...,
         update: Update | None = ...,
     ) -> np.ndarray: ...
     @overload
@@ -40,7 +40,7 @@ class VectorMethods:
         text: Iterable[str],
         pooling: Literal["token"],
         layer: int = ...,
-        long: Long = ...,
+        long: Long | None = ...,
         update: Update | None = ...,
     ) -> list[np.ndarray]: ...
     def embed(
@@ -48,14 +48,15 @@ class VectorMethods:
         text: str | Iterable[str],
         pooling: Pooling = "auto",
         layer: int = -1,
-        long: Long = "refuse",
+        long: Long | None = None,
         update: Update | None = None,
     ) -> np.ndarray | list[np.ndarray]:
         """Vectors of what the model gives (layer -1), of its embeddings (0), or of any layer between; float32.
 
-        `auto`: as a folder of sentence vectors says (of length 1, long texts by windows), else `mean`.
+        `auto`: as a folder of sentence vectors says (of length 1), else `mean`.
         `mean` (over all tokens, [CLS] and [SEP] too) and `cls`: (D,) for a text, (N, D) for a list.
         `token`: (T, D) for each text, [CLS] first and [SEP] last.
+        `long`: a text too long is read in "windows", or "refuse"d; unless said, a folder of sentence vectors reads its own kind in windows.
         """
         out = vectors.embed(self.engine, self.reader, self.task, several(text), pooling, layer, long, update)
         return out[0] if isinstance(text, str) else out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Literal, get_args
 
 import numpy as np
@@ -30,18 +31,19 @@ def embed(
     texts: list[str],
     pooling: Pooling = "auto",
     layer: int = -1,
-    long: Long = "refuse",
+    long: Long | None = None,
     update: Update | None = None,
 ) -> np.ndarray | list[np.ndarray]:
     """(N, D) float32, or by `token` a list of (T, D)."""
     if pooling not in get_args(Pooling):
         raise UserError(f"pooling {pooling!r}", valid=", ".join(get_args(Pooling)))
-    chosen(long)
+    if long is not None:
+        chosen(long)
     own = task if isinstance(task, Embed) and pooling == "auto" else None
     if own and layer == -1:
-        return own.vectors(engine, texts, update)
+        return own.reading(long).vectors(engine, texts, update)
     kind = own.learnt["pooling"] if own else "mean" if pooling == "auto" else pooling
-    found = hidden(engine, reader, texts, layer, long, update, kind)
+    found = hidden(engine, reader, texts, layer, long or "refuse", update, kind)
     if kind == "token":
         return found
     out = np.stack(found) if found else np.empty((0, engine.config.hidden), np.float32)
@@ -55,6 +57,8 @@ def hidden(
 
     Of a long text each token's vector is from the window in which it stands most inside; one vector is the windows' mean.
     """
+    if not isinstance(layer, Integral):
+        raise UserError(f"layer {layer!r}", valid=f"a whole number, -1 to {engine.config.layers}")
     rows: list[Example] = []
     cuts = []
     for encoding in reader.encode(texts, long):
@@ -101,6 +105,8 @@ def word_vectors(
             if tokens:
                 places.append(Occurrence(number, text, *match.span()))
                 vectors.append(own[[i + before for i in tokens]].mean(0))
+    if not vectors:
+        raise UserError(f"the tokenizer drops {word!r}: it has no token there", valid="a word of known characters")
     return WordVectors(word.strip(), layer, places, np.stack(vectors))
 
 

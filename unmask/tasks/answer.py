@@ -42,6 +42,7 @@ class Answer(AnswerForm, base.Task):
     weights: Mapping[str, float] = {"start": 0.5, "end": 0.5}  # the mean of both, as everybody's
     metric = "f1"
     tokens = True
+    counted = ("longer", "cut", "lost", "beyond")
 
     def __init__(self, recipe: Recipe, tokenizer: Any, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer, learnt)
@@ -68,6 +69,10 @@ class Answer(AnswerForm, base.Task):
 
     def stratum(self, record: Record) -> str:
         return "none" if record.get("impossible") else "some"
+
+    def cuts(self, count: int) -> list[str]:
+        what = f"questions are longer than half of a row of {self.length}: cut at their end"
+        return super().cuts(count) + ([f"{self.cut:,} {what}"] if self.cut else [])
 
     def remarks(self) -> list[str]:
         most = self.settings.answer.longest

@@ -52,7 +52,7 @@ class Choose(ChooseForm, Task):
             if self.settings.long == "refuse":
                 raise UserError(
                     f"{record.get('at', 'the text')}: more tokens than the {room:,} of a row",
-                    fix="task.long=first cuts the longer part of a row",
+                    fix="--long first cuts the longer part of a row",
                 )
         pairs = [t.surround(*fit_pair(first, b, room)) for b in others]
         examples = [

@@ -41,6 +41,8 @@ class Classify(ClassifyForm, Task):
     terms = ("classify",)
     heads = ("classify",)
     metric = "accuracy"
+    counted = ("longer", "paired")
+    paired = 0  # records of two texts
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer, learnt)
@@ -90,6 +92,10 @@ class Classify(ClassifyForm, Task):
         fields = {"labels": tuple(self.labels), "problem": self.goal.problem}
         return fields | ({"pooling": pooling} if pooling != "auto" else {})
 
+    def fate(self) -> str:
+        cut = self.learnt.get("pair", self.paired) and self.settings.long != "refuse"
+        return "cut at the end of the longer part" if cut else super().fate()
+
     def stratum(self, record: Record) -> str:
         return self.goal.stratum(record)
 
@@ -103,8 +109,9 @@ class Classify(ClassifyForm, Task):
         too_long = len(a) + len(b or ()) > room
         self.longer += too_long
         if too_long and self.settings.long == "refuse":
-            raise self.refuse(record, len(a) + len(b or ()), room)
+            raise self.refuse(record, len(a) + len(b or ()), room, windows=b is None)
         if b is not None:
+            self.paired += 1
             rows = [t.surround(*fit_pair(a, b, room))]
         else:
             rows = [

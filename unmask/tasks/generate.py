@@ -51,6 +51,7 @@ class Generate(GenerateForm, Task):
     metric = "rougeL"
     seen: ClassVar[int] = 200  # dev records that answers are written to while training: each costs a pass per token
     unended = 0  # targets that were cut
+    counted = ("longer", "unended")
 
     @classmethod
     def unfit(cls, config: ModelConfig) -> str:
@@ -130,7 +131,7 @@ class Generate(GenerateForm, Task):
         if len(ids) > room and self.settings.long == "refuse":
             raise UserError(
                 f"{record.get('at', 'the text')}: {len(ids):,} tokens, there is room for {room:,}",
-                fix="task.long=first cuts it at its end",
+                fix="--long first cuts it at its end",
             )
         cut = max(0, len(ids) - room)
         return [*before, *ids[:room], *after] if self.causal else t.surround(ids[:room])[0], cut

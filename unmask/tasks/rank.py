@@ -82,7 +82,7 @@ class Rank(RankForm, Task):
             )
         query = self.tokenizer.encode(record["query"])
         longer = self.longer
-        rows = [self._row(query, passage, number) for number, passage in enumerate(record["passages"])]
+        rows = [self._row(query, passage, number, record) for number, passage in enumerate(record["passages"])]
         self.longer = min(self.longer, longer + 1)  # records are counted, not passages
         if not labelled:
             return rows
@@ -94,14 +94,18 @@ class Rank(RankForm, Task):
         below = [[row for row, grade in zip(rows, grades) if grade < own] for own in grades]
         return [replace(row, more=b) for row, own, b in zip(rows, grades, below) if own > 0 and b]
 
-    def _row(self, query: list[int], passage: str, number: int) -> Example:
+    def _row(self, query: list[int], passage: str, number: int, record: Record) -> Example:
         ids, room = self.tokenizer.encode(passage), self.room(pair=True)
-        self.longer += len(query) + len(ids) > room
+        if len(query) + len(ids) > room:
+            self.longer += 1
+            if self.settings.long == "refuse":
+                raise self.refuse(record, len(query) + len(ids), room, f"passage {number + 1}", windows=False)
         row, segments = self.tokenizer.surround(*fit_pair(query, ids, room))
         return Example(np.array(row), np.array(segments), about=number)
 
     def fate(self) -> str:
-        return "cut: only the beginning of their passages is read"
+        refused = self.settings.long == "refuse"
+        return "refused" if refused else "cut: only the beginning of their passages is read"
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
         """The passages that a relevant one is compared with this time."""
@@ -114,7 +118,7 @@ class Rank(RankForm, Task):
 
     def forward(self, model: Model, batch: Batch) -> torch.Tensor:
         """(B,): a score per row."""
-        return model.logits("classify", model.encode(batch), batch.mask).squeeze(-1)
+        return model.read("classify", batch).squeeze(-1)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"rank": batch.rows if batch.groups is None else int(batch.groups[-1]) + 1}

@@ -9,10 +9,11 @@ the dev set (`tune`: thresholds, a temperature), is `learnt`: plain values that 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, get_args
 
 import numpy as np
 
@@ -60,6 +61,7 @@ class Task(Form, Objective):
     metric: str  # the score by which the best model is chosen; higher is better
     compares: ClassVar[bool] = False  # whether its loss compares the records of a batch with each other
     tokens: ClassVar[bool] = False  # whether the head gives something for every token
+    counted: ClassVar[tuple[str, ...]] = ("longer",)  # attributes that count what happened to records
     seen: ClassVar[int] = 2000  # dev records answered while training, unless train.eval_rows gives another number
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
@@ -142,6 +144,12 @@ class Task(Form, Objective):
         """What else had to be cut or left out of the rows: it is said before training."""
         return []
 
+    def cuts(self, count: int) -> list[str]:
+        """What was not read of the `count` records that were answered."""
+        if not self.longer or not self.fate().startswith("cut"):
+            return []
+        return [f"{self.longer:,} of {count:,} are longer than a row of {self.length}: {self.fate()}"]
+
     def apart(self, rows: int, batch: int) -> list[str]:
         """What changes when a forward pass sees `rows` of a batch's records: something where a loss compares them."""
         return []
@@ -169,7 +177,7 @@ class Task(Form, Objective):
 
     def forward(self, model: Model, batch: Batch) -> torch.Tensor:
         """(B, …): what the head gives for each row, or (B, T, …) for each of its tokens."""
-        return model.logits(self.heads[0], model.encode(batch), batch.mask)
+        return model.read(self.heads[0], batch)
 
     def compute(self, model: Network, records: Sequence[Record], update: Update | None = None) -> Outputs:
         """Rows of like length are computed together; the order of the records stays."""
@@ -226,11 +234,21 @@ class Task(Form, Objective):
         """What a report shows beside the scores, as plain values (see lab/task_report.py)."""
         return {}
 
-    def refuse(self, record: Record, tokens: int, room: int, what: str = "the text") -> UserError:
+    def reading(self, long: str | None) -> Self:
+        """The same task with another `long`: what becomes of a text that is longer than a row."""
+        valid = get_args(TaskRecipe.model_fields["long"].annotation)
+        if long is not None and long not in valid:
+            raise UserError(f"long {long!r}", valid=", ".join(valid))
+        other = copy.copy(self)
+        other.settings = self.settings.model_copy(update={} if long is None else {"long": long})
+        vars(other).update(dict.fromkeys(self.counted, 0))
+        return other
+
+    def refuse(self, record: Record, tokens: int, room: int, what: str = "the text", windows: bool = True) -> UserError:
         """For `long: refuse`."""
         return UserError(
             f"{record.get('at', what)}: {tokens:,} tokens, a row has room for {room:,}",
-            fix="task.long=windows reads all of it, task.long=first its beginning",
+            fix="--long windows reads all of it, --long first its beginning" if windows else "--long first cuts it",
         )
 
     def room(self, pair: bool = False) -> int:

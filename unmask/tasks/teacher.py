@@ -126,7 +126,6 @@ def teach(
     update: Update | None = None,
 ) -> Taught:
     """The objective, after the teacher has spoken: `encoded`, the rows of each record, carry its logits."""
-    same(task, theirs)
     order = [theirs.learnt["labels"].index(name) for name in task.learnt.get("labels", ())]
     if isinstance(task, Classify) and isinstance(theirs, Classify):
         said = theirs.pooled(theirs.compute(teacher, records, update))[:, order]
@@ -143,11 +142,6 @@ def teach(
     if task.name in GROUPED:
         _of_groups(theirs.compute(teacher, records, update), encoded)
         return Taught(task)
-    if theirs.tokenizer.fingerprint() != task.tokenizer.fingerprint():
-        raise UserError(
-            f"the teacher has another tokenizer, and what it says of its tokens fits no token of this model's ({task.name})",
-            valid="a teacher with the same tokenizer; with classify, any",
-        )
     _of_tokens(task, teacher, theirs, [row for rows in encoded for row in rows], order, update)
     return Taught(task)
 
@@ -224,4 +218,9 @@ def same(task: Task, theirs: Task) -> None:
             f"the teacher has other labels: {'; '.join(parts)}",
             valid="the same labels",
             fix=f"--labels {','.join(known)}" if not lacks else None,
+        )
+    if task.tokens and theirs.tokenizer.fingerprint() != task.tokenizer.fingerprint():
+        raise UserError(
+            f"the teacher has another tokenizer, and what it says of its tokens fits no token of this model's ({task.name})",
+            valid="a teacher with the same tokenizer; with classify, any",
         )

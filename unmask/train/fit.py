@@ -122,6 +122,10 @@ def fit(
                 if state["step"] % settings.checkpoint_every == 0 or stop or overdue or ended:
                     save()
                 if ended:
+                    if state["step"] < total:
+                        console.say(
+                            f"ended at step {state['step']:,} of {total:,}: {tired:g} evaluations without a better one"
+                        )
                     break
                 if stop:
                     raise Interrupted(

@@ -32,7 +32,10 @@ class Judgement(NamedTuple):
 
 def read_texts(path: str, findings: list[Finding]) -> dict[str, str]:
     """Id → text, of passages or of queries."""
-    source = open_source(path, findings)
+    found: list[Finding] = []
+    source = open_source(path, found)
+    alone = source.empty and _headless(source)  # the first line is all there is, and it is a text
+    findings += [finding for finding in found if not (alone and finding.kind == "empty")]
     if source.form == "table":
         pairs = _table(source, findings)
     else:
@@ -46,9 +49,13 @@ def read_texts(path: str, findings: list[Finding]) -> dict[str, str]:
     return out
 
 
+def _headless(source: Source) -> bool:
+    """Whether the first line is no header but a text, as in MS MARCO's tsv."""
+    return len(source.columns) == 2 and not {name.lower() for name in source.columns} & set(TEXT)
+
+
 def _table(source: Source, findings: list[Finding]) -> list[tuple[str, str, str]]:
-    known = {name.lower() for name in source.columns}
-    if len(source.columns) == 2 and not known & set(TEXT):  # MS MARCO's tsv has no header: its first line is a text
+    if _headless(source):
         rows = [(1, dict(zip(source.columns, source.columns))), *source.rows]
         columns = dict(zip(("id", "text"), source.columns))
     else:
@@ -100,8 +107,9 @@ def is_qrels(source: Source) -> bool:
     if source.form == "table":
         names = {name.lower() for name in source.columns}
         return "query" not in names and all(names & set(JUDGED[role]) for role in ("query", "passage", "relevance"))
-    fields = [LINE.split(line.strip()) for _, line in source.lines[:20] if line.strip()]
-    if not all(len(f) == 4 and re.fullmatch(r"-?\d+", f[3]) for f in fields):
+    looked_at = [LINE.split(line.strip()) for _, line in source.lines[:20] if line.strip()]
+    fields = [f for f in looked_at if len(f) == 4 and re.fullmatch(r"-?\d+", f[3])]
+    if not fields or 4 * len(fields) < 3 * len(looked_at):  # a bad line is said when it is read
         return False
     second = {f[1].lower() for f in fields}  # the iteration, which nobody uses: the same on every line
     return len(second) == 1 and (second <= {"0", "q0"} or (len(fields) > 2 and second.pop().isdecimal()))

@@ -206,21 +206,19 @@ class Batcher:
         taken: list[Question] = []
         full = sum(self.calls.values()) == THREADS - 1  # of long ones: the last thread is for short questions
         for key, line in list(self.waiting.items()):
-            while line and line[0].done.done():  # its client is gone, or waited too long
-                self._count(-line.popleft().tokens)
-            if line and full and self._long(line[0]):
-                continue
             del self.waiting[key]
+            left: deque[Question] = deque()
             tokens = 0
-            while line and (not taken or tokens + line[0].tokens <= self.limits.batch):
-                question = line.popleft()
-                if question.done.done():
+            for question in line:
+                if question.done.done():  # its client is gone, or waited too long
                     self._count(-question.tokens)
+                elif (taken and tokens + question.tokens > self.limits.batch) or (full and self._long(question)):
+                    left.append(question)
                 else:
                     taken.append(question)
                     tokens += question.tokens
-            if line:
-                self.waiting[key] = line
+            if left:
+                self.waiting[key] = left
             if taken:
                 return key, taken
         return ("", "", "", 0), []

@@ -39,13 +39,13 @@ def read(predictor: "Predictor", method: str, item: Any, count: int, settings: M
     if method == "score" and "lm" not in predictor.heads:
         return count * count
     if method == "fill":
-        masks = sum(len(MASKS.findall(text)) for text in texts_in(item))
+        masks = sum(len(MASKS.findall(text)) for text in texts_in(item)) * max(1, len(settings.get("candidates") or ()))
         return count * (1 + masks * max(1, _whole(settings, "joint")) * max(1, _whole(settings, "grow")))
     if method == "generate" or (method == "predict" and getattr(predictor.task, "name", "") == "generate"):
         longest = max(_whole(settings, "max_new_tokens") or NEW, _whole(settings, "max_length"))
         return (count + longest) * max(1, _whole(settings, "num_beams"))
     if method == "explain":
-        return count * 2 * STEPS
+        return (count + NEW * ("lm" in predictor.heads)) * 2 * STEPS
     first = next(texts_in(item), "")  # a query is read with each passage, a question with each choice
     several = sum(1 for _ in texts_in(item)) - 2
     return count + max(0, several) * min(count, len(first)) // 4

@@ -1,5 +1,6 @@
 """OpenAI's /v1/embeddings and /v1/models: `openai.OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="none")` works."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -61,7 +62,7 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
             )
         vectors = sized(np.stack(await ask(body.model, "embed", list(texts))), body.dimensions, normalize=True)
         shaped: Any = [as_base64(v) for v in vectors] if body.encoding_format == "base64" else vectors.tolist()
-        used = sum(cost.tokens(predictor, texts))
+        used = sum(await asyncio.to_thread(cost.tokens, predictor, texts))
         return Answer(
             {
                 "object": "list",

@@ -1,5 +1,6 @@
 """What several forms share: vectors at the length that a client wants, cutting a text that is too long when it is asked for."""
 
+import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -90,15 +91,22 @@ class Cutting(Strict):
         default="right", description="Which end is cut off."
     )
 
-    def cut(self, predictor: "Predictor", texts: list[str]) -> list[str]:
+    async def cut(self, predictor: "Predictor", texts: list[str]) -> list[str]:
         """Each text as far as the model reads."""
-        if not self.truncate:
-            return texts
-        most = predictor.config.max_positions - len(predictor.tokenizer.surround([], None)[0])
-        found = predictor.tokenizer.encode_batch(texts)
-        left = self.truncation_direction.lower() == "left"
+        return await asyncio.to_thread(self._cut, predictor, texts) if self.truncate else texts
+
+    def _cut(self, predictor: "Predictor", texts: list[str]) -> list[str]:
+        tokenizer, left = predictor.tokenizer, self.truncation_direction.lower() == "left"
+        most = predictor.config.max_positions - len(tokenizer.surround([], None)[0])
 
         def part(text: str, offsets: Sequence[tuple[int, int]]) -> str:
-            return text[offsets[-most][0] :] if left else text[: offsets[most - 1][1]]
+            kept, found = most, text
+            while (
+                kept and len(tokenizer.encode(found)) > most
+            ):  # half a word may have more pieces than it had in its word
+                found = text[offsets[-kept][0] :] if left else text[: offsets[kept - 1][1]]
+                kept -= 1
+            return found
 
-        return [t if len(e) <= most else part(t, e.offsets) for t, e in zip(texts, found, strict=True)]
+        encoded = tokenizer.encode_batch(texts)
+        return [t if len(e) <= most else part(t, e.offsets) for t, e in zip(texts, encoded, strict=True)]

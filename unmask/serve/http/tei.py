@@ -80,7 +80,7 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
     async def embed(body: Embed) -> Answer:
         name = choose(body.model, "embed")
         texts = [body.inputs] if isinstance(body.inputs, str) else list(body.inputs)
-        found = await ask(name, "embed", body.cut(models[name], texts))
+        found = await ask(name, "embed", await body.cut(models[name], texts))
         return Answer(sized(np.stack(found), body.dimensions, body.normalize))
 
     @router.post("/rerank", summary="Put passages in order.", response_model=list[Reranked], operation_id="rerank")

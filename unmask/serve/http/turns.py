@@ -35,8 +35,8 @@ class Turns:
     @contextmanager
     def take(self) -> Iterator[None]:
         """Wait for the turn of this thread, and have it. (A thread that has it must not ask again.)"""
-        waited_for: Callable[[], bool] | None = getattr(self._own, "waited_for", None)
-        if waited_for and not waited_for():
+        waited_for: Callable[[], bool] = getattr(self._own, "waited_for", None) or (lambda: True)
+        if not waited_for():
             raise Gone
         with self._lock:
             mine = threading.Event() if self._taken else None
@@ -46,6 +46,8 @@ class Turns:
         if mine:
             mine.wait()
         try:
+            if not waited_for():
+                raise Gone
             yield
         finally:
             with self._lock:

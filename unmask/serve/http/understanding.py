@@ -182,7 +182,7 @@ class FeatureExtraction(Request, Cutting):
 
 
 async def feature_extraction(ask: Ask, name: str, predictor: "Predictor", body: FeatureExtraction) -> Any:
-    found = await ask(name, "embed", body.cut(predictor, body.listed))
+    found = await ask(name, "embed", await body.cut(predictor, body.listed))
     vectors = sized(np.stack(found), body.dimensions, body.normalize)
     return body.shaped(vectors)
 

@@ -45,6 +45,7 @@ class FillQuestion(Question):
     top: int = Field(5, ge=1, le=50)
     joint: int = Field(0, ge=0, le=20)
     grow: int = Field(1, ge=1, le=5)
+    candidates: list[Text] = Field([], max_length=200)
 
 
 class TextQuestion(Question):
@@ -122,6 +123,7 @@ def _questions(router: APIRouter, models: Mapping[str, Predictor], ask: Ask) -> 
     async def fill(q: FillQuestion) -> Response:
         more: dict[str, Any] = {"joint": q.joint} if q.joint else {}
         more |= {"grow": q.grow} if q.grow > 1 else {}
+        more |= {"candidates": tuple(q.candidates)} if q.candidates else {}
         return Answer(await ask(q.model, "fill", q.text, top=q.top, **more))
 
     @router.post("/studio/score")

@@ -11,7 +11,7 @@ const WORD = /^[\p{L}\p{N}]/u;
 const PAUSE = 300; // milliseconds without a key after which the model is asked
 
 // As long as the page is open: the text, the words that its masks hide ("" = unknown), what was put in last.
-const now = { text: "", given: "", hidden: [], put: -1, top: "5", joint: "0", grow: "1" };
+const now = { text: "", given: "", hidden: [], put: -1, top: "5", joint: "0", grow: "1", only: "" };
 
 export function show(node, models) {
   if (now.text === now.given) Object.assign(now, { text: t("fill.example"), given: t("fill.example"), hidden: [] });
@@ -97,6 +97,8 @@ export function show(node, models) {
         if (!masks(now.text).length && model.methods.includes("fill"))
           return el("p", { class: "hint" }, t("fill.hint"));
         const settings = { top: Number(now.top), joint: Number(now.joint), grow: Number(now.grow) };
+        const only = now.only.split(/[,，、;；]/).map((word) => word.trim()).filter(Boolean);
+        if (only.length) Object.assign(settings, { candidates: only, grow: 1 });
         const filling = await post("fill", { model: model.name, text: now.text, ...settings });
         return [
           ...filling.masks.map((mask, number) => candidates(mask, number, filling.masks.length)),
@@ -176,6 +178,12 @@ export function show(node, models) {
     return el("div", { class: "mask wide" }, el("h3", {}, title), arrows(list));
   }
 
+  const only = el("input", { id: "only", type: "text", lang: "", spellcheck: "false", value: now.only });
+  only.addEventListener("input", () => {
+    now.only = only.value;
+    clearTimeout(timer);
+    timer = setTimeout(ask, PAUSE);
+  });
   const option = (key, values) => select(values, now[key], (value) => ((now[key] = value), ask()), { id: key });
   input.addEventListener("input", () => {
     if (input.value === now.text) return;
@@ -216,6 +224,7 @@ export function show(node, models) {
             ["1", "2", "3"].map((n) => [n, n === "1" ? t("fill.one") : t("fill.upto", { n })]),
           ),
         ),
+        field(t("fill.only"), only, t("fill.only.how")),
       ),
     ),
     answers,

@@ -9,7 +9,10 @@ const now = { text: "", given: "", pair: "", target: "" };
 const WORST = 12; // nats of the strongest colour
 
 export function show(node, [model]) {
-  if (now.text === now.given) now.text = now.given = t("look.example");
+  if (now.text === now.given) {
+    const masked = model.methods.includes("fill") && !model.task; // what is explained is a word at a mask
+    now.text = now.given = masked ? t("look.masked").replace("[MASK]", model.mask) : t("look.example");
+  }
   const input = area(now.text, { id: "text" });
   const pair = area(now.pair, { id: "pair", rows: 1 });
   input.addEventListener("input", () => (now.text = input.value));

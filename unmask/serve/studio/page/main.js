@@ -22,7 +22,11 @@ const named = (name) => models.find((model) => model.name === name);
 /** The view that the address names (#fill), and what comes after it (#runs/pretrain/bert-1). */
 function place() {
   const [name, ...rest] = location.hash.slice(1).split("/");
-  return { name: name in VIEWS ? name : models.length ? "fill" : "runs", rest: rest.join("/") };
+  if (name in VIEWS) return { name, rest: rest.join("/") };
+  const model = named(chosen.model); // a visit begins with what it can do
+  const first = !model ? "runs" : model.methods.includes("fill") ? "fill" : "task";
+  history.replaceState(null, "", `#${first}`);
+  return { name: first, rest: "" };
 }
 
 function show() {
@@ -61,7 +65,7 @@ function header(current) {
     el("a", { href: `#${name}`, "aria-current": name === current ? "page" : null }, t(`nav.${name}`)),
   );
   return [
-    el("a", { class: "brand", href: "#fill", "aria-label": "unmask" }, "un", el("b", {}, "mask")),
+    el("a", { class: "brand", href: "#", "aria-label": "unmask" }, "un", el("b", {}, "mask")),
     el("nav", { "aria-label": t("nav.label") }, ...links),
     el("div", { class: "tools" }, ...(current === "runs" ? [] : pickers(current)), ...switches()),
   ];

@@ -1,0 +1,112 @@
+"""A Hugging Face hub of one process, on loopback: as much of its HTTP as `huggingface_hub` needs to make, fill and read a repository."""
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+COMMIT = "c" * 40
+
+
+class Hub(ThreadingHTTPServer):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Visit)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.files: dict[str, dict[str, bytes]] = {}  # repository → its files
+        self.private: dict[str, bool] = {}
+        self.keys: list[str | None] = []  # of every request that changed something
+
+
+class Visit(BaseHTTPRequestHandler):
+    server: Hub
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        size = int(self.headers.get("content-length") or -1)
+        body = self.rfile.read(size) if size >= 0 else b"".join(self._chunks())
+        self.server.keys.append(self.headers.get("authorization"))
+        if self.path == "/api/repos/create":
+            given = json.loads(body)
+            name = f"{given.get('organization') or 'me'}/{given['name']}"
+            self.server.files.setdefault(name, {})
+            self.server.private[name] = given.get("private") is True or given.get("visibility") == "private"
+            return self._json({"url": f"{self.server.url}/{name}", "name": name, "id": name})
+        if self.path == "/api/validate-yaml":
+            return self._json({"errors": [], "warnings": []})
+        match = re.match(r"/api/models/([^/]+/[^/]+)/(preupload|commit)/main", self.path)
+        if not match:
+            return self._json({"error": f"no {self.path}"}, 404)
+        name, what = match.groups()
+        if what == "preupload":
+            files = [
+                {"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in json.loads(body)["files"]
+            ]
+            return self._json({"files": files})
+        for line in map(json.loads, body.splitlines()):
+            if line["key"] == "file":
+                self.server.files[name][line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+        return self._json({"commitUrl": f"{self.server.url}/{name}/commit/{COMMIT}", "commitOid": COMMIT})
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(/revision/[^/]+)?", path):
+            files = self.server.files.get(match[1])
+            if files is None:
+                return self._json({"error": "Repository not found"}, 404)
+            siblings = [{"rfilename": name} for name in files]
+            return self._json({"id": match[1], "modelId": match[1], "sha": COMMIT, "siblings": siblings})
+        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/[^/]+", path):
+            held = self.server.files.get(match[1], {})
+            return self._json([{"type": "file", "path": n, "size": len(b), "oid": oid(b)} for n, b in held.items()])
+        if match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", path):
+            file = self.server.files.get(match[1], {}).get(match[2])
+            if file is not None:
+                return self._send(
+                    file, "application/octet-stream", 200, {"ETag": f'"{oid(file)}"', "X-Repo-Commit": COMMIT}
+                )
+        return self._json({"error": f"no {path}"}, 404)
+
+    do_HEAD = do_GET
+
+    def _chunks(self) -> Iterator[bytes]:
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            yield self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+
+    def _json(self, value: Any, status: int = 200) -> None:
+        self._send(json.dumps(value).encode(), "application/json", status, {})
+
+    def _send(self, body: bytes, kind: str, status: int, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, text in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, text)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def oid(file: bytes) -> str:
+    """As git names it."""
+    return hashlib.sha1(b"blob %d\0" % len(file) + file).hexdigest()
+
+
+@contextmanager
+def hub() -> Iterator[Hub]:
+    server = Hub()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
