@@ -9,9 +9,10 @@ import pytest
 import torch
 from serve.tiny_models import train
 
-from unmask.batch import TOKENS, Example
+from unmask.batch import TOKENS, Example, collate
 from unmask.errors import UserError
 from unmask.model.config import preset
+from unmask.model.layers import MLP
 from unmask.model.model import Model
 from unmask.serve.engine import Engine
 from unmask.serve.predictor import Predictor, load
@@ -78,6 +79,30 @@ def test_several_targets_are_read_at_one_place_and_more_places_than_are_computed
     narrow = [engine.top("mlm", [row], 2)[0][0] for row in wide]
     for ids, expected in zip((ids for ids, _ in engine.top("mlm", wide, 2)), narrow, strict=True):
         np.testing.assert_array_equal(ids, expected)
+
+
+@pytest.mark.parametrize(
+    "name", ["bert-tiny", "modernbert-mini", "albert-mini", "t5-mini", "gpt2-mini", "electra-mini"]
+)
+def test_padding_is_not_computed_and_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = {"local_window": 8} if name == "modernbert-mini" else {}
+    own = TorchEngine(Model(preset(name, vocab_size=TOKENIZER.size, **more), []).init(0), "cpu")
+    lengths, widths = [60, 9, 31, 17], []
+    some = [Example(np.random.default_rng(n).integers(5, TOKENIZER.size, n)) for n in lengths]
+    real = MLP.forward
+    monkeypatch.setattr(MLP, "forward", lambda self, x: widths.append(x.shape[:-1].numel()) or real(self, x))
+    found = own.hidden(some)
+    assert set(widths) == {sum(lengths)}
+    batch = collate(some, 0)
+    places = torch.tensor([60 * 1 + 3, 60 * 3])  # a token of the second row, the first of the last
+    with torch.no_grad():
+        chosen = own.model.encode(batch, places)
+        own.model.encoder.unpad = False
+        plain = own.model.encode(batch)
+    assert widths[-1] == 4 * 60
+    for row, states, length in zip(found, plain, lengths):
+        np.testing.assert_allclose(row, states[:length], atol=2e-5)
+    np.testing.assert_allclose(chosen, plain.flatten(0, 1)[places], atol=2e-5)
 
 
 class Other:
