@@ -157,11 +157,16 @@ def test_a_visit_begins_with_what_the_model_can_do(page: Page, url: str) -> None
 
 def test_look_begins_with_something_to_explain(page: Page) -> None:
     go(page, "look", "mini")
-    expect(page.locator("#text")).to_have_value(re.compile(r"\[MASK\]"))
-    expect(page.locator("#explain .chip").first).to_be_visible()
+    for part in ("#score .scored", "#attention .heads button", "#explain .chip"):
+        expect(page.locator(part).first).to_be_visible()
+    expect(page.locator("#explain")).to_contain_text("With “garden” hidden")
+    expect(page.locator("#explain .chip", has_text="[MASK]")).to_have_count(1)
+    page.fill("#text", "Ann [MASK] in Rome .")
+    page.click("#look")
+    expect(page.locator("#explain")).not_to_contain_text("hidden:")
     page.select_option("#model", "classify")
-    expect(page.locator("#text")).not_to_have_value(re.compile(r"\[MASK\]"))
     expect(page.locator("#explain .chip").first).to_be_visible()
+    expect(page.locator(".trouble")).to_have_count(1)  # it cannot score
 
 
 def test_fill_by_keyboard(page: Page) -> None:

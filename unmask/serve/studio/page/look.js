@@ -6,13 +6,11 @@ import { area, el, field, marked, readable, select } from "./dom.js";
 import { t } from "./texts.js";
 
 const now = { text: "", given: "", pair: "", target: "" };
+const WORD = /\p{Script=Han}|(?:(?!\p{Script=Han})[\p{L}\p{M}\p{N}])+/gu;
 const WORST = 12; // nats of the strongest colour
 
 export function show(node, [model]) {
-  if (now.text === now.given) {
-    const masked = model.methods.includes("fill") && !model.task; // what is explained is a word at a mask
-    now.text = now.given = masked ? t("look.masked").replace("[MASK]", model.mask) : t("look.example");
-  }
+  if (now.text === now.given) now.text = now.given = t("look.example");
   const input = area(now.text, { id: "text" });
   const pair = area(now.pair, { id: "pair", rows: 1 });
   input.addEventListener("input", () => (now.text = input.value));
@@ -32,9 +30,16 @@ export function show(node, [model]) {
   const several = ["choose", "rank"].includes(model.task); // its second part is a list, one a line
   const texts = () => (now.pair ? [now.text, several ? now.pair.split("\n").filter(Boolean) : now.pair] : [now.text]);
   const explain = () =>
-    into(parts.explain, async () =>
-      explained(await post("explain", { model: model.name, parts: texts(), target: targets?.value || null })),
-    );
+    into(parts.explain, async () => {
+      const [text, ...more] = texts();
+      // What a model that fills masks answers is a word at one: where there is none, the last word is hidden.
+      const hide = model.methods.includes("fill") && !model.task && !more.length && !/\[MASK\]|<mask>/.test(text);
+      const word = hide ? [...text.matchAll(WORD)].at(-1) : null;
+      const asked = word ? text.slice(0, word.index) + model.mask + text.slice(word.index + word[0].length) : text;
+      const question = { model: model.name, parts: [asked, ...more], target: targets?.value || null };
+      const note = word ? el("p", { class: "faint small" }, t("look.hidden", { word: word[0] })) : null;
+      return [note, ...explained(await post("explain", question))];
+    });
   const all = () => {
     into(parts.attention, async () =>
       attention(await post("attention", { model: model.name, text: now.text, pair: now.pair || null })),
