@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -197,8 +197,7 @@ def main() -> None:
     begun = time.perf_counter()
     jobs = [(name, side, seed) for name in given.only for seed in range(given.seeds) for side in SIDES]
     with ThreadPoolExecutor(given.cores) as pool:  # the longest first, so that no core is idle for long at the end
-        for done in as_completed([pool.submit(run, given, *job) for job in jobs]):
-            done.result()
+        list(pool.map(lambda job: run(given, *job), jobs))
     print("\n| set | score | unmask | Trainer | difference [95 %] | unmask | Trainer | time |\n" + "|---" * 8 + "|")
     print("\n".join(line(given.out, name, given.seeds) for name in given.only))
     print(f"{(time.perf_counter() - begun) / 60:.0f} minutes in all")

@@ -7,14 +7,12 @@ lengths. All three embed the same texts, one after the other in each round, in t
 a ratio is the median over the rounds. `cosine` is the mean of the vectors of int8 and those of torch.
 """
 
-import argparse
 import json
 import tempfile
-from pathlib import Path
 from statistics import median
 
 import numpy as np
-from turns import default_model, ratio, take_turns
+from turns import arguments, default_model, ratio, take_turns
 
 import unmask
 
@@ -27,11 +25,7 @@ def paragraphs(count: int) -> list[str]:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--model", type=Path)
-    asked.add_argument("--texts", type=int, default=400)
-    asked.add_argument("--rounds", type=int, default=5)
-    given = asked.parse_args()
+    given = arguments(__doc__, rounds=5)
     model, texts = given.model or default_model(), paragraphs(given.texts)
     with tempfile.TemporaryDirectory() as folder:
         made = {

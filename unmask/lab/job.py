@@ -36,6 +36,7 @@ class Job:
     model: Model
     sets: Sets
     notes: list[str]
+    teacher: Predictor | None = None  # opened, until it has taught
 
     def save(self, folder: Path) -> None:
         hf.save(self.model, folder, self.task.tokenizer, self.task.extra())

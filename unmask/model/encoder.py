@@ -75,9 +75,7 @@ class Encoder(nn.Module):
         self.rotary = Rotary(*size, config.rope_theta) if rope else None
         self.local_rotary = Rotary(*size, config.local_rope_theta) if rope and any_local else None
         self.relative = Relative(config, config.causal) if config.positions == "relative" else None
-        self.unpad = (
-            False  # compute nothing but attention for padding: for answers; a graph that is exported always does
-        )
+        self.unpad = False  # whether padding is left out of all but attention: for answers, never in an exported graph
         self.checkpointing = False  # recompute activations in the backward pass: less memory, a third more work
 
     @overload

@@ -14,6 +14,8 @@ from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.model.generation import Generation
 
+Turn = Callable[[], AbstractContextManager[None]]  # surrounds every forward pass: who shares the machine waits in it
+
 
 class Writer(Protocol):
     @property
@@ -34,7 +36,7 @@ class Steps:
 
     def __init__(self, config: ModelConfig, rows: np.ndarray):
         self.config, self.rows, self.start = config, rows, rows.shape[1]
-        self.turn: Callable[[], AbstractContextManager[None]] = nullcontext  # around every forward pass
+        self.turn: Turn = nullcontext
 
     def __enter__(self) -> Self:
         return self

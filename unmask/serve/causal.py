@@ -64,14 +64,19 @@ def answers(
     ]
 
 
+def unseen(engine: Engine, tokenizer: Tokenizer) -> set[int | None]:
+    """Tokens that are not part of what is written."""
+    return {tokenizer.pad, tokenizer.cls, tokenizer.sep, engine.config.start_id}
+
+
 def _continuation(engine: Engine, tokenizer: Tokenizer, text: str, row: list[int], new: list[int]) -> Continuation:
-    unseen = {tokenizer.pad, tokenizer.cls, tokenizer.sep, engine.config.start_id}
-    shown = [i for i in new if i not in unseen]  # sentinels and the user's own special tokens are part of the answer
+    silent = unseen(engine, tokenizer)
+    shown = [i for i in new if i not in silent]  # sentinels and the user's own special tokens are part of the answer
     if engine.config.decoder_layers:
         written = tokenizer.decode(shown).strip()
     else:  # decoded together, as the pieces may join the prompt's last word
-        before = tokenizer.decode([i for i in row if i not in unseen])
-        whole = tokenizer.decode([i for i in [*row, *new] if i not in unseen])
+        before = tokenizer.decode([i for i in row if i not in silent])
+        whole = tokenizer.decode([i for i in [*row, *new] if i not in silent])
         written = whole[len(before) :] if whole.startswith(before) else tokenizer.decode(shown)
     ended = bool(new) and new[-1] == tokenizer.sep
     return Continuation(text, written, [tokenizer.token(i) for i in new], ended, not engine.config.decoder_layers)

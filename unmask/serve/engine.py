@@ -7,7 +7,6 @@ Every method takes any number of rows, groups them by length inside (`batch.grou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,12 +15,11 @@ if TYPE_CHECKING:
     from unmask.batch import Example
     from unmask.model.config import ModelConfig
     from unmask.model.generation import Generation
-    from unmask.model.steps import Steps
+    from unmask.model.steps import Steps, Turn
 
-PLACES, TARGETS = (
-    "mlm.positions",
-    "mlm.targets",
-)  # labels of a row: which tokens are read, and which ones are asked about
+# Labels of a row: which tokens are read, and which ones are asked about.
+PLACES, TARGETS = "mlm.positions", "mlm.targets"
+LOGITS = 2**25  # vocabulary logits that exist at a time: 128 MB
 VOCABULARY = ("mlm", "lm")  # heads whose logits are over the vocabulary
 Top = tuple[np.ndarray, np.ndarray]  # of a row with M places: ids (M, count), likeliest first; log-probabilities
 
@@ -30,7 +28,7 @@ Top = tuple[np.ndarray, np.ndarray]  # of a row with M places: ids (M, count), l
 class Engine(Protocol):
     config: ModelConfig
     kind: str  # "torch" or "onnx"
-    turn: Callable[[], AbstractContextManager[None]]  # around every forward pass: who shares the machine waits in it
+    turn: Turn
 
     @property
     def heads(self) -> Sequence[str]: ...

@@ -26,6 +26,7 @@ from unmask.model.steps import first as begin_with
 from unmask.model.steps import writing_head
 from unmask.serve import causal
 from unmask.serve.answers import Attribution, Explanation, Token
+from unmask.serve.engine import LOGITS, place_before
 from unmask.serve.filling import MASKS
 from unmask.serve.pieces import piece, word
 from unmask.serve.reader import Reader
@@ -35,7 +36,6 @@ from unmask.tasks import asking
 from unmask.tasks.embed import Embed
 from unmask.tasks.task import Task
 
-LOGITS = 2**25  # that exist at a time: 128 MB
 Value = Callable[[Model, Batch], Tensor]  # of every row of a batch: (B,)
 
 
@@ -133,7 +133,7 @@ def _filled(engine: TorchEngine, reader: Reader, text: str, target: str | None) 
     places = [i for i, id in enumerate(example.ids.tolist()) if id == t.mask]
     if not places:
         raise UserError(f"no mask in the text: {text:.60}", valid=f"a text with {t.mask_token}")
-    place, allowed = places[0] - int(engine.config.predicts == "next"), ordinary(t, engine.config.vocab_size)
+    place, allowed = places[0] - place_before(engine.config), ordinary(t, engine.config.vocab_size)
     example.labels["mlm.positions"] = torch.tensor(places[:1]).numpy()
     chosen = int(engine.top("mlm", [example], 1, allowed)[0][0][0, 0])
     if target is not None:
@@ -283,7 +283,7 @@ def _written(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, A
 
     example = Example(torch.tensor(row if decodes else [*row, *new[:-1]]).numpy())
     tokens += [Token(piece(t, id), 0, 0, 1) for id in example.ids[len(row) :].tolist()]
-    unseen = {t.pad, t.cls, t.sep, config.start_id}
+    unseen = causal.unseen(engine, t)
     written = task.write(new) if task else t.decode([id for id in new if id not in unseen]).strip()
     logits, shown = len(new) * config.vocab_size, len(example) - len(row)
     return Question(example, tokens, written or t.token(new[0]), value, shown, logits)

@@ -9,7 +9,7 @@ from unmask.errors import UserError
 from unmask.serve.answers import Attention
 from unmask.serve.engine import Engine
 from unmask.serve.reader import Reader
-from unmask.serve.texts import several
+from unmask.serve.texts import many, several
 from unmask.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class LookMethods:
         engine = self._torch("explain")
         from unmask.serve.explain import explain
 
-        if len(parts) == 1 and isinstance(parts[0], Iterable) and not isinstance(parts[0], str | dict | tuple):
+        if len(parts) == 1 and many(parts[0]) and not isinstance(parts[0], tuple):
             questions = [part if isinstance(part, tuple) else (part,) for part in parts[0]]
             return [explain(engine, self.reader, self.task, each, target, steps) for each in questions]
         return explain(engine, self.reader, self.task, parts, target, steps)

@@ -10,7 +10,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,14 @@ from unmask.hub import resolve
 from unmask.model.config_file import read_config, read_generation, read_json
 from unmask.model.family import NEEDS
 from unmask.model.generation import Generation
-from unmask.model.steps import GraphSteps
-from unmask.serve.engine import PLACES, TARGETS, Top, pad_of, place_before
+from unmask.model.steps import GraphSteps, Turn
+from unmask.serve.engine import LOGITS, PLACES, TARGETS, Top, pad_of, place_before
 from unmask.tasks.metrics import log_softmax
 
 FILE, VERSION = "export.json", 1
 PATTERNS = ["*.json", "onnx/*", "*_Pooling/config.json"]
-TOKENS = (
-    1024  # of a forward pass: what flows between layers stays in a CPU's cache, a tenth faster than 4096 (docs/log.md)
-)
-LOGITS = 2**25  # vocabulary logits that exist at a time: 128 MB
+# Of a forward pass: what flows between layers stays in a CPU's cache, a tenth faster than 4096 (docs/log.md).
+TOKENS = 1024
 DEVICES = {"auto": "CPUExecutionProvider", "cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
@@ -61,7 +59,7 @@ class OnnxEngine:
         self.heads: list[str] = list(self.about["heads"])
         self.generation = read_generation(folder, settings)
         self.sessions = {name: _session(folder / file, device) for name, file in self.about["graphs"].items()}
-        self.turn: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.turn: Turn = nullcontext
         self._read = threading.local()  # by each thread: the prompts last read, and what the encoder gave
 
     # ------------------------------------------------------------------------------------------------ the Engine's methods

@@ -8,6 +8,7 @@ from typing import Any
 from unmask.errors import UserError
 from unmask.serve.engine import Engine
 from unmask.serve.progress import Update, shown
+from unmask.serve.texts import many
 from unmask.tasks import asking
 from unmask.tasks.task import Task
 
@@ -55,7 +56,7 @@ class TaskMethods:
 
     def choose(self, text: Several, choices: Sequence[Any], context: Several | None = None) -> Any:
         """Which of the choices goes with the text, and how likely each is; for a list of texts, a list of choices each."""
-        if not _many(text):
+        if not many(text):
             return self._ask("choose", text, _listed(choices, "choices"), context or "")
         texts = list(text)
         each = [_listed(some, "choices") for some in choices]
@@ -64,7 +65,7 @@ class TaskMethods:
     def rank(self, query: Several, passages: Sequence[Any]) -> Any:
         """The passages by how well they answer the query, best first: [{"index", "score", "text"}]; for a list of queries,
         a list of passages each."""
-        if not _many(query):
+        if not many(query):
             alone: Any = query
             return self.rank([alone], [passages])[0]
         each = [_listed(some, "passages") for some in passages]
@@ -89,17 +90,13 @@ class TaskMethods:
 
     def _ask(self, name: str, *parts: Any, long: str | None = None) -> Any:
         self.need_task(name)
-        if not _many(parts[0]):
+        if not many(parts[0]):
             return self.predict([parts], long=long)[0]
-        columns = [list(part) if _many(part) else [] for part in parts]
+        columns = [list(part) if many(part) else [] for part in parts]
         if len({len(column) for column in columns}) > 1:
-            counts = ", ".join(f"{len(c):,}" if _many(p) else "one text" for c, p in zip(columns, parts))
+            counts = ", ".join(f"{len(c):,}" if many(p) else "one text" for c, p in zip(columns, parts))
             raise UserError(f"lists that do not go together: {counts}", valid="lists of one length")
         return self.predict(columns[0] if len(columns) == 1 else zip(*columns), long=long)
-
-
-def _many(text: Any) -> bool:
-    return isinstance(text, Iterable) and not isinstance(text, str | bytes | dict)
 
 
 def _listed(texts: Any, what: str) -> list[str]:

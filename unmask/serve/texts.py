@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from unmask.data.records import Finding, assign, open_source, table_rows, text_of
 from unmask.errors import UserError
@@ -12,6 +13,11 @@ ROLES: Mapping[str, Sequence[str]] = {
     "text": ("text", "sentence", "document", "passage", "content"),
     "sense": ("sense", "label", "class", "category", "group"),
 }
+
+
+def many(text: Any) -> bool:
+    """Whether several texts, questions or records were given, and not one."""
+    return isinstance(text, Iterable) and not isinstance(text, str | bytes | dict)
 
 
 def several(text: str | Iterable[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """TorchEngine: a Model behind the face of an Engine."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from unmask.model import hf
 from unmask.model.generation import Generation
 from unmask.model.heads import HEADS
 from unmask.model.model import Model
-from unmask.model.steps import Steps
+from unmask.model.steps import Steps, Turn
 from unmask.serve.engine import PLACES, TARGETS, Top, pad_of, place_before
 from unmask.train.trainer import pick_device
 
@@ -51,7 +51,7 @@ class TorchEngine:
         self.config = model.config
         if self.config.encoder == "transformer":
             model.encoder.unpad = True
-        self.turn: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.turn: Turn = nullcontext
 
     @property
     def heads(self) -> list[str]:

@@ -71,17 +71,19 @@ class Answer(AnswerForm, base.Task):
         return "none" if record.get("impossible") else "some"
 
     def cuts(self, count: int) -> list[str]:
+        return super().cuts(count) + self._questions_cut()
+
+    def _questions_cut(self) -> list[str]:
         what = f"questions are longer than half of a row of {self.length}: cut at their end"
-        return super().cuts(count) + ([f"{self.cut:,} {what}"] if self.cut else [])
+        return [f"{self.cut:,} {what}"] if self.cut else []
 
     def remarks(self) -> list[str]:
         most = self.settings.answer.longest
         counts = {
-            f"questions are longer than half of a row of {self.length}: cut at their end": self.cut,
             "answers are made of characters that the tokenizer drops: learnt as no answer": self.lost,
             f"answers have more than the {most} tokens of task.answer.longest: never given whole": self.beyond,
         }
-        return [f"{count:,} {what}" for what, count in counts.items() if count]
+        return self._questions_cut() + [f"{count:,} {what}" for what, count in counts.items() if count]
 
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         t, room = self.tokenizer, self.room(pair=True)

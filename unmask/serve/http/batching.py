@@ -165,9 +165,10 @@ class Batcher:
         """The next call, if anything waits and no young call computes, whose end is worth waiting for."""
         if self.newest is not None or len(self.calls) == THREADS:
             return
-        key, questions = self._take()
-        if not questions:
+        found = self._take()
+        if found is None:
             return
+        key, questions = found
         loop = asyncio.get_running_loop()
         self.newest = call = loop.create_task(self._call(key, questions))
         self.calls[call] = self._long(questions[0])
@@ -201,27 +202,29 @@ class Batcher:
     def _long(self, question: Question) -> bool:
         return question.tokens > self.limits.batch
 
-    def _take(self) -> tuple[Key, list[Question]]:
+    def _take(self) -> tuple[Key, list[Question]] | None:
         """The next batch: of the kind that waits longest; one that has more left goes to the end of the line."""
-        taken: list[Question] = []
         full = sum(self.calls.values()) == THREADS - 1  # of long ones: the last thread is for short questions
         for key, line in list(self.waiting.items()):
             del self.waiting[key]
-            left: deque[Question] = deque()
+            taken: list[Question] = []
+            passed: list[Question] = []  # long ones, which wait for a thread
             tokens = 0
-            for question in line:
+            while line and (not taken or tokens + line[0].tokens <= self.limits.batch):
+                question = line.popleft()
                 if question.done.done():  # its client is gone, or waited too long
                     self._count(-question.tokens)
-                elif (taken and tokens + question.tokens > self.limits.batch) or (full and self._long(question)):
-                    left.append(question)
+                elif full and self._long(question):
+                    passed.append(question)
                 else:
                     taken.append(question)
                     tokens += question.tokens
-            if left:
-                self.waiting[key] = left
+            line.extendleft(reversed(passed))
+            if line:
+                self.waiting[key] = line
             if taken:
                 return key, taken
-        return ("", "", "", 0), []
+        return None
 
     def _count(self, tokens: int) -> None:
         self.tokens += tokens

@@ -4,10 +4,9 @@ import { into, post } from "./api.js";
 import { beside } from "./beside.js";
 import { area, arrows, bar, el, field, marked, percent, readable, select } from "./dom.js";
 import { t } from "./texts.js";
+import { isMask, isWord, pieces } from "./words.js";
 
 const MASK = "[MASK]";
-const PIECES = /\[MASK\]|<mask>|\p{Script=Han}|(?:(?!\p{Script=Han})[\p{L}\p{M}\p{N}])+(?:['’]\p{L}+)*|\s+|./gsu;
-const WORD = /^[\p{L}\p{N}]/u;
 const PAUSE = 300; // milliseconds without a key after which the model is asked
 
 // As long as the page is open: the text, the words that its masks hide ("" = unknown), what was put in last.
@@ -39,7 +38,7 @@ export function show(node, models) {
         const start = at;
         at += [...piece].length;
         if (isMask(piece)) return hiddenWord(++mask);
-        if (!WORD.test(piece)) return document.createTextNode(piece);
+        if (!isWord(piece)) return document.createTextNode(piece);
         const number = mask + 1; // masks before this word keep their words
         return el(
           "button",
@@ -178,11 +177,15 @@ export function show(node, models) {
     return el("div", { class: "mask wide" }, el("h3", {}, title), arrows(list));
   }
 
+  function soon() {
+    clearTimeout(timer);
+    timer = setTimeout(ask, PAUSE);
+  }
+
   const only = el("input", { id: "only", type: "text", lang: "", spellcheck: "false", value: now.only });
   only.addEventListener("input", () => {
     now.only = only.value;
-    clearTimeout(timer);
-    timer = setTimeout(ask, PAUSE);
+    soon();
   });
   const option = (key, values) => select(values, now[key], (value) => ((now[key] = value), ask()), { id: key });
   input.addEventListener("input", () => {
@@ -191,8 +194,7 @@ export function show(node, models) {
     const known = count === masks(now.text).length ? now.hidden : [];
     Object.assign(now, { text: input.value, hidden: known, put: -1 });
     write();
-    clearTimeout(timer);
-    timer = setTimeout(ask, PAUSE);
+    soon();
   });
   node.append(
     el(
@@ -233,9 +235,6 @@ export function show(node, models) {
   ask();
   return () => clearTimeout(timer);
 }
-
-const pieces = (text) => text.match(PIECES) ?? [];
-const isMask = (piece) => piece === MASK || piece === "<mask>";
 
 /** Places of the masks: [{at, text}], `at` in characters. */
 function masks(text) {

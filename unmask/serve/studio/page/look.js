@@ -4,9 +4,9 @@ import { into, post } from "./api.js";
 import { attention } from "./attention.js";
 import { area, el, field, marked, readable, select } from "./dom.js";
 import { t } from "./texts.js";
+import { isMask, isWord, pieces } from "./words.js";
 
 const now = { text: "", given: "", pair: "", target: "" };
-const WORD = /\p{Script=Han}|(?:(?!\p{Script=Han})[\p{L}\p{M}\p{N}])+/gu;
 const WORST = 12; // nats of the strongest colour
 
 export function show(node, [model]) {
@@ -33,11 +33,12 @@ export function show(node, [model]) {
     into(parts.explain, async () => {
       const [text, ...more] = texts();
       // What a model that fills masks answers is a word at one: where there is none, the last word is hidden.
-      const hide = model.methods.includes("fill") && !model.task && !more.length && !/\[MASK\]|<mask>/.test(text);
-      const word = hide ? [...text.matchAll(WORD)].at(-1) : null;
-      const asked = word ? text.slice(0, word.index) + model.mask + text.slice(word.index + word[0].length) : text;
-      const question = { model: model.name, parts: [asked, ...more], target: targets?.value || null };
-      const note = word ? el("p", { class: "faint small" }, t("look.hidden", { word: word[0] })) : null;
+      const all = pieces(text);
+      const hide = model.methods.includes("fill") && !model.task && !more.length && !all.some(isMask);
+      const last = hide ? all.findLastIndex(isWord) : -1;
+      const note = last < 0 ? null : el("p", { class: "faint small" }, t("look.hidden", { word: all[last] }));
+      if (last >= 0) all[last] = model.mask;
+      const question = { model: model.name, parts: [all.join(""), ...more], target: targets?.value || null };
       return [note, ...explained(await post("explain", question))];
     });
   const all = () => {
