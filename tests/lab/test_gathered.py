@@ -40,7 +40,7 @@ def steps(case: str, folder: Path, world: World, gather: bool) -> list[float]:
     job.task.gather = gather
     loader = finetune.rows_of(job)
     plan = budget.planned(job.recipe, int(loader.lengths.max()), len(loader.lengths))
-    trainer = Trainer(job.model, job.task, job.recipe.train, plan, 0, world)
+    trainer = Trainer(job.model, job.task, job.recipe.train, plan, 0, world, loader.tokens)
     return [step.values[name] for step in trainer.run(loader) for name in ("loss", "grad_norm")]
 
 

@@ -99,7 +99,7 @@ def test_who_gets_muon() -> None:
 def test_each_layer_learns_slower_than_the_one_above(optimizer: str) -> None:
     model = Model(preset("bert-tiny", vocab_size=100, labels=("a", "b")), ("classify",))
     settings = TrainRecipe(optimizer=optimizer, lr=0.1, muon_lr=0.1, layer_decay=0.5)
-    optimizers = Optimizers(model, settings)
+    optimizers = Optimizers(model, settings, dict(model.named_parameters()))
     rates = {optimizers.names[p]: g["lr"] for o in optimizers.all for g in o.param_groups for p in g["params"]}
     assert set(rates) == {n for n, _ in model.named_parameters()}
     assert rates["heads.classify.out.weight"] == rates["heads.pooler.dense.bias"] == pytest.approx(0.1)
@@ -118,7 +118,7 @@ def test_state_goes_through_tensors_unchanged() -> None:
 
     def fresh() -> tuple[Model, Optimizers]:
         model = Model(preset("modernbert-mini", vocab_size=100, layers=2), ("mlm",)).init(0)
-        return model, Optimizers(model, TrainRecipe())
+        return model, Optimizers(model, TrainRecipe(), dict(model.named_parameters()))
 
     model, optimizers = fresh()
     for seed in range(3):

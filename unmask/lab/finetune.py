@@ -11,6 +11,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unmask.batch import Example
 from unmask.data.findings import as_rows, condense
 from unmask.data.records import Finding, Record
@@ -45,8 +47,11 @@ def rows_of(
     job.task.even_out(encoded)
     examples = [e for several in encoded for e in several]
     lengths = [max(len(row) for row in (e, *e.more)) for e in examples]
-    rows = RecordRows(examples, job.task.tokenizer.pad)
-    return Bucketed(rows, lengths, job.recipe.train.batch, objective or job.task, job.recipe.seed)
+    tokenizer = job.task.tokenizer
+    held = [row.ids for e in examples for row in (e, *e.more)]
+    tokens = np.unique(np.concatenate([*held, np.flatnonzero(tokenizer.special)]))  # [MASK] may be put into a row
+    rows = RecordRows(examples, tokenizer.pad)
+    return Bucketed(rows, lengths, job.recipe.train.batch, objective or job.task, job.recipe.seed, tokens)
 
 
 def with_more(
@@ -112,7 +117,7 @@ def train(
     seen = seen_of(job, console)
 
     def trainer_of(p: Plan) -> Trainer:
-        return Trainer(model, objective, recipe.train, p, recipe.seed, world)
+        return Trainer(model, objective, recipe.train, p, recipe.seed, world, loader.tokens)
 
     def look() -> None:
         task.answer(model, seen)

@@ -39,7 +39,8 @@ def rehearse(recipe: Recipe, console: Console) -> dict[str, Any]:
         open_teacher(job, console.say)
     loaders = {name: finetune.rows_of(job, objective=_trained(job)) for name, job in parts.items()}
     console.say("measuring the speed of this machine …")
-    times = {name: _seconds(job, loaders[name]) for name, job in parts.items()}
+    trainers = {name: _trainer(job, loaders[name]) for name, job in parts.items()}
+    times = {name: _seconds(job, loaders[name], trainers[name]) for name, job in parts.items()}
     shares = multitask.Taking(list(loaders.values()), settled.train.batch, settled.seed).shares
     step = float(shares @ [each["step"] for each in times.values()])
     spent = sum(each["evaluations"] for each in times.values())
@@ -49,7 +50,7 @@ def rehearse(recipe: Recipe, console: Console) -> dict[str, Any]:
         train = train.model_copy(update={"minutes": None, "steps": budget.steps_in(train.minutes, step, spent)})
     plan = budget.planned(settled.model_copy(update={"train": train}), longest, rows)
     seconds = plan.steps * step + spent + sum(each["end"] for each in times.values())
-    memory = [_memory(job, loaders[name], longest) for name, job in parts.items()]
+    memory = [_memory(job, loaders[name], trainers[name], longest) for name, job in parts.items()]
     return {
         "start": settled.start,
         "tasks": {name or job.task.name: _part(job, loaders[name]) for name, job in parts.items()},
@@ -94,11 +95,14 @@ def _part(job: Job, loader: Bucketed) -> dict[str, Any]:
     }
 
 
-def _seconds(job: Job, loader: Bucketed) -> dict[str, float]:
-    """Of a step, of all evaluations while training, and of answering dev and test at the end."""
+def _trainer(job: Job, loader: Bucketed) -> Trainer:
     ten = budget.ten_steps(job.recipe)
     plan = budget.planned(ten, int(loader.lengths.max()), len(loader.lengths))
-    trainer = Trainer(job.model, _trained(job), ten.train, plan, ten.seed, World(0, 1))
+    return Trainer(job.model, _trained(job), ten.train, plan, ten.seed, World(0, 1), loader.tokens)
+
+
+def _seconds(job: Job, loader: Bucketed, trainer: Trainer) -> dict[str, float]:
+    """Of a step, of all evaluations while training, and of answering dev and test at the end."""
     step = budget.seconds_per_step(trainer, loader, SECONDS)
     some, begun = job.sets.dev[:ANSWERED], time.perf_counter()
     if some:
@@ -107,12 +111,12 @@ def _seconds(job: Job, loader: Bucketed) -> dict[str, float]:
     seen = min(len(job.sets.dev), job.recipe.train.eval_rows or len(job.sets.dev))
     return {
         "step": step,
-        "evaluations": ten.train.evaluations * each * seen,
+        "evaluations": job.recipe.train.evaluations * each * seen,
         "end": each * (len(job.sets.dev) + len(job.sets.test)),
     }
 
 
-def _memory(job: Job, loader: Bucketed, longest: int) -> dict[str, int]:
+def _memory(job: Job, loader: Bucketed, trainer: Trainer, longest: int) -> dict[str, int]:
     """Bytes, roughly and at most: as if every row of a micro-batch were as long as the longest."""
     size = job.recipe.train.micro_batch or job.recipe.train.batch
     batch = loader.batch(0, size, budget.planned(budget.ten_steps(job.recipe), longest, len(loader.lengths)).phase(0))
@@ -121,7 +125,7 @@ def _memory(job: Job, loader: Bucketed, longest: int) -> dict[str, int]:
     found = estimate.memory(
         job.model, job.recipe.model_copy(update={"train": train}), counts.get("generate", counts.get("mlm", 0))
     )
-    share = sum(p.numel() for p in job.model.parameters() if p.requires_grad) * 4 / max(1, found["weights"])
+    share = sum(p.numel() for p in trainer.parameters) * 4 / max(1, found["weights"])
     return found | {name: int(share * found[name]) for name in ("gradients", "optimizer")}
 
 

@@ -117,9 +117,9 @@ class Pooler(Head):
         self.norm = layer_norm(config) if normed else nn.Identity()
 
     def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
-        """hidden (B, T, D), mask (B, T) bool → (B, D)."""
+        """hidden (B, T, D), mask (B, T) bool → (B, D); without a mean, hidden may be that of the first tokens alone, (B, D)."""
         if not self.mean:
-            row = hidden[:, 0]
+            row = hidden if hidden.ndim == 2 else hidden[:, 0]
         elif mask is None:
             row = hidden.mean(1)
         else:

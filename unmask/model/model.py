@@ -79,7 +79,7 @@ class Model(nn.Module):
         return self.decoder(batch.decoder, self.encoder.embeddings.tokens, hidden, batch.mask, at, cache)
 
     def logits(self, head: str, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`mlm`: hidden at chosen positions (N, D) → (N, V). Heads that read a row: (B, T, D) → (B, …).
+        """`mlm`: hidden at chosen positions (N, D) → (N, V). Heads that read a row: (B, T, D), or at its `places` (B, D) → (B, …).
 
         Heads that read tokens (`tag`, `answer`, `rtd`): (…, D) → (…, labels), (…, 2), (…).
         """
@@ -87,14 +87,17 @@ class Model(nn.Module):
             return self.heads[head](self.heads["pooler"](hidden, mask))
         return self.heads[head](hidden, self.embedding) if HEADS[head].tied else self.heads[head](hidden)
 
-    def read(self, head: str, batch: Batch) -> Tensor:
-        """What a head gives for the rows of a batch. Where it reads their first tokens alone, the last layer computes no others."""
+    def places(self, head: str, batch: Batch) -> Tensor | None:
+        """Positions of the flattened batch that a head reads: each row's first, where it makes a vector of that; None = all."""
         pooler: Any = self.heads["pooler"] if "pooler" in HEADS[head].needs else None
         if pooler is None or pooler.mean:
-            return self.logits(head, self.encode(batch), batch.mask)
+            return None
         rows, length = batch.ids.shape
-        first = torch.arange(rows, device=batch.ids.device) * length
-        return self.logits(head, self.encode(batch, first)[:, None])
+        return torch.arange(0, rows * length, length, device=batch.ids.device)
+
+    def read(self, head: str, batch: Batch) -> Tensor:
+        """What a head gives for the rows of a batch; the last layer computes no more than it reads."""
+        return self.logits(head, self.encode(batch, self.places(head, batch)), batch.mask)
 
     def run(
         self, forward: Callable[["Model", Batch], Tensor], examples: Sequence[Example], pad: int

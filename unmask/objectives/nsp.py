@@ -26,17 +26,12 @@ class NSP(Objective):
     rows: Kind = "pairs"
 
     def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
-        if model.config.pooling == "mean":
-            return None
-        rows, width = batch.ids.shape
-        return torch.arange(0, rows * width, width, device=batch.ids.device)  # each row's [CLS]
+        return model.places(self.name, batch)
 
     def outputs(
         self, model: Model, hidden: torch.Tensor, batch: Batch
     ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        whole = hidden.ndim == 3
-        logits = model.logits(self.name, hidden, batch.mask) if whole else model.logits(self.name, hidden[:, None])
-        return {self.name: (logits, batch.labels[self.name])}
+        return {self.name: (model.logits(self.name, hidden, batch.mask), batch.labels[self.name])}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {self.name: batch.rows}

@@ -167,6 +167,11 @@ class Task(Form, Objective):
         """What the training records are, in a line: labels with their counts."""
         return ""
 
+    # --------------------------------------------------------------------------------------------------- loss
+
+    def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
+        return model.places(self.heads[0], batch)
+
     # ------------------------------------------------------------------------------------------------ answers
 
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:

@@ -63,9 +63,18 @@ POOL = 32  # batches whose rows are sorted by length together
 class Bucketed(Loader):
     """Rows of like length in one batch, so that little is padding; which ones, and in which order, is drawn each epoch."""
 
-    def __init__(self, rows: AnyRows, lengths: Sequence[int], batch: int, objective: Objective, seed: int):
+    def __init__(
+        self,
+        rows: AnyRows,
+        lengths: Sequence[int],
+        batch: int,
+        objective: Objective,
+        seed: int,
+        tokens: np.ndarray | None = None,
+    ):
+        """`tokens`: all that the rows can hold, where that is known."""
         super().__init__(rows, objective, seed)
-        self.lengths, self.size = np.asarray(lengths), batch
+        self.lengths, self.size, self.tokens = np.asarray(lengths), batch, tokens
         self._orders: dict[int, np.ndarray] = {}
 
     def place(self, number: int, phase: Phase) -> tuple[int, int]:

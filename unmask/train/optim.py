@@ -8,7 +8,7 @@ of a gated layer) is treated as those. Embeddings, heads, norms and biases are l
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -70,8 +70,9 @@ class Muon(torch.optim.Optimizer):
 class Optimizers:
     """The optimizers of a run as one: a learning-rate factor, a step, and a state that is a flat dict of tensors."""
 
-    def __init__(self, model: Model, settings: TrainRecipe):
-        named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    def __init__(self, model: Model, settings: TrainRecipe, trained: Mapping[str, nn.Parameter]):
+        """`trained`: what is updated, by its name in the model."""
+        named = list(trained.items())
         self.names: dict[Tensor, str] = {p: n for n, p in named}
         matrices = matrix_parts(model) if settings.optimizer == "muon" else {}
         lr = settings.lr or (5e-3 if settings.optimizer == "muon" else 1e-3)  # also where no matrix is Muon's

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from unmask.batch import Batch
@@ -27,6 +28,7 @@ from unmask.seeds import address
 from unmask.train import loader as loading
 from unmask.train.distributed import World
 from unmask.train.optim import Optimizers, clip_
+from unmask.train.reached import TABLE, reached
 from unmask.train.schedule import Plan, learning_rate
 
 CALIBRATION = 6.0  # seconds of steps that turn a budget in minutes into a number of steps
@@ -74,15 +76,28 @@ def use_bf16(precision: str, device: torch.device) -> bool:
 
 
 class Trainer:
-    def __init__(self, model: Model, objective: Objective, settings: TrainRecipe, plan: Plan, seed: int, world: World):
+    def __init__(
+        self,
+        model: Model,
+        objective: Objective,
+        settings: TrainRecipe,
+        plan: Plan,
+        seed: int,
+        world: World,
+        tokens: np.ndarray | None = None,
+    ):
+        """`tokens`: all that its rows can hold, where that is known."""
         self.device = pick_device(settings.device)
         self.model = model.to(self.device)
         for part in self.model.modules():
             if isinstance(part, Encoder | Decoder):  # ELECTRA's generator has one of its own
                 part.checkpointing = settings.activation_checkpointing
         self.objective, self.settings, self.plan, self.seed, self.world = objective, settings, plan, seed, world
-        self.optimizers = Optimizers(model, settings)
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.reached = reached(model, tokens)
+        instead = {TABLE: self.reached.rows} if self.reached else {}
+        trained = {name: instead.get(name, p) for name, p in model.named_parameters() if p.requires_grad}
+        self.optimizers = Optimizers(model, settings, trained)
+        self.parameters = list(trained.values())
         self.bf16 = use_bf16(settings.precision, self.device)
         self.micro = loading.micro_size(settings.batch, settings.micro_batch, world.size)
 
@@ -111,6 +126,8 @@ class Trainer:
             self.objective.idle(self.device)
         totals = self.world.sum(sums.values(), self.device)
         means = {name: total / max(1, counts[name]) for name, total in zip(sums, totals)}
+        if self.reached:
+            self.reached.collect()
         self.world.sum_gradients(self.parameters)
         norm = clip_(self.parameters, self.settings.clip)
         mean = sum(weights.get(name, 1.0) * value for name, value in means.items())
@@ -118,6 +135,8 @@ class Trainer:
             raise NonFinite(f"loss {mean:g}, gradient norm {norm:g} at step {step + 1}")
         factor = learning_rate(step, self.plan.steps, self.settings)
         self.optimizers.step(factor)
+        if self.reached:
+            self.reached.put()
         phase = self.plan.phase(step)
         values = {
             "loss": mean,
