@@ -70,6 +70,12 @@ class Batch:
         """Tokens that are not padding."""
         return self.ids.numel() if self.mask is None else int(self.mask.sum())
 
+    def firsts(self) -> torch.Tensor:
+        """(B,): where each row begins in the flattened batch."""
+        import torch
+
+        return torch.arange(0, self.ids.numel(), self.ids.shape[1], device=self.ids.device)
+
     def to(self, device: torch.device | str) -> Batch:
         def move(x: Any) -> Any:
             if isinstance(x, dict):

@@ -241,6 +241,9 @@ class TaskRecipe(Section):
     augment: str = ""  # "mlm:0.5" = that share of further rows, rewritten by the model itself
     teacher: str = ""  # folder of a model fine-tuned for the task, whose answers are learnt beside the labels
     patience: CountOrZero = 0  # evaluations without a better one after which training ends; 0 = never
+    margin: NotNegative = (
+        1.0  # standard errors by which an earlier model has to be better on dev than the last to be taken
+    )
     classify: ClassifyRecipe = ClassifyRecipe()
     tag: TagRecipe = TagRecipe()
     answer: AnswerRecipe = AnswerRecipe()

@@ -126,3 +126,47 @@ def test_the_best_model_is_taken_and_a_run_that_ended_early_is_at_its_end(
         before = (out / "results.json").read_bytes()
         api.resume_finetune(out)
     assert (out / "results.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("scores", "margin", "kept"),
+    [
+        ([0.5, 0.9, 0.8], 1.0, 3),  # of three dev records, a tenth says nothing
+        ([0.5, 0.9, 0.1], 1.0, 2),
+        ([0.5, 0.9, 0.8], 0.0, 2),
+        ([0.5, 0.9, 0.1], 9.0, 3),
+        ([0.5, 0.8, 0.9], 1.0, 3),
+    ],
+)
+def test_an_earlier_model_is_taken_where_dev_can_tell_it_from_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scores: list[float], margin: float, kept: int
+) -> None:
+    start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 30)
+    sets = [f"train.steps={3 * EVERY}", f"train.eval_every={EVERY}", "train.batch=4", f"task.margin={margin}"]
+    scripted(monkeypatch, scores)
+    run = api.finetune(start, train=file, out=tmp_path / "run", sets=sets)
+    assert run.read_json("results.json")["best"]["step"] == kept * EVERY
+    best, last = run.checkpoints / "best" / "model", run.checkpoints / f"step-{3 * EVERY:08d}" / "model"
+    weights = (run.model / "model.safetensors").read_bytes()
+    assert weights == ((last if kept == 3 else best) / "model.safetensors").read_bytes()
+
+
+def test_the_error_of_a_difference() -> None:
+    """Two shares of 100 records, 0.8 and 0.75: the root of 0.16 / 100 + 0.1875 / 100 is 0.0589."""
+    said: list[str] = []
+
+    def taken(best: float, last: float | None, count: int, margin: float = 1.0, step: int = 6) -> bool:
+        state = {"step": step, "best": {"step": 3, "f1": best}, "evaluation": {"step": step, "f1": last}}
+        console = Console(quiet=True)
+        console.say = said.append  # type: ignore[method-assign]
+        found = finetune.earlier(state, 6, "f1", count, margin, console)
+        assert (state["best"]["step"] == 3) == found
+        return found
+
+    assert not taken(0.80, 0.75, 100)
+    assert "100 dev records tell differences of 5.9%" in said[-1]
+    assert taken(0.80, 0.75, 100, margin=0.8)
+    assert taken(0.80, 0.75, 200)
+    assert taken(-0.1, -0.2, 100)  # a correlation below 0 says nothing of its error
+    assert taken(0.80, None, 100)
+    assert taken(0.80, 0.79, 100, step=4)  # patience has ended the training

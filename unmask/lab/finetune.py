@@ -105,7 +105,7 @@ def train(
     title: str = "finetune",
     watch: Watch | None = None,
 ) -> dict[str, Any]:
-    """Fit the model; it ends as the best one on the dev set. Returns the final state."""
+    """Fit the model; it ends as the last one, or one that was better on the dev set (`earlier`). Returns the final state."""
     recipe, task, model = job.recipe, job.task, job.model
     records = [*job.sets.train, *augment.rows(recipe, job.sets.train, run, world, console)]
     encoded = [task.encode(record) for record in records]
@@ -142,11 +142,31 @@ def train(
     state = fit(run, trainer, loader, evaluation if seen else None, job.save, console, resume=resume, title=title)
     world.barrier()
     beside.drop(model, task.heads)
-    best = state["best"]
-    if best and best["step"] < state["step"]:
+    if earlier(state, p.steps, task.metric, len(seen), recipe.task.margin, console):
         restore(job, run.checkpoints / "best" / "model")
-        console.say(f"the best was that of step {best['step']:,}: {task.metric} {best[task.metric]:.1%}")
     return state
+
+
+def earlier(state: dict[str, Any], steps: int, metric: str, count: int, margin: float, console: Console) -> bool:
+    """Whether the best model on `count` dev records is to be taken instead of the last; if not, that counts as the best.
+
+    At the end of its plan a model has learnt at falling rates from everything. One from the midst of it whose score is higher by no more than
+    `margin` standard errors of the difference was more likely lucky than better. Where patience ended the training, the best is taken.
+    """
+    best, last = state["best"], state["evaluation"]
+    if not best or best["step"] == state["step"]:
+        return False
+    text = f"the best was that of step {best['step']:,}: {metric} {best[metric]:.1%}"
+    if state["step"] == steps and last.get(metric) is not None:
+        error = sum(max(0.0, each[metric] * (1 - each[metric])) / count for each in (best, last)) ** 0.5
+        if best[metric] - last[metric] <= margin * error:
+            state["best"] = last
+            console.say(
+                f"{text}; the last model ({last[metric]:.1%}) is kept, as {count:,} dev records tell differences of {margin * error:.1%}"
+            )
+            return False
+    console.say(text)
+    return True
 
 
 def restore(job: Job, folder: Path) -> None:

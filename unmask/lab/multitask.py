@@ -227,11 +227,10 @@ def train(
     evaluation = Evaluation(measure, "mean", higher=True, patience=recipe.task.patience, first=False)
     state = fit(run, trainer, loader, evaluation if seen else None, jobs.save, console, resume=resume, title="finetune")
     world.barrier()
-    best = state["best"]
-    if best and best["step"] < state["step"]:
+    count = sum(map(len, seen.values()))
+    if finetune.earlier(state, p.steps, "mean", count, recipe.task.margin, console):
         for name, job in parts.items():
             finetune.restore(job, run.checkpoints / "best" / "model" / name)
-        console.say(f"the best was that of step {best['step']:,}: mean {best['mean']:.1%}")
     return state
 
 

@@ -90,10 +90,7 @@ class Model(nn.Module):
     def places(self, head: str, batch: Batch) -> Tensor | None:
         """Positions of the flattened batch that a head reads: each row's first, where it makes a vector of that; None = all."""
         pooler: Any = self.heads["pooler"] if "pooler" in HEADS[head].needs else None
-        if pooler is None or pooler.mean:
-            return None
-        rows, length = batch.ids.shape
-        return torch.arange(0, rows * length, length, device=batch.ids.device)
+        return None if pooler is None or pooler.mean else batch.firsts()
 
     def read(self, head: str, batch: Batch) -> Tensor:
         """What a head gives for the rows of a batch; the last layer computes no more than it reads."""

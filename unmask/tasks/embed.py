@@ -178,9 +178,9 @@ class Embed(EmbedForm, Task):
 
     def forward(self, model: Model, batch: Batch) -> torch.Tensor:
         """(B, D): a vector per row, not yet of length 1."""
-        hidden = model.encode(batch).float()
         if self.learnt["pooling"] == "cls":
-            return hidden[:, 0]
+            return model.encode(batch, batch.firsts()).float()
+        hidden = model.encode(batch).float()
         if batch.mask is None:
             return hidden.mean(1)
         kept = batch.mask[:, :, None].to(hidden.dtype)

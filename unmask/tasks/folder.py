@@ -25,6 +25,7 @@ OF_A_RUN = {
     "seeds",
     "baseline",
     "patience",
+    "margin",
 }  # settings that the folder does not keep
 BY_FILES = ("embed", "rank")  # tasks that another program's folder names in files of its own
 BY_HEAD = ("answer", "choose", "tag", "classify")  # tasks that have the name of their head
