@@ -26,6 +26,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report's pictures take longer than a tiny run, and have tests of their own."""
+    monkeypatch.setattr("unmask.lab.task_report.write", lambda run: None)
+
+
 @pytest.fixture(scope="session")
 def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """300 kB of Python's documentation, blank lines between documents."""

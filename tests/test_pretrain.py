@@ -50,7 +50,7 @@ def test_bert_opens_in_the_class_it_names(text_file: Path, tmp_path: Path) -> No
 
 
 def test_a_folder_of_transformers_is_trained_further(store: TokenStore, text_file: Path, tmp_path: Path) -> None:
-    """P8: continue from an existing checkpoint on domain text; the loss starts where that model stands."""
+    """Continue from an existing checkpoint on domain text; the loss starts where that model stands."""
     theirs = BertForMaskedLM(
         BertConfig(
             vocab_size=store.tokenizer.size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,

@@ -4,8 +4,8 @@ run = unmask.pretrain("corpus/", preset="bert-mini", minutes=5)
 unmask.load(run.model).fill("the president of the united [MASK]")
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,17 @@ def _join(recipe: Recipe, console: Console) -> tuple[Any, Console]:
 # --------------------------------------------------------------------------------------------------- fine-tuning
 
 
+@contextmanager
+def _empty_removed(run: Any) -> Iterator[None]:
+    """After a mistake in the files the new folder is still empty, and nobody needs it."""
+    try:
+        yield
+    except UserError:
+        with suppress(OSError):
+            run.path.rmdir()
+        raise
+
+
 def finetune(
     model: str | Path = "",
     *,
@@ -125,12 +136,8 @@ def finetune(
         opened = labelled.open_files(made.task)
         name = labelled.looks_like(made.task, opened)
     run = Run(world.share(str(Run.create(out, "finetune", name).path) if world.main else None))
-    try:
+    with _empty_removed(run):
         repeat.run_all(made, run, world, console, opened=opened)
-    except UserError:
-        with suppress(OSError):  # a mistake in the files: the folder is still empty, and nobody needs it
-            run.path.rmdir()
-        raise
     world.leave()
     return run
 
@@ -195,6 +202,7 @@ def tune(
     **short: Any,
 ):
     """Fine-tune with many settings, keep the best: a new run folder. `budget`: minutes after which no trial is begun."""
+    from unmask.lab import labelled
     from unmask.lab import tune as lab
     from unmask.train.run import Run
 
@@ -202,9 +210,13 @@ def tune(
     if out is not None:
         Run.check_free(out)
     world, console = _join(made, console or Console(quiet=True))
-    run = Run.create(out, "tune", made.task.kind if made.task.kind != "auto" else "task")
-    lab.begin(made, run, trials, budget, list(search) if search else None)
-    lab.search(run, world, console)
+    name = made.task.kind
+    if name == "auto" and out is None:
+        name = labelled.looks_like(made.task, labelled.open_files(made.task))
+    run = Run.create(out, "tune", name)
+    with _empty_removed(run):
+        lab.begin(made, run, trials, budget, list(search) if search else None)
+        lab.search(run, world, console)
     return run
 
 

@@ -85,8 +85,8 @@ class Batch:
         return Batch(**{f.name: move(getattr(self, f.name)) for f in fields(self)})
 
 
-def collate(examples: Iterable[Example], pad: int, multiple: int = 1) -> Batch:
-    """Rows of any lengths → one Batch, padded on the right to the longest (rounded up to `multiple`).
+def collate(examples: Iterable[Example], pad: int) -> Batch:
+    """Rows of any lengths → one Batch, padded on the right to the longest.
 
     >>> b = collate([Example(np.array([5, 6])), Example(np.array([7]))], pad=0)
     >>> b.ids.tolist(), b.mask.tolist()
@@ -96,12 +96,12 @@ def collate(examples: Iterable[Example], pad: int, multiple: int = 1) -> Batch:
     """
     import torch
 
-    arrays = stack(examples, pad, multiple)
+    arrays = stack(examples, pad)
     labels = {name: torch.from_numpy(value) for name, value in arrays.pop("labels").items()}
     return Batch(labels=labels, **{name: torch.from_numpy(value) for name, value in arrays.items()})
 
 
-def stack(examples: Iterable[Example], pad: int, multiple: int = 1) -> dict[str, Any]:
+def stack(examples: Iterable[Example], pad: int) -> dict[str, Any]:
     """The same in numpy, for a model that runs without torch: the fields of a Batch that there are.
 
     >>> stack([Example(np.array([5, 6])), Example(np.array([7]))], pad=0)["ids"].tolist()
@@ -109,10 +109,10 @@ def stack(examples: Iterable[Example], pad: int, multiple: int = 1) -> dict[str,
     """
     firsts = list(examples)
     rows = [row for e in firsts for row in (e, *e.more)]
-    ids, mask = _stack([e.ids for e in rows], pad, multiple)
+    ids, mask = _stack([e.ids for e in rows], pad)
     decoder, decoder_mask = None, None
     if rows[0].decoder is not None:
-        decoder, decoder_mask = _stack([e.decoder for e in rows if e.decoder is not None], pad, multiple)
+        decoder, decoder_mask = _stack([e.decoder for e in rows if e.decoder is not None], pad)
     gathered: dict[str, list[np.ndarray]] = {}
     for b, e in enumerate(rows):
         for name, value in e.labels.items():
@@ -127,9 +127,9 @@ def stack(examples: Iterable[Example], pad: int, multiple: int = 1) -> dict[str,
     found = {
         "ids": ids,
         "mask": mask,
-        "segments": _optional([e.segments for e in rows], 0, multiple),
+        "segments": _optional([e.segments for e in rows], 0),
         "prefix": np.array(prefix) if prefix else None,
-        "documents": _optional([e.documents for e in rows], -1, multiple),
+        "documents": _optional([e.documents for e in rows], -1),
         "decoder": decoder,
         "decoder_mask": decoder_mask,
         "groups": np.repeat(np.arange(len(firsts)), [1 + len(e.more) for e in firsts])
@@ -140,18 +140,18 @@ def stack(examples: Iterable[Example], pad: int, multiple: int = 1) -> dict[str,
     return {"labels": labels, **{name: value for name, value in found.items() if value is not None}}
 
 
-def _stack(rows: list[np.ndarray], fill: int, multiple: int) -> tuple[np.ndarray, np.ndarray | None]:
+def _stack(rows: list[np.ndarray], fill: int) -> tuple[np.ndarray, np.ndarray | None]:
     """Rows one below the other, and where they stand (None when all are of one length)."""
     lengths = np.array([len(row) for row in rows])
-    width = -(-int(lengths.max()) // multiple) * multiple
+    width = int(lengths.max())
     out = np.full((len(rows), width), fill, np.int64)
     for b, row in enumerate(rows):
         out[b, : len(row)] = row
     return out, np.arange(width)[None, :] < lengths[:, None] if (lengths < width).any() else None
 
 
-def _optional(rows: list[np.ndarray | None], fill: int, multiple: int) -> np.ndarray | None:
-    return None if rows[0] is None else _stack([row for row in rows if row is not None], fill, multiple)[0]
+def _optional(rows: list[np.ndarray | None], fill: int) -> np.ndarray | None:
+    return None if rows[0] is None else _stack([row for row in rows if row is not None], fill)[0]
 
 
 def groups(lengths: Sequence[int], tokens: int = TOKENS) -> Iterator[list[int]]:

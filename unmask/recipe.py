@@ -71,7 +71,7 @@ class TokenizerRecipe(Section):
 
 
 class MLMRecipe(Section):
-    """BERT 1810.04805 §3.1. The four numbers of P4, and how they are drawn."""
+    """BERT 1810.04805 §3.1. How many tokens are chosen, what becomes of them, and how they are drawn."""
 
     rate: str | float = 0.15  # share of tokens chosen; "0.3:0.15" runs from one to the other
     mask: Share = 0.8  # of the chosen: become [MASK] …
@@ -264,14 +264,14 @@ class TrainRecipe(Section):
     epochs: Positive | None = None
     batch: Count = 32  # rows per update, over all processes
     few_batch: CountOrZero = (
-        0  # the same where fewer than 1,000 records are learnt from, unless `batch` is given; 0 = `batch`
+        0  # the same where fewer than 2,000 records are learnt from, unless `batch` is given; 0 = `batch`
     )
     micro_batch: CountOrZero = 0  # rows per forward pass; 0 = the whole batch; smaller accumulates
     length: str | int = 128  # tokens per row; "64:0.9,128:0.1" = 90 % of the steps at 64, then 128
     packing: Literal["across", "apart"] = "across"  # apart = tokens see only their own of the documents in a row
     embeddings: Literal["counted", "random"] = "counted"  # a new model's token vectors: counted from the text, or drawn
     optimizer: Literal["muon", "adamw"] = "muon"
-    lr: NotNegative = 0.0  # AdamW's (with muon: of embeddings, heads, norms, biases); 0 = 5e-3 with muon, 1e-3 without
+    lr: NotNegative = 0.0  # AdamW's (with muon: of embeddings, heads, norms, biases); 0 = 5e-3 with muon, 1e-3 without; fine-tuning: by the width
     muon_lr: Positive = 0.02  # of the matrices
     layer_decay: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = (
         1.0  # each layer learns at this share of the rate of the one above it; heads at the full rate
@@ -294,8 +294,12 @@ class TrainRecipe(Section):
     log_every: Count = 1  # steps per line of log.jsonl
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto = bf16 where the device is fast at it
-    activation_checkpointing: bool = False
-    compile: Literal["auto", "on", "off"] = "off"
+    activation_checkpointing: bool = (
+        False  # compute again in the backward pass what would fill memory: a third more work
+    )
+    compile: Literal["auto", "on", "off"] = (
+        "off"  # torch.compile in pre-training; auto = where the run is long enough to earn it back
+    )
     prefetch: CountOrZero = 4  # batches made ahead
     threads: CountOrZero = 0  # torch threads; 0 = torch's choice
 
@@ -335,22 +339,8 @@ class Recipe(Section):
     @classmethod
     def build(cls, values: dict[str, Any] | None = None, sets: str | Sequence[str] | None = None) -> "Recipe":
         """`values` nested (a YAML file merged with flags), then `sets` as `section.field=value`."""
-        values = merge({}, values or {})
-        for text in [sets] if isinstance(sets, str) else sets or []:
-            path, eq, value = text.partition("=")
-            if not eq:
-                raise UserError(f"--set {text}", valid="--set section.field=value, e.g. train.batch=64")
-            try:
-                known: Any = load(value) if value else value
-            except (yaml.YAMLError, ValueError) as error:
-                why = getattr(error, "problem", None) or str(error)
-                raise UserError(
-                    f"--set {text}: the value cannot be read: {why}",
-                    valid="a number, a word, [a, list], {a: mapping}, or 'text in quotes'",
-                ) from None
-            values = merge(values, nested(path.strip(), known))
         try:
-            return cls.model_validate(values)
+            return cls.model_validate(told(values, sets))
         except ValidationError as error:
             raise UserError(
                 explain(error, cls), fix="--help names the flags; the fields of a recipe are in unmask/recipe.py"
@@ -377,3 +367,26 @@ class Recipe(Section):
 
     def text(self) -> str:
         return yaml.dump(self.model_dump(mode="json"), Dumper=Dumper, sort_keys=False, allow_unicode=True)
+
+
+def told(values: dict[str, Any] | None, sets: str | Sequence[str] | None = None) -> dict[str, Any]:
+    """What a person said, nested, before it is checked.
+
+    >>> told({"train": {"lr": 0.1}}, "train.batch=8")
+    {'train': {'lr': 0.1, 'batch': 8}}
+    """
+    values = merge({}, values or {})
+    for text in [sets] if isinstance(sets, str) else sets or []:
+        path, eq, value = text.partition("=")
+        if not eq:
+            raise UserError(f"--set {text}", valid="--set section.field=value, e.g. train.batch=64")
+        try:
+            known: Any = load(value) if value else value
+        except (yaml.YAMLError, ValueError) as error:
+            why = getattr(error, "problem", None) or str(error)
+            raise UserError(
+                f"--set {text}: the value cannot be read: {why}",
+                valid="a number, a word, [a, list], {a: mapping}, or 'text in quotes'",
+            ) from None
+        values = merge(values, nested(path.strip(), known))
+    return values

@@ -191,7 +191,7 @@ class Bench:
         return str(self.folder / task / CASES[task].file)
 
     def records(self, task: str, p: Predictor) -> list[Record]:
-        return judge.read(p, [self.file(task)], {}, labelled=False)
+        return judge.read(p, [self.file(task)], {}, False, Console(quiet=True))
 
 
 def same(a: Any, b: Any) -> bool:

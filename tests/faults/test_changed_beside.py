@@ -12,12 +12,9 @@ from unmask.model import hf
 from unmask.model.model import Model
 from unmask.train.run import Run
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 SETS = ["train.steps=6", "train.batch=4", "train.checkpoint_every=2", "task.patience=0", "seed=1"]
-
-
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finetune.task_report, "write", lambda run: None)
 
 
 def crashed(start: Path, file: Path, out: Path, **given: str) -> Run:

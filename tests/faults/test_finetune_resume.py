@@ -22,6 +22,8 @@ from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
 from unmask.train.run import Run
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 ROWS = [
     (f"{word} {n} {'so ' * (n % 7)}", label)
     for n in range(20)
@@ -32,11 +34,6 @@ SETS = [
     "train.steps=24", "train.batch=8", "train.micro_batch=4", "train.checkpoint_every=5", "train.eval_every=4", "train.lr=0.002",
     "train.keep=2", "train.threads=1", "task.patience=0", "seed=4",
 ]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finetune.task_report, "write", lambda run: None)  # figures take longer than these runs
 
 
 @pytest.fixture(scope="module")

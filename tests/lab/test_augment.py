@@ -26,12 +26,6 @@ pytestmark = pytest.mark.usefixtures("no_report")
 TEXT = "The class of the object is a list, and its items are sorted by the method in place 3 times."
 
 
-@pytest.fixture
-def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures take seconds, and are tested elsewhere."""
-    monkeypatch.setattr("unmask.lab.task_report.write", lambda *_: None)
-
-
 def model_of(tokenizer: Tokenizer, name: str = "bert-tiny", heads: tuple[str, ...] = ("mlm",)) -> Model:
     shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": tokenizer.size}
     return Model(preset(name, **shape, **tokenizer.config_ids()), heads).init(0)

@@ -99,7 +99,7 @@ def test_few_records_are_learnt_in_small_batches_unless_one_is_given(start: Path
     assert api.dry_run_finetune(start, train="train.csv")["batch"] == 8
     assert api.dry_run_finetune(start, train="train.csv", batch=16)["batch"] == 16
     assert api.dry_run_finetune(start, train="train.csv", sets=["train.batch=16"])["batch"] == 16
-    labelled(here / "many.csv", 1000)
+    labelled(here / "many.csv", 2000)
     assert api.dry_run_finetune(start, train="many.csv")["batch"] == 16
     rows = "".join(f"a film {n},film number {n}\n" for n in range(40))
     (here / "pairs.csv").write_text("anchor,positive\n" + rows)  # embed's batch is what a text is compared with

@@ -11,7 +11,7 @@ from scipy import stats
 from unmask import api
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab import finetune, repeat, task_report
+from unmask.lab import finetune, repeat
 from unmask.lab.baseline import Linear, linear
 from unmask.lab.task_summary import task_facts
 from unmask.model import hf
@@ -22,13 +22,9 @@ from unmask.serve.predictor import load
 from unmask.tables import task_results
 from unmask.tasks.classify import Classify
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 TEXTS = ("sorted list of numbers", "class with methods")
-
-
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than training here."""
-    monkeypatch.setattr(task_report, "write", lambda run: None)
 
 
 @pytest.fixture(scope="module")

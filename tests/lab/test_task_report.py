@@ -17,12 +17,13 @@ from PIL import Image
 from unmask import api
 from unmask.data.store import TokenStore
 from unmask.lab import task_report
-from unmask.lab.intervals import intervals, wilson
+from unmask.lab.intervals import intervals
 from unmask.lab.summary import facts
 from unmask.lab.task_summary import task_summary
 from unmask.recipe import Recipe
 from unmask.tables import run_summary
 from unmask.tasks.embed import Embed
+from unmask.tasks.metrics import wilson
 from unmask.train.log import Log
 from unmask.train.run import Run
 
@@ -116,7 +117,7 @@ def make(path: Path, details: dict | None = None, **results) -> Run:
         scores = {"records": 100, "accuracy": 0.85, "macro_f1": 0.8}
         best = {"step": 20, "accuracy": 0.8}
         values = {"task": "classify", "metric": "accuracy", "step": 20, "best": best, "test": scores, "seconds": 20.0}
-        values["intervals"] = {"test": {"accuracy": wilson(0.85, 100)}}
+        values["intervals"] = {"test": {"accuracy": wilson(85, 100)}}
         run.write_json("results.json", values | results)
     return run
 
@@ -266,7 +267,7 @@ def test_scored_pairs_have_an_interval_and_a_pool_has_none(store: TokenStore) ->
 def test_intervals_hold_what_they_promise() -> None:
     """Of 400 samples of 80 records, about 95 % of the intervals hold the truth, for a share and for another score."""
     rng = np.random.default_rng(0)
-    assert np.mean([lo <= 0.8 <= hi for lo, hi in (wilson(rng.binomial(80, 0.8) / 80, 80) for _ in range(2000))]) > 0.93
+    assert np.mean([lo <= 0.8 <= hi for lo, hi in (wilson(rng.binomial(80, 0.8), 80) for _ in range(2000))]) > 0.93
     task = scored_by(lambda answers, records: {"mean": float(np.mean(answers))})
     held = 0
     for _ in range(200):

@@ -46,12 +46,6 @@ def run(folder: Path) -> Run:
     return search(folder, "run")
 
 
-@pytest.fixture
-def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than everything else here."""
-    monkeypatch.setattr(finetune.task_report, "write", lambda run: None)
-
-
 def params(run: Run) -> list[dict]:
     return [{k: v for k, v in t.items() if k not in ("seconds",)} for t in run.read_json("results.json")["trials"]]
 

@@ -1,4 +1,4 @@
-"""P4: which tokens are chosen and what becomes of them, by statistics over a million tokens."""
+"""Which tokens are chosen and what becomes of them, by statistics over a million tokens."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""P5: pairs of sentences, half true, the false halves always from another document."""
+"""Pairs of sentences, half true, the false halves always from another document."""
 
 from functools import cache
 from pathlib import Path

@@ -27,12 +27,6 @@ pytestmark = pytest.mark.usefixtures("no_report")
 WORDS = "good bad fine poor film book the a of is was very long short plot end".split()  # noqa: SIM905
 
 
-@pytest.fixture
-def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures take seconds, and are tested elsewhere."""
-    monkeypatch.setattr("unmask.lab.task_report.write", lambda *_: None)
-
-
 def sentence(rng: np.random.Generator, label: str) -> str:
     return f"the {label} {' '.join(rng.choice(WORDS[4:], 6))}"
 

@@ -15,7 +15,6 @@ from unmask.data.records import Finding, Source, open_source
 from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab import task_report
 from unmask.lab.finetune import announce, run_job
 from unmask.lab.job import Job, make_recipe, prepare
 from unmask.lab.labelled import Sets
@@ -31,6 +30,8 @@ from unmask.train.distributed import World
 from unmask.train.log import Console
 from unmask.train.run import Run
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 RECIPE = Recipe.build({"train": {"epochs": 12, "batch": 8, "length": 32, "optimizer": "adamw", "lr": 3e-3}})
 RECORDS = [
     {
@@ -40,12 +41,6 @@ RECORDS = [
     }
     for i in range(40)
 ]
-
-
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than training here."""
-    monkeypatch.setattr(task_report, "write", lambda run: None)
 
 
 def task_of(store: TokenStore, length: int = 32, **settings: Any) -> Classify:

@@ -33,6 +33,8 @@ from unmask.train.distributed import World
 from unmask.train.log import Console
 from unmask.train.run import Run
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "max_positions": 64}
 PAIRS = [
     {"anchor": f"what is a {a} {b}", "positive": f"the {b} of a {a} is this"} for a in WORDS[:6] for b in WORDS[6:]
@@ -50,12 +52,6 @@ def folder_of(store: TokenStore, path: Path, name: str = "bert-tiny", **more: An
     model = Model(config, [*FAMILIES[config.family].architectures.values()][-1]).init(0)
     hf.save(model, path, store.tokenizer)
     return path
-
-
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its pictures take longer than everything else here."""
-    monkeypatch.setattr("unmask.lab.task_report.write", lambda run: None)
 
 
 @pytest.fixture(scope="module")

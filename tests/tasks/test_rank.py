@@ -34,18 +34,14 @@ from unmask.train.distributed import World
 from unmask.train.log import Console
 from unmask.train.run import Run
 
+pytestmark = pytest.mark.usefixtures("no_report")
+
 SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "max_positions": 64, "dropout": 0.0}
 ROWS = [
     {"query": f"what is a {a}", "passage": f"{'it is' if a == b else 'here has'} the {b}", "relevance": int(a == b)}
     for a in WORDS
     for b in WORDS
 ]
-
-
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its pictures take longer than everything else here."""
-    monkeypatch.setattr("unmask.lab.task_report.write", lambda run: None)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from unmask.lab import finetune
 from unmask.recipe import TrainRecipe
 from unmask.tasks.classify import Classify
 from unmask.train.distributed import World
-from unmask.train.fit import Evaluation, fit
+from unmask.train.fit import Evaluation, doubt_of, fit, keep_last
 from unmask.train.log import Console
 from unmask.train.run import Run
 from unmask.train.trainer import Step
@@ -151,22 +151,41 @@ def test_an_earlier_model_is_taken_where_dev_can_tell_it_from_the_last(
     assert weights == ((last if kept == 3 else best) / "model.safetensors").read_bytes()
 
 
-def test_the_error_of_a_difference() -> None:
+def test_the_last_is_kept_within_the_error_of_the_difference() -> None:
     """Two shares of 100 records, 0.8 and 0.75: the root of 0.16 / 100 + 0.1875 / 100 is 0.0589."""
-    said: list[str] = []
 
-    def taken(best: float, last: float | None, count: int, margin: float = 1.0, step: int = 6) -> bool:
-        state = {"step": step, "best": {"step": 3, "f1": best}, "evaluation": {"step": step, "f1": last}}
-        console = Console(quiet=True)
-        console.say = said.append  # type: ignore[method-assign]
-        found = finetune.earlier(state, 6, "f1", count, margin, console)
-        assert (state["best"]["step"] == 3) == found
-        return found
+    def kept(best: float, last: float | None, count: int = 100, margin: float = 1.0) -> int:
+        values = {} if last is None else {"f1": last}
+        state = {"step": 6, "best": {"step": 3, "f1": best}, "evaluation": {"step": 6, **values}}
+        said = keep_last(Evaluation(dict, "f1", True, doubt=doubt_of({"f1": count}, margin)), state)
+        assert bool(said) == (state["best"]["step"] == 6)
+        assert not said or "a difference of" in said
+        return int(state["best"]["step"])
 
-    assert not taken(0.80, 0.75, 100)
-    assert "100 dev records tell differences of 5.9%" in said[-1]
-    assert taken(0.80, 0.75, 100, margin=0.8)
-    assert taken(0.80, 0.75, 200)
-    assert taken(-0.1, -0.2, 100)  # a correlation below 0 says nothing of its error
-    assert taken(0.80, None, 100)
-    assert taken(0.80, 0.79, 100, step=4)  # patience has ended the training
+    assert kept(0.80, 0.75) == 6
+    assert kept(0.80, 0.75, margin=0.8) == 3
+    assert kept(0.80, 0.75, count=200) == 3
+    assert kept(-0.1, -0.2) == 3  # a correlation below 0 says nothing of its error
+    assert kept(0.80, None) == 3
+
+
+def test_a_mean_of_tasks_is_as_sure_as_its_smallest_dev_set() -> None:
+    doubt = doubt_of({"a.f1": 2000, "b.f1": 20}, 1.0)
+    one = {"mean": 0.5, "a.f1": 0.5, "b.f1": 0.5}
+    assert doubt(one, one) == pytest.approx((2 * (0.25 / 2000 + 0.25 / 20) / 4) ** 0.5)
+    alone = doubt_of({"b.f1": 20}, 1.0)
+    assert doubt({"a.f1": None, "b.f1": 0.5}, {"b.f1": 0.5}) == alone({"b.f1": 0.5}, {"b.f1": 0.5})
+
+
+def test_patience_counts_what_is_surely_worse(tmp_path: Path) -> None:
+    """A score that is lower by chance alone ends nothing."""
+
+    def steps(path: str, doubt: float) -> int:
+        left = iter([0.82, 0.81, 0.81, 0.80, 0.81, 0.81])
+        measure = Evaluation(lambda: {"score": next(left)}, "score", True, 4, False, lambda a, b: doubt)
+        trainer: Any = Scripted(EVERY * 6, World(0, 1))
+        run = Run.create(tmp_path / path, "finetune", "scripted")
+        return fit(run, trainer, None, measure, saved, Console(quiet=True))["step"]  # type: ignore[arg-type]
+
+    assert steps("noise", 0.05) == 6 * EVERY
+    assert steps("sure", 0.0) == 5 * EVERY

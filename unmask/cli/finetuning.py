@@ -78,7 +78,7 @@ def finetune(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fine-tune a model on a labelled file: checked, trained, the best kept, judged, reported."""
+    """Fine-tune a model on a labelled file: checked, trained, judged, reported."""
     given = {name: value for name, value in locals().items() if name not in APART}
     from unmask import api
 

@@ -51,7 +51,9 @@ TaskName = Annotated[
     typer.Option("--task", help="classify, tag, answer, choose, generate, embed or rank. Default: as the file looks."),
 ]
 Files = Annotated[list[str] | None, typer.Option(help="Labelled file; repeat for several.")]
-Dev = Annotated[list[str] | None, typer.Option(help="To choose the best model by. Default: a tenth of --train.")]
+Dev = Annotated[
+    list[str] | None, typer.Option(help="To watch the training by, and tune thresholds. Default: a tenth of --train.")
+]
 Test = Annotated[list[str] | None, typer.Option(help="To judge it by, once, at the end.")]
 Columns = Annotated[
     list[str] | None,

@@ -87,6 +87,14 @@ class Tokenizer:
         self.special[self.sentinels] = True
         self.kind: str = _kind(backend)
 
+    def check_fits(self, vocabulary: int) -> None:
+        """Refuses a model that has fewer token vectors than there are ids."""
+        if self.size > vocabulary:
+            raise UserError(
+                f"the tokenizer has {self.size:,} tokens, the model {vocabulary:,}: they are not a pair",
+                fix="put the tokenizer.json that the model was trained with beside its weights",
+            )
+
     @classmethod
     def train(
         cls, texts: Iterable[str], settings: TokenizerRecipe, progress: Callable[[int], None] | None = None

@@ -1,4 +1,4 @@
-"""How many steps a fine-tuning run has. Minutes are turned into steps once, by timing some on a copy of the weights."""
+"""How many steps a fine-tuning run has. Minutes are turned into steps once, by timing some; the weights are then put back."""
 
 import time
 from collections.abc import Callable

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from unmask.batch import Example
-from unmask.data.findings import as_rows, condense
+from unmask.data.findings import as_rows
 from unmask.data.records import Finding, Record
 from unmask.errors import UserError
 from unmask.lab import augment, budget, task_report
 from unmask.lab.intervals import intervals
 from unmask.lab.job import Job, open_teacher, prepare
-from unmask.lab.labelled import Opened, sizes
+from unmask.lab.labelled import Opened, sizes, warn_of
 from unmask.model import hf
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
@@ -28,7 +28,7 @@ from unmask.tasks import beside, teacher
 from unmask.tasks.task import RecordRows
 from unmask.train import checkpoint
 from unmask.train.distributed import World
-from unmask.train.fit import Evaluation, fit
+from unmask.train.fit import Evaluation, describe, doubt_of, fit
 from unmask.train.loader import Bucketed, micro_size
 from unmask.train.log import Console, clock
 from unmask.train.run import Run, environment
@@ -36,7 +36,6 @@ from unmask.train.schedule import Plan
 from unmask.train.trainer import Trainer
 
 Watch = Callable[[float], None]  # gets the score that decides at each evaluation; may end training by an exception
-WARNED = 3  # warnings of one kind that are printed
 
 
 def rows_of(
@@ -105,7 +104,7 @@ def train(
     title: str = "finetune",
     watch: Watch | None = None,
 ) -> dict[str, Any]:
-    """Fit the model; it ends as the last one, or one that was better on the dev set (`earlier`). Returns the final state."""
+    """Fit the model; it ends as the last one, or one that was better on the dev set. Returns the final state."""
     recipe, task, model = job.recipe, job.task, job.model
     records = [*job.sets.train, *augment.rows(recipe, job.sets.train, run, world, console)]
     encoded = [task.encode(record) for record in records]
@@ -122,14 +121,11 @@ def train(
     def look() -> None:
         task.answer(model, seen)
 
-    if resume:
-        p = Plan.from_dict(run.read_json("plan.json"))
-    else:
-        p, recipe = budget.make_plan(recipe, longest, count, loader, trainer_of, look, world, console)
-        job.recipe = recipe
-        if world.main:
-            recipe.write(run.path / "recipe.yaml")
-            run.write_json("plan.json", p.as_dict())
+    p, job.recipe = settle(
+        run, recipe, resume, world,
+        lambda: budget.make_plan(recipe, longest, count, loader, trainer_of, look, world, console),
+    )  # fmt: skip
+    recipe = job.recipe
     trainer = trainer_of(p)
 
     def measure() -> dict[str, Any]:
@@ -138,35 +134,33 @@ def train(
             watch(float(values[task.metric]))
         return values
 
-    evaluation = Evaluation(measure, task.metric, higher=True, patience=recipe.task.patience, first=False)
+    doubt = doubt_of({task.metric: len(seen)}, recipe.task.margin)
+    evaluation = Evaluation(measure, task.metric, True, recipe.task.patience, False, doubt)
     state = fit(run, trainer, loader, evaluation if seen else None, job.save, console, resume=resume, title=title)
     world.barrier()
     beside.drop(model, task.heads)
-    if earlier(state, p.steps, task.metric, len(seen), recipe.task.margin, console):
+    best = state["best"]
+    if best and best["step"] < state["step"]:
         restore(job, run.checkpoints / "best" / "model")
+        console.say(f"the model of step {best['step']:,} is kept: {describe({task.metric: best[task.metric]})}")
     return state
 
 
-def earlier(state: dict[str, Any], steps: int, metric: str, count: int, margin: float, console: Console) -> bool:
-    """Whether the best model on `count` dev records is to be taken instead of the last; if not, that counts as the best.
-
-    At the end of its plan a model has learnt at falling rates from everything. One from the midst of it whose score is higher by no more than
-    `margin` standard errors of the difference was more likely lucky than better. Where patience ended the training, the best is taken.
-    """
-    best, last = state["best"], state["evaluation"]
-    if not best or best["step"] == state["step"]:
-        return False
-    text = f"the best was that of step {best['step']:,}: {metric} {best[metric]:.1%}"
-    if state["step"] == steps and last.get(metric) is not None:
-        error = sum(max(0.0, each[metric] * (1 - each[metric])) / count for each in (best, last)) ** 0.5
-        if best[metric] - last[metric] <= margin * error:
-            state["best"] = last
-            console.say(
-                f"{text}; the last model ({last[metric]:.1%}) is kept, as {count:,} dev records tell differences of {margin * error:.1%}"
-            )
-            return False
-    console.say(text)
-    return True
+def settle(
+    run: Run,
+    recipe: Recipe,
+    resume: checkpoint.Checkpoint | None,
+    world: World,
+    make: Callable[[], tuple[Plan, Recipe]],
+) -> tuple[Plan, Recipe]:
+    """The plan of a run that goes on; else the one that `make` gives, with the recipe that it freezes, written down."""
+    if resume:
+        return Plan.from_dict(run.read_json("plan.json")), recipe
+    p, frozen = make()
+    if world.main:
+        frozen.write(run.path / "recipe.yaml")
+        run.write_json("plan.json", p.as_dict())
+    return p, frozen
 
 
 def restore(job: Job, folder: Path) -> None:
@@ -200,8 +194,11 @@ def assess(job: Job, run: Run, console: Console, prefix: str = "") -> tuple[dict
     for name, records in (("dev", sets.dev), ("test", sets.test)):
         if not records:
             continue
+        task.recount()
         with console.bar(name) as update:
             outputs = task.compute(model, records, update)
+        for what in task.cuts(len(records)):
+            console.warn(f"{name}: {what}")
         if name == "dev":
             task.tune(outputs, records)
         answers = task.decode(outputs)
@@ -230,9 +227,7 @@ def run_job(
     with run.lock() if world.main else nullcontext():
         if world.main:
             write_down(run, job.recipe, sizes(job.sets), job.sets.fingerprint(), job.task.learnt, job.sets.findings)
-            # how many are too long is said by `train`, which counts all of them
-            for finding in condense([f for f in job.sets.findings if f.kind != "length"], WARNED):
-                console.warn(str(finding))
+            warn_of(job.sets.findings, console)
         console.say(announce(job, run))
         return _end(job, run, world, console, train(job, run, world, console, title=title, watch=watch), not watch)
 

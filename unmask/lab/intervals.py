@@ -12,23 +12,13 @@ from typing import Any
 import numpy as np
 
 from unmask.seeds import generator
+from unmask.tasks.metrics import wilson
 from unmask.tasks.task import Task
 
-SHARES = ("accuracy", "exact_match", "exact")  # scores that are right records / records
+RIGHT = ("accuracy", "exact")  # scores that are right records / records
 NO_SCORE = ("records", "total", "_thresh")  # ends of names: counts and thresholds, which are not reached but found
 DRAWS, SECONDS = 200, 10.0
 FEWEST = 10  # records below which drawing them again says nothing
-Z = 1.959964
-
-
-def wilson(share: float, n: int) -> tuple[float, float]:
-    """
-    >>> [round(x, 3) for x in wilson(0.5, 10)], [round(x, 3) for x in wilson(1.0, 10)]
-    ([0.237, 0.763], [0.722, 1.0])
-    """
-    centre = (share + Z * Z / (2 * n)) / (1 + Z * Z / n)
-    reach = Z / (1 + Z * Z / n) * math.sqrt(share * (1 - share) / n + Z * Z / (4 * n * n))
-    return max(0.0, centre - reach), min(1.0, centre + reach)
 
 
 def intervals(
@@ -37,7 +27,7 @@ def intervals(
     """Score → (low, high) for those of `reached` that have one."""
     n = len(records)
     whole = {key: value for key, value in reached.items() if not key.endswith(NO_SCORE) and _number(value)}
-    found = {key: wilson(value, n) for key, value in whole.items() if key in SHARES and 0 <= value <= 1 and n}
+    found = {key: wilson(round(value * n), n) for key, value in whole.items() if key in RIGHT and 0 <= value <= 1 and n}
     others = [key for key in whole if key not in found]
     if not others or n < FEWEST or not task.independent(records):
         return found

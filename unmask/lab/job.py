@@ -7,6 +7,7 @@ from typing import Any
 
 from unmask.data import textcheck
 from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UserError
 from unmask.lab import augment, budget
 from unmask.lab.labelled import Opened, Sets, read_sets, refuse
 from unmask.lab.split import split
@@ -15,7 +16,7 @@ from unmask.model.config import ModelConfig
 from unmask.model.config_file import LABELLED
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
-from unmask.recipe import BUDGETS, Recipe
+from unmask.recipe import BUDGETS, Recipe, told
 from unmask.serve.predictor import Predictor
 from unmask.serve.predictor import load as load_predictor
 from unmask.settings import merge
@@ -24,7 +25,7 @@ from unmask.tasks import folder as task_folder
 from unmask.tasks.task import Task
 
 FEWEST = 20  # records of a training file from which a dev set is taken
-FEW = 1000  # records below which `train.few_batch` counts
+FEW = 2000  # records below which `train.few_batch` counts
 
 
 @dataclass
@@ -45,16 +46,14 @@ class Job:
 
 def make_recipe(values: dict[str, Any], sets: Sequence[str] = ()) -> Recipe:
     """With fine-tuning's own defaults below; a budget that is given replaces theirs, whatever its unit."""
-    base = Recipe.packaged("finetune")
-    if any((values.get("train") or {}).get(b) is not None for b in BUDGETS) or any(
-        text.partition("=")[0].strip() in {f"train.{b}" for b in BUDGETS} for text in sets
-    ):
+    base, given = Recipe.packaged("finetune"), told(values, sets)
+    train = given.get("train")
+    train = train if isinstance(train, dict) else {}  # what is no mapping is refused below
+    if any(train.get(b) is not None for b in BUDGETS):
         base["train"] = {k: v for k, v in base["train"].items() if k not in BUDGETS}
-    if (values.get("train") or {}).get("batch") or any(
-        text.partition("=")[0].strip() == "train.batch" for text in sets
-    ):
+    if train.get("batch"):
         base["train"]["few_batch"] = 0
-    return Recipe.build(merge(base, values), sets)
+    return Recipe.build(merge(base, given))
 
 
 def usual_rate(hidden: int, frozen: bool) -> float:
@@ -90,6 +89,7 @@ def prepare(
     resolved = (sets.settings or recipe.task).model_copy(update={"kind": kind.name})
     recipe = recipe.model_copy(update={"train": train, "task": resolved})
     tokenizer = Tokenizer.load(recipe.start)
+    tokenizer.check_fits(config.vocab_size)
     studied = kind.study(recipe, config, sets.train)
     whole = kind(recipe, tokenizer, studied)  # that is what the split goes by, in a run that goes on too
     sets.findings += textcheck.too_long(sets.train, kind, tokenizer, whole.length, f"they are {whole.fate()}")
@@ -108,6 +108,12 @@ def prepare(
     task = kind(recipe, tokenizer, kind.weigh(recipe, studied, sets.train) if learnt is None else learnt)
     task.bind(config)
     task.judge_by(sets.dev or sets.test)
+    trial = task.reading(None)
+    if sets.train and not any(trial.encode(record) for record in sets.train):
+        raise UserError(
+            f"none of the {len(sets.train):,} training records has anything to learn from",
+            fix="unmask doctor names the reasons",
+        )
     heads = (*task.heads, *beside.heads(recipe))
     loaded = hf.load(weights or recipe.start, heads, task.changes(config) | recipe.model, recipe.seed)
     if loaded.missing and not weights and kind.heads:  # a pooler that only the folder's class wants is not learnt

@@ -9,14 +9,16 @@ from typing import Any
 
 from unmask.data.records import Finding, Record, is_table, open_source
 from unmask.errors import UserError
-from unmask.lab.labelled import refuse
+from unmask.lab.labelled import refuse, warn_of
 from unmask.serve.predictor import Predictor
 from unmask.tasks import asking
 from unmask.tasks.task import Task
 from unmask.train.log import Console
 
 
-def read(predictor: Predictor, paths: Sequence[str], columns: dict[str, str], labelled: bool) -> list[Record]:
+def read(
+    predictor: Predictor, paths: Sequence[str], columns: dict[str, str], labelled: bool, console: Console
+) -> list[Record]:
     task = predictor.need_task()
     settings = task.settings.model_copy(update={"columns": task.settings.columns | columns})
     findings: list[Finding] = []
@@ -32,16 +34,19 @@ def read(predictor: Predictor, paths: Sequence[str], columns: dict[str, str], la
         for record in task.read(source, settings, findings, labelled):
             records.append({"id": names[record["at"]]} | record if record["at"] in names else record)
     refuse(findings)
+    warn_of(findings, console)
     return records
 
 
 def evaluate(predictor: Predictor, paths: Sequence[str], columns: dict[str, str], console: Console) -> dict[str, Any]:
-    task = predictor.need_task()
-    records = read(predictor, paths, columns, labelled=True)
+    task = predictor.need_task().reading(None)
+    records = read(predictor, paths, columns, True, console)
     check_labels(task, records, console)
     task.judge_by(records)
     with console.bar("evaluate") as update:
-        answers = predictor.predict(records, update)
+        answers = task.answer(predictor.engine, records, update)
+    for what in task.cuts(len(records)):
+        console.warn(what)
     return {
         "task": task.name,
         "metric": task.metric,
@@ -87,7 +92,7 @@ def predict(
         given = lines_asked(predictor, given)
     items: list[Any] = [given] if isinstance(given, str | Path | dict) else list(given)
     if items and all(isinstance(item, str | Path) and _is_file(item) for item in items):
-        items = read(predictor, [str(item) for item in items], columns, labelled=False)
+        items = read(predictor, [str(item) for item in items], columns, False, console)
     else:
         if len(items) == 1 and isinstance(items[0], str | Path) and _looks_like_file(str(items[0])):
             raise UserError(f"{items[0]}: no such file", valid="a text, or the name of a file that is there")

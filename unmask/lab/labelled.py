@@ -12,8 +12,10 @@ from unmask.errors import UserError
 from unmask.lab.pick import pick_task
 from unmask.recipe import TaskRecipe
 from unmask.tasks.task import Task
+from unmask.train.log import Console
 
 SHOWN = 10  # errors of one kind that are printed
+WARNED = 3  # warnings of one kind that are printed
 
 
 @dataclass
@@ -99,6 +101,12 @@ def refuse(findings: Sequence[Finding]) -> None:
         lines = "\n".join(str(f) for f in condense(errors, SHOWN))
         count = f"{len(errors):,} problem{'s' * (len(errors) > 1)}"
         raise UserError(f"{count} in the labelled files:\n{lines}", fix="unmask doctor FILE --json gives all of them")
+
+
+def warn_of(findings: Sequence[Finding], console: Console) -> None:
+    """Say the warnings; how many texts are too long is said where they are read, of all of them."""
+    for finding in condense([f for f in findings if f.kind != "length"], WARNED):
+        console.warn(str(finding))
 
 
 def sizes(sets: Sets) -> dict[str, int]:

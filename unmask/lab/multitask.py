@@ -2,12 +2,13 @@
 
 Every step is of one task, which is a function of (seed, step): drawn in proportion to the square root of its number of rows, so
 that a small task is seen more often than its size says and a large one does not drown it. An epoch is as many rows as all
-tasks have together. The mean of the tasks' own scores on their dev sets says which model is the best.
+tasks have together. The mean of the tasks' own scores on their dev sets says whether an earlier model was better than the last.
 
 Each `Model` holds the same encoder module; `Shared` is what the trainer sees. A task that a step is not of gets no gradient there,
 and its head stays as it is.
 """
 
+import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from unmask.batch import Batch, Phase
 from unmask.errors import UserError
 from unmask.lab import budget, finetune, task_report
 from unmask.lab.job import Job
-from unmask.lab.labelled import sizes
+from unmask.lab.labelled import sizes, warn_of
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective, Terms
 from unmask.recipe import Recipe
@@ -31,7 +32,7 @@ from unmask.seeds import generator
 from unmask.settings import merge
 from unmask.train import checkpoint
 from unmask.train.distributed import World
-from unmask.train.fit import Evaluation, fit
+from unmask.train.fit import Evaluation, doubt_of, fit
 from unmask.train.loader import Bucketed, Loader
 from unmask.train.log import Console, clock
 from unmask.train.run import Run
@@ -39,6 +40,7 @@ from unmask.train.schedule import Plan
 from unmask.train.trainer import Step, Trainer
 
 NUMBER = "task"  # label of a batch: the number of its task
+OF_ALL = ("patience", "margin", "seeds", "baseline")  # settings of the run, not of one of its tasks
 
 
 class Shared(nn.Module):
@@ -151,6 +153,9 @@ def prepare(recipe: Recipe, weights: Path | None = None, learnt: Mapping[str, An
     for name, own in recipe.tasks.items():
         values = recipe.model_dump() | {"tasks": {}, "task": merge(common, own.model_dump(exclude_unset=True))}
         values["train"]["few_batch"] = 0  # a batch is one of all tasks
+        other = {key for key in OF_ALL if getattr(own, key) != getattr(recipe.task, key)} & own.model_fields_set
+        if shared := min(other, default=None):
+            raise UserError(f"tasks.{name}.{shared}: all tasks have it in common", fix=f"task: {{{shared}: …}}")
         if alone := next((key for key in ("aux", "augment", "teacher") if values["task"].get(key)), None):
             raise UserError(
                 f"tasks.{name}.{alone}: of one task alone, not of several at once", fix=f"leave {alone} out"
@@ -175,6 +180,7 @@ def run_tasks(recipe: Recipe, run: Run, world: World, console: Console) -> dict[
             learnt = {name: job.task.learnt for name, job in parts.items()}
             findings = [f for job in parts.values() for f in job.sets.findings]
             finetune.write_down(run, jobs.recipe, records, jobs.keys(), learnt, findings)
+            warn_of(findings, console)
         console.say("\n".join(f"{name}: {finetune.announce(job, run)}" for name, job in jobs.parts.items()))
         return _end(jobs, run, world, console, train(jobs, run, world, console))
 
@@ -191,7 +197,7 @@ def train(
 ) -> dict[str, Any]:
     recipe, parts = jobs.recipe, jobs.parts
     loaders = [finetune.rows_of(job) for job in parts.values()]
-    longest = max(8, *(int(loader.lengths.max()) for loader in loaders))
+    longest = max(int(loader.lengths.max()) for loader in loaders)
     for job in parts.values():
         finetune.say_remarks(job, console, world, len(job.sets.train))
     seen = {name: finetune.seen_of(job, console) for name, job in parts.items() if job.sets.dev}
@@ -205,14 +211,11 @@ def train(
         for name, records in seen.items():
             parts[name].task.answer(parts[name].model, records)
 
-    if resume:
-        p = Plan.from_dict(run.read_json("plan.json"))
-    else:
-        rows = sum(len(loader.lengths) for loader in loaders)
-        p, recipe = budget.make_plan(recipe, longest, rows, loader, trainer_of, look, world, console)
-        if world.main:
-            recipe.write(run.path / "recipe.yaml")
-            run.write_json("plan.json", p.as_dict())
+    rows = sum(len(loader.lengths) for loader in loaders)
+    p, recipe = finetune.settle(
+        run, recipe, resume, world,
+        lambda: budget.make_plan(recipe, longest, rows, loader, trainer_of, look, world, console),
+    )  # fmt: skip
     trainer = trainer_of(p)
 
     def measure() -> dict[str, Any]:
@@ -224,20 +227,23 @@ def train(
                 values[f"{name}.{task.metric}"] = score
         return ({"mean": fmean(values.values())} if values else {}) | values
 
-    evaluation = Evaluation(measure, "mean", higher=True, patience=recipe.task.patience, first=False)
+    counts = {f"{name}.{parts[name].task.metric}": len(records) for name, records in seen.items()}
+    doubt = doubt_of(counts, recipe.task.margin)
+    evaluation = Evaluation(measure, "mean", True, recipe.task.patience, False, doubt)
     state = fit(run, trainer, loader, evaluation if seen else None, jobs.save, console, resume=resume, title="finetune")
     world.barrier()
-    count = sum(map(len, seen.values()))
-    if finetune.earlier(state, p.steps, "mean", count, recipe.task.margin, console):
+    best = state["best"]
+    if best and best["step"] < state["step"]:
         for name, job in parts.items():
             finetune.restore(job, run.checkpoints / "best" / "model" / name)
+        console.say(f"the models of step {best['step']:,} are kept: mean {best['mean']:.1%}")
     return state
 
 
 def _end(jobs: Jobs, run: Run, world: World, console: Console, state: dict[str, Any]) -> dict[str, Any]:
     if not world.main:
         return {}
-    tasks, details = {}, {}
+    begun, tasks, details = time.monotonic(), {}, {}
     for name, job in jobs.parts.items():
         scores, details[name] = finetune.assess(job, run, console, f"{name}.")
         tasks[name] = {"task": job.task.name, "metric": job.task.metric, **scores, "model": str(run.model / name)}
@@ -247,5 +253,7 @@ def _end(jobs: Jobs, run: Run, world: World, console: Console, state: dict[str, 
     run.write_json("details.json", details)
     run.write_json("results.json", results)
     task_report.write(run)
-    console.say(f"done in {clock(state['elapsed'])}: {', '.join(str(run.model / name) for name in tasks)}")
+    console.say(
+        f"done in {clock(state['elapsed'] + time.monotonic() - begun)}: {', '.join(str(run.model / name) for name in tasks)}"
+    )
     return results

@@ -39,7 +39,7 @@ def rehearse(recipe: Recipe, console: Console) -> dict[str, Any]:
         open_teacher(job, console.say)
     loaders = {name: finetune.rows_of(job, objective=_trained(job)) for name, job in parts.items()}
     console.say("measuring the speed of this machine …")
-    trainers = {name: _trainer(job, loaders[name]) for name, job in parts.items()}
+    trainers = {name: _trainer(job, loaders[name], alone=len(parts) == 1) for name, job in parts.items()}
     times = {name: _seconds(job, loaders[name], trainers[name]) for name, job in parts.items()}
     shares = multitask.Taking(list(loaders.values()), settled.train.batch, settled.seed).shares
     step = float(shares @ [each["step"] for each in times.values()])
@@ -95,10 +95,13 @@ def _part(job: Job, loader: Bucketed) -> dict[str, Any]:
     }
 
 
-def _trainer(job: Job, loader: Bucketed) -> Trainer:
+def _trainer(job: Job, loader: Bucketed, alone: bool) -> Trainer:
+    """Of several tasks each would train all token vectors."""
     ten = budget.ten_steps(job.recipe)
     plan = budget.planned(ten, int(loader.lengths.max()), len(loader.lengths))
-    return Trainer(job.model, _trained(job), ten.train, plan, ten.seed, World(0, 1), loader.tokens)
+    return Trainer(
+        job.model, loader.objective, ten.train, plan, ten.seed, World(0, 1), loader.tokens if alone else None
+    )
 
 
 def _seconds(job: Job, loader: Bucketed, trainer: Trainer) -> dict[str, float]:
@@ -108,7 +111,7 @@ def _seconds(job: Job, loader: Bucketed, trainer: Trainer) -> dict[str, float]:
     if some:
         job.task.answer(job.model, some)
     each = (time.perf_counter() - begun) / max(1, len(some))
-    seen = min(len(job.sets.dev), job.recipe.train.eval_rows or len(job.sets.dev))
+    seen = len(job.sets.dev[: job.recipe.train.eval_rows])
     return {
         "step": step,
         "evaluations": job.recipe.train.evaluations * each * seen,
@@ -119,9 +122,9 @@ def _seconds(job: Job, loader: Bucketed, trainer: Trainer) -> dict[str, float]:
 def _memory(job: Job, loader: Bucketed, trainer: Trainer, longest: int) -> dict[str, int]:
     """Bytes, roughly and at most: as if every row of a micro-batch were as long as the longest."""
     size = job.recipe.train.micro_batch or job.recipe.train.batch
-    batch = loader.batch(0, size, budget.planned(budget.ten_steps(job.recipe), longest, len(loader.lengths)).phase(0))
+    batch = loader.batch(0, size, trainer.plan.phase(0))
     train = job.recipe.train.model_copy(update={"batch": batch.rows, "micro_batch": 0, "length": max(8, longest)})
-    counts = job.task.counts(batch)
+    counts = trainer.objective.counts(batch)
     found = estimate.memory(
         job.model, job.recipe.model_copy(update={"train": train}), counts.get("generate", counts.get("mlm", 0))
     )

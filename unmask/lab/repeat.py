@@ -6,7 +6,6 @@ dev score (the best one would be a lucky one), and mean, standard deviation and 
 """
 
 import math
-import re
 import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -17,15 +16,15 @@ import numpy as np
 
 from unmask.errors import UserError
 from unmask.lab import finetune, task_report
+from unmask.lab.intervals import NO_SCORE
 from unmask.lab.labelled import Opened
 from unmask.recipe import Recipe
 from unmask.train import checkpoint
 from unmask.train.distributed import World
-from unmask.train.fit import Interrupted
+from unmask.train.fit import Interrupted, is_share
 from unmask.train.log import Console
 from unmask.train.run import Run, environment
 
-SHARES = re.compile(r"accuracy$|f1$|precision$|recall|auc$|exact|mrr|map$|ndcg|rouge|bleu")  # scores from 0 to 1
 OWN = {"recipe.yaml", "results.json", "report.html", "lock"}  # files that the parent has of its own
 
 
@@ -124,7 +123,7 @@ def summary(found: Sequence[dict[str, Any]], first: int) -> dict[str, Any]:
         flat = {f"{name} {k}": v for name in ("dev", "test") for k, v in result.get(name, {}).items() if k != "records"}
         seeds.append({"seed": first + n, "step": result["step"], "seconds": result["seconds"], **flat})
     for name in ("dev", "test"):
-        keys = dict.fromkeys(k for r in found for k in r.get(name, {}) if k != "records")
+        keys = dict.fromkeys(k for r in found for k in r.get(name, {}) if not k.endswith(NO_SCORE))
         for key in keys:
             values = [r[name][key] for r in found if key in r.get(name, {})]
             together.append({"set": name, "score": key, **interval(values, *bounds(key))})
@@ -147,12 +146,12 @@ def median(values: Sequence[float | None]) -> int:
 def bounds(score: str) -> tuple[float, float]:
     """What a score can be at all.
 
-    >>> bounds("macro_f1"), bounds("recall@10"), bounds("mcc"), bounds("rmse")
+    >>> bounds("macro_f1"), bounds("recall@10"), bounds("spearman@64"), bounds("rmse")
     ((0.0, 1.0), (0.0, 1.0), (-1.0, 1.0), (-inf, inf))
     """
-    if score in ("mcc", "pearson", "spearman"):
+    if score.partition("@")[0] in ("mcc", "pearson", "spearman"):
         return -1.0, 1.0
-    return (0.0, 1.0) if SHARES.search(score) else (-math.inf, math.inf)
+    return (0.0, 1.0) if is_share(score) else (-math.inf, math.inf)
 
 
 def interval(values: Sequence[float], least: float = -math.inf, most: float = math.inf) -> dict[str, Any]:

@@ -198,7 +198,7 @@ def _found(index: Any, query: list[str], depth: int) -> list[tuple[int, float]]:
 
 def _vectors(texts: Sequence[str], model: Predictor, console: Console) -> Any:
     faiss = _need("faiss", "faiss-cpu")
-    index = faiss.IndexFlatIP(model.model.config.hidden)
+    index = faiss.IndexFlatIP(model.config.hidden)
     with console.bar("vectors") as update:
         for start in range(0, len(texts), PART):
             index.add(_embedded(model, texts[start : start + PART]))

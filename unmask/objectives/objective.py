@@ -1,4 +1,4 @@
-"""What every pre-training objective is: a corruption of rows, and terms of a loss.
+"""What every objective is, a task too: a corruption of rows, and terms of a loss.
 
 `corrupt` is pure and runs on the CPU: same example, same address, same result. `outputs` gives, per term, logits and
 targets at the positions that the loss reads, and no others. Losses are sums with counts: the trainer divides each term

@@ -5,7 +5,6 @@ A file has a row per pair, with `sentence_good` and `sentence_bad`, and a name o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from unmask.data.records import Finding, assign, is_table, open_source, table_rows, text_of
 from unmask.errors import UserError
 from unmask.serve.answers import MinimalPairs, Pair, Score, Share
+from unmask.tasks.metrics import wilson
 
 ROLES: Mapping[str, Sequence[str]] = {
     "good": ("sentence_good", "good", "grammatical"),
@@ -79,7 +79,5 @@ def share(right: Sequence[bool]) -> Share:
     >>> share([True] * 8 + [False] * 2)
     Share(accuracy=0.8, count=10, interval=(0.49, 0.943))
     """
-    n, p, z = len(right), sum(right) / len(right), 1.96
-    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return Share(p, n, (round(middle - half, 3), round(middle + half, 3)))
+    low, high = wilson(sum(right), len(right))
+    return Share(sum(right) / len(right), len(right), (round(low, 3), round(high, 3)))

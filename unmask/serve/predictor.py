@@ -106,12 +106,7 @@ class Predictor(TaskMethods, VectorMethods, LookMethods):
             from unmask.serve.torch_engine import TorchEngine
 
             self.engine = TorchEngine(model, device)
-        vocabulary = self.engine.config.vocab_size
-        if tokenizer.size > vocabulary:
-            raise UserError(
-                f"the tokenizer has {tokenizer.size:,} tokens, the model {vocabulary:,}: they are not a pair",
-                fix="put the tokenizer.json that the model was trained with beside its weights",
-            )
+        tokenizer.check_fits(self.engine.config.vocab_size)
         self.tokenizer, self.task = tokenizer, task
         self.reader = Reader(tokenizer, self.engine.config)
         self._filler = Filler(self.engine, self.reader)

@@ -92,10 +92,7 @@ class Answer(AnswerForm, base.Task):
         question = question[: room // 2]
         ids, offsets = self._tokens(record["context"])
         size = room - len(question)
-        if len(ids) > size:
-            self.longer += 1
-            if self.settings.long == "refuse":
-                raise self.refuse(record, len(ids), size, "the context")
+        self.longer += self.over(record, len(ids), size, "the context")
         span = self._span(record, offsets) if labelled else None
         starts = spans.window_starts(len(ids), size, min(self.settings.answer.stride, size // 2))
         before, between, _ = t.around[1]

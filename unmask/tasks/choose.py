@@ -19,7 +19,6 @@ import numpy as np
 from unmask.batch import Batch, Example
 from unmask.data.forms.choose import ChooseForm
 from unmask.data.records import Record
-from unmask.errors import UserError
 from unmask.tasks.details import cases
 from unmask.tasks.rows import by_record, fit_pair
 from unmask.tasks.task import Answer, Outputs, Task
@@ -47,13 +46,7 @@ class Choose(ChooseForm, Task):
         t, room = self.tokenizer, self.room(pair=True)
         rows = self.together(record)
         first, *others = [e.ids for e in t.encode_batch([rows[0][0], *(second for _, second in rows)])]
-        if max(len(first) + len(b) for b in others) > room:
-            self.longer += 1
-            if self.settings.long == "refuse":
-                raise UserError(
-                    f"{record.get('at', 'the text')}: more tokens than the {room:,} of a row",
-                    fix="--long first cuts the longer part of a row",
-                )
+        self.longer += self.over(record, len(first) + max(map(len, others)), room, windows=False)
         pairs = [t.surround(*fit_pair(first, b, room)) for b in others]
         examples = [
             Example(np.array(ids), np.array(segments), about=choice)

@@ -88,9 +88,7 @@ class Classify(ClassifyForm, Task):
         return isinstance(before, Classify) and self.goal.adopt(head.out, before.goal)
 
     def changes(self, config: ModelConfig) -> dict[str, Any]:
-        pooling = self.settings.pooling
-        fields = {"labels": tuple(self.labels), "problem": self.goal.problem}
-        return fields | ({"pooling": pooling} if pooling != "auto" else {})
+        return super().changes(config) | {"labels": tuple(self.labels), "problem": self.goal.problem}
 
     def fate(self) -> str:
         cut = self.learnt.get("pair", self.paired) and self.settings.long != "refuse"
@@ -106,10 +104,7 @@ class Classify(ClassifyForm, Task):
         t, pair = self.tokenizer, record.get("pair")
         a, b = t.encode(record["text"]), None if pair is None else t.encode(pair)
         room = self.room(pair is not None)
-        too_long = len(a) + len(b or ()) > room
-        self.longer += too_long
-        if too_long and self.settings.long == "refuse":
-            raise self.refuse(record, len(a) + len(b or ()), room, windows=b is None)
+        self.longer += self.over(record, len(a) + len(b or ()), room, windows=b is None)
         if b is not None:
             self.paired += 1
             rows = [t.surround(*fit_pair(a, b, room))]
@@ -149,10 +144,7 @@ class Classify(ClassifyForm, Task):
         weight: torch.Tensor | None = None,
     ) -> Terms:
         logits, aims = outputs["classify"]
-        terms: Terms = {"classify": (self.goal.cost(logits.float(), aims, weight), len(logits))}
-        if accuracy and self.goal.decides == "accuracy":
-            terms["classify_accuracy"] = ((logits.argmax(-1) == aims).sum(), len(logits))
-        return terms
+        return {"classify": (self.goal.cost(logits.float(), aims, weight), len(logits))}
 
     def complete(self, model: Model) -> None:
         last: Any = model.heads["classify"]

@@ -80,6 +80,10 @@ class Embed(EmbedForm, Task):
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
         super().check(recipe, config)
+        if recipe.task.freeze == "encoder" and config.encoder != "lstm":  # ELMo's mix of layers still learns
+            raise UserError(
+                "--freeze encoder: the vectors are the encoder's own, nothing would learn", fix="leave it out"
+            )
         wide = [size for size in recipe.task.embed.sizes if size >= config.hidden]
         if wide:
             raise UserError(f"task.embed.sizes: {wide[0]}", valid=f"below {config.hidden}, the whole vector's size")
@@ -165,9 +169,7 @@ class Embed(EmbedForm, Task):
     def _rows(self, role: int, text: str, record: Record, labelled: bool) -> Iterator[Example]:
         text = self.learnt["prompt"] + text
         ids, room = self.tokenizer.encode(text.lower() if self.learnt["lower"] else text), self.room()
-        self.longer += len(ids) > room
-        if len(ids) > room and self.settings.long == "refuse":
-            raise self.refuse(record, len(ids), room)
+        self.longer += self.over(record, len(ids), room)
         parts = windows(ids, room) if self.settings.long == "windows" else [ids[:room]]
         for n, part in enumerate(parts):
             row, segments = self.tokenizer.surround(part)

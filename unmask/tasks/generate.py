@@ -128,12 +128,7 @@ class Generate(GenerateForm, Task):
         before, after = ([t.cls] if t.cls not in (None, t.sep) else [], [t.sep]) if self.causal else ([], [])
         special = len(before + after) or len(t.surround([])[0])
         room = self.length - special - (0 if self.decoder else self.settings.generate.longest)
-        if len(ids) > room and self.settings.long == "refuse":
-            raise UserError(
-                f"{record.get('at', 'the text')}: {len(ids):,} tokens, there is room for {room:,}",
-                fix="--long first cuts it at its end",
-            )
-        cut = max(0, len(ids) - room)
+        cut = len(ids) - room if self.over(record, len(ids), room, windows=False) else 0
         return [*before, *ids[:room], *after] if self.causal else t.surround(ids[:room])[0], cut
 
     def wanted(self, text: str) -> list[int]:

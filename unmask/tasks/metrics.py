@@ -16,6 +16,18 @@ POINTS = 100  # of a drawn curve, at most
 FEW, COLDEST, HOTTEST = 50, 0.05, 20.0  # records from which a temperature is told, and between which it lies
 
 
+def wilson(right: int, n: int) -> tuple[float, float]:
+    """95 % interval of a share (Wilson 1927).
+
+    >>> [round(x, 3) for x in wilson(5, 10)], [round(x, 3) for x in wilson(10, 10)]
+    ([0.237, 0.763], [0.722, 1.0])
+    """
+    from scipy.stats import binomtest
+
+    found = binomtest(right, n).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)
+
+
 def known(scores: dict[str, float | None]) -> dict[str, float]:
     """Without those that are not defined.
 

@@ -68,7 +68,7 @@ class Rank(RankForm, Task):
         return cls.remember(config) | {"most": 1.0} if told and len(config.labels) == 1 else None
 
     def changes(self, config: ModelConfig) -> dict[str, Any]:
-        return {"labels": ("relevance",)}
+        return super().changes(config) | {"labels": ("relevance",)}
 
     def extra(self) -> dict[str, Any]:
         return {"sentence_transformers": {"activation_fn": IDENTITY}}
@@ -96,10 +96,7 @@ class Rank(RankForm, Task):
 
     def _row(self, query: list[int], passage: str, number: int, record: Record) -> Example:
         ids, room = self.tokenizer.encode(passage), self.room(pair=True)
-        if len(query) + len(ids) > room:
-            self.longer += 1
-            if self.settings.long == "refuse":
-                raise self.refuse(record, len(query) + len(ids), room, f"passage {number + 1}", windows=False)
+        self.longer += self.over(record, len(query) + len(ids), room, f"passage {number + 1}", windows=False)
         row, segments = self.tokenizer.surround(*fit_pair(query, ids, room))
         return Example(np.array(row), np.array(segments), about=number)
 

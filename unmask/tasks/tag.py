@@ -119,11 +119,9 @@ class Tag(TagForm, Task):
             borders = [at for s in record["spans"] for at in (s["start"], s["end"])] if labelled else []
             words = split_words(text, borders)
         ids, first = align(self.tokenizer, text, words)
-        room, long = self.room(), self.settings.long
-        self.longer += len(ids) > room
-        if len(ids) > room and long == "refuse":
-            raise self.refuse(record, len(ids), room)
-        if long == "first":
+        room = self.room()
+        self.longer += self.over(record, len(ids), room)
+        if self.settings.long == "first":
             ids, first = ids[:room], np.where(first < room, first, -1)
         cuts, deciding = windows(len(ids), first, room)
         before = len(self.tokenizer.around[0][0])

@@ -24,6 +24,7 @@ from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
+from unmask.model.family import NEEDS
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe, TaskRecipe
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 Answer = dict[str, Any]
 Update = Callable[[float, float, str], None]  # done, total, what is going on
 PART = 2000  # records whose rows and logits are held at a time
+SHORTEST = 8  # tokens per row, special ones included
 LONGEST = 512  # tokens per row unless more is asked for: attention costs their square
 
 
@@ -82,11 +84,16 @@ class Task(Form, Objective):
 
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
-        """Refuses a model that has no place for the task's head, before a file is read."""
+        """Refuses a model that has no place for the task's head, before its weights are read."""
         if reason := cls.unfit(config):
             raise UserError(
                 f"the task {cls.name} does not fit a {config.family} model: {reason}",
                 valid=", ".join(name for name, family in FAMILIES.items() if cls.has_head(family)),
+            )
+        if recipe.task.pooling != "auto" and cls.heads and not cls.pools():
+            raise UserError(
+                f"--pooling {recipe.task.pooling}: {cls.name} reads tokens, not one vector of a text",
+                fix="leave it out",
             )
 
     @classmethod
@@ -103,18 +110,19 @@ class Task(Form, Objective):
     def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
         """What is learnt from the training records before the first step."""
         most = config.max_positions
-        if recipe.task.length > most:
-            raise UserError(f"--length {recipe.task.length}: the model has {most:,} positions", valid=f"1 to {most:,}")
+        if recipe.task.length and not SHORTEST <= recipe.task.length <= most:
+            what = f"the model has {most:,} positions" if recipe.task.length > most else "no room for a text"
+            raise UserError(f"--length {recipe.task.length}: {what}", valid=f"{SHORTEST} to {most:,}")
         return {"length": recipe.task.length or min(LONGEST, most)}
 
     @classmethod
     def weigh(cls, recipe: Recipe, learnt: dict[str, Any], train: Sequence[Record]) -> dict[str, Any]:
-        """The same, with what only the records beside the dev set may tell, once that is taken: means, weights."""
+        """`learnt` with what only the records beside the dev set may tell, once that is taken: means, weights."""
         return learnt
 
     @classmethod
     def remember(cls, config: ModelConfig) -> dict[str, Any]:
-        """The same for a folder of someone else's, from its config alone."""
+        """What `study` would say of a folder of someone else's, from its config alone."""
         return {"length": min(LONGEST, config.max_positions)}
 
     def adopt(self, head: Any, before: Task) -> bool:
@@ -123,7 +131,13 @@ class Task(Form, Objective):
 
     def changes(self, config: ModelConfig) -> dict[str, Any]:
         """Fields of the model's config that the task decides."""
-        return {}
+        pooling = self.settings.pooling
+        return {"pooling": pooling} if self.pools() and pooling != "auto" else {}
+
+    @classmethod
+    def pools(cls) -> bool:
+        """Whether its head reads one vector of a row."""
+        return bool(cls.heads) and "pooler" in NEEDS.get(cls.heads[0], ())
 
     def extra(self) -> dict[str, Any]:
         """Keys of config.json that transformers reads."""
@@ -246,15 +260,21 @@ class Task(Form, Objective):
             raise UserError(f"long {long!r}", valid=", ".join(valid))
         other = copy.copy(self)
         other.settings = self.settings.model_copy(update={} if long is None else {"long": long})
-        vars(other).update(dict.fromkeys(self.counted, 0))
+        other.recount()
         return other
 
-    def refuse(self, record: Record, tokens: int, room: int, what: str = "the text", windows: bool = True) -> UserError:
-        """For `long: refuse`."""
-        return UserError(
-            f"{record.get('at', what)}: {tokens:,} tokens, a row has room for {room:,}",
-            fix="--long windows reads all of it, --long first its beginning" if windows else "--long first cuts it",
-        )
+    def recount(self) -> None:
+        """Count anew what happens to records."""
+        vars(self).update(dict.fromkeys(self.counted, 0))
+
+    def over(self, record: Record, tokens: int, room: int, what: str = "the text", windows: bool = True) -> bool:
+        """Whether a text has more tokens than there is room for; such a one is refused where `long` says so."""
+        if tokens > room and self.settings.long == "refuse":
+            raise UserError(
+                f"{record.get('at', what)}: {tokens:,} tokens, a row has room for {room:,}",
+                fix="--long windows reads all of it, --long first its beginning" if windows else "--long first cuts it",
+            )
+        return tokens > room
 
     def room(self, pair: bool = False) -> int:
         """Tokens of text in a row."""

@@ -73,7 +73,7 @@ def write_folder(path: Path, save: Callable[[Path], None]) -> None:
 
 def write(
     path: Path, save_model: Callable[[Path], None], optimizer: dict[str, Tensor] | None, state: dict[str, Any]
-) -> Checkpoint:
+) -> None:
     """Save everything under `path`, all or nothing."""
 
     def save(folder: Path) -> None:
@@ -86,7 +86,6 @@ def write(
         (folder / SUMS).write_text(json.dumps({str(p.relative_to(folder)): checksum(p) for p in files}, indent=1))
 
     write_folder(path, save)
-    return Checkpoint(path, state)
 
 
 def disk_error(error: OSError, path: Path) -> UserError:

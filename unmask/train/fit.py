@@ -1,10 +1,11 @@
 """The life of a run: train, log, evaluate, warn, checkpoint, stop when asked. Pre-training and fine-tuning both live it."""
 
 import math
+import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +19,8 @@ from unmask.train.log import Console, Log
 from unmask.train.run import Run
 from unmask.train.trainer import NonFinite, Step, Trainer
 
-UNITS = {
-    "mae",
-    "rmse",
-    "mean_rank",
-    "best_exact_thresh",
-    "best_f1_thresh",
-    "best_zh_f1_thresh",
-}  # no shares, as others are
+# Ends of the names of scores that are shares of 1, an "@10" left aside; "mean" is that of several tasks' own.
+SHARES = re.compile(r"(accuracy|f1|precision|recall|auc|exact|mrr|map|ndcg|rouge\w*|bleu|chrf|mean)$")
 
 
 class Interrupted(UserError):
@@ -41,6 +36,7 @@ class Evaluation:
     higher: bool = False  # whether a higher one is better
     patience: int = 0  # evaluations without a better one after which training ends; 0 = never
     first: bool = True  # whether the model is looked at before it is trained
+    doubt: Callable[[dict[str, Any], dict[str, Any]], float] = lambda a, b: 0.0  # differences that may be chance
 
     def gain(self, values: dict[str, Any], best: dict[str, Any] | None) -> float | None:
         """How much better than the best, below 0 when worse; None where the score is not defined."""
@@ -91,7 +87,8 @@ def fit(
         write("eval", step=state["step"], elapsed=round(state["elapsed"], 2), **values)
         gain = evaluation.gain(values, state["best"])
         if gain is not None:  # a score that is not defined says nothing
-            state["stale"] = 0 if gain > 0 else state["stale"] + 1
+            worse = gain <= -evaluation.doubt(values, state["best"] or values)
+            state["stale"] = 0 if gain > 0 else state["stale"] + worse
         if gain is not None and gain >= 0:  # of two that are equal the later one has learnt more
             state["best"] = state["evaluation"]
             if world.main and state["step"] < total:  # at the end the model itself is the best one
@@ -130,7 +127,7 @@ def fit(
                 if stop:
                     raise Interrupted(
                         f"stopped at step {state['step']:,} of {total:,}; everything up to here is saved",
-                        fix=f"unmask {title} --resume {run.path}",
+                        fix=f"unmask {run.verb() or title} --resume {run.path}",
                     )
     except NonFinite as error:
         write("error", step=state["step"], text=str(error))
@@ -142,7 +139,40 @@ def fit(
     finally:
         if log:
             log.close()
+    if evaluation and state["step"] == total and (text := keep_last(evaluation, state)):
+        console.say(text)
     return state
+
+
+def keep_last(evaluation: Evaluation, state: dict[str, Any]) -> str:
+    """At the end of its plan a model has learnt from everything, at falling rates. One from the midst of it whose score is higher by no more
+    than the doubt was more likely lucky than better: then the last counts as the best, and why is said."""
+    best, last = state["best"], state["evaluation"]
+    gain = evaluation.gain(last, best) if best and best["step"] < state["step"] else None
+    if gain is None or -gain > (doubt := evaluation.doubt(last, best)):
+        return ""
+    state["best"], name = last, evaluation.decides
+    theirs, ours, told = (describe({name: value}) for value in (best[name], last[name], doubt))
+    return (
+        f"step {best['step']:,} has {theirs}, the last {ours.rpartition(' ')[2]}: the last is kept, as what the dev set can "
+        f"tell is a difference of {told.rpartition(' ')[2]}"
+    )
+
+
+def doubt_of(counts: Mapping[str, int], margin: float) -> Callable[[dict[str, Any], dict[str, Any]], float]:
+    """`margin` standard errors of the difference between the means of scores, each a share of so many records.
+
+    As if both models had been judged by records of their own: those of one dev set are alike, so that it is rather less.
+
+    >>> round(doubt_of({"f1": 100}, 1.0)({"f1": 0.8}, {"f1": 0.75}), 4)  # the root of (0.8 · 0.2 + 0.75 · 0.25) / 100
+    0.0589
+    """
+
+    def variance(values: dict[str, Any]) -> float:
+        shares = [(values[name], n) for name, n in counts.items() if values.get(name) is not None]
+        return sum(max(0.0, share * (1 - share)) / n for share, n in shares) / max(1, len(shares)) ** 2
+
+    return lambda a, b: margin * math.sqrt(variance(a) + variance(b))
 
 
 def eval_every(settings: Any, total: int) -> int:
@@ -163,6 +193,11 @@ def brief(done: Step) -> str:
     return f"loss {done.values['loss']:.3f}  {done.tokens / done.seconds:,.0f} tokens/s"
 
 
+def is_share(score: str) -> bool:
+    """Whether a score, by its name, is from 0 to 1."""
+    return SHARES.search(score.partition("@")[0]) is not None
+
+
 def describe(values: dict[str, Any]) -> str:
     """Evaluation values in one line: loss first, shares as per cent, then the same of mixed texts.
 
@@ -170,8 +205,8 @@ def describe(values: dict[str, Any]) -> str:
     'loss 3.000  mlm accuracy 50.0%  | news: loss 2.000'
     >>> describe({"accuracy": 0.812, "macro_f1": 0.8})
     'accuracy 81.2%  macro f1 80.0%'
-    >>> describe({"r2": 0.5, "rmse": 12.25})
-    'r2 50.0%  rmse 12.25'
+    >>> describe({"r2": 0.5, "rmse": 12.25, "recall@10": 0.5, "best_exact_thresh": -1.5})
+    'r2 0.5  rmse 12.25  recall@10 50.0%  best exact thresh -1.5'
     """
     parts = [f"loss {values['loss']:.3f}"] if "loss" in values else []
     parts += [f"perplexity {values['perplexity']:.1f}"] if "perplexity" in values else []
@@ -179,7 +214,7 @@ def describe(values: dict[str, Any]) -> str:
     said = {"loss", "perplexity", *(terms if "loss" in values else ())}
     shown = {k: v for k, v in values.items() if k not in said and isinstance(v, float)}
     parts += [
-        f"{k.replace('_', ' ')} {v:.4g}" if k in UNITS else f"{k.replace('_', ' ')} {v:.1%}" for k, v in shown.items()
+        f"{k.replace('_', ' ')} {v:.1%}" if is_share(k) else f"{k.replace('_', ' ')} {v:.4g}" for k, v in shown.items()
     ]
     parts += [f"| {key[8:-1]}: {describe(v)}" for key, v in values.items() if key.startswith("heldout[")]
     return "  ".join(parts)

@@ -3,6 +3,8 @@
 from collections import deque
 from typing import Any
 
+WINDOW = 20  # steps whose mean loss is looked at
+
 
 class Health:
     """Fed with the losses of a run; `check` gives each warning once.
@@ -12,9 +14,9 @@ class Health:
     'the MLM loss (5.10) is still at the unigram '
     """
 
-    def __init__(self, unigram: float, steps: int, window: int = 20):
+    def __init__(self, unigram: float, steps: int):
         self.unigram, self.steps = unigram, steps
-        self.recent: deque[float] = deque(maxlen=window)
+        self.recent: deque[float] = deque(maxlen=WINDOW)
         self.lowest = float("inf")
         self.said: set[str] = set()
 

@@ -15,6 +15,7 @@ from rich.console import Console as RichConsole
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 Update = Callable[[float, float, str], None]  # done, total, what is going on
+SECONDS = 10.0  # between two lines of progress, where there is no terminal
 
 
 class Log:
@@ -31,13 +32,13 @@ class Log:
 class Console:
     """`quiet` says nothing but warnings. Everything goes to standard error: standard output is for results."""
 
-    def __init__(self, quiet: bool = False, seconds_between_lines: float = 10.0):
+    def __init__(self, quiet: bool = False):
         self.rich = RichConsole(stderr=True, highlight=False)
-        self.quiet, self.seconds_between_lines = quiet, seconds_between_lines
+        self.quiet = quiet
 
-    def say(self, text: str, style: str | None = None) -> None:
+    def say(self, text: str) -> None:
         if not self.quiet:
-            self.rich.print(text, style=style, markup=False, soft_wrap=not self.rich.is_terminal)
+            self.rich.print(text, markup=False, soft_wrap=not self.rich.is_terminal)
 
     def warn(self, text: str) -> None:
         self.rich.print(f"warning: {text}", style="yellow", markup=False, soft_wrap=not self.rich.is_terminal)
@@ -73,7 +74,7 @@ class Console:
         def update(done: float, total: float, message: str = "") -> None:
             nonlocal last
             now = time.monotonic()
-            if now - last >= self.seconds_between_lines or (done >= total and now - begun > 1):
+            if now - last >= SECONDS or (done >= total and now - begun > 1):
                 last = now
                 left = (now - begun) / done * (total - done) if done else 0
                 share = done / total if total else 1

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unmask.errors import UserError
 from unmask.model.model import Model
 from unmask.recipe import TrainRecipe
 
@@ -127,6 +128,11 @@ class Optimizers:
         for name, value in tensors.items():
             parameter, _, key = name.partition("::")
             optimizer, p = owner[parameter]
+            if value.ndim and value.shape != p.shape:
+                raise UserError(
+                    f"the checkpoint's optimizer has {tuple(value.shape)} for {parameter}, this run {tuple(p.shape)}",
+                    fix="a run that another version, or another kind of device, began has to be begun anew",
+                )
             # AdamW's fused kernel keeps its step count beside the parameter, in fp32
             optimizer.state[p][key] = value.to(p.device) if value.ndim else value.clone().to(p.device)
 

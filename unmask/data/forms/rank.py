@@ -48,7 +48,7 @@ class RankForm(Form):
         if "positives" in columns and "passage" not in columns:
             return _lists(source, columns, settings, findings)
         if "passages" in columns:
-            return _whole(source, columns, findings, labelled)
+            return _whole(source, columns, settings, findings, labelled)
         return _pairs(source, settings, findings, labelled)
 
     @classmethod
@@ -83,11 +83,13 @@ def _pairs(source: Source, settings: TaskRecipe, findings: list[Finding], labell
         if "relevance" in columns:
             record["relevance"].append(_grade(row.get(columns["relevance"]), at, findings) if labelled else 0.0)
     if labelled:
-        _useful(list(records.values()), findings)
+        _complete(list(records.values()), settings.rank.pool, findings)
     return list(records.values())
 
 
-def _whole(source: Source, columns: Mapping[str, str], findings: list[Finding], labelled: bool) -> list[Record]:
+def _whole(
+    source: Source, columns: Mapping[str, str], settings: TaskRecipe, findings: list[Finding], labelled: bool
+) -> list[Record]:
     """A row per query, with all of its passages and relevances."""
     records = []
     for at, row in table_rows(source, "jsonl"):
@@ -101,7 +103,7 @@ def _whole(source: Source, columns: Mapping[str, str], findings: list[Finding], 
         query = text_of(row.get(columns["query"]), at, "query", findings)
         records.append({"at": at, "query": query, "passages": passages, "relevance": grades})
     if labelled:
-        _useful(records, findings)
+        _complete(records, settings.rank.pool, findings)
     return records
 
 
@@ -194,7 +196,11 @@ def _fill(records: Sequence[Record], passages: Mapping[str, str], pool: int, fin
         findings.append(Finding(records[0]["at"], what, "task.rank.pool, or --column candidates=RUN", False, "pool"))
 
 
-def _useful(records: Sequence[Record], findings: list[Finding]) -> None:
+def _complete(records: Sequence[Record], pool: int, findings: list[Finding]) -> None:
+    """Where only relevant passages are named, a query is given others; one that still has nothing to be told apart is named."""
+    if all(grade > 0 for r in records for grade in r["relevance"]):
+        everything = {name: text for r in records for name, text in zip(r.get("ids") or r["passages"], r["passages"])}
+        _fill(records, everything, pool, findings)
     for r in records:
         if not any(g > 0 for g in r["relevance"]) or len(set(r["relevance"])) < 2:
             what = "nothing to learn from this query: its passages are all alike in relevance"

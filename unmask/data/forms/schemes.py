@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterable, Sequence
 
 Entity = tuple[int, int, str]  # first word, the word after the last, label
-SCHEMES = ("BIO", "BIOES", "IO", "none")
 OUTSIDE = "O"
 UNNAMED = "entity"  # the label of tags that are a bare B or I
 LETTERS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I", "W": "S"}  # others' letters → ours

@@ -1,0 +1,107 @@
+"""The same of labelled files and models: every mistake gets a clear error, and no folder is left behind for nothing."""
+
+import json
+from pathlib import Path
+
+import pytest
+from lab.tiny import labelled, model_folder
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Backend
+from typer.testing import CliRunner
+
+from unmask.cli import app
+
+FAST = ["--steps=2", "--batch=4"]
+RELEVANT = "query,passage,relevance\nred,a red car,1\n"
+PAIRS = "text,positive\n" + "".join(f"anna saw a film {n},a film {n}\n" for n in range(30))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("labels")
+    model_folder(folder / "model")
+    labelled(folder / "reviews.csv", 30)
+    (folder / "relevant.csv").write_text(RELEVANT)
+    (folder / "pairs.csv").write_text(PAIRS)
+    (folder / "tagged.conll").write_text("anna B-PER\nsaw O\n\n" * 30)
+    (folder / "choices.jsonl").write_text('{"text": "2 + 2 =", "choices": ["4", "5"], "label": 0}\n' * 30)
+    (folder / "tasks.yaml").write_text(
+        "tasks:\n  a: {kind: classify, train: [reviews.csv], patience: 2}\n  b: {kind: classify, train: [reviews.csv]}\n"
+    )
+    larger = model_folder(folder / "larger")
+    backend = Backend.from_file(str(larger / "tokenizer.json"))
+    backend.add_special_tokens([AddedToken("<user>", special=True)])
+    backend.save(str(larger / "tokenizer.json"))
+    (folder / "empty").mkdir()
+    (folder / "void.csv").write_text("")
+    return folder
+
+
+CASES: dict[str, tuple[str, list[str]]] = {
+    "no such file": ("finetune model --train reveiws.csv", ["reveiws.csv"]),
+    "an empty file": ("finetune model --train void.csv", ["void.csv"]),
+    "no training file": ("finetune model", ["--train"]),
+    "no such model": ("finetune nosuch --train reviews.csv", ["nosuch"]),
+    "not a model": ("finetune empty --train reviews.csv", ["empty"]),
+    "unknown task": ("finetune model --train reviews.csv --task clasify", ["clasify", "classify"]),
+    "another task's file": ("finetune model --train reviews.csv --task answer", ["reviews.csv"]),
+    "no such column": ("finetune model --train reviews.csv --column text=txt", ["txt", "text, label"]),
+    "no room": ("finetune model --train reviews.csv --length 2", ["--length 2", "8 to 64"]),
+    "no room for a pair": ("finetune model --train choices.jsonl --length 3", ["--length 3", "8 to 64"]),
+    "more than there is": ("finetune model --train reviews.csv --length 65", ["--length 65", "64 positions"]),
+    "nothing to rank": ("finetune model --task rank --train relevant.csv", ["anything to learn from"]),
+    "frozen vectors": ("finetune model --task embed --train pairs.csv --freeze encoder", ["--freeze encoder", "nothing would learn"]),
+    "pooled tags": ("finetune model --train tagged.conll --pooling mean", ["--pooling mean", "tag reads tokens"]),
+    "tokens without vectors": ("finetune larger --train reviews.csv", ["they are not a pair"]),
+    "of one task alone": ("finetune model --recipe tasks.yaml", ["tasks.a.patience", "task: {patience: …}"]),
+    "a bad teacher": ("finetune model --train reviews.csv --teacher empty", ["empty"]),
+    "tune without a file": ("tune model --train nosuch.csv", ["nosuch.csv"]),
+    "tune what is not there": ("tune model --train reviews.csv --search rate", ["rate", "lr"]),
+    "evaluate what has no task": ("evaluate model reviews.csv", ["unmask finetune"]),
+    "predict without a task": ("predict model text", ["unmask finetune"]),
+    "doctor without a file": ("doctor nosuch.csv", ["nosuch.csv"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_mistake_is_named(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    arguments, words = CASES[name]
+    found = CliRunner().invoke(app, arguments.split() + (FAST if arguments.startswith("finetune") else []))
+    assert found.exit_code == 2, (found.output, found.exception)
+    for word in ("error: ", *words):
+        assert word in found.output, found.output
+    assert not list(folder.glob("runs/*/*")), "a run folder was made for nothing"
+
+
+def test_where_only_relevant_passages_are_named_others_are_drawn(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In training, and when a model is judged; both say so."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"film {n},anna saw film {n},1\n" for n in range(24)]
+    (tmp_path / "all.csv").write_text("query,passage,relevance\n" + "".join(rows))
+    run = CliRunner().invoke(
+        app, ["finetune", str(folder / "model"), "--task=rank", "--train=all.csv", "--out=run", *FAST]
+    )
+    assert run.exit_code == 0, run.output
+    assert "others were drawn and count as not relevant" in run.output
+    judged = CliRunner().invoke(app, ["evaluate", "run/model", "all.csv", "--json"])
+    assert judged.exit_code == 0, judged.output
+    assert "others were drawn" in judged.stderr
+    assert json.loads(judged.stdout)["mrr"] < 1
+
+
+def test_what_is_cut_of_a_file_is_said(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of dev, test and any other file: pairs are never read in windows."""
+    monkeypatch.chdir(tmp_path)
+    short = "text,pair,label\n" + "anna saw a film,it is good,yes\nbob saw a film,it is bad,no\n" * 15
+    (tmp_path / "train.csv").write_text(short)
+    (tmp_path / "test.csv").write_text("text,pair,label\n" + f"{'anna ' * 99},it is good,yes\nbob,it is bad,no\n" * 3)
+    run = CliRunner().invoke(
+        app, ["finetune", str(folder / "model"), "--train=train.csv", "--test=test.csv", "--out=run", *FAST]
+    )
+    assert run.exit_code == 0, run.output
+    assert "test: 3 of 6 are longer than a row" in run.output
+    judged = CliRunner().invoke(app, ["evaluate", "run/model", "test.csv"])
+    assert "3 of 6 are longer than a row" in judged.output, judged.output
