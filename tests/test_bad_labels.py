@@ -10,6 +10,8 @@ from tokenizers import Tokenizer as Backend
 from typer.testing import CliRunner
 
 from unmask.cli import app
+from unmask.data.findings import condense
+from unmask.data.records import Finding
 
 FAST = ["--steps=2", "--batch=4"]
 RELEVANT = "query,passage,relevance\nred,a red car,1\n"
@@ -23,6 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labelled(folder / "reviews.csv", 30)
     (folder / "relevant.csv").write_text(RELEVANT)
     (folder / "pairs.csv").write_text(PAIRS)
+    (folder / "written.csv").write_text("text,target\n" + "anna saw a film,a film\n" * 30)
     (folder / "tagged.conll").write_text("anna B-PER\nsaw O\n\n" * 30)
     (folder / "choices.jsonl").write_text('{"text": "2 + 2 =", "choices": ["4", "5"], "label": 0}\n' * 30)
     (folder / "tasks.yaml").write_text(
@@ -52,11 +55,14 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "nothing to rank": ("finetune model --task rank --train relevant.csv", ["anything to learn from"]),
     "frozen vectors": ("finetune model --task embed --train pairs.csv --freeze encoder", ["--freeze encoder", "nothing would learn"]),
     "pooled tags": ("finetune model --train tagged.conll --pooling mean", ["--pooling mean", "tag reads tokens"]),
+    "one way to pool": ("finetune model --train reviews.csv --pooling mean", ["--pooling mean", "one way only"]),
+    "no room for an answer": ("finetune model --task generate --train written.csv --length 32", ["longest", "--set task.generate.longest=12"]),
     "tokens without vectors": ("finetune larger --train reviews.csv", ["they are not a pair"]),
     "of one task alone": ("finetune model --recipe tasks.yaml", ["tasks.a.patience", "task: {patience: …}"]),
     "a bad teacher": ("finetune model --train reviews.csv --teacher empty", ["empty"]),
     "tune without a file": ("tune model --train nosuch.csv", ["nosuch.csv"]),
     "tune what is not there": ("tune model --train reviews.csv --search rate", ["rate", "lr"]),
+    "tune what leaves no choice": ("tune model --train reviews.csv --search pooling", ["pooling", "lr"]),
     "evaluate what has no task": ("evaluate model reviews.csv", ["unmask finetune"]),
     "predict without a task": ("predict model text", ["unmask finetune"]),
     "doctor without a file": ("doctor nosuch.csv", ["nosuch.csv"]),
@@ -105,3 +111,21 @@ def test_what_is_cut_of_a_file_is_said(folder: Path, tmp_path: Path, monkeypatch
     assert "test: 3 of 6 are longer than a row" in run.output
     judged = CliRunner().invoke(app, ["evaluate", "run/model", "test.csv"])
     assert "3 of 6 are longer than a row" in judged.output, judged.output
+
+
+def test_a_label_that_the_dev_set_took_is_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "two.csv").write_text("text,label\n" + "anna saw a film,a\nbob saw a film,b\n" * 30)
+    found = CliRunner().invoke(app, ["finetune", str(folder / "model"), "--train=two.csv", "--dry-run"])
+    assert found.exit_code == 0, found.output
+    assert "are in the dev set, as equal texts stay together: not learnt" in " ".join(found.output.split())
+    (tmp_path / "one.csv").write_text("text,label\n" + "anna saw a film,a\nanna saw a film,b\n" * 30)
+    found = CliRunner().invoke(app, ["finetune", str(folder / "model"), "--train=one.csv", "--dry-run"])
+    assert "records that ask the same are not divided" in " ".join(found.output.split())
+
+
+def test_what_is_like_a_finding_is_counted_in_its_own_file() -> None:
+    found = [Finding(f"{file}:{n}", "no label", kind="no label") for file in ("a.csv", "b.csv") for n in range(4)]
+    assert [str(f) for f in condense(found, 3)][3::4] == [
+        f"{file}: 1 more like this (no label)" for file in ("a.csv", "b.csv")
+    ]

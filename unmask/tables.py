@@ -122,10 +122,13 @@ def task_results(results: dict[str, Any]) -> None:
         _print(*[results["report"]] if "report" in results else ())
         return
     others: dict[str, dict[str, str]] = {}  # further columns → "set score" → what stands there
+    sure = any(row["low"] is not None for row in results.get("over_seeds", ()))
     for row in results.get("over_seeds", ()):
         spread = f" ± {row['sd']:.4f}" if row["sd"] is not None else ""
         spread += f" ({row['low']:.4f} – {row['high']:.4f})" if row["low"] is not None else ""
-        others.setdefault("mean ± sd (95 %)", {})[f"{row['set']} {row['score']}"] = f"{row['mean']:.4f}{spread}"
+        others.setdefault("mean ± sd (95 %)" if sure else "mean ± sd", {})[f"{row['set']} {row['score']}"] = (
+            f"{row['mean']:.4f}{spread}"
+        )
     for row in results.get("baselines", ()):
         found = {f"{row['on']} {key}": f"{value:.4f}" for key, value in row.items() if isinstance(value, float)}
         others[row["baseline"]] = found

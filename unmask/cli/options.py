@@ -66,7 +66,7 @@ Labels = Annotated[
 ]
 Epochs = Annotated[float | None, typer.Option(help="Passes over the records. Default: 3.")]
 Steps = Annotated[int | None, typer.Option(help="Budget in steps instead of epochs.")]
-Batch = Annotated[int | None, typer.Option(help="Rows per update. Default: 16; of fewer than 1,000 records 8.")]
+Batch = Annotated[int | None, typer.Option(help="Rows per update. Default: 16; of fewer than 2,000 records 8.")]
 Rate = Annotated[float | None, typer.Option("--lr", help="Learning rate. Default: by the model's width.")]
 Length = Annotated[int | None, typer.Option(help="Tokens per row. Default: the model's, up to 512.")]
 Long = Annotated[str | None, typer.Option(help="Longer texts: windows (read whole), first (cut) or refuse.")]

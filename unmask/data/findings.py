@@ -1,4 +1,4 @@
-"""Many findings in a few lines: the first ones of each kind, and how many more there are."""
+"""Many findings in a few lines: the first ones of each kind in a file, and how many more there are."""
 
 import re
 from collections import defaultdict
@@ -22,15 +22,15 @@ def condense(findings: Sequence[Finding], per_kind: int) -> list[Finding]:
     a.csv:3: no label
     a.csv: 2 more like this (no label)
     """
-    kinds: dict[tuple[bool, str], list[Finding]] = defaultdict(list)
+    kinds: dict[tuple[bool, str, str], list[Finding]] = defaultdict(list)
     for finding in findings:
-        kinds[not finding.error, kind_of(finding)].append(finding)
+        kinds[not finding.error, kind_of(finding), finding.at.rpartition(":")[0]].append(finding)
     out: list[Finding] = []
-    for (_, kind), several in sorted(kinds.items(), key=lambda item: item[0][0]):  # errors first
+    for (_, kind, file), several in sorted(kinds.items(), key=lambda item: item[0][0]):  # errors first
         out += several[:per_kind]
         if len(several) > per_kind:
             what = f"{len(several) - per_kind:,} more like this ({kind})"
-            out.append(Finding(several[0].at.rpartition(":")[0], what, error=several[0].error, kind=kind))
+            out.append(Finding(file, what, error=several[0].error, kind=kind))
     return out
 
 

@@ -56,6 +56,20 @@ def make_recipe(values: dict[str, Any], sets: Sequence[str] = ()) -> Recipe:
     return Recipe.build(merge(base, given))
 
 
+def about_dev(task: Task, sets: Sets) -> list[str]:
+    """What is to be said of the dev set that was taken from the training records."""
+    if not sets.dev:
+        return ["no dev file, and records that ask the same are not divided: the last model is taken"]
+    notes = [f"no dev file: {len(sets.dev):,} of the {len(sets.train) + len(sets.dev):,} records are kept as one"]
+    learnt, asked = ({label for r in records for label in task.labels_in(r)} for records in (sets.train, sets.dev))
+    if lost := sorted(asked - learnt):
+        shown = ", ".join(map(repr, lost[:5])) + (" …" if len(lost) > 5 else "")
+        notes.append(
+            f"all records of {shown} are in the dev set, as equal texts stay together: not learnt; give --dev FILE"
+        )
+    return notes
+
+
 def usual_rate(hidden: int, frozen: bool) -> float:
     """A learning rate for a model of that width: BERT-base's 5e-5, more for smaller ones, which need and bear it.
 
@@ -97,9 +111,7 @@ def prepare(
         dev_seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
         if len(sets.train) >= FEWEST:
             sets.train, sets.dev = split(whole, sets.train, recipe.task.dev_share, dev_seed)
-            notes.append(
-                f"no dev file: {len(sets.dev):,} of the {len(sets.train) + len(sets.dev):,} records are kept as one"
-            )
+            notes += about_dev(whole, sets)
         else:
             unjudged = "; nothing to judge --baseline by" if recipe.task.baseline and not sets.test else ""
             notes.append(

@@ -3,6 +3,7 @@
 Time is measured, not guessed: a few steps on the real rows and a few answers to dev records, on a model that is thrown away.
 """
 
+import math
 import time
 from typing import Any
 
@@ -17,6 +18,7 @@ from unmask.recipe import Recipe
 from unmask.tasks import beside
 from unmask.train import estimate
 from unmask.train.distributed import World
+from unmask.train.fit import eval_every
 from unmask.train.loader import Bucketed
 from unmask.train.log import Console
 from unmask.train.trainer import Trainer
@@ -58,7 +60,7 @@ def rehearse(recipe: Recipe, console: Console) -> dict[str, Any]:
         "epochs": round(plan.stretches[-1].rows / rows, 3),
         "batch": train.batch,
         "lr": train.lr,
-        "evaluations": train.evaluations,
+        "evaluations": math.ceil(plan.steps / eval_every(train, plan.steps)),
         "seeds": settled.task.seeds,
         "seconds_per_step": step,
         "minutes": settled.task.seeds * seconds / 60,

@@ -76,6 +76,8 @@ def space(recipe: Recipe, names: list[str] | None = None) -> dict[str, dict[str,
     given = {recipe.task.pooling, recipe.task.embed.pooling, recipe.model.get("pooling", "auto")} != {"auto"}
     if not given and (kind.name == "embed" or (reads_rows and "pooling" in FAMILIES[config.family].fields)):
         found["pooling"] = {"choices": ["cls", "mean"]}
+    if idle := next((name for name in names or [] if name not in found), None):
+        raise UserError(f"--search {idle}: this model and recipe leave no choice of it", valid=", ".join(found))
     return {name: found[name] for name in names or SETTINGS if name in found}
 
 

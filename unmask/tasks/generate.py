@@ -69,7 +69,12 @@ class Generate(GenerateForm, Task):
         if config.decoder_layers:
             most = longest if config.positions == "relative" else config.max_positions
         if longest > most:
-            raise UserError(f"task.generate.longest {longest}", valid=f"at most {most} with this model and this length")
+            raise UserError(
+                f"task.generate.longest {longest}: answers of so many tokens",
+                valid=f"at most {most} with this model and this length",
+                fix=f"--set task.generate.longest={most // 2}"
+                + ("" if config.decoder_layers else ", or a greater --length"),
+            )
         if recipe.task.freeze == "encoder" and not config.decoder_layers:
             raise UserError("task.freeze=encoder: this model writes with its encoder", fix="leave --freeze out")
         from unmask.model.weights import PATTERNS, read_settings

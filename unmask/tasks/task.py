@@ -90,7 +90,11 @@ class Task(Form, Objective):
                 f"the task {cls.name} does not fit a {config.family} model: {reason}",
                 valid=", ".join(name for name, family in FAMILIES.items() if cls.has_head(family)),
             )
-        if recipe.task.pooling != "auto" and cls.heads and not cls.pools():
+        if cls.pools() and recipe.task.pooling not in ("auto", config.pooling):
+            if "pooling" not in FAMILIES[config.family].fields:
+                what = f"a {config.family} model makes a row's vector in one way only"
+                raise UserError(f"--pooling {recipe.task.pooling}: {what}", fix="leave it out")
+        elif recipe.task.pooling != "auto" and cls.heads and not cls.pools():
             raise UserError(
                 f"--pooling {recipe.task.pooling}: {cls.name} reads tokens, not one vector of a text",
                 fix="leave it out",

@@ -121,6 +121,7 @@ def _lists(source: Source, columns: Mapping[str, str], settings: TaskRecipe, fin
         lacking += [] if bad else [records[-1]]
     everything: dict[str, str] = {p: p for r in records for p in r["passages"]}
     _fill(lacking, everything, settings.rank.pool, findings)
+    _alike(records, findings)
     return records
 
 
@@ -197,13 +198,17 @@ def _fill(records: Sequence[Record], passages: Mapping[str, str], pool: int, fin
 
 
 def _complete(records: Sequence[Record], pool: int, findings: list[Finding]) -> None:
-    """Where only relevant passages are named, a query is given others; one that still has nothing to be told apart is named."""
+    """Where only relevant passages are named, a query is given others."""
     if all(grade > 0 for r in records for grade in r["relevance"]):
         everything = {name: text for r in records for name, text in zip(r.get("ids") or r["passages"], r["passages"])}
         _fill(records, everything, pool, findings)
+    _alike(records, findings)
+
+
+def _alike(records: Sequence[Record], findings: list[Finding]) -> None:
     for r in records:
         if not any(g > 0 for g in r["relevance"]) or len(set(r["relevance"])) < 2:
-            what = "nothing to learn from this query: its passages are all alike in relevance"
+            what = "nothing to learn from this query, or to judge by: its passages are all alike in relevance"
             findings.append(Finding(r["at"], what, "add a relevant and another passage", error=False, kind="alike"))
 
 
