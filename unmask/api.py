@@ -210,12 +210,13 @@ def tune(
     if out is not None:
         Run.check_free(out)
     world, console = _join(made, console or Console(quiet=True))
-    name = made.task.kind
-    if name == "auto" and out is None:
-        name = labelled.looks_like(made.task, labelled.open_files(made.task))
+    name, opened = made.task.kind, None
+    if name == "auto" and out is None:  # the folder is called after the task
+        opened = labelled.open_files(made.task)
+        name = labelled.looks_like(made.task, opened)
     run = Run.create(out, "tune", name)
     with _empty_removed(run):
-        lab.begin(made, run, trials, budget, list(search) if search else None)
+        lab.begin(made, run, trials, budget, list(search) if search else None, opened)
         lab.search(run, world, console)
     return run
 

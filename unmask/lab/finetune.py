@@ -135,7 +135,7 @@ def train(
         return values
 
     doubt = doubt_of({task.metric: len(seen)}, recipe.task.margin)
-    evaluation = Evaluation(measure, task.metric, True, recipe.task.patience, False, doubt)
+    evaluation = Evaluation(measure, task.metric, higher=True, patience=recipe.task.patience, first=False, doubt=doubt)
     state = fit(run, trainer, loader, evaluation if seen else None, job.save, console, resume=resume, title=title)
     world.barrier()
     beside.drop(model, task.heads)

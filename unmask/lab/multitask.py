@@ -229,7 +229,7 @@ def train(
 
     counts = {f"{name}.{parts[name].task.metric}": len(records) for name, records in seen.items()}
     doubt = doubt_of(counts, recipe.task.margin)
-    evaluation = Evaluation(measure, "mean", True, recipe.task.patience, False, doubt)
+    evaluation = Evaluation(measure, "mean", higher=True, patience=recipe.task.patience, first=False, doubt=doubt)
     state = fit(run, trainer, loader, evaluation if seen else None, jobs.save, console, resume=resume, title="finetune")
     world.barrier()
     best = state["best"]

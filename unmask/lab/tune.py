@@ -17,10 +17,10 @@ from unmask.data.findings import as_rows
 from unmask.errors import UserError
 from unmask.lab import finetune, task_report
 from unmask.lab.job import open_teacher
+from unmask.lab.labelled import Opened
 from unmask.lab.summary import replace
 from unmask.model import hf
 from unmask.model.families import FAMILIES
-from unmask.model.heads import HEADS
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.seeds import address
@@ -72,9 +72,8 @@ def space(recipe: Recipe, names: list[str] | None = None) -> dict[str, dict[str,
             found["epochs"] = {"low": max(1.0, round(train.epochs / 2)), "high": 2 * train.epochs, "step": 1.0}
     if recipe.task.freeze == "none" and config.layers > 1:
         found["layer_decay"] = {"low": min(0.7, train.layer_decay), "high": 1.0}
-    reads_rows = any("pooler" in HEADS[head].needs for head in kind.heads if head in HEADS)
     given = {recipe.task.pooling, recipe.task.embed.pooling, recipe.model.get("pooling", "auto")} != {"auto"}
-    if not given and (kind.name == "embed" or (reads_rows and "pooling" in FAMILIES[config.family].fields)):
+    if not given and (kind.name == "embed" or (kind.pools() and "pooling" in FAMILIES[config.family].fields)):
         found["pooling"] = {"choices": ["cls", "mean"]}
     if idle := next((name for name in names or [] if name not in found), None):
         raise UserError(f"--search {idle}: this model and recipe leave no choice of it", valid=", ".join(found))
@@ -103,14 +102,21 @@ def with_values(recipe: Recipe, values: dict[str, Any]) -> Recipe:
 # ----------------------------------------------------------------------------------------------------------- the search
 
 
-def begin(recipe: Recipe, run: Run, trials: int, minutes: float | None, names: list[str] | None) -> None:
-    """Everything that can be wrong is found here; what is asked for is written down."""
+def begin(
+    recipe: Recipe,
+    run: Run,
+    trials: int,
+    minutes: float | None,
+    names: list[str] | None,
+    opened: Opened | None = None,
+) -> None:
+    """Everything that can be wrong is found here; what is asked for is written down. `opened`: the files, where they are read already."""
     _optuna()
     if recipe.tasks:
         raise UserError(
             "a search over several tasks at once", fix="unmask tune with one task, then a recipe of several"
         )
-    job = finetune.prepare(recipe)
+    job = finetune.prepare(recipe, opened=opened)
     if not job.sets.dev:
         raise UserError("a search needs a dev set to compare by", fix="--dev FILE, or more records in --train")
     open_teacher(job)

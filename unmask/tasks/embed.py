@@ -78,6 +78,10 @@ class Embed(EmbedForm, Task):
         return not family.fixed.get("decoder_layers") and family.decoder_start == "sep"
 
     @classmethod
+    def unpooled(cls, wish: str, config: ModelConfig) -> str:
+        return ""  # it makes its vectors itself
+
+    @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
         super().check(recipe, config)
         if recipe.task.freeze == "encoder" and config.encoder != "lstm":  # ELMo's mix of layers still learns

@@ -90,15 +90,9 @@ class Task(Form, Objective):
                 f"the task {cls.name} does not fit a {config.family} model: {reason}",
                 valid=", ".join(name for name, family in FAMILIES.items() if cls.has_head(family)),
             )
-        if cls.pools() and recipe.task.pooling not in ("auto", config.pooling):
-            if "pooling" not in FAMILIES[config.family].fields:
-                what = f"a {config.family} model makes a row's vector in one way only"
-                raise UserError(f"--pooling {recipe.task.pooling}: {what}", fix="leave it out")
-        elif recipe.task.pooling != "auto" and cls.heads and not cls.pools():
-            raise UserError(
-                f"--pooling {recipe.task.pooling}: {cls.name} reads tokens, not one vector of a text",
-                fix="leave it out",
-            )
+        wish = recipe.task.pooling
+        if wish != "auto" and (reason := cls.unpooled(wish, config)):
+            raise UserError(f"--pooling {wish}: {reason}", fix="leave it out")
 
     @classmethod
     def unfit(cls, config: ModelConfig) -> str:
@@ -137,6 +131,14 @@ class Task(Form, Objective):
         """Fields of the model's config that the task decides."""
         pooling = self.settings.pooling
         return {"pooling": pooling} if self.pools() and pooling != "auto" else {}
+
+    @classmethod
+    def unpooled(cls, wish: str, config: ModelConfig) -> str:
+        """Why a row's vector cannot be made so; empty when it can."""
+        if not cls.pools():
+            return f"{cls.name} reads tokens, not one vector of a text"
+        chosen = wish == config.pooling or "pooling" in FAMILIES[config.family].fields
+        return "" if chosen else f"a {config.family} model makes a row's vector in one way only"
 
     @classmethod
     def pools(cls) -> bool:

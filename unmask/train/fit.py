@@ -152,10 +152,10 @@ def keep_last(evaluation: Evaluation, state: dict[str, Any]) -> str:
     if gain is None or -gain > (doubt := evaluation.doubt(last, best)):
         return ""
     state["best"], name = last, evaluation.decides
-    theirs, ours, told = (describe({name: value}) for value in (best[name], last[name], doubt))
+    theirs, ours, told = (figure(name, value) for value in (best[name], last[name], doubt))
     return (
-        f"step {best['step']:,} has {theirs}, the last {ours.rpartition(' ')[2]}: the last is kept, as what the dev set can "
-        f"tell is a difference of {told.rpartition(' ')[2]}"
+        f"step {best['step']:,} has {name.replace('_', ' ')} {theirs}, the last {ours}: the last is kept, as what the dev set can "
+        f"tell is a difference of {told}"
     )
 
 
@@ -198,6 +198,10 @@ def is_share(score: str) -> bool:
     return SHARES.search(score.partition("@")[0]) is not None
 
 
+def figure(score: str, value: float) -> str:
+    return f"{value:.1%}" if is_share(score) else f"{value:.4g}"
+
+
 def describe(values: dict[str, Any]) -> str:
     """Evaluation values in one line: loss first, shares as per cent, then the same of mixed texts.
 
@@ -213,9 +217,7 @@ def describe(values: dict[str, Any]) -> str:
     terms = {k.removesuffix("_accuracy") for k in values if k.endswith("_accuracy")}
     said = {"loss", "perplexity", *(terms if "loss" in values else ())}
     shown = {k: v for k, v in values.items() if k not in said and isinstance(v, float)}
-    parts += [
-        f"{k.replace('_', ' ')} {v:.1%}" if is_share(k) else f"{k.replace('_', ' ')} {v:.4g}" for k, v in shown.items()
-    ]
+    parts += [f"{k.replace('_', ' ')} {figure(k, v)}" for k, v in shown.items()]
     parts += [f"| {key[8:-1]}: {describe(v)}" for key, v in values.items() if key.startswith("heldout[")]
     return "  ".join(parts)
 
