@@ -163,7 +163,7 @@ def task_facts(s: dict[str, Any]) -> list[tuple[str, str]]:
         ("steps", describe_steps(s)),
         ("time", duration(s["seconds"])),
         ("trials", f"{s['trials']}" if s["trials"] else None),
-        ("best on dev", describe_best(s)),
+        ("on dev while training", describe_best(s)),
         *[(f"{r['task']} {r['set']}".strip(), describe_score(r)) for r in s["scores"] if r["decides"]],
         *[(f"{r['set']}, {r['runs']} seeds", describe_seeds(r)) for r in s["over_seeds"] if r["score"] == s["metric"]],
         ("kept seed", f"{s['kept_seed']}, the middle one on dev" if s["over_seeds"] else None),
