@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 DEV    := $(VENV)/.ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test check format slow browser bench clean
+.PHONY: help quickstart test cpus check format slow browser bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -16,6 +16,10 @@ quickstart: $(READY) ## movie reviews to a model and a classifier, in about 15 m
 
 test: $(DEV) ## the test suite, under 10 minutes on two cores
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not browser"
+
+cpus: $(DEV) ## the test suite as five other CPUs would run it (about an hour)
+	for kind in ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 OMP_NUM_THREADS=2; do \
+		echo "== $$kind"; env $$kind $(MAKE) test || exit 1; done
 
 check: $(DEV) ## format, lint, type-check (CI=true: report instead of reformatting)
 	$(BIN)/ruff format $(if $(CI),--check,) .

@@ -1,4 +1,4 @@
-"""Shared ground: one thread per test process (two processes with two threads each would fight), a cache of its own,
+"""Shared ground: one thread per test process unless OMP_NUM_THREADS says otherwise (two processes would compete), its own cache,
 and a small real store."""
 
 import os
@@ -15,7 +15,7 @@ from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
 from unmask.recipe import DataRecipe, TokenizerRecipe
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from contract import theirs
+from near import near
 from typer.testing import CliRunner
 
 import unmask
@@ -236,7 +237,7 @@ def alike(a: Any, b: Any) -> bool:
         return list(a) == list(b) and all(alike(a[key], b[key]) for key in a)
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(alike, a, b))
-    return a == pytest.approx(b, abs=1e-4) if isinstance(a, float) else a == b
+    return a == near(b, 1e-4) if isinstance(a, float) else a == b
 
 
 class Stopper(Console):

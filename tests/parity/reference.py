@@ -2,6 +2,7 @@
 
 import torch
 import transformers
+from near import gap
 from safetensors.torch import load_file
 
 from unmask.model import hf
@@ -110,7 +111,7 @@ def build_theirs(config, architecture):
 
 
 def compare(model, reference):
-    """Largest difference over every output, at the tokens that are not padding."""
+    """Largest difference over every output, relative to its magnitude, at the tokens that are not padding."""
     ids, mask, segments = rows()
     with torch.no_grad():
         hidden = model(ids, mask, segments)
@@ -131,14 +132,14 @@ def compare(model, reference):
         if named.get(head) is not None:
             ours = model.logits(head, hidden, mask)
             assert ours.shape == named[head].shape, head
-            difference = (ours - named[head]).abs()
-            checks.append((difference[mask] if head in ("mlm", "tag", "answer", "rtd") else difference).max())
+            at = mask if head in ("mlm", "tag", "answer", "rtd") else ...
+            checks.append(gap(ours[at], named[head][at]))
     if "last_hidden_state" in out:
-        checks.append((hidden - out.last_hidden_state)[mask].abs().max())
+        checks.append(gap(hidden[mask], out.last_hidden_state[mask]))
     if "pooler_output" in out:
-        checks.append((model.heads["pooler"](hidden, mask) - out.pooler_output).abs().max())
+        checks.append(gap(model.heads["pooler"](hidden, mask), out.pooler_output))
     assert checks
-    return max(checks).item()
+    return max(checks)
 
 
 # The three ways below are those of every family; `compare` says what of two models is to be equal.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from near import gap
 from parity import peer
 
 from unmask.batch import Phase
@@ -100,7 +101,7 @@ def both(name: str, folder: Path, tmp_path: Path, length: int, lr: float) -> tup
 
 def agree(ours: list[float], theirs: list[float]) -> None:
     assert len(ours) == len(theirs) == STEPS
-    assert max(abs(a - b) for a, b in zip(ours, theirs)) <= 1e-4
+    assert gap(ours, theirs) <= 1e-4
     assert np.ptp(ours) > 0.01  # what is compared does move
 
 

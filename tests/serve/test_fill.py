@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from near import near
 from serve.tiny_models import logits_of, make_folder, train
 from transformers import BertForMaskedLM
 
@@ -50,7 +51,7 @@ def test_joint_is_the_best_of_all_pairs(bert, tokenizer):
         totals |= {(a, b): float(left[a] + right[b]) for b in allowed}
     expected = sorted(totals.items(), key=lambda item: -item[1])[:5]
     filling = p.fill(text, top=5, joint=len(allowed))
-    assert [j.logprob for j in filling.joint] == pytest.approx([value for _, value in expected], abs=1e-4)
+    assert [j.logprob for j in filling.joint] == near([value for _, value in expected], 1e-4)
     assert [j.tokens for j in filling.joint] == [[t.token(a), t.token(b)] for (a, b), _ in expected]
     assert (filling.best, filling.best_spans) == (filling.joint[0].text, filling.joint[0].spans)
     narrow = p.fill(text, top=5, joint=3)
@@ -68,7 +69,7 @@ def test_joint_is_off_unless_asked_for_and_holds_for_many_texts(bert):
     for text, filling in zip(texts, together, strict=True):
         alone = p.fill(text, joint=4)
         assert [j.text for j in filling.joint] == [j.text for j in alone.joint]
-        assert [j.logprob for j in filling.joint] == pytest.approx([j.logprob for j in alone.joint], abs=1e-4)
+        assert [j.logprob for j in filling.joint] == near([j.logprob for j in alone.joint], 1e-4)
         assert [j.logprob for j in filling.joint] == sorted(
             (j.logprob for j in filling.joint), reverse=True
         )  # one piece each
@@ -104,7 +105,7 @@ def test_a_mask_grows_to_the_best_of_all_words(bert, tokenizer):
     assert any(len(word) == 2 for word, _ in expected)
     (mask,) = p.fill(text, top=400, grow=2).masks  # so wide that nothing is lost on the way
     assert [c.ids for c in mask.candidates[:12]] == [word for word, _ in expected]
-    assert [math.log(c.probability) for c in mask.candidates[:12]] == pytest.approx([v for _, v in expected], abs=1e-4)
+    assert [math.log(c.probability) for c in mask.candidates[:12]] == near([v for _, v in expected], 1e-4)
     for c in mask.candidates[:40]:
         if len(c.ids) == 2:
             assert t.encode(c.text) == [*t.encode("the united"), *c.ids, *t.encode("spoke")]
@@ -155,7 +156,7 @@ def test_candidates_are_judged_as_they_are_written(bert, tokenizer):
     got = {c.text.split()[2]: math.log(c.probability) for c in mask.candidates}
     assert list(got) == sorted(words, key=lambda w: -expected[w] / len(t.encode(w)))
     assert [c.per_piece for c in mask.candidates] == sorted((c.per_piece for c in mask.candidates), reverse=True)
-    assert got == pytest.approx(expected, abs=1e-4)
+    assert got == near(expected, 1e-4)
     one = next(word for word in words if len(t.encode(word)) == 1)
     plain = next(c for c in p.fill(text, top=200).masks[0].candidates if c.token == one)
     assert math.exp(expected[one]) == pytest.approx(plain.probability, rel=1e-3)

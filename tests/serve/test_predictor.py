@@ -10,6 +10,7 @@ import tokenizers
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from near import gap, near
 from serve.tiny_models import logits_of, make_folder, train
 from tokenizers import AddedToken, models, pre_tokenizers
 from transformers import (
@@ -86,7 +87,7 @@ def test_fill_equals_the_transformers_pipeline(folder):
         for mask, answer in zip(filling.masks, answers if len(filling.masks) > 1 else [answers], strict=True):
             words = [a for a in answer if a["token"] not in special and a["token"] < predictor.tokenizer.size]
             assert [c.id for c in mask.candidates] == [a["token"] for a in words[:7]]
-            assert [c.probability for c in mask.candidates] == pytest.approx([a["score"] for a in words[:7]], abs=1e-6)
+            assert [c.probability for c in mask.candidates] == near([a["score"] for a in words[:7]], 1e-6)
             compared += 1
     assert compared == 7
 
@@ -142,9 +143,9 @@ def test_next_equals_transformers(tmp_path, tokenizer, architecture):
             output = model(**theirs(a, b, return_tensors="pt"))
         logits = output.seq_relationship_logits if architecture is BertForPreTraining else output.logits
         yes, no = logits[0].softmax(-1).tolist()
-        assert (answer["next"], answer["other"]) == pytest.approx((yes, no), abs=1e-6)
-        assert load(folder).next(a, b) == pytest.approx(answer, abs=1e-6)
-    assert answers[0]["next"] != pytest.approx(answers[1]["next"], abs=1e-3)  # it does read the texts
+        assert (answer["next"], answer["other"]) == near((yes, no), 1e-6)
+        assert load(folder).next(a, b) == near(answer, 1e-6)
+    assert answers[0]["next"] != near(answers[1]["next"], 1e-3)  # it does read the texts
 
 
 def test_score_equals_a_plain_loop_over_transformers(folder):
@@ -156,8 +157,8 @@ def test_score_equals_a_plain_loop_over_transformers(folder):
             hidden = [*ids[:i], predictor.tokenizer.mask, *ids[i + 1 :]]
             expected.append(float(logits_of(folder, hidden)[i].log_softmax(-1)[ids[i]]))
         assert [t.id for t in score.per_token] == ids[1:-1]
-        assert [t.logprob for t in score.per_token] == pytest.approx(expected, abs=1e-5)
-        assert score.total == pytest.approx(sum(expected), abs=1e-4)
+        assert [t.logprob for t in score.per_token] == near(expected, 1e-5)
+        assert score.total == near(sum(expected), 1e-4)
         assert score.perplexity == pytest.approx(math.exp(-sum(expected) / len(expected)), rel=1e-4)
         assert "".join(text[t.start : t.end] for t in score.per_token) == text.replace(" ", "")
 
@@ -171,9 +172,9 @@ def test_embed_equals_transformers(folder):
     for i, text in enumerate(PLAIN):
         with torch.inference_mode():
             hidden = encoder(**theirs(text, return_tensors="pt")).last_hidden_state[0].numpy()
-        np.testing.assert_allclose(token[i], hidden, atol=2e-5)
-        np.testing.assert_allclose(mean[i], hidden.mean(0), atol=2e-5)
-        np.testing.assert_allclose(cls[i], hidden[0], atol=2e-5)
+        assert gap(token[i], hidden) <= 2e-5
+        assert gap(mean[i], hidden.mean(0)) <= 2e-5
+        assert gap(cls[i], hidden[0]) <= 2e-5
     assert predictor.embed(PLAIN[0]).shape == (32,)
     assert predictor.embed([]).shape == (0, 32)
 
@@ -190,7 +191,7 @@ def test_a_scored_token_is_hidden_from_the_model(folder):
     for word in "中首很":
         scored = predictor.score(f"北京是{word}国的").per_token[place]
         assert scored.token == word
-        assert scored.logprob == pytest.approx(distribution[scored.id], abs=1e-5)
+        assert scored.logprob == near(distribution[scored.id], 1e-5)
         seen = logits_of(folder, [t.cls, *t.encode(f"北京是{word}国的"), t.sep])[place + 1].log_softmax(-1)
         unhidden.append(abs(float(seen[scored.id]) - scored.logprob))
     assert min(unhidden) > 1e-2  # so the comparison above would notice a token that is not hidden
@@ -211,10 +212,10 @@ def test_batches_change_neither_answers_nor_their_order(bert):
     assert sum(map(len, texts)) > TOKENS  # several forward passes
     vectors = predictor.embed(texts)
     for i in rng.choice(len(texts), 12, replace=False):
-        np.testing.assert_allclose(vectors[i], predictor.embed(texts[i]), atol=1e-5)
+        assert gap(vectors[i], predictor.embed(texts[i])) <= 1e-5
     together = predictor.score(texts[:10])
     assert [s.text for s in together] == texts[:10]
-    assert [s.total for s in together] == pytest.approx([predictor.score(t).total for t in texts[:10]], abs=1e-3)
+    assert [s.total for s in together] == near([predictor.score(t).total for t in texts[:10]], 1e-3)
     masked = [f"{t}[MASK]" for t in texts]
     for i, filling in enumerate(predictor.fill(iter(masked), top=1)):
         assert filling.text == masked[i]
@@ -487,8 +488,8 @@ def test_the_score_of_an_encoder_that_predicts_the_next_token_is_from_left_to_ri
         with torch.no_grad():
             known = reference(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
         expected = known[ids[0, 1:] != tokenizer.mask].tolist()
-        assert [token.logprob for token in score.per_token] == pytest.approx(expected, abs=1e-5)
-        assert score.total == pytest.approx(sum(expected), abs=1e-4)
+        assert [token.logprob for token in score.per_token] == near(expected, 1e-5)
+        assert score.total == near(sum(expected), 1e-4)
         assert not score.pseudo
 
 
@@ -507,9 +508,9 @@ def test_a_classifier_takes_texts_and_pairs_one_or_many():
     texts, pairs = ["the lakes", "we played", "北京"], ["the", "united", "北"]
     both = p.classify(iter(texts), iter(pairs))
     for text, pair, alone, together in zip(texts, pairs, p.classify(text for text in texts), both, strict=True):
-        assert alone["scores"] == pytest.approx(p.classify(text)["scores"], abs=1e-6)
-        assert together["scores"] == pytest.approx(p(text, pair)["scores"], abs=1e-6)
-        assert alone["scores"] != pytest.approx(together["scores"], abs=1e-6)
+        assert alone["scores"] == near(p.classify(text)["scores"], 1e-6)
+        assert together["scores"] == near(p(text, pair)["scores"], 1e-6)
+        assert alone["scores"] != near(together["scores"], 1e-6)
     assert set(p.methods()) >= {"classify", "predict", "explain", "attention"}
     for ask, said in (
         (lambda: p.classify(texts, ["a"]), "do not go together"),
@@ -527,7 +528,7 @@ def test_passages_are_ranked_best_first():
     alone = [p.rank("the lakes", [passage])[0]["score"] for passage in passages]
     assert [each["index"] for each in ranked] == sorted(range(4), key=lambda i: -alone[i])
     assert [each["text"] for each in ranked] == [passages[each["index"]] for each in ranked]
-    assert [each["score"] for each in ranked] == pytest.approx(sorted(alone, reverse=True), abs=1e-5)
+    assert [each["score"] for each in ranked] == near(sorted(alone, reverse=True), 1e-5)
     assert "rank" in p.methods()
     with pytest.raises(UserError, match="the passages are str"):
         p.rank("the lakes", "the")

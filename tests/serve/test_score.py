@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from near import near
 from scipy.stats import binomtest
 from serve.tiny_models import logits_of, make_folder, train
 from transformers import AutoTokenizer, BertForMaskedLM, ModernBertForMaskedLM
@@ -43,8 +44,8 @@ def test_within_word_equals_a_plain_loop_over_transformers(tmp_path, architectur
         for i in range(1, len(ids) - 1):
             row = [theirs.mask_token_id if words[j] == words[i] and j >= i else id for j, id in enumerate(ids)]
             expected.append(float(logits_of(folder, row)[i].log_softmax(-1)[ids[i]]))
-        assert [t.logprob for t in score.per_token] == pytest.approx(expected, abs=1e-5)
-        assert score.total == pytest.approx(sum(expected), abs=1e-4)
+        assert [t.logprob for t in score.per_token] == near(expected, 1e-5)
+        assert score.total == near(sum(expected), 1e-4)
         assert (score.method, score.pseudo, plain.method) == ("within-word", True, "pll")
         differs += abs(score.total - plain.total) > 1e-3
     assert differs  # so this test would notice pieces that are not hidden
@@ -78,7 +79,7 @@ def test_a_long_text_is_scored_in_windows_around_each_token(bert):
         row = [t.cls, *ids[start : start + 62], t.sep]
         row[i - start + 1] = t.mask
         expected = float(logits_of(bert, row)[i - start + 1].log_softmax(-1)[ids[i]])
-        assert score.per_token[i].logprob == pytest.approx(expected, abs=1e-5)
+        assert score.per_token[i].logprob == near(expected, 1e-5)
 
 
 def test_a_long_text_of_a_causal_model_is_scored_with_half_a_row_before_each_token():
@@ -97,7 +98,7 @@ def test_a_long_text_of_a_causal_model_is_scored_with_half_a_row_before_each_tok
         with torch.no_grad():
             hidden = model(torch.tensor([[first, *ids[start:i]]]))[0, -1:]
             expected = float(model.logits("lm", hidden).log_softmax(-1)[0, ids[i]])
-        assert found.per_token[i].logprob == pytest.approx(expected, abs=1e-4), i
+        assert found.per_token[i].logprob == near(expected, 1e-4), i
 
 
 # ------------------------------------------------------------------------------------------------ minimal pairs
@@ -109,7 +110,7 @@ def test_minimal_pairs_are_right_where_the_good_one_is_likelier(bert, tmp_path):
     for row, pair in zip(PAIRS, found.pairs, strict=True):
         good, bad = (predictor.score(row[key]).total for key in ("sentence_good", "sentence_bad"))
         assert (pair.good, pair.bad) == (row["sentence_good"], row["sentence_bad"])
-        assert (pair.good_score, pair.bad_score) == pytest.approx((good, bad), abs=1e-4)
+        assert (pair.good_score, pair.bad_score) == near((good, bad), 1e-4)
         assert pair.right == (good > bad)
     right = [pair.right for pair in found.pairs]
     assert found.accuracy == sum(right) / 3 and found.count == 3
@@ -135,7 +136,7 @@ def test_the_interval_is_wilsons():
     for right, n in ((8, 10), (1, 3), (500, 1000), (7, 7)):
         theirs = binomtest(right, n).proportion_ci(method="wilson")
         found = share([True] * right + [False] * (n - right)).interval
-        assert found == pytest.approx((theirs.low, theirs.high), abs=1e-3)
+        assert found == near((theirs.low, theirs.high), 1e-3)
 
 
 def test_pairs_on_the_command_line(bert, tmp_path):

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
 import pytest
+from near import gap, near
 from serve.serving import FACTS, base_model, task_model
 
 import unmask
@@ -65,7 +65,7 @@ def test_what_waits_is_answered_in_one_call(models: dict[str, Predictor]) -> Non
     batcher = Watched(models)
     found = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS))
     assert [how for how, _ in batcher.made] == ["embed", "embed"] and batcher.made[1][1] == FACTS
-    np.testing.assert_allclose(found, models["mlm"].embed(FACTS), atol=1e-5)
+    assert gap(found, models["mlm"].embed(FACTS)) <= 1e-5
     assert batcher.tokens == 0
 
 
@@ -84,8 +84,8 @@ def test_other_settings_methods_and_models_are_other_calls(models: dict[str, Pre
     found = together(batcher, *asked)
     assert [len(items) for _, items in batcher.made] == [1, 2, 1, 1, 2, 1]
     assert [len(f.masks[0].candidates) for f in (found[0], found[1], found[5])] == [2, 3, 2]
-    assert found[2].total == pytest.approx(models["mlm"].score(FACTS[0]).total, abs=1e-4)
-    assert found[3] == pytest.approx(models["mlm"].next("Ann", "lives"), abs=1e-5)
+    assert found[2].total == near(models["mlm"].score(FACTS[0]).total, 1e-4)
+    assert found[3] == near(models["mlm"].next("Ann", "lives"), 1e-5)
     assert found[4]["label"] == models["classify"].predict([FACTS[0]])[0]["label"]
 
 
@@ -122,7 +122,7 @@ def test_a_fault_of_ours_stays_with_its_question(models: dict[str, Predictor], m
 def test_calls_are_bounded_in_tokens_and_kinds_take_turns(models: dict[str, Predictor]) -> None:
     batcher = Watched(models, Limits(batch=40))
     found = together(batcher, ("mlm", "embed", (FACTS,), {}), ("mlm", "score", ("Ann",), {}))
-    np.testing.assert_allclose(found[0], models["mlm"].embed(FACTS), atol=1e-5)
+    assert gap(found[0], models["mlm"].embed(FACTS)) <= 1e-5
     calls = [how for how, _ in batcher.made]
     assert len(calls) > 4 and calls.index("score") == 2  # not after all vectors
     assert all(len(items) <= 5 for _, items in batcher.made)

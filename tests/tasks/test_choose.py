@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from near import gap, near
 from transformers import AutoModelForMultipleChoice
 from typer.testing import CliRunner
 
@@ -206,8 +207,8 @@ def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) ->
         (total, count) = task.loss(model, batch)["choose"]
         (logits, _) = task.outputs(model, model.encode(batch), batch)["choose"]
     assert count == task.counts(batch)["choose"] == 3
-    assert float(total) / count == pytest.approx(float(out.loss), abs=1e-5)
-    assert float((logits - out.logits).abs().max()) < 1e-5
+    assert float(total) / count == near(float(out.loss), 1e-5)
+    assert gap(logits, out.logits) < 1e-5
 
 
 def test_counts_that_differ_are_one_softmax_each() -> None:
@@ -219,7 +220,7 @@ def test_counts_that_differ_are_one_softmax_each() -> None:
         return task.loss(model, collate([e for r in of for e in task.encode(r)], tokenizer.pad))["choose"][0]
 
     together = loss(records)
-    assert float(together.detach()) == pytest.approx(sum(float(loss([r]).detach()) for r in records), abs=1e-4)
+    assert float(together.detach()) == near(sum(float(loss([r]).detach()) for r in records), 1e-4)
     together.backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
@@ -271,6 +272,6 @@ def test_it_learns_saves_reopens_and_chooses_the_same_everywhere(tmp_path: Path)
     )
     with torch.no_grad():
         shares = theirs(input_ids=batch.ids[None], token_type_ids=batch.segments[None]).logits.softmax(-1)  # type: ignore[index]
-    assert shares[0].tolist() == pytest.approx(answer["scores"], abs=1e-5)
+    assert shares[0].tolist() == near(answer["scores"], 1e-5)
     with pytest.raises(UserError, match="1 choices"):
         p.choose("a", ["b"])

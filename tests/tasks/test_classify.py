@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from near import near
 from transformers import AutoModelForSequenceClassification
 
 from unmask.batch import Phase, collate
@@ -101,7 +102,7 @@ def test_it_learns_saves_and_opens_in_transformers(name: str, store: TokenStore,
     inputs = {"input_ids": batch.ids, "attention_mask": batch.mask}
     with torch.no_grad():
         logits = theirs.eval()(**inputs).logits.softmax(-1)
-    assert [a["scores"]["list"] for a in answers[:6]] == pytest.approx(logits[:, 0].tolist(), abs=1e-5)
+    assert [a["scores"]["list"] for a in answers[:6]] == near(logits[:, 0].tolist(), 1e-5)
 
 
 # -------------------------------------------------------------------------------------------------------- targets
@@ -175,14 +176,14 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
         mask = torch.ones_like(batch.ids) if batch.mask is None else batch.mask.long()
         logits = theirs.eval()(input_ids=batch.ids, attention_mask=mask).logits.double().numpy()
     ours = np.stack(job.task.compute(job.model, records[:8]).values)
-    assert logits == pytest.approx(ours, rel=1e-5, abs=1e-4)
+    assert logits == near(ours, 1e-4)
     if target == "number":  # the logit is the answer, in the file's own units
         assert logits[:, 0] == pytest.approx([a["value"] for a in here[:8]], rel=1e-5)
         assert abs(here[7]["value"] - records[7]["label"]) < 250
     else:
         t = job.task.learnt["temperature"]
         p = torch.from_numpy(logits / t).softmax(-1) if target == "one" else torch.from_numpy(logits / t).sigmoid()
-        assert [list(a["scores"].values()) for a in here[:8]] == [pytest.approx(x, abs=1e-5) for x in p.tolist()]
+        assert [list(a["scores"].values()) for a in here[:8]] == [near(x, 1e-5) for x in p.tolist()]
     (run.model / "unmask.json").unlink()  # a folder of someone else's says its target by problem_type
     task = load(run.model).task
     assert isinstance(task, Classify) and type(task.goal) is targets.TARGETS[target]

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from lab.tiny import WORDS
+from near import near
 from sentence_transformers import CrossEncoder
 from typer.testing import CliRunner
 
@@ -215,17 +216,15 @@ def test_it_learns_reopens_and_is_a_cross_encoder(base: Path, tmp_path: Path) ->
     passages = [row["passage"] for row in ROWS[:8]]
     answer = model("what is a tuple", *passages)
     theirs = CrossEncoder(str(run.model), device="cpu")
-    assert answer["scores"] == pytest.approx(
-        theirs.predict([("what is a tuple", p) for p in passages]).tolist(), abs=1e-5
-    )
+    assert answer["scores"] == near(theirs.predict([("what is a tuple", p) for p in passages]).tolist(), 1e-5)
     assert [answer["scores"][n] for n in answer["order"]] == sorted(answer["scores"], reverse=True)
     assert unmask.load(run.model)("what is a tuple", *passages) == answer
     found = CliRunner().invoke(app, ["predict", str(run.path), "what is a tuple", *passages, "--json"])
-    assert json.loads(found.stdout)[0]["scores"] == pytest.approx(answer["scores"], abs=1e-6)
+    assert json.loads(found.stdout)[0]["scores"] == near(answer["scores"], 1e-6)
     (run.model / "unmask.json").unlink()  # as a folder of someone else's
     foreign = unmask.load(run.model)
     assert foreign.task is not None and foreign.task.name == "rank"
-    assert foreign("what is a tuple", *passages)["scores"] == pytest.approx(answer["scores"], abs=1e-6)
+    assert foreign("what is a tuple", *passages)["scores"] == near(answer["scores"], 1e-6)
 
 
 def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:

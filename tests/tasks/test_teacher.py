@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from near import near
 
 from unmask import api
 from unmask.batch import collate
@@ -101,7 +102,7 @@ def test_the_term_is_nothing_where_both_say_the_same_and_leads_there(kind: str) 
     taught = teacher.teach(other, known, task, records_of(kind), encoded)
     batch = collate([e for rows in encoded for e in rows], tokenizer.pad)
     same, count = taught.loss(known, batch)["teacher"]
-    assert float(same.detach()) == pytest.approx(0.0, abs=1e-4) and count == taught.counts(batch)["teacher"] > 0
+    assert float(same.detach()) == near(0.0, 1e-4) and count == taught.counts(batch)["teacher"] > 0
     optimizer, before = torch.optim.Adam(student.parameters(), 1e-2), 0.0
     for _ in range(30):
         apart = taught.loss(student, batch)["teacher"][0]
@@ -152,7 +153,7 @@ def test_another_tokenizer_serves_for_records_alone() -> None:
     said = [a["scores"] for a in known_task.answer(known, records_of("one"))]
     kept = np.stack([rows[0].labels["teacher.logits"][0] for rows in encoded]).astype(np.float64)
     shares = np.exp(kept) / np.exp(kept).sum(-1, keepdims=True)
-    assert shares == pytest.approx(np.array([[s[name] for name in task.learnt["labels"]] for s in said]), abs=1e-6)
+    assert shares == near(np.array([[s[name] for name in task.learnt["labels"]] for s in said]), 1e-6)
     for kind in ("choose", "rank", "embed"):  # a student of another size, too
         task, _ = task_of(kind, ours)
         known_task, known = task_of(kind, theirs)
@@ -163,14 +164,14 @@ def test_another_tokenizer_serves_for_records_alone() -> None:
             kept = {row.about: row.labels["teacher.logits"][0] for row in rows if "teacher.logits" in row.labels}
             if kind == "embed":
                 a, b = kept[0, record["text"]], kept[1, record["positive"]]
-                assert float(a @ b) == pytest.approx(answer["similarity"], abs=1e-5)
+                assert float(a @ b) == near(answer["similarity"], 1e-5)
                 assert len(kept) == 2 + len(record["negatives"])
                 assert all((row.labels["embed.role"][0] < 0) != ("teacher.logits" in row.labels) for row in rows)
             elif kind == "choose":
                 found = np.exp([kept[choice] for choice in record["choices"]])
-                assert found / found.sum() == pytest.approx(answer["scores"], abs=1e-6)
+                assert found / found.sum() == near(answer["scores"], 1e-6)
             else:
-                assert {n: answer["scores"][n] for n in kept} == pytest.approx(kept, abs=1e-6) and len(kept) > 2
+                assert {n: answer["scores"][n] for n in kept} == near(kept, 1e-6) and len(kept) > 2
     for kind in ("tag", "answer"):
         task, _ = task_of(kind, ours)
         with pytest.raises(UserError, match="another tokenizer"):
@@ -184,7 +185,7 @@ def test_numbers_are_the_teacher_s_whatever_their_scale() -> None:
     encoded = [task.encode(r) for r in records_of("number")]
     teacher.teach(task, known, known_task, records_of("number"), encoded)
     for rows, answer in zip(encoded, known_task.answer(known, records_of("number"))):
-        assert 4.0 * rows[0].labels["teacher.logits"][0, 0] + 2.0 == pytest.approx(answer["value"], abs=1e-5)
+        assert 4.0 * rows[0].labels["teacher.logits"][0, 0] + 2.0 == near(answer["value"], 1e-5)
 
 
 def test_other_labels_are_refused_by_name() -> None:
