@@ -43,7 +43,7 @@ def test_a_file_keeps_order_and_ids_and_needs_no_labels(model: str, tmp_path: Pa
     assert [a["text"] for a in answers] == TEXTS
     assert [int(a["at"].rpartition(":")[2]) for a in answers] == [2, 3, 4, 5, 6, 8, 9]
     alone = [api.predict(model, text)[0] for text in TEXTS[:2]]
-    assert [a["scores"]["pos"] for a in answers[:2]] == near([a["scores"]["pos"] for a in alone], 1e-6)
+    assert [a["scores"]["pos"] for a in answers[:2]] == near([a["scores"]["pos"] for a in alone], 1e-5)
     half = table(tmp_path / "half.csv", "text,label", ("a joy", "pos"), ("no", ""))
     assert len(api.predict(model, half)) == 2, "labels that are missing are no fault here"
     with pytest.raises(UserError, match=r"half\.csv:3: no label"):
@@ -69,7 +69,7 @@ def test_a_large_file_is_answered_in_parts(model: str, monkeypatch: pytest.Monke
     parts = p.predict(records, lambda done, total, what: told.append((done, total)))
     assert sizes == [8, 8, 5]
     assert [a["label"] for a in parts] == [a["label"] for a in whole]
-    assert [a["scores"]["pos"] for a in parts] == near([a["scores"]["pos"] for a in whole], 1e-6)
+    assert [a["scores"]["pos"] for a in parts] == near([a["scores"]["pos"] for a in whole], 1e-5)
     assert told[-1] == (21, 21) and told == sorted(told) and {total for _, total in told} == {21}
     assert p.predict([]) == []
 

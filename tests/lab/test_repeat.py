@@ -154,7 +154,7 @@ def test_drawn_weights_have_nothing_of_the_start(start: Path, files: dict[str, s
     first = hf.load(start).model.state_dict()
     kept, drawn = (hf.load(p / "model").model.state_dict() for p in (run.path, run.path / "without-pretraining"))
     name = "encoder.layers.0.mlp.up.weight"
-    assert gap(kept[name], first[name]) < 1e-6 < 0.01 < gap(drawn[name], first[name])
+    assert gap(kept[name], first[name]) < 1e-5 < 0.01 < gap(drawn[name], first[name])
 
 
 def records(target: str, count: int, first: int = 0) -> list[dict[str, Any]]:

@@ -171,7 +171,7 @@ def test_numbers_are_judged_as_the_best_trial_was(folder: Path) -> None:
     run = api.tune(folder / "model", train=folder / "numbers.csv", sets=[*SETS, "task.classify.target=number"], **given)
     results = run.read_json("results.json")
     assert results["metric"] == "r2"
-    assert results["dev"]["r2"] == near(max(t["score"] for t in results["trials"]), 1e-6)
+    assert results["dev"]["r2"] == near(max(t["score"] for t in results["trials"]), 1e-5)
     assert 900 < api.predict(run.path, sentence(3)[0])[0]["value"] < 1400
 
 

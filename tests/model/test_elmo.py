@@ -61,10 +61,10 @@ def test_the_stacks_are_those_of_torch(model: Model) -> None:
     for b, n in enumerate(lengths):
         expected = by_hand(model, ids[b, :n])
         for j, state in enumerate(expected):
-            assert gap(states[j][b, :n], state) < 1e-6
-        assert gap(top(model, ids, mask)[b, :n], expected[-1]) < 1e-6
+            assert gap(states[j][b, :n], state) < 1e-5
+        assert gap(top(model, ids, mask)[b, :n], expected[-1]) < 1e-5
         mix = 1.7 * sum(s * h for s, h in zip(shares, expected))
-        assert gap(mixed[b, :n], mix) < 1e-6
+        assert gap(mixed[b, :n], mix) < 1e-5
 
 
 @torch.no_grad()
@@ -88,7 +88,7 @@ def test_padding_does_not_leak(model: Model) -> None:
     other = torch.where(mask, ids, 9)
     assert torch.equal(model(ids, mask)[mask], model(other, mask)[mask])
     alone = model(ids[1:, :7])[0]
-    assert gap(model(ids, mask)[1, :7], alone) < 1e-6
+    assert gap(model(ids, mask)[1, :7], alone) < 1e-5
 
 
 @torch.no_grad()
@@ -170,9 +170,9 @@ def test_characters(store: TokenStore) -> None:
         table[8] = table[word]  # two tokens of one spelling
         twins = model.encoder.embeddings(torch.tensor([[word, 8, 9]]))[0]  # type: ignore[call-arg]
     assert torch.equal(vectors[0], vectors[2])
-    assert gap(vectors[0], alone) < 1e-6  # whatever else is in the batch
+    assert gap(vectors[0], alone) < 1e-5  # whatever else is in the batch
     assert (vectors[0] - vectors[1]).abs().max() > 1e-3
-    assert gap(twins[0], twins[1]) < 1e-6
+    assert gap(twins[0], twins[1]) < 1e-5
     assert (twins[0] - twins[2]).abs().max() > 1e-3
 
 

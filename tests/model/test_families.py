@@ -95,7 +95,7 @@ def test_only_the_positions_asked_for(family):
     model = Model(tiny(family), ["mlm"]).init(0).eval()
     batch, at = Batch(draw(2, 12)), torch.tensor([1, 7, 20])
     with torch.no_grad():
-        assert gap(model.encode(batch, at), model.encode(batch).flatten(0, 1)[at]) <= 1e-6
+        assert gap(model.encode(batch, at), model.encode(batch).flatten(0, 1)[at]) <= 1e-5
 
 
 @families

@@ -60,7 +60,7 @@ def test_logits_at_chosen_positions_are_those_of_the_whole():
     hidden = model(torch.randint(5, 60, (3, 10), generator=torch.Generator().manual_seed(0)))
     chosen = torch.tensor([0, 7, 29])
     some = model.logits("mlm", hidden.flatten(0, 1)[chosen])
-    assert gap(some, model.logits("mlm", hidden).flatten(0, 1)[chosen]) < 1e-6
+    assert gap(some, model.logits("mlm", hidden).flatten(0, 1)[chosen]) < 1e-5
     assert model.logits("nsp", hidden).shape == (3, 2)
 
 

@@ -70,7 +70,7 @@ def test_a_long_text_is_read_in_windows(bert):
     assert gap(token[:20], alone[:20]) <= 1e-5  # of the first window
     mean = predictor.embed([text, short], long="windows")
     assert mean.shape == (2, 32)
-    assert gap(mean[1], predictor.embed(short)) <= 1e-6
+    assert gap(mean[1], predictor.embed(short)) <= 1e-5
 
 
 def test_a_generator_of_texts_and_word_of_how_far(bert):
@@ -137,7 +137,7 @@ def test_vectors_go_into_a_file(bert, tmp_path):
     run = CliRunner()
     result = run.invoke(app, ["embed", str(bert), str(file), "-o", str(out), "--layer", "1"])
     assert result.exit_code == 0, result.output
-    assert gap(np.load(out), load(bert).embed(TEXTS, layer=1)) <= 1e-6
+    assert gap(np.load(out), load(bert).embed(TEXTS, layer=1)) <= 1e-5
     result = run.invoke(app, ["embed", str(bert), str(file), "-o", str(out), "--pooling", "token", "--json"])
     assert len(json.loads(result.stdout)["vectors"]) == 3
     assert np.load(out).shape[0] == np.load(out.with_suffix(".counts.npy")).sum()

@@ -184,7 +184,7 @@ def test_other_programs_see_the_names_they_know(folders: Any) -> None:
         ours = model.logits("mlm", model(torch.from_numpy(ids), torch.from_numpy(mask).bool()))
     assert gap(whole[mask > 0], ours.numpy()[mask > 0]) <= 1e-4  # (B, T, V) when no place is named
     some = session.run(["logits"], feeds | {"at": np.array([1, 6])})[0]
-    assert gap(some[:, 0], [whole[0, 1], whole[1, 2]]) <= 1e-6  # (N, 1, V)
+    assert gap(some[:, 0], [whole[0, 1], whole[1, 2]]) <= 1e-5  # (N, 1, V)
 
 
 def test_transformers_opens_what_lies_beside_the_graph(folders: Any) -> None:

@@ -87,7 +87,7 @@ def test_fill_equals_the_transformers_pipeline(folder):
         for mask, answer in zip(filling.masks, answers if len(filling.masks) > 1 else [answers], strict=True):
             words = [a for a in answer if a["token"] not in special and a["token"] < predictor.tokenizer.size]
             assert [c.id for c in mask.candidates] == [a["token"] for a in words[:7]]
-            assert [c.probability for c in mask.candidates] == near([a["score"] for a in words[:7]], 1e-6)
+            assert [c.probability for c in mask.candidates] == near([a["score"] for a in words[:7]], 1e-5)
             compared += 1
     assert compared == 7
 
@@ -143,8 +143,8 @@ def test_next_equals_transformers(tmp_path, tokenizer, architecture):
             output = model(**theirs(a, b, return_tensors="pt"))
         logits = output.seq_relationship_logits if architecture is BertForPreTraining else output.logits
         yes, no = logits[0].softmax(-1).tolist()
-        assert (answer["next"], answer["other"]) == near((yes, no), 1e-6)
-        assert load(folder).next(a, b) == near(answer, 1e-6)
+        assert (answer["next"], answer["other"]) == near((yes, no), 1e-5)
+        assert load(folder).next(a, b) == near(answer, 1e-5)
     assert answers[0]["next"] != near(answers[1]["next"], 1e-3)  # it does read the texts
 
 
@@ -508,9 +508,9 @@ def test_a_classifier_takes_texts_and_pairs_one_or_many():
     texts, pairs = ["the lakes", "we played", "北京"], ["the", "united", "北"]
     both = p.classify(iter(texts), iter(pairs))
     for text, pair, alone, together in zip(texts, pairs, p.classify(text for text in texts), both, strict=True):
-        assert alone["scores"] == near(p.classify(text)["scores"], 1e-6)
-        assert together["scores"] == near(p(text, pair)["scores"], 1e-6)
-        assert alone["scores"] != near(together["scores"], 1e-6)
+        assert alone["scores"] == near(p.classify(text)["scores"], 1e-5)
+        assert together["scores"] == near(p(text, pair)["scores"], 1e-5)
+        assert alone["scores"] != near(together["scores"], 1e-3)
     assert set(p.methods()) >= {"classify", "predict", "explain", "attention"}
     for ask, said in (
         (lambda: p.classify(texts, ["a"]), "do not go together"),

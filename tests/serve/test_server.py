@@ -76,7 +76,7 @@ def test_hub_client_chooses_among_words(running: Server) -> None:
 def test_hub_client_classifies(task: str, running: Server, alone) -> None:
     found = client(running, "classify", task).text_classification(FACTS[0])
     ours = alone("classify").predict([FACTS[0]])[0]["scores"]
-    assert {f.label: near(f.score, 1e-6) for f in found} == ours
+    assert {f.label: near(f.score, 1e-5) for f in found} == ours
     assert [f.score for f in found] == sorted((f.score for f in found), reverse=True)
     assert len(client(running, "classify").text_classification(FACTS[0], top_k=1)) == 1
 
@@ -166,7 +166,7 @@ def test_base64_is_little_endian_float32(running: Server) -> None:
     found = post(running, "/v1/embeddings", {"model": "embed", "input": "Ann", "encoding_format": "base64"})
     plain = post(running, "/v1/embeddings", {"model": "embed", "input": "Ann"})
     raw = base64.b64decode(found["data"][0]["embedding"])
-    assert gap(np.frombuffer(raw, "<f4"), plain["data"][0]["embedding"]) <= 1e-6
+    assert gap(np.frombuffer(raw, "<f4"), plain["data"][0]["embedding"]) <= 1e-5
 
 
 # --------------------------------------------------------------------------------- text-embeddings-inference, and ours
@@ -183,7 +183,7 @@ def test_embeddings_inference_form(running: Server, alone) -> None:
     one = post(running, "/predict", {"inputs": FACTS[0], "model": "classify"})
     two = post(running, "/predict", {"inputs": [[FACTS[0]], [FACTS[1]]], "model": "classify"})
     assert [row["label"] for row in two[0]] == [row["label"] for row in one]
-    assert [row["score"] for row in two[0]] == near([row["score"] for row in one], 1e-6)
+    assert [row["score"] for row in two[0]] == near([row["score"] for row in one], 1e-5)
     assert {row["label"] for row in post(running, "/predict", {"inputs": ["a", "b"], "model": "pairs"})} == {
         "yes",
         "no",

@@ -198,7 +198,7 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
     assert len(rows) > 3 and task.longer == 1
     vectors = task.vectors(model, [long["text"], "a list"])
     parts = torch.cat([task.forward(model, collate([row], store.tokenizer.pad)) for row in rows[:-1]])
-    assert gap(vectors[0], F.normalize(parts.mean(0), dim=0).detach().numpy()) <= 1e-6
+    assert gap(vectors[0], F.normalize(parts.mean(0), dim=0).detach().numpy()) <= 1e-5
     task.settings.long = "refuse"
     with pytest.raises(UserError, match="a row has room"):
         task.encode(long)
@@ -260,12 +260,12 @@ def test_it_learns_and_opens_in_sentence_transformers(base: Path, tmp_path: Path
     again = unmask.load(run.model)
     np.testing.assert_array_equal(again.embed(texts), ours.embed(texts))
     (answer,) = unmask.predict(run.path, [(PAIRS[0]["anchor"], PAIRS[0]["positive"])])
-    assert answer["similarity"] == near(ours.similarity(*PAIRS[0].values()), 1e-6)
+    assert answer["similarity"] == near(ours.similarity(*PAIRS[0].values()), 1e-5)
     found = CliRunner().invoke(app, ["predict", str(run.path), texts[0], "--json"])
-    assert gap(json.loads(found.stdout)[0]["vector"], ours.embed(texts[0])) <= 1e-6
+    assert gap(json.loads(found.stdout)[0]["vector"], ours.embed(texts[0])) <= 1e-5
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     found = CliRunner().invoke(app, ["predict", str(run.path), str(tmp_path / "texts.txt"), "--json"])
-    assert gap([a["vector"] for a in json.loads(found.stdout)], ours.embed(texts)) <= 1e-6
+    assert gap([a["vector"] for a in json.loads(found.stdout)], ours.embed(texts)) <= 1e-5
 
 
 @pytest.mark.parametrize(

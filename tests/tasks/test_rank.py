@@ -220,11 +220,11 @@ def test_it_learns_reopens_and_is_a_cross_encoder(base: Path, tmp_path: Path) ->
     assert [answer["scores"][n] for n in answer["order"]] == sorted(answer["scores"], reverse=True)
     assert unmask.load(run.model)("what is a tuple", *passages) == answer
     found = CliRunner().invoke(app, ["predict", str(run.path), "what is a tuple", *passages, "--json"])
-    assert json.loads(found.stdout)[0]["scores"] == near(answer["scores"], 1e-6)
+    assert json.loads(found.stdout)[0]["scores"] == near(answer["scores"], 1e-5)
     (run.model / "unmask.json").unlink()  # as a folder of someone else's
     foreign = unmask.load(run.model)
     assert foreign.task is not None and foreign.task.name == "rank"
-    assert foreign("what is a tuple", *passages)["scores"] == near(answer["scores"], 1e-6)
+    assert foreign("what is a tuple", *passages)["scores"] == near(answer["scores"], 1e-5)
 
 
 def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:

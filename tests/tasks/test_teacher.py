@@ -153,7 +153,7 @@ def test_another_tokenizer_serves_for_records_alone() -> None:
     said = [a["scores"] for a in known_task.answer(known, records_of("one"))]
     kept = np.stack([rows[0].labels["teacher.logits"][0] for rows in encoded]).astype(np.float64)
     shares = np.exp(kept) / np.exp(kept).sum(-1, keepdims=True)
-    assert shares == near(np.array([[s[name] for name in task.learnt["labels"]] for s in said]), 1e-6)
+    assert shares == near(np.array([[s[name] for name in task.learnt["labels"]] for s in said]), 1e-5)
     for kind in ("choose", "rank", "embed"):  # a student of another size, too
         task, _ = task_of(kind, ours)
         known_task, known = task_of(kind, theirs)
@@ -169,9 +169,9 @@ def test_another_tokenizer_serves_for_records_alone() -> None:
                 assert all((row.labels["embed.role"][0] < 0) != ("teacher.logits" in row.labels) for row in rows)
             elif kind == "choose":
                 found = np.exp([kept[choice] for choice in record["choices"]])
-                assert found / found.sum() == near(answer["scores"], 1e-6)
+                assert found / found.sum() == near(answer["scores"], 1e-5)
             else:
-                assert {n: answer["scores"][n] for n in kept} == near(kept, 1e-6) and len(kept) > 2
+                assert {n: answer["scores"][n] for n in kept} == near(kept, 1e-5) and len(kept) > 2
     for kind in ("tag", "answer"):
         task, _ = task_of(kind, ours)
         with pytest.raises(UserError, match="another tokenizer"):

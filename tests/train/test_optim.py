@@ -71,7 +71,7 @@ def test_a_fused_matrix_is_treated_as_its_parts() -> None:
     fused.grad = torch.cat(gradients)
     Muon([(p, 1) for p in parts], lr=0.1).step()
     Muon([(fused, 3)], lr=0.1).step()
-    assert gap(fused, torch.cat([p.detach() for p in parts])) <= 1e-6
+    assert gap(fused, torch.cat([p.detach() for p in parts])) <= 1e-5
 
 
 def test_small_change_of_a_gradient_makes_a_small_change_of_the_update() -> None:

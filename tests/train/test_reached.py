@@ -51,7 +51,7 @@ def test_it_is_adamw_on_the_whole_table(folder: Path, task: dict[str, Any]) -> N
     assert not dense.reached
     before = prepare(ours.recipe).model
     for (name, a), b in zip(ours.model.state_dict().items(), theirs.model.state_dict().values(), strict=True):
-        assert gap(a, b) <= 1e-6, name
+        assert gap(a, b) <= 1e-5, name
     moved = (ours.model.embedding != before.embedding).any(1).numpy()
     assert 20 < moved.sum() <= len(tokens) < len(moved) / 2
     assert set(np.flatnonzero(moved)) <= set(tokens.tolist())
