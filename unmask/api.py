@@ -101,10 +101,10 @@ def _join(recipe: Recipe, console: Console) -> tuple[Any, Console]:
 
 @contextmanager
 def _empty_removed(run: Any) -> Iterator[None]:
-    """After a mistake in the files the new folder is still empty, and nobody needs it."""
+    """After a mistake in the files, or Ctrl-C, the new folder is still empty, and nobody needs it."""
     try:
         yield
-    except UserError:
+    except (UserError, KeyboardInterrupt):
         with suppress(OSError):
             run.path.rmdir()
         raise

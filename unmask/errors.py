@@ -4,6 +4,9 @@ Every mistake a user can make ends in a `UserError`; the command line prints it 
 with 2. A broken invariant is an `assert`, and its traceback is for us.
 """
 
+import shlex
+from pathlib import Path
+
 
 class UserError(ValueError):
     """
@@ -11,6 +14,8 @@ class UserError(ValueError):
     no such file: a.txt
       fix:   unmask samples
     """
+
+    code = 2  # the exit code of the command line
 
     def __init__(self, got: str, *, valid: str | None = None, fix: str | None = None):
         self.got, self.valid, self.fix = got, valid, fix
@@ -20,6 +25,19 @@ class UserError(ValueError):
         if fix:
             lines.append(f"  fix:   {fix}")
         super().__init__("\n".join(lines))
+
+
+def command(start: str, *values: str | Path, end: str = "") -> str:
+    """A command that can be pasted: `start` as it is, then values quoted for the shell, then flags.
+
+    A path that starts with a dash would be taken for a flag: it gets `./`. Before such a text stands `--`.
+
+    >>> command("unmask finetune --resume", Path("-my run")), command("unmask fill", Path("runs/a"), "-x [MASK]")
+    ("unmask finetune --resume './-my run'", "unmask fill -- runs/a '-x [MASK]'")
+    """
+    words = [f"./{v}" if isinstance(v, Path) and str(v).startswith("-") else str(v) for v in values]
+    dashed = ["--"] if any(word.startswith("-") for word in words) else []
+    return " ".join([start, *([end] if end else []), *dashed, *map(shlex.quote, words)])
 
 
 def nearest(name: str, valid: list[str]) -> str:

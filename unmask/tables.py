@@ -6,25 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import yaml
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-
-def _print(*things: Any) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:  # a file or a pipe has no edge to fold at
-        console.width = 200
-    for thing in things:
-        console.print(thing, markup=not isinstance(thing, str), soft_wrap=not console.is_terminal)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        name = column.removesuffix(">")
-        table.add_column(name, justify="right" if name != column else "left", overflow="fold")
-    return table
+from unmask.console import make_table as _table
+from unmask.console import write as _print
 
 
 def samples_table(found: Sequence[dict[str, Any]]) -> None:
@@ -38,7 +22,6 @@ def samples_table(found: Sequence[dict[str, Any]]) -> None:
 
 def tokenizer_report(report: dict[str, Any]) -> None:
     table = _table("", "")
-    table.show_header = False
     table.add_row(
         "vocabulary", f"{report['vocabulary']:,} ({report['kind']}), {report['vocabulary_used']:.1%} of it used"
     )
@@ -76,9 +59,8 @@ def dry_run_text(expected: dict[str, Any]) -> str:
 
 def _facts(found: Sequence[tuple[str, str]]) -> None:
     table = _table("", "")
-    table.show_header = False
     for label, text in found:
-        table.add_row(escape(label), escape(text))  # a path may hold [brackets]
+        table.add_row(label, text)
     _print(table)
 
 

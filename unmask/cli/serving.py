@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unmask.cli.options import examples, friendly
+from unmask.console import Console, write
 from unmask.errors import UserError
 
 if TYPE_CHECKING:
@@ -83,10 +84,9 @@ def check_key(host: str, key: str | None) -> None:
     if key is not None and not key:
         raise UserError("an empty API key", valid="any text without blanks", fix="--api-key KEY")
     if not is_local(host) and not key:
-        print(
-            f"warning: {host} is open to other machines, and there is no key: anyone there may ask\n"
-            "  fix:   --api-key KEY, or UNMASK_API_KEY in the environment",
-            file=sys.stderr,
+        Console().warn(
+            f"{host} is open to other machines, and there is no key: anyone there may ask\n"
+            "  fix:   --api-key KEY, or UNMASK_API_KEY in the environment"
         )
 
 
@@ -111,7 +111,7 @@ def load_models(given: Sequence[str], backend: str = "auto") -> "dict[str, Predi
     loaded = {}
     for name, path in named.items():
         if sys.stderr.isatty():
-            print(f"reading {name} …", file=sys.stderr)
+            Console().say(f"reading {name} …")
         loaded[name] = api.load(path, backend=backend)
     return loaded
 
@@ -137,12 +137,12 @@ def greeting(models: "dict[str, Predictor]", keyed: bool = False) -> Callable[[s
     def say(url: str) -> None:
         from unmask.serve.http.pipelines import own, sample
 
-        print(f"unmask serves {len(models)} model{'s' * (len(models) != 1)} at {url}")
+        write(f"unmask serves {len(models)} model{'s' * (len(models) != 1)} at {url}")
         for name, predictor in models.items():
-            print(f"\n  {name}  {own(predictor)}  {predictor!r}")
+            write(f"\n  {name}  {own(predictor)}  {predictor!r}")
             key = ' -H "Authorization: Bearer $UNMASK_API_KEY"' if keyed else ""
-            print(f"  curl {url}/models/{name}{key} -d '{sample(predictor)}'")
-        print(f"\n  page {url}/   reference {url}/docs   Ctrl-C stops", flush=True)
+            write(f"  curl {url}/models/{name}{key} -d '{sample(predictor)}'")
+        write(f"\n  page {url}/   reference {url}/docs   Ctrl-C stops")
 
     return say
 

@@ -6,6 +6,7 @@ import typer
 
 from unmask.cli import options as o
 from unmask.cli.options import Json, Quiet, RecipeFile, Sets, emit, examples, friendly, make_console
+from unmask.console import write
 from unmask.errors import UserError
 
 APART = ("recipe", "sets", "out", "resume", "as_json", "quiet", "model", "trials", "minutes", "search")
@@ -74,7 +75,7 @@ def tune(
     from unmask.tables import task_results
 
     task_results(results)
-    typer.echo(f"\nthe best settings again: {results['command']}")
+    write(f"\nthe best settings again: {results['command']}")
 
 
 VERBS = {"tune": tune}
