@@ -6,7 +6,6 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from unmask import stopping
@@ -171,7 +170,7 @@ def friendly(function: Callable) -> Callable:
         except BrokenPipeError:
             raise typer.Exit(0) from None
         except KeyboardInterrupt as stop:
-            what, fix = stopping.message(stop, _verb())
+            what, fix = stopping.message(stop, _verb(function.__name__))
             Console().fail(f"{what}; to continue: {fix}")
             if kwargs.get("as_json"):
                 emit({"error": what, "valid": None, "fix": fix})
@@ -180,10 +179,12 @@ def friendly(function: Callable) -> Callable:
     return run
 
 
-def _verb() -> str:
-    """The command as it was called: unmask tokenizer train."""
-    context = click.get_current_context(silent=True)
-    return context.command_path if context else "unmask"
+def _verb(function: str) -> str:
+    """
+    >>> _verb("show_batch"), _verb("tokenizer_train")
+    ('unmask show-batch', 'unmask tokenizer train')
+    """
+    return "unmask " + function.replace("_", " " if function.startswith(("tokenizer", "cache")) else "-")
 
 
 def make_console(quiet: bool, as_json: bool = False) -> Console:
