@@ -66,8 +66,12 @@ def _picture(character: str) -> str:
 def _safe() -> type[RichConsole]:
     from rich.console import Console as RichConsole
     from rich.segment import Segment
+    from rich.text import Text
 
     class Safe(RichConsole):
+        def render_str(self, text: str, **settings: Any) -> Text:
+            return super().render_str(visible(text, "\n\t"), **settings)
+
         def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
             for segment in super().render(renderable, options):
                 text, style, control = segment
@@ -148,10 +152,10 @@ class Console:
             yield _silent
         elif self.rich.is_terminal:
             with self._progress() as progress:
-                task = progress.add_task(title, total=None, message="")
+                task = progress.add_task(visible(title), total=None, message="")
 
                 def update(done: float, total: float, message: str = "") -> None:
-                    progress.update(task, completed=done, total=total, message=message)
+                    progress.update(task, completed=done, total=total, message=visible(message))
 
                 yield update
         else:
