@@ -27,17 +27,24 @@ class UserError(ValueError):
         super().__init__("\n".join(lines))
 
 
-def command(start: str, *values: str | Path, end: str = "") -> str:
-    """A command that can be pasted: `start` as it is, then values quoted for the shell, then flags.
+def quote(value: str | Path) -> str:
+    """A value for the shell. A path that starts with a dash would be taken for a flag: it gets `./`.
 
-    A path that starts with a dash would be taken for a flag: it gets `./`. Before such a text stands `--`.
+    >>> quote(Path("-my run")), quote(Path("runs/a"))
+    ("'./-my run'", 'runs/a')
+    """
+    dashed = isinstance(value, Path) and str(value).startswith("-")
+    return shlex.quote(f"./{value}" if dashed else str(value))
+
+
+def command(start: str, *values: str | Path) -> str:
+    """A command that can be pasted: `start` as it is, then paths and texts, quoted. Before a text with a dash stands `--`.
 
     >>> command("unmask finetune --resume", Path("-my run")), command("unmask fill", Path("runs/a"), "-x [MASK]")
     ("unmask finetune --resume './-my run'", "unmask fill -- runs/a '-x [MASK]'")
     """
-    words = [f"./{v}" if isinstance(v, Path) and str(v).startswith("-") else str(v) for v in values]
-    dashed = ["--"] if any(word.startswith("-") for word in words) else []
-    return " ".join([start, *([end] if end else []), *dashed, *map(shlex.quote, words)])
+    dashed = any(isinstance(value, str) and value.startswith("-") for value in values)
+    return " ".join([start, *(["--"] if dashed else []), *map(quote, values)])
 
 
 def nearest(name: str, valid: list[str]) -> str:

@@ -1,14 +1,15 @@
 """Tables of the command line: samples, cache, tokenizer report, dry run, a run's summary. Text for people; JSON is elsewhere."""
 
-import shlex
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from unmask.console import make_table as _table
 from unmask.console import write as _print
+from unmask.errors import quote
 
 
 def samples_table(found: Sequence[dict[str, Any]]) -> None:
@@ -123,7 +124,7 @@ def task_results(results: dict[str, Any]) -> None:
                 more = [column.get(f"{name} {key}", "") for column in others.values()]
                 table.add_row(name, f"{results[name]['records']:,}", key.replace("_", " "), f"{value:.4f}", *more)
     _print(table if table.rows else "no scores: there is neither a dev nor a test set")
-    _print(f"\nunmask predict {shlex.quote(results['model'])} …", *[results["report"]] if "report" in results else ())
+    _print(f"\nunmask predict {quote(Path(results['model']))} …", *[results["report"]] if "report" in results else ())
 
 
 def scores(results: dict[str, Any]) -> None:

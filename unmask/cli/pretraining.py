@@ -19,7 +19,7 @@ from unmask.cli.options import (
     text_options,
 )
 from unmask.console import write
-from unmask.errors import UserError
+from unmask.errors import UserError, command
 
 
 @friendly
@@ -108,7 +108,7 @@ def pretrain(
         if given:
             raise UserError(
                 f"--resume takes everything from the run; got {', '.join(given)} beside it",
-                fix=f"unmask pretrain --resume {resume}",
+                fix=command("unmask pretrain --resume", resume),
             )
         run = api.resume(resume, console=console)
     else:

@@ -4,12 +4,12 @@ After Mitchell et al. 1810.03993: what the model was trained on, for how long, t
 was not tested for. The card leaves this machine with the model, so it carries no path of it.
 """
 
-import shlex
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import yaml
 
+from unmask.errors import command
 from unmask.lab.curves import finite
 from unmask.lab.summary import (
     counts,
@@ -77,7 +77,7 @@ def write_card(run: Run, folder: Path) -> Path:
         "## Use",
         "transformers has no class for this family: the folder opens with unmask." if opens_here_alone(model) else "",
         "In this folder:",
-        f"```sh\nunmask fill . {shlex.quote(example(s))}\n```" if task == "fill-mask" else "",
+        f"```sh\n{command('unmask fill', Path(), example(s))}\n```" if task == "fill-mask" else "",
         f"```python\n{snippet(model, '.', example(s))}\n```",
         "## Limits",
         "- A model of the text named above: of other subjects, languages and styles it knows little.\n"

@@ -269,7 +269,7 @@ def _finish(optuna: Any, study: Any, run: Run, base: Recipe, asked: dict[str, An
     results |= {"trials": rows, "trial": best.number, "settings": best.params}
     results |= {
         "importance": importance(optuna, study),
-        "command": f"unmask finetune --recipe {run.path / 'best.yaml'}",
+        "command": command("unmask finetune --recipe", run.path / "best.yaml"),
     }
     replace(run.path / "trials.csv", as_csv(rows))
     run.write_json("results.json", results)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from unmask.batch import Batch
 from unmask.data.tokenizer import Tokenizer
-from unmask.errors import UserError
+from unmask.errors import UserError, quote
 from unmask.hub import resolve
 from unmask.model import hf
 from unmask.model.config import ModelConfig
@@ -108,7 +108,8 @@ def load_teacher(path: str, tokenizer: Tokenizer) -> Model:
         raise UserError(f"the teacher {path} has no MLM head", valid="a folder of a masked language model")
     if Tokenizer.load(path).fingerprint() != tokenizer.fingerprint():
         raise UserError(
-            f"the text was cut with another tokenizer than that of the teacher {path}", fix=f"--tokenizer {path}"
+            f"the text was cut with another tokenizer than that of the teacher {path}",
+            fix=f"--tokenizer {quote(Path(path))}",
         )
     return found.model.eval().requires_grad_(False)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from unmask.batch import Batch, Example
 from unmask.data.forms.generate import GenerateForm, references
 from unmask.data.records import Record
 from unmask.data.vocabulary import CJK
-from unmask.errors import UserError
+from unmask.errors import UserError, quote
 from unmask.hub import resolve
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
@@ -82,7 +83,7 @@ class Generate(GenerateForm, Task):
         settings = read_settings(resolve(recipe.start, PATTERNS)) if recipe.start else {}
         if "rtd" in FAMILIES[config.family].architectures.get((settings.get("architectures") or [""])[0], ()):
             what = f"{recipe.start} is a discriminator: it tells words apart, and has no head that writes any"
-            raise UserError(what, fix=f"unmask finetune {recipe.start}/generator, where that is there")
+            raise UserError(what, fix=f"unmask finetune {quote(Path(recipe.start, 'generator'))}, where that is there")
 
     @classmethod
     def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
