@@ -11,6 +11,7 @@ import typer
 from unmask.cli.options import examples, friendly
 from unmask.console import Console, write
 from unmask.errors import UserError
+from unmask.hub import without_revision
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
@@ -118,13 +119,13 @@ def load_models(given: Sequence[str], backend: str = "auto") -> "dict[str, Predi
 
 def split_name(given: str) -> tuple[str, str]:
     """
-    >>> split_name("film=runs/finetune/classify-1"), split_name("runs/docs/model"), split_name("owner/bert")
-    (('film', 'runs/finetune/classify-1'), ('docs', 'runs/docs/model'), ('bert', 'owner/bert'))
+    >>> split_name("film=runs/finetune/classify-1"), split_name("runs/docs/model"), split_name("owner/bert@v1")
+    (('film', 'runs/finetune/classify-1'), ('docs', 'runs/docs/model'), ('bert', 'owner/bert@v1'))
     """
     name, sign, path = given.partition("=")
     if not sign or Path(given).exists():
         path = given
-        parts = [part for part in Path(given).expanduser().absolute().parts if part != "model"]
+        parts = [part for part in Path(without_revision(given)).expanduser().absolute().parts if part != "model"]
         name = parts[-1]
     if not path or not name or any(not (c.isalnum() or c in "._-") for c in name):
         raise UserError(f"{given!r} gives no name for the model", valid="letters, digits, . _ -", fix=f"NAME={path}")

@@ -4,6 +4,7 @@ After Mitchell et al. 1810.03993: what the model was trained on, for how long, t
 was not tested for. The card leaves this machine with the model, so it carries no path of it.
 """
 
+import re
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -134,15 +135,18 @@ def code(value: Any) -> str:
     return f"`{text}`" if fence == "`" else f"{fence} {text} {fence}"
 
 
+PINNED = re.compile(r"@[0-9a-f]{40}$")  # how a recipe names a model of the hub
+
+
 def public_name(source: str) -> str:
-    """A corpus source without the folders of this machine.
+    """A corpus or model without the folders of this machine; of a model on the hub its name and commit.
 
     >>> [public_name(x) for x in ("/home/me/books/", "/data/news/*.txt", "sample:sotu", "-", "google/bert")]
     ['books', 'news/*.txt', 'sample:sotu', 'standard input', 'bert']
     """
     if source == "-":
         return "standard input"
-    if source.startswith("sample:"):
+    if source.startswith("sample:") or PINNED.search(source):
         return source
     parts = [p for p in PureWindowsPath(source).parts if p not in (PureWindowsPath(source).anchor, "..", "~")]
     pattern = bool(parts) and any(c in parts[-1] for c in "*?[")

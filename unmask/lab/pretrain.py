@@ -9,6 +9,7 @@ import torch
 
 from unmask.data.store import TokenStore
 from unmask.errors import UserError
+from unmask.hub import without_revision
 from unmask.lab import report
 from unmask.lab.texts import prepare, prepare_mix
 from unmask.model.config import with_tokenizer
@@ -43,7 +44,7 @@ def begin(recipe: Recipe, out: str | Path | None, console: Console) -> Run:
     setup = pretraining.set_up(recipe, store, recipe.start or None, mixed)
     plan = pretraining.make_plan(setup, world, console)
     setup.recipe = pretraining.resolve(setup.recipe, plan)
-    name = setup.recipe.preset if not recipe.start else Path(recipe.start).name
+    name = setup.recipe.preset if not recipe.start else Path(without_revision(recipe.start)).name
     run = Run(world.share(str(Run.create(out, "pretrain", name).path) if world.main else None))
     with continues_with(run.resume_command), run.lock() if world.main else nullcontext():
         if world.main:
