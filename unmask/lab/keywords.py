@@ -103,6 +103,13 @@ def placed(values: dict[str, Any], table: dict[str, str], short: dict[str, Any])
     unknown = sorted(set(short) - set(table))
     if unknown:
         raise UserError(f"unknown keyword {unknown[0]!r}{nearest(unknown[0], list(table))}", valid=", ".join(table))
+    budgets = [f"--{name}" for name in BUDGETS if short.get(name) is not None]
+    if len(budgets) > 1:
+        raise UserError(
+            f"{' and '.join(budgets)} each say how long to train",
+            valid=f"one of {', '.join(f'--{name}' for name in BUDGETS if name in table)}",
+            fix=f"leave out {' or '.join(budgets)}",
+        )
     for name, value in short.items():
         if value is not None:
             values = merge(values, nested(table[name], value))

@@ -33,6 +33,7 @@ class Distill(MLM):
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer):
         super().__init__(recipe, tokenizer)
+        need_teacher(recipe)
         self.distill = recipe.distill
         weights = {"mlm": self.distill.mlm, "distill_soft": self.distill.soft, "distill_cosine": self.distill.cosine}
         self.weights = {name: weight for name, weight in weights.items() if weight}
@@ -42,8 +43,7 @@ class Distill(MLM):
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
         super().check(recipe, config)
-        if not recipe.distill.teacher:
-            raise UserError("objective distill without a teacher", fix="--set distill.teacher=FOLDER")
+        need_teacher(recipe)
         teacher = hf.config_of(recipe.distill.teacher)
         longest = max(int(part.split(":")[0]) for part in str(recipe.train.length).split(","))
         if longest > teacher.max_positions:
@@ -99,6 +99,15 @@ def same_width(teacher: ModelConfig, student: ModelConfig, cosine: float) -> Non
         raise UserError(
             f"distill.cosine compares hidden states, of {teacher.hidden} numbers in the teacher and {student.hidden} in the student",
             fix=f"--set distill.cosine=0, or --set model.hidden={teacher.hidden}",
+        )
+
+
+def need_teacher(recipe: Recipe) -> None:
+    if not recipe.distill.teacher:
+        raise UserError(
+            "objective distill without a teacher",
+            valid="the folder or hub name of a masked language model",
+            fix="--set distill.teacher=FOLDER",
         )
 
 

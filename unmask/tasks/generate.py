@@ -183,10 +183,9 @@ class Generate(GenerateForm, Task):
         return Outputs([np.array(new, np.int64) for new in made], rows, np.arange(len(rows)))
 
     def write(self, new: Sequence[int]) -> str:
-        """Tokens as text."""
+        """Tokens as text, without special tokens such as T5's <extra_id_0>: as transformers with `skip_special_tokens=True`."""
         t = self.tokenizer
-        unseen = {t.pad, t.cls, t.sep, self.start if self.decoder else t.sep}
-        text = t.decode([i for i in new if i not in unseen]).strip()
+        text = t.decode([i for i in new if i < t.size and not t.special[i]]).strip()
         return _APART.sub("", text) if t.kind == "wordpiece" else text
 
     def decode(self, outputs: Outputs) -> list[Answer]:
