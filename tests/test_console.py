@@ -5,12 +5,13 @@ import io
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from lab.tiny import model_folder
+from lab.tiny import labelled, model_folder
 
 import unmask
 from unmask.console import Console, make_table, visible, write, write_json
@@ -74,13 +75,11 @@ def test_a_bar_on_a_terminal_shows_text_as_it_is(text: str, monkeypatch: pytest.
 
 def test_a_file_name_is_no_emoji(tmp_path: Path) -> None:
     """`file:100:` was printed as 💯."""
-    (tmp_path / "file.csv").write_text("text,label\n" + "so,a\nor,b\n" * 60 + ",a\n")
-    found = unmask_in(tmp_path, "doctor", "file.csv", "--task", "classify")
-    assert "file.csv:122: " in found.stdout, found.stdout + found.stderr
     (tmp_path / "file.csv").write_text("text,label\n" + "so,a\nor,b\n" * 49 + ",a\n" + "so,a\n" * 5)
-    found = unmask_in(tmp_path, "finetune", str(model_folder(tmp_path / "start")), "--train", "file.csv", "--dry-run")
-    assert "file.csv:100: " in found.stdout + found.stderr
-    assert "💯" not in found.stdout + found.stderr
+    model = str(model_folder(tmp_path / "start"))
+    for words in (["doctor", "file.csv", "--task", "classify"], ["finetune", model, "--train", "file.csv"]):
+        found = unmask_in(tmp_path, *words)
+        assert "file.csv:100: " in found.stdout + found.stderr
 
 
 def test_labels_of_a_model_reach_the_terminal_escaped(tmp_path: Path) -> None:
@@ -112,6 +111,23 @@ def test_a_terminal_sees_the_same(tmp_path: Path) -> None:
     said = os.read(master, 65536).decode()
     os.close(master)
     assert done.returncode == 2 and "no␛]0;title␇/[red]:100:/x" in said and "\x1b]0" not in said
+
+
+def test_a_suggested_command_runs_though_the_folder_starts_with_a_dash(tmp_path: Path) -> None:
+    labelled(tmp_path / "train.csv", 40)
+    model_folder(tmp_path / "start")
+    words = ["finetune", "start", "--train", "train.csv", "--steps", "1", "--out=-my run"]
+    done = unmask_in(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    predict = next(line for line in done.stdout.splitlines() if line.startswith("unmask predict"))
+    told = unmask_in(tmp_path, "info", "./-my run")
+    use = next(line.partition("unmask ")[2] for line in told.stdout.splitlines() if line.startswith("use"))
+    again = unmask_in(tmp_path, *words)  # refused: the run is there
+    resume = again.stderr.partition("go on with it: unmask ")[2].splitlines()[0]
+    for command in (predict.removeprefix("unmask ").replace("…", "'so it is'"), use, resume):
+        assert "'./-my run" in command
+        done = unmask_in(tmp_path, *shlex.split(command))
+        assert done.returncode == 0, done.stderr
 
 
 def calls(tree: ast.AST) -> set[str]:
