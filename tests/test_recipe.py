@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+import unmask
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.lab.keywords import make_recipe, task_recipe
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe, TokenizerRecipe
 
@@ -220,3 +222,18 @@ def test_a_repeated_objective_is_refused(name: str, fix: str) -> None:
         build(Recipe.build({"objective": name}), tokenizer)
     assert name in caught.value.got and caught.value.fix == f"--objective {fix}"
     assert build(Recipe.build({"objective": fix}), tokenizer).name == fix
+
+
+@pytest.mark.parametrize(
+    "make", [lambda **short: make_recipe("corpus", **short), lambda **short: task_recipe("model", **short)]
+)
+def test_two_budgets_are_named_by_their_flags(make) -> None:
+    with pytest.raises(UserError) as error:
+        make(epochs=1.0, steps=3)
+    assert error.value.got == "--steps and --epochs each say how long to train"
+    assert error.value.fix == "leave out --steps or --epochs"
+
+
+def test_dir_lists_what_the_package_offers() -> None:
+    assert {"load", "pretrain", "finetune", "UserError", *unmask.__all__} <= set(dir(unmask))
+    assert all(callable(getattr(unmask, name)) for name in unmask.__all__ if not name.startswith("_"))

@@ -39,6 +39,10 @@ _API = (
 __all__ = ["UserError", "__version__", *_API]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str):
     """Functions of `unmask.api`, imported when first used: `import unmask` itself stays light."""
     if name in _API:

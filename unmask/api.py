@@ -4,8 +4,7 @@ run = unmask.pretrain("corpus/", preset="bert-mini", minutes=5)
 unmask.load(run.model).fill("the president of the united [MASK]")
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,17 +98,6 @@ def _join(recipe: Recipe, console: Console) -> tuple[Any, Console]:
 # --------------------------------------------------------------------------------------------------- fine-tuning
 
 
-@contextmanager
-def _empty_removed(run: Any) -> Iterator[None]:
-    """After a mistake in the files the new folder is still empty, and nobody needs it."""
-    try:
-        yield
-    except UserError:
-        with suppress(OSError):
-            run.path.rmdir()
-        raise
-
-
 def finetune(
     model: str | Path = "",
     *,
@@ -136,7 +124,7 @@ def finetune(
         opened = labelled.open_files(made.task)
         name = labelled.looks_like(made.task, opened)
     run = Run(world.share(str(Run.create(out, "finetune", name).path) if world.main else None))
-    with _empty_removed(run):
+    with texts.empty_removed(run.path):
         repeat.run_all(made, run, world, console, opened=opened)
     world.leave()
     return run
@@ -215,7 +203,7 @@ def tune(
         opened = labelled.open_files(made.task)
         name = labelled.looks_like(made.task, opened)
     run = Run.create(out, "tune", name)
-    with _empty_removed(run):
+    with texts.empty_removed(run.path):
         lab.begin(made, run, trials, budget, list(search) if search else None, opened)
         lab.search(run, world, console)
     return run

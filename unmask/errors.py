@@ -4,6 +4,9 @@ Every mistake a user can make ends in a `UserError`; the command line prints it 
 with 2. A broken invariant is an `assert`, and its traceback is for us.
 """
 
+import shlex
+from pathlib import Path
+
 
 class UserError(ValueError):
     """
@@ -11,6 +14,8 @@ class UserError(ValueError):
     no such file: a.txt
       fix:   unmask samples
     """
+
+    code = 2  # the exit code of the command line
 
     def __init__(self, got: str, *, valid: str | None = None, fix: str | None = None):
         self.got, self.valid, self.fix = got, valid, fix
@@ -20,6 +25,26 @@ class UserError(ValueError):
         if fix:
             lines.append(f"  fix:   {fix}")
         super().__init__("\n".join(lines))
+
+
+def quote(value: str | Path) -> str:
+    """A value for the shell. A path that starts with a dash would be taken for a flag: it gets `./`.
+
+    >>> quote(Path("-my run")), quote(Path("runs/a"))
+    ("'./-my run'", 'runs/a')
+    """
+    dashed = isinstance(value, Path) and str(value).startswith("-")
+    return shlex.quote(f"./{value}" if dashed else str(value))
+
+
+def command(start: str, *values: str | Path) -> str:
+    """A command that can be pasted: `start` as it is, then paths and texts, quoted. Before a text with a dash stands `--`.
+
+    >>> command("unmask finetune --resume", Path("-my run")), command("unmask fill", Path("runs/a"), "-x [MASK]")
+    ("unmask finetune --resume './-my run'", "unmask fill -- runs/a '-x [MASK]'")
+    """
+    dashed = any(isinstance(value, str) and value.startswith("-") for value in values)
+    return " ".join([start, *(["--"] if dashed else []), *map(quote, values)])
 
 
 def nearest(name: str, valid: list[str]) -> str:

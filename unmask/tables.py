@@ -1,30 +1,15 @@
 """Tables of the command line: samples, cache, tokenizer report, dry run, a run's summary. Text for people; JSON is elsewhere."""
 
-import shlex
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-
-def _print(*things: Any) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:  # a file or a pipe has no edge to fold at
-        console.width = 200
-    for thing in things:
-        console.print(thing, markup=not isinstance(thing, str), soft_wrap=not console.is_terminal)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        name = column.removesuffix(">")
-        table.add_column(name, justify="right" if name != column else "left", overflow="fold")
-    return table
+from unmask.console import make_table as _table
+from unmask.console import write as _print
+from unmask.errors import quote
 
 
 def samples_table(found: Sequence[dict[str, Any]]) -> None:
@@ -38,7 +23,6 @@ def samples_table(found: Sequence[dict[str, Any]]) -> None:
 
 def tokenizer_report(report: dict[str, Any]) -> None:
     table = _table("", "")
-    table.show_header = False
     table.add_row(
         "vocabulary", f"{report['vocabulary']:,} ({report['kind']}), {report['vocabulary_used']:.1%} of it used"
     )
@@ -76,9 +60,8 @@ def dry_run_text(expected: dict[str, Any]) -> str:
 
 def _facts(found: Sequence[tuple[str, str]]) -> None:
     table = _table("", "")
-    table.show_header = False
     for label, text in found:
-        table.add_row(escape(label), escape(text))  # a path may hold [brackets]
+        table.add_row(label, text)
     _print(table)
 
 
@@ -141,7 +124,7 @@ def task_results(results: dict[str, Any]) -> None:
                 more = [column.get(f"{name} {key}", "") for column in others.values()]
                 table.add_row(name, f"{results[name]['records']:,}", key.replace("_", " "), f"{value:.4f}", *more)
     _print(table if table.rows else "no scores: there is neither a dev nor a test set")
-    _print(f"\nunmask predict {shlex.quote(results['model'])} …", *[results["report"]] if "report" in results else ())
+    _print(f"\nunmask predict {quote(Path(results['model']))} …", *[results["report"]] if "report" in results else ())
 
 
 def scores(results: dict[str, Any]) -> None:

@@ -34,11 +34,11 @@ def sentence(n: int) -> tuple[str, str]:
     return f"{NAMES[n % 3]} saw a {words[n % 4]} film number {n % 7} .", label
 
 
-def model_folder(folder: Path, name: str = "bert-tiny") -> Path:
+def model_folder(folder: Path, name: str = "bert-tiny", seed: int = 0) -> Path:
     texts = [sentence(n)[0] for n in range(50)]
     tokenizer = Tokenizer.train(texts, TokenizerRecipe(vocab_size=80, min_frequency=1))
     changes = {"attention_dropout": 0.0} if name.startswith("bert") else {}
-    model = Model(preset(name, vocab_size=tokenizer.size, **SHAPE, **changes), ("mlm",)).init(0)
+    model = Model(preset(name, vocab_size=tokenizer.size, **SHAPE, **changes), ("mlm",)).init(seed)
     hf.save(model, folder, tokenizer)
     return folder
 

@@ -224,5 +224,5 @@ def test_no_such_folder():
 
 def test_an_unreachable_hub_is_explained(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match="the hub did not give it"):
+    with pytest.raises(UserError, match="the hub could not be reached"):
         resolve("owner-of-nothing/nothing", ["*.json"])

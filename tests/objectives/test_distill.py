@@ -167,3 +167,10 @@ def test_a_run_does_not_go_on_with_another_teacher(store: TokenStore, tmp_path: 
         file.write_bytes(before)
     unmask.resume(run.path)
     assert (run.path / "report.html").exists()
+
+
+def test_rows_cannot_be_shown_without_a_teacher(store: TokenStore) -> None:
+    """`show-batch --objective distill` said ". is not a model folder"."""
+    with pytest.raises(UserError, match="distill without a teacher") as error:
+        unmask.show_batch(store.path, objective="distill")
+    assert error.value.fix == "--set distill.teacher=FOLDER"

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 COMMIT = "c" * 40
@@ -18,8 +19,24 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Visit)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.files: dict[str, dict[str, bytes]] = {}  # repository → its files
+        self.commits: dict[str, str] = {}  # repository → its newest commit, where it is another than COMMIT
+        self.past: dict[tuple[str, str], dict[str, bytes]] = {}  # (repository, commit) → its files
         self.private: dict[str, bool] = {}
         self.keys: list[str | None] = []  # of every request that changed something
+
+    def publish(self, name: str, folder: Path, commit: str) -> None:
+        """The files of a folder as a new commit of a repository."""
+        self.files[name] = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+        self.commits[name] = commit
+        self.past[name, commit] = self.files[name]
+
+    def at(self, name: str, revision: str) -> tuple[str, dict[str, bytes] | None]:
+        newest = self.commits.get(name, COMMIT)
+        return (
+            (newest, self.files.get(name))
+            if revision in ("main", newest)
+            else (revision, self.past.get((name, revision)))
+        )
 
 
 class Visit(BaseHTTPRequestHandler):
@@ -57,20 +74,21 @@ class Visit(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
-        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(/revision/[^/]+)?", path):
-            files = self.server.files.get(match[1])
+        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?", path):
+            commit, files = self.server.at(match[1], match[2] or "main")
             if files is None:
-                return self._json({"error": "Repository not found"}, 404)
+                return self._json({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
             siblings = [{"rfilename": name} for name in files]
-            return self._json({"id": match[1], "modelId": match[1], "sha": COMMIT, "siblings": siblings})
-        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/[^/]+", path):
-            held = self.server.files.get(match[1], {})
+            return self._json({"id": match[1], "modelId": match[1], "sha": commit, "siblings": siblings})
+        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/([^/]+)", path):
+            held = self.server.at(match[1], match[2])[1] or {}
             return self._json([{"type": "file", "path": n, "size": len(b), "oid": oid(b)} for n, b in held.items()])
-        if match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", path):
-            file = self.server.files.get(match[1], {}).get(match[2])
+        if match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+            commit, files = self.server.at(match[1], match[2])
+            file = (files or {}).get(match[3])
             if file is not None:
                 return self._send(
-                    file, "application/octet-stream", 200, {"ETag": f'"{oid(file)}"', "X-Repo-Commit": COMMIT}
+                    file, "application/octet-stream", 200, {"ETag": f'"{oid(file)}"', "X-Repo-Commit": commit}
                 )
         return self._json({"error": f"no {path}"}, 404)
 
@@ -82,8 +100,8 @@ class Visit(BaseHTTPRequestHandler):
             self.rfile.readline()
         self.rfile.readline()
 
-    def _json(self, value: Any, status: int = 200) -> None:
-        self._send(json.dumps(value).encode(), "application/json", status, {})
+    def _json(self, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        self._send(json.dumps(value).encode(), "application/json", status, headers or {})
 
     def _send(self, body: bytes, kind: str, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from lab.tiny import labelled, model_folder
 from serve.exports import new_folder
 from serve.hub_stand_in import Hub, hub
 
@@ -16,10 +17,22 @@ print(json.dumps([[c.token for c in model.fill("a [MASK] cab").masks[0].candidat
 """
 
 
-def call(server: Hub, home: Path, *words: str) -> subprocess.CompletedProcess:
+FIRST, SECOND = "a" * 40, "b" * 40
+TRAIN = """
+import hashlib, json, sys, unmask
+out, model, recipe = sys.argv[1:]
+run = unmask.finetune(model, recipe=recipe or None, train="train.csv", task="classify", steps=1, out=out)
+weights = hashlib.sha256((run.model / "model.safetensors").read_bytes()).hexdigest()
+print(json.dumps([run.recipe().start, (run.model / "README.md").read_text(), weights]))
+"""
+
+
+def call(server: Hub, home: Path, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
     settings = {"HF_ENDPOINT": server.url, "HF_HOME": str(home), "HF_TOKEN": "hf_secret"}
     kept = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300, env=kept | settings)
+    return subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, timeout=300, env=kept | settings, cwd=cwd
+    )
 
 
 def test_an_export_is_pushed_and_loaded_by_its_name(tmp_path: Path) -> None:
@@ -38,5 +51,45 @@ def test_an_export_is_pushed_and_loaded_by_its_name(tmp_path: Path) -> None:
         tokens, torch = json.loads(asked.stdout)
         assert len(tokens) == 5 and torch == []
         missing = call(server, tmp_path / "other", "-m", "unmask", "fill", "me/nothing", "a [MASK]")
-        assert missing.returncode == 2 and "the hub did not give it" in missing.stderr
+        assert missing.returncode == 2 and "the hub has no such model" in missing.stderr
         assert "Traceback" not in missing.stderr
+
+
+def test_a_name_without_its_owner_gets_the_name_that_the_hub_has(tmp_path: Path) -> None:
+    with hub() as server:
+        server.publish("google-bert/bert-base-uncased", model_folder(tmp_path / "bert"), FIRST)
+        said = call(server, tmp_path / "home", "-m", "unmask", "fill", "bert-base-uncased", "a [MASK]", cwd=tmp_path)
+    assert said.returncode == 2 and "on the hub it is called google-bert/bert-base-uncased\n" in said.stderr
+    said = call(server, tmp_path / "home", "-m", "unmask", "fill", "bert-base-uncased", "a [MASK]", cwd=tmp_path)
+    assert "google-bert/bert-base-uncased; the hub could not be reached" in said.stderr, said.stderr
+
+
+def test_a_missing_path_is_reported_as_a_missing_path(tmp_path: Path) -> None:
+    (tmp_path / "models" / "film-1").mkdir(parents=True)
+    with hub() as server:
+        for given, told in (("runs/x", "runs/x\n"), ("models/film-2", "models/film-2 (did you mean film-1?)\n")):
+            said = call(server, tmp_path / "home", "-m", "unmask", "fill", given, "a [MASK]", cwd=tmp_path)
+            assert said.returncode == 2 and f"error: no such file or folder: {told}" in said.stderr
+            assert "hf download" not in said.stderr
+
+
+def test_a_run_keeps_the_commit_that_it_began_with(tmp_path: Path) -> None:
+    def train(out: str, model: str, recipe: str = "") -> list[str]:
+        done = call(server, tmp_path / "home", "-c", TRAIN, out, model, recipe, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    labelled(tmp_path / "train.csv", 40)
+    for seed, name in enumerate(("first", "second")):
+        model_folder(tmp_path / name, seed=seed)
+    with hub() as server:
+        server.publish("me/tiny", tmp_path / "first", FIRST)
+        start, card, weights = train("one", "me/tiny")
+        assert start == f"me/tiny@{FIRST}" and f"me/tiny@{FIRST}" in card
+        server.publish("me/tiny", tmp_path / "second", SECOND)
+        again = train("two", "", "one/recipe.yaml")  # the same files, though the hub has newer ones
+        assert again == [start, card, weights]
+        newer = train("three", "me/tiny")
+        assert newer[0] == f"me/tiny@{SECOND}" and newer[2] != weights
+        asked = train("four", f"me/tiny@{FIRST}")  # a revision that is asked for
+        assert asked[0] == start and asked[2] == weights

@@ -180,3 +180,21 @@ def test_other_mistakes_are_said(bert, tmp_path):
 def test_perplexity_is_of_the_method(bert):
     score = load(bert).score("the presidents", method="within-word")
     assert score.perplexity == pytest.approx(math.exp(-score.total / len(score.per_token)))
+
+
+def test_a_file_is_scored_line_by_line_as_its_texts_are(bert, tmp_path):
+    """`unmask score MODEL text.txt` scored the file's name."""
+    lines, table = tmp_path / "text.txt", tmp_path / "table.csv"
+    lines.write_text("\n".join(TEXTS) + "\n\n", "utf-8")
+    table.write_text("review\n" + "".join(f'"{text}"\n' for text in TEXTS), "utf-8")
+
+    def scored(*words, code=0):
+        done = CliRunner().invoke(app, ["score", str(bert), *words, "--json"])
+        assert done.exit_code == code, done.output
+        return json.loads(done.stdout)
+
+    expected = scored(*TEXTS)
+    assert [score["text"] for score in expected] == TEXTS
+    assert scored(str(lines)) == expected
+    assert scored(str(table), "--column", "review") == expected
+    assert scored("missing.txt", code=2)["error"] == "missing.txt: no such file"

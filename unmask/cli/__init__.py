@@ -1,11 +1,14 @@
 """The command line: parse, call `unmask.api`, print. Nothing heavy is imported before a verb is chosen."""
 
+import os
+import sys
 from typing import Annotated
 
 import typer
 
-from unmask import __version__
+from unmask import __version__, stopping
 from unmask.cli import exporting, finetuning, pretraining, searching, serving, studio, text, tuning, using
+from unmask.console import write
 
 app = typer.Typer(
     help="From raw text to a masked language model you can use.\n\n"
@@ -19,7 +22,7 @@ app = typer.Typer(
 
 def _version(show: bool) -> None:
     if show:
-        typer.echo(__version__)
+        write(__version__)
         raise typer.Exit
 
 
@@ -40,4 +43,12 @@ for _name, _group in text.GROUPS.items():
 
 
 def main() -> None:
-    app()
+    stopping.listen()
+    try:
+        app()
+    except SystemExit as end:
+        if end.code in (130, 143):  # stopped: what still computes in a thread is not waited for
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(end.code)
+        raise

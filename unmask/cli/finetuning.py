@@ -8,7 +8,7 @@ import typer
 
 from unmask.cli import options as o
 from unmask.cli.options import Json, Model, Quiet, RecipeFile, Sets, emit, examples, friendly, make_console
-from unmask.errors import UserError
+from unmask.errors import UserError, command
 
 APART = (
     "recipe",
@@ -88,7 +88,7 @@ def finetune(
         if extra or model:
             raise UserError(
                 f"--resume takes everything from the run; got {', '.join(extra or [model])} beside it",
-                fix=f"unmask finetune --resume {resume}",
+                fix=command("unmask finetune --resume", resume),
             )
         run = api.resume_finetune(resume, console=console)
     else:

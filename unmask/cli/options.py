@@ -1,8 +1,6 @@
 """What the verbs share: flags, worked examples, JSON, and mistakes said without a traceback."""
 
 import inspect
-import json
-import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -10,6 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from unmask import stopping
+from unmask.console import Console
+from unmask.console import write_json as emit
 from unmask.errors import UserError
 
 Model = Annotated[str, typer.Argument(help="Model folder, run folder or hub name.")]
@@ -155,32 +156,36 @@ def examples(*lines: str) -> Callable:
 
 
 def friendly(function: Callable) -> Callable:
-    """A user's mistake is printed without a traceback and ends with exit code 2; Ctrl-C with 130."""
+    """A user's mistake is printed without a traceback and ends with exit code 2; Ctrl-C with 130, SIGTERM with 143."""
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except UserError as error:
-            typer.secho(f"error: {error}", fg="red" if sys.stderr.isatty() else None, err=True)
+            Console().fail(f"error: {error}")
             if kwargs.get("as_json"):
                 emit({"error": error.got, "valid": error.valid, "fix": error.fix})
-            raise typer.Exit(2 if type(error) is UserError else 130) from None
+            raise typer.Exit(error.code) from None
         except BrokenPipeError:
             raise typer.Exit(0) from None
-        except KeyboardInterrupt:
-            typer.echo("stopped", err=True)
-            raise typer.Exit(130) from None
+        except KeyboardInterrupt as stop:
+            what, fix = stopping.message(stop, _verb(function.__name__))
+            Console().fail(f"{what}; to continue: {fix}")
+            if kwargs.get("as_json"):
+                emit({"error": what, "valid": None, "fix": fix})
+            raise typer.Exit(stopping.exit_code(stop)) from None
 
     return run
 
 
-def emit(value: Any) -> None:
-    """JSON on standard output, or nothing else."""
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=1, default=str))
+def _verb(function: str) -> str:
+    """
+    >>> _verb("show_batch"), _verb("tokenizer_train")
+    ('unmask show-batch', 'unmask tokenizer train')
+    """
+    return "unmask " + function.replace("_", " " if function.startswith(("tokenizer", "cache")) else "-")
 
 
-def make_console(quiet: bool, as_json: bool = False):
-    from unmask.train.log import Console
-
+def make_console(quiet: bool, as_json: bool = False) -> Console:
     return Console(quiet=quiet or as_json)

@@ -18,7 +18,8 @@ from unmask.cli.options import (
     make_console,
     text_options,
 )
-from unmask.errors import UserError
+from unmask.console import write
+from unmask.errors import UserError, command
 
 
 @friendly
@@ -107,7 +108,7 @@ def pretrain(
         if given:
             raise UserError(
                 f"--resume takes everything from the run; got {', '.join(given)} beside it",
-                fix=f"unmask pretrain --resume {resume}",
+                fix=command("unmask pretrain --resume", resume),
             )
         run = api.resume(resume, console=console)
     else:
@@ -123,16 +124,16 @@ def pretrain(
                 return emit(expected)
             from unmask.tables import dry_run_text
 
-            return typer.echo(dry_run_text(expected))
+            return write(dry_run_text(expected))
         run = api.pretrain(recipe=made, out=out, console=console)
     if int(os.environ.get("RANK", "0")):
         return  # one of several processes: the first one speaks
     if as_json:
         emit(api.info(run.path))
     elif quiet:
-        typer.echo(run.path)
+        write(str(run.path))
     else:
-        typer.echo(api.info(run.path)["use"])
+        write(api.info(run.path)["use"])
 
 
 VERBS = {"quickstart": quickstart, "pretrain": pretrain}

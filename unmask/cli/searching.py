@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from unmask.cli.options import Json, Quiet, emit, examples, friendly, make_console
+from unmask.console import write
 
 
 @friendly
@@ -44,10 +45,10 @@ def search(
 
         if judgements:
             scores(found)
-        return print(run) if run else None
+        return write(run) if run else None
     for hit in found:
         text = " ".join(hit["text"].split())
-        print(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {text[:160]}{'…' * (len(text) > 160)}")
+        write(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {text[:160]}{'…' * (len(text) > 160)}")
 
 
 VERBS = {"search": search}

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unmask.cli.options import examples, friendly
+from unmask.console import Console, write
 from unmask.errors import UserError
+from unmask.hub import without_revision
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
@@ -83,10 +85,9 @@ def check_key(host: str, key: str | None) -> None:
     if key is not None and not key:
         raise UserError("an empty API key", valid="any text without blanks", fix="--api-key KEY")
     if not is_local(host) and not key:
-        print(
-            f"warning: {host} is open to other machines, and there is no key: anyone there may ask\n"
-            "  fix:   --api-key KEY, or UNMASK_API_KEY in the environment",
-            file=sys.stderr,
+        Console().warn(
+            f"{host} is open to other machines, and there is no key: anyone there may ask\n"
+            "  fix:   --api-key KEY, or UNMASK_API_KEY in the environment"
         )
 
 
@@ -111,20 +112,20 @@ def load_models(given: Sequence[str], backend: str = "auto") -> "dict[str, Predi
     loaded = {}
     for name, path in named.items():
         if sys.stderr.isatty():
-            print(f"reading {name} …", file=sys.stderr)
+            Console().say(f"reading {name} …")
         loaded[name] = api.load(path, backend=backend)
     return loaded
 
 
 def split_name(given: str) -> tuple[str, str]:
     """
-    >>> split_name("film=runs/finetune/classify-1"), split_name("runs/docs/model"), split_name("owner/bert")
-    (('film', 'runs/finetune/classify-1'), ('docs', 'runs/docs/model'), ('bert', 'owner/bert'))
+    >>> split_name("film=runs/finetune/classify-1"), split_name("runs/docs/model"), split_name("owner/bert@v1")
+    (('film', 'runs/finetune/classify-1'), ('docs', 'runs/docs/model'), ('bert', 'owner/bert@v1'))
     """
     name, sign, path = given.partition("=")
     if not sign or Path(given).exists():
         path = given
-        parts = [part for part in Path(given).expanduser().absolute().parts if part != "model"]
+        parts = [part for part in Path(without_revision(given)).expanduser().absolute().parts if part != "model"]
         name = parts[-1]
     if not path or not name or any(not (c.isalnum() or c in "._-") for c in name):
         raise UserError(f"{given!r} gives no name for the model", valid="letters, digits, . _ -", fix=f"NAME={path}")
@@ -137,12 +138,12 @@ def greeting(models: "dict[str, Predictor]", keyed: bool = False) -> Callable[[s
     def say(url: str) -> None:
         from unmask.serve.http.pipelines import own, sample
 
-        print(f"unmask serves {len(models)} model{'s' * (len(models) != 1)} at {url}")
+        write(f"unmask serves {len(models)} model{'s' * (len(models) != 1)} at {url}")
         for name, predictor in models.items():
-            print(f"\n  {name}  {own(predictor)}  {predictor!r}")
+            write(f"\n  {name}  {own(predictor)}  {predictor!r}")
             key = ' -H "Authorization: Bearer $UNMASK_API_KEY"' if keyed else ""
-            print(f"  curl {url}/models/{name}{key} -d '{sample(predictor)}'")
-        print(f"\n  page {url}/   reference {url}/docs   Ctrl-C stops", flush=True)
+            write(f"  curl {url}/models/{name}{key} -d '{sample(predictor)}'")
+        write(f"\n  page {url}/   reference {url}/docs   Ctrl-C stops")
 
     return say
 

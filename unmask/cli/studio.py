@@ -7,6 +7,7 @@ import typer
 
 from unmask.cli.options import examples, friendly
 from unmask.cli.serving import Backend, Host, Key, Port, check_key, load_models, need_packages
+from unmask.console import write
 
 
 @friendly
@@ -39,11 +40,8 @@ def studio(
     loaded = load_models(models or found.models(newest), backend)
 
     def ready(url: str) -> None:
-        print(f"unmask studio shows {found.root} at {url}")
-        print(
-            f"  models: {', '.join(loaded) or 'none yet; unmask studio RUNS MODEL opens one'}\n  Ctrl-C stops",
-            flush=True,
-        )
+        write(f"unmask studio shows {found.root} at {url}")
+        write(f"  models: {', '.join(loaded) or 'none yet; unmask studio RUNS MODEL opens one'}\n  Ctrl-C stops")
         if show:
             typer.launch(url)
 

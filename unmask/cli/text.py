@@ -25,6 +25,7 @@ from unmask.cli.options import (
     make_console,
     text_options,
 )
+from unmask.console import write
 
 tokenizer_app = typer.Typer(help="Train a tokenizer and look at it.", no_args_is_help=True, rich_markup_mode=None)
 cache_app = typer.Typer(
@@ -94,7 +95,7 @@ def tokenizer_show(folder: str, text: str, as_json: Json = False) -> None:
     ids = t.encode(text)
     if as_json:
         return emit({"tokens": [t.token(i) for i in ids], "ids": ids})
-    typer.echo(" ".join(t.token(i) for i in ids))
+    write(" ".join(t.token(i) for i in ids))
 
 
 @friendly
@@ -123,7 +124,7 @@ def prepare(
     store = api.prepare(None, out, recipe=made, lengths=pairs or (), console=make_console(quiet, as_json))
     if as_json:
         return emit({"path": str(store.path), **store.meta})
-    typer.echo(store.path)
+    write(str(store.path))
 
 
 @friendly
@@ -189,7 +190,7 @@ def cache_prune(
     if as_json:
         return emit([e.as_dict() for e in removed])
     freed = sum(e.bytes for e in removed)
-    typer.echo(f"removed {len(removed)} entries, {freed / 1e6:,.1f} MB")
+    write(f"removed {len(removed)} entries, {freed / 1e6:,.1f} MB")
 
 
 VERBS = {"samples": samples, "prepare": prepare, "show-batch": show_batch}

@@ -6,7 +6,8 @@ import typer
 
 from unmask.cli import options as o
 from unmask.cli.options import Json, Quiet, RecipeFile, Sets, emit, examples, friendly, make_console
-from unmask.errors import UserError
+from unmask.console import write
+from unmask.errors import UserError, command
 
 APART = ("recipe", "sets", "out", "resume", "as_json", "quiet", "model", "trials", "minutes", "search")
 
@@ -58,7 +59,7 @@ def tune(
         if extra or model:
             raise UserError(
                 f"--resume takes everything but --trials from the run; got {', '.join(extra or [model])} beside it",
-                fix=f"unmask tune --resume {resume}",
+                fix=command("unmask tune --resume", resume),
             )
         run = api.resume_tune(resume, trials=trials, console=console)
     else:
@@ -74,7 +75,7 @@ def tune(
     from unmask.tables import task_results
 
     task_results(results)
-    typer.echo(f"\nthe best settings again: {results['command']}")
+    write(f"\nthe best settings again: {results['command']}")
 
 
 VERBS = {"tune": tune}

@@ -11,6 +11,7 @@ from unmask.errors import UserError
 Backend = Annotated[str, typer.Option(help="torch, onnx (an exported folder), or auto: as the folder is.")]
 LongText = Annotated[str, typer.Option("--long", help="A text too long: refuse, or windows (read in parts).")]
 Layer = Annotated[int, typer.Option(help="0 = the embeddings, 1 = the first layer …; -1 = what the model gives.")]
+TextColumn = Annotated[str, typer.Option("--column", help="Column of a table with the texts.")]
 Texts = Annotated[list[str], typer.Argument(help="Texts, a file (lines, or a table's column text), or - for stdin.")]
 
 
@@ -118,17 +119,22 @@ def next(model: Model, a: str, b: str, as_json: Json = False) -> None:
 @examples(
     'unmask score runs/docs/model "The list is sorted in place ."',
     'unmask score runs/docs/model "The list is sorted ." "The list are sorted ." --method within-word',
+    "unmask score runs/docs/model lines.txt --json",
     "unmask score runs/docs/model --pairs blimp.jsonl --json",
 )
 def score(
     model: Model,
-    text: Annotated[list[str] | None, typer.Argument(help="Texts, or none with --pairs.")] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(help="Texts, a file (lines, or a table's column text), - for stdin, or none with --pairs."),
+    ] = None,
     method: Annotated[
         str, typer.Option(help="pll, or within-word: later pieces of a word are hidden with a piece.")
     ] = "pll",
     pairs: Annotated[
         str | None, typer.Option(help="File (or folder) with sentence_good and sentence_bad, as BLiMP's.")
     ] = None,
+    column: TextColumn = "",
     long: LongText = "refuse",
     backend: Backend = "auto",
     as_json: Json = False,
@@ -138,13 +144,16 @@ def score(
 
     if bool(text) == bool(pairs):
         raise UserError("both texts and --pairs" if text else "no text", fix="unmask score MODEL TEXT, or --pairs FILE")
+    from unmask.serve.texts import given_texts
+
+    texts, _ = given_texts(text or [], column)  # a missing file is found before the model is read
     loaded = api.load(model, backend=backend)
     from unmask.serve import show, show_look
 
     if pairs:
         judged = loaded.minimal_pairs(pairs, method)
         return emit(judged.as_dict()) if as_json else show_look.print_pairs(judged)
-    found = loaded.score(text, method, long)
+    found = loaded.score(texts, method, long)
     if as_json:
         return emit(found[0].as_dict() if len(found) == 1 else [score.as_dict() for score in found])
     for each in found:
@@ -169,7 +178,7 @@ def embed(
     plot: Annotated[
         Path | None, typer.Option(help="With --word: a picture of them, by their sense where told.")
     ] = None,
-    column: Annotated[str, typer.Option(help="Column of a table with the texts.")] = "",
+    column: TextColumn = "",
     long: Annotated[
         str | None,
         typer.Option(help="A text too long: refuse, or windows (the default of a sentence-transformers folder)."),

@@ -36,7 +36,7 @@ import numpy as np
 from unmask.data.chunks import as_berts, pair_chunks
 from unmask.data.flags import DOCUMENT
 from unmask.data.tokenizer import Tokenizer
-from unmask.errors import UserError
+from unmask.errors import UserError, quote
 
 FORMAT = 1  # of the folder; a store of another format is refused
 SPLITS = ("train", "heldout")
@@ -127,7 +127,7 @@ class TokenStore:
             raise UserError(
                 f"{path} is not a token store (no meta.json)" if path.exists() else f"no such token store: {path}",
                 valid="a folder that `unmask prepare` wrote",
-                fix=f"unmask prepare CORPUS -o {path}",
+                fix=f"unmask prepare CORPUS -o {quote(path)}",
             )
         if meta.get("format") != FORMAT:
             raise UserError(

@@ -18,6 +18,7 @@ vowels in Thai or Hindi; that is BERT's rule.
 import hashlib
 import json
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import islice
@@ -176,8 +177,11 @@ class Tokenizer:
             files["vocab.txt"] = "".join(self.token(i) + "\n" for i in range(self.size))
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for name, text in files.items():
-                (folder / name).write_text(text, "utf-8")
+            with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as partial:  # all files, or none
+                for name, text in files.items():
+                    Path(partial, name).write_text(text, "utf-8")
+                for name in files:
+                    Path(partial, name).replace(folder / name)
         except OSError as error:
             raise UserError(
                 f"cannot write the tokenizer to {folder}: {error.strerror or error}",

@@ -28,6 +28,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from unmask.data.templates import TEMPLATES
 from unmask.errors import UserError
 from unmask.recipe import VOCABULARY, TokenizerRecipe
+from unmask.stopping import interruptible
 
 CORE, COVERAGE = 0.99, 0.9999  # of the characters in the text
 UNIGRAM_MB = 20  # of text: its time is ten times that of the others
@@ -231,7 +232,7 @@ def _wordpiece(pieces: list[str], settings: TokenizerRecipe, special: list[str])
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
-    backend.train_from_iterator(pieces, trainer)
+    interruptible(lambda: backend.train_from_iterator(pieces, trainer))
     found = backend.get_vocab()
     ordered = [*sorted(found, key=lambda token: found[token]), *spare][: settings.vocab_size]
     vocabulary = {token: i for i, token in enumerate(ordered)}
@@ -258,7 +259,7 @@ def _bpe(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> to
         initial_alphabet=_byte_signs(),
         show_progress=False,
     )
-    backend.train_from_iterator(pieces, trainer)
+    interruptible(lambda: backend.train_from_iterator(pieces, trainer))
     return backend
 
 
@@ -285,7 +286,7 @@ def _unigram(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -
     trainer = trainers.UnigramTrainer(
         vocab_size=settings.vocab_size, special_tokens=special, unk_token=_unk(settings), show_progress=False
     )
-    backend.train_from_iterator(pieces, trainer)
+    interruptible(lambda: backend.train_from_iterator(pieces, trainer))
     learnt = json.loads(backend.to_str())["model"]["vocab"][len(special) :]
     learnt = sorted(((piece, round(score, 4)) for piece, score in learnt), key=lambda x: (-x[1], x[0]))
     free = settings.vocab_size - len(special) - len(learnt)

@@ -4,12 +4,13 @@ After Mitchell et al. 1810.03993: what the model was trained on, for how long, t
 was not tested for. The card leaves this machine with the model, so it carries no path of it.
 """
 
-import shlex
+import re
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import yaml
 
+from unmask.errors import command
 from unmask.lab.curves import finite
 from unmask.lab.summary import (
     counts,
@@ -77,7 +78,7 @@ def write_card(run: Run, folder: Path) -> Path:
         "## Use",
         "transformers has no class for this family: the folder opens with unmask." if opens_here_alone(model) else "",
         "In this folder:",
-        f"```sh\nunmask fill . {shlex.quote(example(s))}\n```" if task == "fill-mask" else "",
+        f"```sh\n{command('unmask fill', Path(), example(s))}\n```" if task == "fill-mask" else "",
         f"```python\n{snippet(model, '.', example(s))}\n```",
         "## Limits",
         "- A model of the text named above: of other subjects, languages and styles it knows little.\n"
@@ -134,15 +135,18 @@ def code(value: Any) -> str:
     return f"`{text}`" if fence == "`" else f"{fence} {text} {fence}"
 
 
+PINNED = re.compile(r"@[0-9a-f]{40}$")  # how a recipe names a model of the hub
+
+
 def public_name(source: str) -> str:
-    """A corpus source without the folders of this machine.
+    """A corpus or model without the folders of this machine; of a model on the hub its name and commit.
 
     >>> [public_name(x) for x in ("/home/me/books/", "/data/news/*.txt", "sample:sotu", "-", "google/bert")]
     ['books', 'news/*.txt', 'sample:sotu', 'standard input', 'bert']
     """
     if source == "-":
         return "standard input"
-    if source.startswith("sample:"):
+    if source.startswith("sample:") or PINNED.search(source):
         return source
     parts = [p for p in PureWindowsPath(source).parts if p not in (PureWindowsPath(source).anchor, "..", "~")]
     pattern = bool(parts) and any(c in parts[-1] for c in "*?[")

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmask.data.records import Finding, Record, is_table, open_source
+from unmask.data.records import Finding, Record, open_source
 from unmask.errors import UserError
 from unmask.lab.labelled import refuse, warn_of
 from unmask.serve.predictor import Predictor
+from unmask.serve.texts import named_files
 from unmask.tasks import asking
 from unmask.tasks.task import Task
 from unmask.train.log import Console
@@ -91,13 +92,10 @@ def predict(
     if isinstance(given, io.TextIOBase):
         given = lines_asked(predictor, given)
     items: list[Any] = [given] if isinstance(given, str | Path | dict) else list(given)
-    if items and all(isinstance(item, str | Path) and _is_file(item) for item in items):
-        items = read(predictor, [str(item) for item in items], columns, False, console)
-    else:
-        if len(items) == 1 and isinstance(items[0], str | Path) and _looks_like_file(str(items[0])):
-            raise UserError(f"{items[0]}: no such file", valid="a text, or the name of a file that is there")
-        if any(isinstance(item, str) and not item.strip() for item in items):
-            raise UserError("an empty text", valid="a text with words in it")
+    if files := named_files(items):
+        items = read(predictor, files, columns, False, console)
+    elif any(isinstance(item, str) and not item.strip() for item in items):
+        raise UserError("an empty text", valid="a text with words in it")
     records = list(asking.records(task, items))
     shown = {"at", "id", *task.needed, *task.roles} - set(task.target)
     with console.bar("predict") as update:
@@ -119,14 +117,3 @@ def lines_asked(predictor: Predictor, lines: Iterable[str]) -> list[Record]:
         if text.strip():
             out.append(asking.ask(task, *(text.split("\t") if several else [text])) | {"at": f"-:{number}"})
     return out
-
-
-def _looks_like_file(text: str) -> bool:
-    return len(text) < 500 and is_table(text) and not any(map(str.isspace, text))
-
-
-def _is_file(item: Any) -> bool:
-    try:
-        return Path(str(item)).is_file()
-    except (OSError, ValueError):  # a text that is too long, or has a NUL, is no file name
-        return False

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError, nearest
+from unmask.hub import pin
 from unmask.recipe import BUDGETS, Recipe
 from unmask.settings import merge, nested
 
@@ -75,7 +76,19 @@ def make_recipe(
         )
     made = Recipe.build(values, [sets] if isinstance(sets, str) else list(sets))
     distill = made.distill.model_copy(update={"teacher": model_in(made.distill.teacher)})
-    return made.model_copy(update={"start": model_in(made.start), "distill": distill})
+    return pinned(made.model_copy(update={"start": model_in(made.start), "distill": distill}))
+
+
+def pinned(recipe: Recipe) -> Recipe:
+    """The recipe with the commit of every model and tokenizer that it names on the hub, so that it means the same later."""
+    parts = {"tokenizer": "path", "distill": "teacher", "task": "teacher"}
+    start = pin(recipe.start)
+    changed: dict[str, Any] = {} if start == recipe.start else {"start": start}
+    for section, field in parts.items():
+        part = getattr(recipe, section)
+        if (found := pin(getattr(part, field))) != getattr(part, field):
+            changed[section] = part.model_copy(update={field: found})
+    return recipe.model_copy(update=changed)
 
 
 def values_of(recipe: AnyRecipe) -> dict[str, Any]:
@@ -90,6 +103,13 @@ def placed(values: dict[str, Any], table: dict[str, str], short: dict[str, Any])
     unknown = sorted(set(short) - set(table))
     if unknown:
         raise UserError(f"unknown keyword {unknown[0]!r}{nearest(unknown[0], list(table))}", valid=", ".join(table))
+    budgets = [f"--{name}" for name in BUDGETS if short.get(name) is not None]
+    if len(budgets) > 1:
+        raise UserError(
+            f"{' and '.join(budgets)} each say how long to train",
+            valid=f"one of {', '.join(f'--{name}' for name in BUDGETS if name in table)}",
+            fix=f"leave out {' or '.join(budgets)}",
+        )
     for name, value in short.items():
         if value is not None:
             values = merge(values, nested(table[name], value))
@@ -136,4 +156,4 @@ def task_recipe(model: str | Path, recipe: AnyRecipe = None, sets: Sequence[str]
     made = job.make_recipe(values, [sets] if isinstance(sets, str) else list(sets))
     if not made.start:
         raise UserError("no model to fine-tune", fix="unmask finetune MODEL --train FILE")
-    return made
+    return pinned(made)

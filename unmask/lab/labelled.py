@@ -11,6 +11,7 @@ from unmask.data.records import Finding, Record, Source, open_source
 from unmask.errors import UserError
 from unmask.lab.pick import pick_task
 from unmask.recipe import TaskRecipe
+from unmask.stopping import during
 from unmask.tasks.task import Task
 from unmask.train.log import Console
 
@@ -41,6 +42,7 @@ class Opened:
     findings: list[Finding]
 
 
+@during("reading the labelled files")
 def open_files(settings: TaskRecipe) -> Opened:
     if not settings.train:
         raise UserError("no file to learn from", valid="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json")
@@ -60,6 +62,7 @@ def looks_like(settings: TaskRecipe, opened: Opened) -> str:
         return "task"
 
 
+@during("reading the labelled files")
 def read_sets(settings: TaskRecipe, opened: Opened | None = None) -> tuple[type[Task], Sets]:
     """The files of a task as records. Errors in them are all said at once, with file and line."""
     opened = opened or open_files(settings)

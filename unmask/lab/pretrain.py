@@ -9,11 +9,13 @@ import torch
 
 from unmask.data.store import TokenStore
 from unmask.errors import UserError
+from unmask.hub import without_revision
 from unmask.lab import report
 from unmask.lab.texts import prepare, prepare_mix
 from unmask.model.config import with_tokenizer
 from unmask.recipe import Recipe
 from unmask.serve.predictor import load
+from unmask.stopping import continues_with
 from unmask.train import checkpoint, pretraining
 from unmask.train.distributed import World
 from unmask.train.log import Console, Log, clock
@@ -42,9 +44,9 @@ def begin(recipe: Recipe, out: str | Path | None, console: Console) -> Run:
     setup = pretraining.set_up(recipe, store, recipe.start or None, mixed)
     plan = pretraining.make_plan(setup, world, console)
     setup.recipe = pretraining.resolve(setup.recipe, plan)
-    name = setup.recipe.preset if not recipe.start else Path(recipe.start).name
+    name = setup.recipe.preset if not recipe.start else Path(without_revision(recipe.start)).name
     run = Run(world.share(str(Run.create(out, "pretrain", name).path) if world.main else None))
-    with run.lock() if world.main else nullcontext():
+    with continues_with(run.resume_command), run.lock() if world.main else nullcontext():
         if world.main:
             setup.recipe.write(run.path / "recipe.yaml")
             run.write_json("environment.json", environment())
@@ -64,7 +66,7 @@ def resume(path: str | Path, console: Console) -> Run:
     recipe = run.recipe()
     world, console = join(recipe, console)
     plan = Plan.from_dict(run.read_json("plan.json"))
-    with run.lock() if world.main else nullcontext():
+    with continues_with(run.resume_command), run.lock() if world.main else nullcontext():
         ended = world.share(is_complete(run) if world.main else None)
         if ended:
             console.say(f"{run.path} is finished: {plan.steps:,} steps")

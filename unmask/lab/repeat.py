@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from unmask.errors import UserError
+from unmask.errors import UserError, command
 from unmask.lab import finetune, task_report
 from unmask.lab.intervals import NO_SCORE
 from unmask.lab.labelled import Opened
 from unmask.recipe import Recipe
+from unmask.stopping import continues_with
 from unmask.train import checkpoint
 from unmask.train.distributed import World
 from unmask.train.fit import Interrupted, is_share
@@ -40,17 +41,22 @@ def run_all(
     """One run, or several with their summary; then the baselines, when they are asked for. What is done is not done again."""
     check(recipe)
     try:
-        if recipe.task.seeds > 1:
-            results = run_seeds(recipe, run, world, console, opened)
-        elif resume:
-            results = finetune.resume(run, world, console)
-        else:
-            results = finetune.run_one(recipe, run, world, console, opened)
-        if recipe.task.baseline:
-            results = add_baselines(recipe, run, world, console, results)
+        with continues_with(run.resume_command):
+            return _run_all(recipe, run, world, console, resume, opened)
     except Interrupted as stopped:
-        raise Interrupted(stopped.got, fix=f"unmask finetune --resume {run.path}") from None
-    return results
+        raise Interrupted(stopped.got, fix=command("unmask finetune --resume", run.path), code=stopped.code) from None
+
+
+def _run_all(
+    recipe: Recipe, run: Run, world: World, console: Console, resume: bool, opened: Opened | None
+) -> dict[str, Any]:
+    if recipe.task.seeds > 1:
+        results = run_seeds(recipe, run, world, console, opened)
+    elif resume:
+        results = finetune.resume(run, world, console)
+    else:
+        results = finetune.run_one(recipe, run, world, console, opened)
+    return add_baselines(recipe, run, world, console, results) if recipe.task.baseline else results
 
 
 def add_baselines(recipe: Recipe, run: Run, world: World, console: Console, results: dict[str, Any]) -> dict[str, Any]:

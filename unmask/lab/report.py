@@ -2,14 +2,13 @@
 
 import base64
 import io
-import shlex
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from unmask.data.report import KINDS
-from unmask.errors import UserError
+from unmask.errors import UserError, command
 from unmask.lab.card import example, pipeline, snippet, write_card
 from unmask.lab.curves import accuracies, figure, finite, term_name
 from unmask.lab.summary import events, facts, jsonable, render, replace, summary
@@ -45,7 +44,7 @@ def write_report(run: Run) -> Path:
         recipe=(run.path / "recipe.yaml").read_text("utf-8"),
         environment=yaml.safe_dump(s["environment"], sort_keys=False, allow_unicode=True),
         can_fill=pipeline(s["model"])[0] == "fill-mask",
-        command=f"unmask fill {shlex.quote(str(run.model))} {shlex.quote(_example(run, s))}",
+        command=command("unmask fill", run.model, _example(run, s)),
         snippet=snippet(s["model"], str(run.model), _example(run, s)),
     )
     path = run.path / "report.html"

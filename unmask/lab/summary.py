@@ -5,14 +5,13 @@ step, while it goes on, after a kill in the middle of a log line. What is not th
 """
 
 import json
-import shlex
 from contextlib import suppress
 from math import prod
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from unmask.errors import UserError
+from unmask.errors import UserError, command, quote
 from unmask.lab.curves import accuracies, finite, mixed_tracks, term_name
 from unmask.model.families import FAMILIES
 from unmask.recipe import Recipe
@@ -62,7 +61,6 @@ def summary(run: Run) -> dict[str, Any]:
         warnings += [{"step": None, "text": text} for text in text_warnings(meta)]
     said = [e for e in log if e.get("event") in ("warning", "error")]
     warnings += [{"step": e.get("step"), "text": e.get("text")} for e in said]
-    quoted = shlex.quote(str(run.path))
     return jsonable(
         {
             "run": str(run.path),
@@ -85,7 +83,7 @@ def summary(run: Run) -> dict[str, Any]:
             "device": dig(recipe, "train", "device"),
             "environment": read("environment.json"),
             "warnings": warnings,
-            "continue": f"unmask pretrain --resume {quoted}" if state == "interrupted" else None,
+            "continue": command("unmask pretrain --resume", run.path) if state == "interrupted" else None,
             "use": use(run.model, model) if state == "finished" else None,
         }
     )
@@ -93,7 +91,7 @@ def summary(run: Run) -> dict[str, Any]:
 
 def use(folder: Path, model: dict[str, Any]) -> str:
     """The command to try a model with, whose `shape` is `model`: what its heads allow."""
-    quoted = shlex.quote(str(folder))
+    quoted = quote(folder)
     family = FAMILIES.get(model.get("family") or "")
     heads = family.architectures.get(model["architecture"], ()) if family else ()
     if (folder / "generator").is_dir():  # ELECTRA: the discriminator judges tokens, its generator proposes them

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from unmask.hub import without_revision
 from unmask.lab.card import code, public_name
 from unmask.lab.curves import finite
 from unmask.lab.summary import describe_model, describe_steps, duration, hardware, replace, shape
@@ -45,7 +46,7 @@ def write_card(run: Run, folder: Path, s: dict[str, Any], name: str = "") -> Pat
     records = s["records"].get(name, {}) if name else s["records"]
     title = public_name(s["start"] or "model")
     sections = [
-        f"# {title} – {name or kind}",
+        f"# {without_revision(title)} – {name or kind}",
         f"A model for {kind}, fine-tuned with unmask: {describe_model({'start': None, 'preset': None, 'model': model})}.",
         "## Trained on",
         _bullets(

@@ -7,13 +7,12 @@ is left out. A list of flat dicts that nothing here knows is shown as a table.
 import base64
 import io
 import re
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from unmask.errors import UserError
+from unmask.errors import UserError, quote
 from unmask.lab import task_figures as draw
 from unmask.lab.curves import COLORS, THEMES, finite
 from unmask.lab.summary import events, jsonable, render, replace
@@ -101,10 +100,10 @@ def _section(run: Run, name: str, results: dict[str, Any], details: dict[str, An
         "examples": found.get("examples") or [],
         "tables": _tables({key: value for key, value in found.items() if key not in KNOWN}),
         "commands": [
-            f"unmask predict {shlex.quote(str(folder))} {_ask(kind, found, paired(folder))}",
-            f"unmask predict {shlex.quote(str(folder))} FILE --json > answers.json",
-            f"unmask evaluate {shlex.quote(str(folder))} FILE",
-            f"unmask serve {shlex.quote(str(folder))}",
+            f"unmask predict {quote(folder)} {_ask(kind, found, paired(folder))}",
+            f"unmask predict {quote(folder)} FILE --json > answers.json",
+            f"unmask evaluate {quote(folder)} FILE",
+            f"unmask serve {quote(folder)}",
         ],
         "snippets": [
             unmask_snippet(str(folder), kind, paired(folder)),
@@ -191,7 +190,7 @@ def _ask(kind: str, found: dict[str, Any], pair: bool = False) -> str:
     """What to ask: a text that the model answered, where one is enough and short."""
     texts = [e.get("text") for e in found.get("examples") or [] if isinstance(e, dict)]
     short = [t for t in texts if isinstance(t, str) and 0 < len(t) <= 120 and t.isprintable() and t[0] != "-"]
-    return shlex.quote(short[0]) if short and asks(kind, pair) == '"TEXT"' else asks(kind, pair)
+    return quote(short[0]) if short and asks(kind, pair) == '"TEXT"' else asks(kind, pair)
 
 
 def _last_set(s: dict[str, Any], task: str) -> str:

@@ -4,11 +4,10 @@ Read from the run folder alone, at any moment of a run's life; what is not there
 """
 
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
-from unmask.errors import UserError
+from unmask.errors import UserError, command, quote
 from unmask.lab.curves import finite
 from unmask.lab.summary import describe_model, describe_steps, dig, duration, events, hardware, jsonable, shape
 from unmask.recipe import Recipe
@@ -78,10 +77,9 @@ def task_summary(run: Run) -> dict[str, Any]:
             "environment": read("environment.json"),
             "trials": len(results.get("trials") or []) or None,
             "warnings": [{"step": e.get("step"), "text": e.get("text")} for e in said] + findings(run),
-            "continue": f"unmask {verb} --resume {shlex.quote(str(run.path))}" if state == "interrupted" else None,
+            "continue": command(f"unmask {verb} --resume", run.path) if state == "interrupted" else None,
             "use": [
-                f"unmask predict {shlex.quote(str(folder))} {asks(kinds[name], paired(folder))}"
-                for name, folder in models.items()
+                f"unmask predict {quote(folder)} {asks(kinds[name], paired(folder))}" for name, folder in models.items()
             ]
             if state == "finished"
             else None,

@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,17 @@ from unmask.recipe import Recipe
 from unmask.train.log import Console
 
 
+@contextmanager
+def empty_removed(folder: Path) -> Iterator[None]:
+    """After a mistake in the files, or Ctrl-C, a new folder is still empty, and nobody needs it."""
+    try:
+        yield
+    except (UserError, KeyboardInterrupt):
+        with suppress(OSError):
+            folder.rmdir()
+        raise
+
+
 def train_tokenizer(recipe: Recipe, folder: Path, console: Console) -> dict[str, Any]:
     """Train a tokenizer on a corpus and save it in `folder`; a report on text held out from its training."""
     recipe = with_tokenizer(recipe)
@@ -28,6 +40,11 @@ def train_tokenizer(recipe: Recipe, folder: Path, console: Console) -> dict[str,
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make the folder {folder}: {error.strerror}", fix="another folder with -o") from None
+    with empty_removed(folder):
+        return _train_tokenizer(recipe, folder, console)
+
+
+def _train_tokenizer(recipe: Recipe, folder: Path, console: Console) -> dict[str, Any]:
     source = open_corpus(recipe, console)
     heldout: list[str] = []
     size = 0

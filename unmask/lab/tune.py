@@ -14,7 +14,7 @@ import warnings
 from typing import Any
 
 from unmask.data.findings import as_rows
-from unmask.errors import UserError
+from unmask.errors import UserError, command
 from unmask.lab import finetune, task_report
 from unmask.lab.job import open_teacher
 from unmask.lab.labelled import Opened
@@ -24,6 +24,7 @@ from unmask.model.families import FAMILIES
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.seeds import address
+from unmask.stopping import continues_with
 from unmask.tasks import folder as task_folder
 from unmask.train.distributed import World
 from unmask.train.fit import Interrupted
@@ -139,7 +140,7 @@ def search(run: Run, world: World, console: Console, trials: int | None = None) 
     if (run.path / "results.json").exists():
         console.say(f"{run.path} is finished")
         return run.read_json("results.json")
-    with run.lock(), warnings.catch_warnings():
+    with continues_with(run.resume_command), run.lock(), warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study = optuna.create_study(
             storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(run.path / STUDY))),
@@ -210,10 +211,12 @@ def _trial(
         score, ended = float(results["dev"][results["metric"]]), state.COMPLETE
     except Pruned:
         score, ended = float(max(study._storage.get_trial(trial._trial_id).intermediate_values.values())), state.PRUNED
-    except Interrupted:
+    except Interrupted as stopped:
         done = _ended(study)
         raise Interrupted(
-            f"stopped after {done} trials; everything up to here is saved", fix=f"unmask tune --resume {run.path}"
+            f"stopped after {done} trials; everything up to here is saved",
+            fix=command("unmask tune --resume", run.path),
+            code=stopped.code,
         ) from None
     except UserError as error:
         if not isinstance(error.__cause__, NonFinite):  # a full disk, say
@@ -266,7 +269,7 @@ def _finish(optuna: Any, study: Any, run: Run, base: Recipe, asked: dict[str, An
     results |= {"trials": rows, "trial": best.number, "settings": best.params}
     results |= {
         "importance": importance(optuna, study),
-        "command": f"unmask finetune --recipe {run.path / 'best.yaml'}",
+        "command": command("unmask finetune --recipe", run.path / "best.yaml"),
     }
     replace(run.path / "trials.csv", as_csv(rows))
     run.write_json("results.json", results)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from unmask.batch import Batch
 from unmask.data.tokenizer import Tokenizer
-from unmask.errors import UserError
+from unmask.errors import UserError, quote
 from unmask.hub import resolve
 from unmask.model import hf
 from unmask.model.config import ModelConfig
@@ -33,6 +33,7 @@ class Distill(MLM):
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer):
         super().__init__(recipe, tokenizer)
+        need_teacher(recipe)
         self.distill = recipe.distill
         weights = {"mlm": self.distill.mlm, "distill_soft": self.distill.soft, "distill_cosine": self.distill.cosine}
         self.weights = {name: weight for name, weight in weights.items() if weight}
@@ -42,8 +43,7 @@ class Distill(MLM):
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
         super().check(recipe, config)
-        if not recipe.distill.teacher:
-            raise UserError("objective distill without a teacher", fix="--set distill.teacher=FOLDER")
+        need_teacher(recipe)
         teacher = hf.config_of(recipe.distill.teacher)
         longest = max(int(part.split(":")[0]) for part in str(recipe.train.length).split(","))
         if longest > teacher.max_positions:
@@ -102,13 +102,23 @@ def same_width(teacher: ModelConfig, student: ModelConfig, cosine: float) -> Non
         )
 
 
+def need_teacher(recipe: Recipe) -> None:
+    if not recipe.distill.teacher:
+        raise UserError(
+            "objective distill without a teacher",
+            valid="the folder or hub name of a masked language model",
+            fix="--set distill.teacher=FOLDER",
+        )
+
+
 def load_teacher(path: str, tokenizer: Tokenizer) -> Model:
     found = hf.load(path, heads=("mlm",))
     if found.missing:
         raise UserError(f"the teacher {path} has no MLM head", valid="a folder of a masked language model")
     if Tokenizer.load(path).fingerprint() != tokenizer.fingerprint():
         raise UserError(
-            f"the text was cut with another tokenizer than that of the teacher {path}", fix=f"--tokenizer {path}"
+            f"the text was cut with another tokenizer than that of the teacher {path}",
+            fix=f"--tokenizer {quote(Path(path))}",
         )
     return found.model.eval().requires_grad_(False)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from unmask import __version__
 from unmask.data.tokenizer import Tokenizer
-from unmask.errors import UserError
+from unmask.errors import UserError, quote
 from unmask.model import hf
 from unmask.model.config_file import GENERATION_FILE, default_generation, write_config
 from unmask.model.model import Model
@@ -250,6 +250,6 @@ def push(folder: Path, name: str) -> str:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise UserError(
             f"the hub did not take {name}: {reason}; the export itself is whole, in {folder}",
-            fix=f"hf auth login, then: hf upload {name} {folder}",
+            fix=f"hf auth login, then: hf upload {name} {quote(folder)}",
         ) from None
     return str(address)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 
-from unmask.errors import UserError
+from unmask.errors import UserError, quote
 
 
 def model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str | Path:
@@ -33,7 +33,7 @@ def model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str |
     if last is None:
         raise UserError(
             f"the run {folder} has neither a model nor a checkpoint yet",
-            fix=f"wait, or if it was stopped: unmask {Run(folder).verb() or 'pretrain'} --resume {folder}",
+            fix=f"wait, or if it was stopped: unmask {Run(folder).verb() or 'pretrain'} --resume {quote(folder)}",
         )
     say(f"{folder} is not finished: this is its checkpoint of step {last.state['step']:,}")
     return last.model

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from unmask.batch import Example, groups, stack
-from unmask.errors import UserError
+from unmask.errors import UserError, quote
 from unmask.hub import resolve
 from unmask.model.config_file import read_config, read_generation, read_json
 from unmask.model.family import NEEDS
@@ -44,7 +44,7 @@ def open_engine(source: str | Path, device: str = "auto") -> tuple[OnnxEngine, P
         raise UserError(
             f"{source} holds no exported graph ({FILE})",
             valid="a folder that unmask export wrote",
-            fix=f"unmask export {source} --to onnx",
+            fix=f"unmask export {quote(Path(source))} --to onnx",
         )
     return OnnxEngine(folder, device), folder
 

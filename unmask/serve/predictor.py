@@ -18,7 +18,6 @@ into forward passes. Nothing is cut off silently: a text longer than the model's
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from os import PathLike
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
+from unmask.console import Console
 from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
@@ -43,6 +43,7 @@ from unmask.serve.scoring import Method
 from unmask.serve.task_methods import TaskMethods
 from unmask.serve.texts import several
 from unmask.serve.vector_methods import VectorMethods
+from unmask.stopping import during
 from unmask.tasks import folder as task_folder
 from unmask.tasks.generate import Generate
 from unmask.tasks.task import Task
@@ -58,6 +59,7 @@ TRAIN = {  # head → the command that makes a model with it
 BACKENDS = ("auto", "torch", "onnx")
 
 
+@during("loading the model")
 def load(
     path: str | PathLike[str], device: str = "auto", say: Callable[[str], None] | None = None, backend: str = "auto"
 ) -> Predictor:
@@ -68,7 +70,7 @@ def load(
     """
     if backend not in BACKENDS:
         raise UserError(f"backend {backend!r}", valid=", ".join(BACKENDS))
-    tell = say or (lambda text: print(text, file=sys.stderr))
+    tell = say or Console().say
     source = model_folder(path, tell)
     if backend == "auto":
         backend = "onnx" if is_export(source) else "torch"

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from unmask.batch import TOKENS, groups
+from unmask.console import brief_progress
 from unmask.tasks.task import Update
 
 if TYPE_CHECKING:
@@ -65,10 +66,7 @@ class _Bar:
         if self.progress is None:
             if time.monotonic() - self.begun < WAIT or done >= total:
                 return
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self.progress = Progress(console=Console(stderr=True), transient=True)
+            self.progress = brief_progress()
             self.progress.start()
             self.task = self.progress.add_task("", total=total)
         self.progress.update(self.task, completed=done, total=total, description=what)

@@ -4,11 +4,10 @@ Everything here is a rich renderable that looks at the console when it is printe
 With colours, a masked batch shows by background what happened to a token; without (a pipe, NO_COLOR, a dumb
 terminal) the same is written out, as [MASK:word], {word→other} and (word), on lines that are not wrapped.
 
-Text from outside goes into `Text`, never into markup ("[MASK]" would be a tag), its control characters made visible.
+Text from outside goes into `Text`, never into markup ("[MASK]" would be a tag), its control characters made `visible`.
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResul
 from rich.table import Table
 from rich.text import Text
 
+from unmask.console import visible
+from unmask.console import write as show
 from unmask.serve.answers import Continuation, Filling, MaskedBatch, Row, Score
 from unmask.serve.pieces import is_ideograph
 
@@ -42,15 +43,6 @@ def bar(share: float, width: int = BAR, ascii_only: bool = False) -> str:
         return "#" * round(share * width)
     whole, part = divmod(round(share * width * 8), 8)
     return EIGHTHS[8] * whole + (EIGHTHS[part] if part else "")
-
-
-def visible(text: str) -> str:
-    """Control characters as pictures, so that a text can neither break a table nor steer the terminal.
-
-    >>> visible("a\\nb\\x1b[31m")
-    'a␊b␛[31m'
-    """
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda m: chr(0x2400 + ord(m[0])) if m[0] < " " else "�", text)
 
 
 def _plain(console: Console) -> bool:
@@ -253,8 +245,3 @@ def print_continuations(made: Sequence[Continuation]) -> None:
 
 def print_batch(batch: MaskedBatch) -> None:
     show(batch_rows(batch))
-
-
-def show(renderable: ConsoleRenderable) -> None:
-    console = Console(highlight=False)  # made now: standard output may have been replaced
-    console.print(renderable, soft_wrap=not console.is_terminal)

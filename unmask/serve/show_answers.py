@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from unmask.console import visible, write
 from unmask.serve.texts import short
 
 ASKED = ("text", "pair", "question", "query", "sentence")  # keys of a record that are shown before its answer
@@ -55,5 +56,4 @@ def said(answer: dict[str, Any]) -> str:
 
 
 def print_answers(answers: Sequence[dict[str, Any]]) -> None:
-    for answer in answers:
-        print(line(answer))
+    write(*(visible(line(answer), keep="\t") for answer in answers))  # a label with a line break is still one line

@@ -2,13 +2,11 @@
 
 from typing import Any
 
-from rich.console import Console
+from unmask.console import write
 
 
 def print_export(found: dict[str, Any]) -> None:
-    console = Console(highlight=False)
-    for line in lines(found):
-        console.print(line, markup=False, soft_wrap=True)
+    write(*lines(found))
 
 
 def lines(found: dict[str, Any]) -> list[str]:

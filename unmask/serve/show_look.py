@@ -7,9 +7,10 @@ from rich.console import ConsoleRenderable
 from rich.table import Table
 from rich.text import Text
 
+from unmask.console import write as show
 from unmask.errors import UserError
 from unmask.serve.answers import Attention, Attribution, Explanation, MinimalPairs, Share
-from unmask.serve.show import Bars, Lines, Stack, percent, show, token_text
+from unmask.serve.show import Bars, Lines, Stack, percent, token_text
 
 LOOKS = 4  # tokens that one is shown to look at
 # Share of the greatest score from which a token has the colour of a rank: raises, lowers.

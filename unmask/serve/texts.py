@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmask.data.records import Finding, assign, open_source, table_rows, text_of
+from unmask.data.records import Finding, assign, is_table, open_source, table_rows, text_of
 from unmask.errors import UserError
 
 ROLES: Mapping[str, Sequence[str]] = {
@@ -39,15 +39,30 @@ def short(text: str) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
+def named_files(items: Sequence[Any]) -> list[str]:
+    """The files that all of the items name; [] where they are texts. A single name of a file that is not there is a mistake."""
+    if items and all(isinstance(item, str | Path) and _is_file(item) for item in items):
+        return [str(Path(item).expanduser()) for item in items]
+    if len(items) == 1 and isinstance(items[0], str | Path) and _looks_like_file(str(items[0])):
+        raise UserError(f"{items[0]}: no such file", valid="a text, or the name of a file that is there")
+    return []
+
+
 def given_texts(items: list[str], column: str = "") -> tuple[list[str], list[str]]:
-    """Texts themselves, the lines of a text file or of standard input (`-`), or a table's column; and what a table calls
-    the sense or label of each, [] where it says nothing."""
+    """Texts themselves, the lines of text files or of standard input (`-`), or a table's column; and what tables call
+    the sense or label of each, [] where one says nothing."""
     if items == ["-"]:
         return [line.rstrip("\r\n") for line in sys.stdin if line.strip()], []
-    if len(items) != 1 or not _is_file(items[0]):
+    if not (files := named_files(items)):
         return several(items), []
+    read = [_texts_in(file, column) for file in files]
+    senses = [sense for _, own in read for sense in own]
+    return [text for texts, _ in read for text in texts], senses if all(own for _, own in read) else []
+
+
+def _texts_in(file: str, column: str) -> tuple[list[str], list[str]]:
     findings: list[Finding] = []
-    source = open_source(items[0], findings)
+    source = open_source(file, findings)
     if error := next((f for f in findings if f.error), None):
         raise UserError(str(error))
     if source.form == "text":
@@ -60,8 +75,13 @@ def given_texts(items: list[str], column: str = "") -> tuple[list[str], list[str
     return texts, [str(row.get(names["sense"])) for _, row in rows] if "sense" in names else []
 
 
-def _is_file(text: str) -> bool:
+def _looks_like_file(text: str) -> bool:
+    table = is_table(text) or text.lower().endswith(".txt")
+    return len(text) < 500 and table and not any(map(str.isspace, text))
+
+
+def _is_file(item: str | Path) -> bool:
     try:
-        return Path(text).expanduser().is_file()
+        return Path(item).expanduser().is_file()
     except (OSError, ValueError, RuntimeError):  # a text that is too long, or has a NUL, is no file name
         return False

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from unmask.console import Console, visible, write, write_json
 from unmask.errors import UserError
 from unmask.serve.predictor import Predictor
 from unmask.serve.senses import apart, draw
@@ -43,11 +42,11 @@ def embed(model: Predictor, items: list[str], column: str, wish: Wish, as_json: 
         _save(wish.out, vectors)
     shown = [vector.tolist() for vector in vectors]
     if as_json:
-        print(json.dumps({"texts": texts, "vectors": shown}, ensure_ascii=False))
+        write_json({"texts": texts, "vectors": shown}, indent=None)
     elif wish.out is None:
         for text, vector in zip(texts, vectors):
             numbers = " ".join(f"{x:.3f}" for x in vector.reshape(-1)[:6])
-            print(f"{text[:60]}  →  {numbers} … ({' × '.join(map(str, vector.shape))} numbers)")
+            write(f"{visible(text[:60])}  →  {numbers} … ({' × '.join(map(str, vector.shape))} numbers)")
 
 
 def _word(model: Predictor, texts: list[str], senses: list[str], wish: Wish, as_json: bool) -> None:
@@ -60,13 +59,13 @@ def _word(model: Predictor, texts: list[str], senses: list[str], wish: Wish, as_
     if wish.plot is not None:
         draw(found, own if figures else [], wish.plot)
     if as_json:
-        print(json.dumps(found.as_dict() | {"senses": own} | figures, ensure_ascii=False))
+        write_json(found.as_dict() | {"senses": own} | figures, indent=None)
         return
-    print(f"“{found.word}” stands {len(found.places)} times in {len(texts)} texts")
+    write(f"“{found.word}” stands {len(found.places)} times in {len(texts)} texts")
     if figures:
-        print(f"nearest neighbour of the same sense: {figures['nearest']:.0%}, silhouette {figures['silhouette']:.2f}")
+        write(f"nearest neighbour of the same sense: {figures['nearest']:.0%}, silhouette {figures['silhouette']:.2f}")
     if wish.plot is not None:
-        print(f"picture: {wish.plot}")
+        write(f"picture: {wish.plot}")
 
 
 def _save(path: Path, vectors: Any) -> None:
@@ -82,4 +81,4 @@ def _save(path: Path, vectors: Any) -> None:
             size = f"{' × '.join(f'{n:,}' for n in vectors.shape)}, float32"
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror or error}", fix="another --out") from None
-    print(f"{path}: {size}", file=sys.stderr)  # standard output may be JSON
+    Console().say(f"{path}: {size}")  # standard output may be JSON

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from unmask.batch import Batch, Example
 from unmask.data.forms.generate import GenerateForm, references
 from unmask.data.records import Record
 from unmask.data.vocabulary import CJK
-from unmask.errors import UserError
+from unmask.errors import UserError, quote
 from unmask.hub import resolve
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
@@ -82,7 +83,7 @@ class Generate(GenerateForm, Task):
         settings = read_settings(resolve(recipe.start, PATTERNS)) if recipe.start else {}
         if "rtd" in FAMILIES[config.family].architectures.get((settings.get("architectures") or [""])[0], ()):
             what = f"{recipe.start} is a discriminator: it tells words apart, and has no head that writes any"
-            raise UserError(what, fix=f"unmask finetune {recipe.start}/generator, where that is there")
+            raise UserError(what, fix=f"unmask finetune {quote(Path(recipe.start, 'generator'))}, where that is there")
 
     @classmethod
     def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
@@ -182,10 +183,9 @@ class Generate(GenerateForm, Task):
         return Outputs([np.array(new, np.int64) for new in made], rows, np.arange(len(rows)))
 
     def write(self, new: Sequence[int]) -> str:
-        """Tokens as text."""
+        """Tokens as text, without special tokens such as T5's <extra_id_0>: as transformers with `skip_special_tokens=True`."""
         t = self.tokenizer
-        unseen = {t.pad, t.cls, t.sep, self.start if self.decoder else t.sep}
-        text = t.decode([i for i in new if i not in unseen]).strip()
+        text = t.decode([i for i in new if i < t.size and not t.special[i]]).strip()
         return _APART.sub("", text) if t.kind == "wordpiece" else text
 
     def decode(self, outputs: Outputs) -> list[Answer]:

@@ -17,6 +17,7 @@ teacher says of a record or a text fits any student, vectors of any size too; wh
 import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from unmask.batch import Batch, Example, Phase, collate, groups
 from unmask.data.records import Record
-from unmask.errors import UserError
+from unmask.errors import UserError, quote
 from unmask.model.model import Model
 from unmask.objectives.objective import WEIGHT, Objective, Terms
 from unmask.recipe import Recipe
@@ -50,7 +51,7 @@ def check(recipe: Recipe, task: str) -> None:
         raise UserError(
             f"--teacher with the task {task}",
             valid=f"one of {', '.join(FITTING)}",
-            fix=f"unmask predict {recipe.task.teacher} FILE --json, then learn what it wrote: as `target` beside each text",
+            fix=f"unmask predict {quote(Path(recipe.task.teacher))} FILE --json, then learn what it wrote: as `target` beside each text",
         )
     if task == "rank" and recipe.task.rank.loss == "point":
         raise UserError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unmask.errors import UserError
+from unmask.errors import UserError, command
 from unmask.train import checkpoint
 from unmask.train.health import Health
 from unmask.train.loader import Loader
@@ -25,6 +25,10 @@ SHARES = re.compile(r"(accuracy|f1|precision|recall|auc|exact|mrr|map|ndcg|rouge
 
 class Interrupted(UserError):
     """Stopped by a signal, after a checkpoint was saved."""
+
+    def __init__(self, got: str, *, fix: str, code: int = 128 + signal.SIGINT):
+        super().__init__(got, fix=fix)
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -112,9 +116,7 @@ def fit(
                 if evaluation and (state["step"] % eval_every(settings, total) == 0 or state["step"] == total):
                     evaluate(evaluation)
                     state["elapsed"] = before + time.monotonic() - begun
-                stop, overdue = world.sum(
-                    [stopped.is_set(), time.monotonic() - saved > 60 * settings.checkpoint_minutes]
-                )
+                stop, overdue = world.sum([bool(stopped), time.monotonic() - saved > 60 * settings.checkpoint_minutes])
                 ended = state["step"] == total or state["stale"] >= tired
                 if state["step"] % settings.checkpoint_every == 0 or stop or overdue or ended:
                     save()
@@ -127,7 +129,8 @@ def fit(
                 if stop:
                     raise Interrupted(
                         f"stopped at step {state['step']:,} of {total:,}; everything up to here is saved",
-                        fix=f"unmask {run.verb() or title} --resume {run.path}",
+                        fix=command(f"unmask {run.verb() or title} --resume", run.path),
+                        code=128 + (stopped or [signal.SIGINT])[0],  # another process may have got the signal
                     )
     except NonFinite as error:
         write("error", step=state["step"], text=str(error))
@@ -223,16 +226,16 @@ def describe(values: dict[str, Any]) -> str:
 
 
 @contextmanager
-def stop_signals() -> Iterator[threading.Event]:
-    """Set by the first Ctrl-C or SIGTERM; a second one acts as usual."""
-    stopped = threading.Event()
+def stop_signals() -> Iterator[list[int]]:
+    """The first Ctrl-C or SIGTERM is put into the list; a second one acts as usual."""
+    stopped: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield stopped
         return
     before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
 
     def handle(number: int, frame: Any) -> None:
-        stopped.set()
+        stopped.append(number)
         signal.signal(number, before[signal.Signals(number)])
 
     for s in before:

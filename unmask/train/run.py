@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from unmask.errors import UserError
+from unmask.errors import UserError, command
 from unmask.recipe import Recipe
 
 
@@ -48,8 +48,7 @@ class Run:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UserError(
                 f"{path} exists already, and a run is never overwritten",
-                fix="another --out"
-                + (f", or go on with it: unmask {verb} --resume {path}" if (verb := cls(path).verb()) else ""),
+                fix="another --out" + (f", or go on with it: {again}" if (again := cls(path).resume_command()) else ""),
             )
 
     def verb(self) -> str:
@@ -62,6 +61,13 @@ class Run:
             return ""
         task = values.get("task")
         return "finetune" if values.get("tasks") or (isinstance(task, dict) and task.get("train")) else "pretrain"
+
+    def resume_command(self) -> str:
+        """The command that goes on with the run; "" as long as not everything that it needs is written."""
+        verb = self.verb()
+        needed = {"pretrain": "data.json", "finetune": "findings.json", "tune": "tune.json"}.get(verb, "")
+        several = verb == "finetune" and self.recipe().task.seeds > 1  # each seed's folder is begun anew where need be
+        return command(f"unmask {verb} --resume", self.path) if several or (self.path / needed).is_file() else ""
 
     @classmethod
     def _make(cls, path: Path, exist_ok: bool = True) -> "Run":

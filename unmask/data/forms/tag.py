@@ -8,7 +8,7 @@ from unmask.data.forms import conll, entity_tables, schemes
 from unmask.data.forms.form import Form
 from unmask.data.records import Finding, Record, Source
 from unmask.data.text import split_words
-from unmask.errors import UserError
+from unmask.errors import UserError, command
 from unmask.recipe import TaskRecipe
 
 NOTHING = "–"
@@ -34,7 +34,7 @@ class TagForm(Form):
         elif conll.is_misnamed(source):
             raise UserError(
                 f"{source.path}: words and tags from the first line on, where a table has the names of its columns",
-                fix=f"mv {source.path} {Path(source.path).with_suffix('.conll')}",
+                fix=command("mv", Path(source.path), Path(source.path).with_suffix(".conll")),
             )
         else:
             records = entity_tables.read_table(source, settings.columns, settings.labels, findings, labelled)

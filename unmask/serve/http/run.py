@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unmask.console import Console
 from unmask.errors import UserError
 from unmask.serve.http.app import make_app
 from unmask.serve.http.gate import Gate
@@ -46,7 +47,7 @@ def run(
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     unanswered = asyncio.run(_serve(gate, host, port, limits, grace, ready))
     if unanswered:  # a thread still computes: waiting for it would outlast the grace
-        print(f"{unanswered} unanswered after {grace:g} seconds", file=sys.stderr, flush=True)
+        Console().say(f"{unanswered} unanswered after {grace:g} seconds")
         os._exit(0)
 
 

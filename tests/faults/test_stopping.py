@@ -1,0 +1,119 @@
+"""Ctrl-C and SIGTERM outside the training loop: the exit code, one line that says what was stopped, a command that goes on."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lab.tiny import labelled, model_folder
+
+# Runs the command line, and sends a signal to it `delay` seconds after a function is on the main thread's stack.
+CHILD = """
+import os, sys, threading, time
+name, number, delay, marker = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
+
+def watch():
+    main = threading.main_thread().ident
+    while True:
+        frame = sys._current_frames().get(main)
+        while frame is not None and frame.f_code.co_name != name:
+            frame = frame.f_back
+        if frame is not None:
+            time.sleep(delay)
+            open(marker, "w").close()
+            return os.kill(os.getpid(), number)
+        time.sleep(0.001)
+
+threading.Thread(target=watch, daemon=True).start()
+sys.argv = ["unmask", *sys.argv[5:]]
+from unmask.cli import main
+main()
+"""
+
+
+def stopped(folder: Path, name: str, number: signal.Signals, *words: str, delay: float = 0.0) -> tuple[int, str, float]:
+    """Exit code, standard error and the seconds from the signal to the end of a command stopped inside function `name`."""
+    marker = folder / "signalled"
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, name, str(int(number)), str(delay), str(marker), *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert marker.exists(), f"{name} was never called: {done.stderr}"
+    return done.returncode, done.stderr, time.time() - marker.stat().st_mtime
+
+
+@pytest.fixture(scope="module")
+def random_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Words that share nothing, on which training a tokenizer takes minutes."""
+    path = tmp_path_factory.mktemp("words") / "words.txt"
+    rng = np.random.default_rng(0)
+    letters = rng.integers(97, 123, 20_000_000, dtype=np.uint8)
+    letters[rng.integers(0, len(letters), len(letters) // 8)] = 32
+    letters[5000::5000] = 10
+    path.write_bytes(letters.tobytes())
+    return path
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_tokenizer_training_at_once(random_words: Path, number: signal.Signals, tmp_path: Path) -> None:
+    words = ["tokenizer", "train", str(random_words), "--kind", "bpe", "--vocab-size", "30000", "-o", "tok"]
+    code, said, seconds = stopped(tmp_path, "_bpe", number, *words, delay=1.0)
+    assert code == 128 + number
+    assert seconds < 20  # training takes minutes
+    last = said.splitlines()[-1]
+    by = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}[number]
+    assert last.startswith(f"unmask tokenizer train was stopped by {by} while training the tokenizer; to continue: ")
+    assert not (tmp_path / "tok").exists()
+
+
+def test_sigterm_while_text_is_prepared(text_file: Path, tmp_path: Path) -> None:
+    words = ["prepare", str(text_file), "--kind", "char", "-o", "store", "--set", "data.workers=1"]
+    code, said, _ = stopped(tmp_path, "encode_here", signal.SIGTERM, *words)
+    assert code == 143
+    assert "unmask prepare was stopped by SIGTERM while preparing the text; to continue: run the same command" in said
+    again = subprocess.run([sys.executable, "-m", "unmask", *words], cwd=tmp_path, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+
+
+def test_sigterm_while_labelled_files_are_read(tmp_path: Path) -> None:
+    model_folder(tmp_path / "start")
+    labelled(tmp_path / "train.csv", 20_000)
+    words = ["finetune", "start", "--train", "train.csv", "--task", "classify", "--out", "run"]
+    code, said, _ = stopped(tmp_path, "read_sets", signal.SIGTERM, *words)
+    assert code == 143
+    assert "unmask finetune was stopped by SIGTERM while reading the labelled files" in said.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
+def test_sigterm_while_the_test_set_is_judged_names_a_command_that_goes_on(tmp_path: Path) -> None:
+    model_folder(tmp_path / "start")
+    labelled(tmp_path / "train.csv", 60)
+    labelled(tmp_path / "test.csv", 4000)
+    words = ["finetune", "start", "--train", "train.csv", "--test", "test.csv", "--steps", "2", "--out", "my run"]
+    code, said, _ = stopped(tmp_path, "assess", signal.SIGTERM, *words)
+    assert code == 143
+    command = said.splitlines()[-1].partition("to continue: ")[2]
+    assert command == "unmask finetune --resume 'my run'"
+    again = [sys.executable, "-m", *shlex.split(command), "--json"]
+    done = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "my run" / "results.json").exists()
+
+
+def test_sigterm_in_the_training_loop_saves_and_exits_with_143(tmp_path: Path) -> None:
+    model_folder(tmp_path / "start")
+    labelled(tmp_path / "train.csv", 60)
+    words = ["finetune", "start", "--train", "train.csv", "--steps", "20000", "--out", "run"]
+    code, said, _ = stopped(tmp_path, "step", signal.SIGTERM, *words)
+    assert code == 143
+    assert "everything up to here is saved" in said and "fix:   unmask finetune --resume run" in said
