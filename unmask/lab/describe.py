@@ -5,8 +5,8 @@ from typing import Any
 
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.files import read_object
 from unmask.model import hf
-from unmask.model.config_file import read_json
 from unmask.model.families import FAMILIES
 from unmask.serve.onnx_engine import OnnxEngine, is_export
 
@@ -55,7 +55,7 @@ def _describe_export(folder: Path) -> dict[str, Any]:
         "kind": "model",
         "path": str(folder),
         "family": config.family,
-        "architecture": (read_json(folder / "config.json").get("architectures") or [None])[0],
+        "architecture": (read_object(folder / "config.json").get("architectures") or [None])[0],
         "layers": config.layers,
         "decoder_layers": config.decoder_layers,
         "hidden": config.hidden,
