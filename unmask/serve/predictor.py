@@ -75,7 +75,7 @@ def load(
     engine: Engine
     engine, folder = import_module(f"unmask.serve.{backend}_engine").open_engine(source, device)
     try:
-        tokenizer = Tokenizer.load(source)
+        tokenizer = Tokenizer.load(source, engine.config.vocab_size)
     except UserError as error:
         fix = error.fix or f"copy the tokenizer.json that the model was trained with into {source}"
         raise UserError(error.got, valid=error.valid, fix=fix) from None
