@@ -92,6 +92,12 @@ class Tokenizer:
         """Refuses a model that has fewer token vectors than there are ids."""
         tokenizer_file.check_fits(self.size, vocabulary)
 
+    def check_segments(self, count: int) -> None:
+        """Refuses a model that has fewer segments than the tokenizer puts around two texts; one without any ignores them."""
+        most = max((segment for parts in self.around for part in parts for _, segment in part), default=0)
+        if 1 < count <= most:
+            raise UserError(f"the tokenizer has segments up to {most}, the model {count}: they are not a pair")
+
     @classmethod
     def train(
         cls, texts: Iterable[str], settings: TokenizerRecipe, progress: Callable[[int], None] | None = None

@@ -25,9 +25,11 @@ from unmask.files import (
     NUMBER,
     OBJECT,
     WORD,
+    Rule,
     check,
     check_fields,
     list_of,
+    one_of,
     or_null,
     parse_json,
     read_text,
@@ -39,6 +41,7 @@ EACH, OTHER = 8, 100_000  # values in the file per entry (piece, merge, added to
 GROWTH = 64  # characters that one character may become
 STEPS = 100  # in all parts
 LONG = 1000  # characters of a setting, a piece or a token
+_SEGMENT: Rule = (lambda v: COUNT[0](v) and v <= 1, "0 or 1")
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 INSIDE = ("normalizers", "pretokenizers", "processors", "decoders")
 # Letters, accents and signs of many scripts, full-width forms, and an emoji.
@@ -81,6 +84,7 @@ def check_fits(size: int, vocabulary: int) -> None:
 def try_out(backend: tokenizers.Tokenizer, file: Path) -> None:
     """Encode and decode a text of many scripts: what fails in use fails here, with the file's name."""
     try:
+        backend.encode("a")
         encoding = backend.encode(SAMPLE, "a")
         backend.decode(encoding.ids, skip_special_tokens=False)
     except (KeyboardInterrupt, SystemExit):
@@ -132,6 +136,8 @@ def _check_steps(file: Path, raw: dict[str, Any]) -> None:
             if count > STEPS:
                 raise UserError(f"{file}: {part} has more than {STEPS} steps", valid=f"at most {STEPS} in all parts")
             growth *= _growth(file, where, step)
+            if step.get("type") == "TemplateProcessing":
+                _check_template(file, where, step)
             if growth > GROWTH:
                 raise UserError(
                     f"{file}: {where} makes a text more than {GROWTH} times as long, with the steps before it",
@@ -174,6 +180,23 @@ def _growth(file: Path, where: str, step: dict[str, Any]) -> float:
         return 1.0
     # A regular expression may match nothing, and then puts something between all characters.
     return max(1.0, len(content) / len(literal)) if isinstance(literal, str) else 1.0 + len(content)
+
+
+def _check_template(file: Path, where: str, step: dict[str, Any]) -> None:
+    """The library panics over a token that is not in its table."""
+    check_fields(file, step, {"special_tokens": OBJECT}, ("special_tokens",), f"{where}.")
+    for name in ("single", "pair"):
+        check_fields(file, step, {name: list_of(OBJECT)}, (name,), f"{where}.")
+        for number, piece in enumerate(step[name]):
+            at = f"{where}.{name}[{number}]."
+            check_fields(file, piece, {"SpecialToken": OBJECT, "Sequence": OBJECT}, (), at)
+            for kind, inside in piece.items():
+                check(file, at + kind, inside, OBJECT)
+                rules = {
+                    "type_id": _SEGMENT,
+                    "id": one_of(*(step["special_tokens"] if kind == "SpecialToken" else "AB")),
+                }
+                check_fields(file, inside, rules, ("id", "type_id"), f"{at}{kind}.")
 
 
 def _table(file: Path, where: str, value: Any) -> float:

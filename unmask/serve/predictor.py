@@ -107,6 +107,7 @@ class Predictor(TaskMethods, VectorMethods, LookMethods):
 
             self.engine = TorchEngine(model, device)
         tokenizer.check_fits(self.engine.config.vocab_size)
+        tokenizer.check_segments(self.engine.config.segments)
         self.tokenizer, self.task = tokenizer, task
         self.reader = Reader(tokenizer, self.engine.config)
         self._filler = Filler(self.engine, self.reader)

@@ -25,7 +25,7 @@ from unmask.files import (
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
-from unmask.tasks.task import Task
+from unmask.tasks.task import SHORTEST, Task
 
 FILE, VERSION = "unmask.json", 1
 OF_A_RUN = {
@@ -116,8 +116,8 @@ def check_learnt(file: Path, task: str, learnt: dict[str, Any], config: ModelCon
     needed = {"length": POSITIVE} | NEEDED.get(task, {})
     check_fields(file, learnt, needed | MAY.get(task, {}), tuple(needed), "learnt.")
     most = config.max_positions
-    if config.positions != "relative" and learnt["length"] > most:
-        raise UserError(f"{file}: learnt.length is {learnt['length']:,}", valid=f"1 to {most:,}, the model's positions")
+    if learnt["length"] < SHORTEST or (config.positions != "relative" and learnt["length"] > most):
+        raise UserError(f"{file}: learnt.length is {learnt['length']:,}", valid=f"{SHORTEST} to {most:,}")
     if task not in ("classify", "tag"):
         return
     count = len(config.labels)
