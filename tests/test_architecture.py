@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1] / "unmask"
-BASE = {"errors", "console", "stopping", "registry", "recipe", "settings", "seeds", "batch", "hub", "protobuf"}
+BASE = {"errors", "files", "console", "stopping", "registry", "recipe", "settings", "seeds", "batch", "hub", "protobuf"}
 MAY = {
     "data": BASE,
     "model": BASE,

@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from unmask.errors import UserError
+from unmask.files import read_yaml
 from unmask.settings import Dumper, explain, load, merge, nested
 
 Count = Annotated[int, Field(ge=1)]
@@ -348,10 +349,7 @@ class Recipe(Section):
 
     @classmethod
     def read(cls, path: str | Path) -> dict[str, Any]:
-        try:
-            values = load(Path(path).read_text("utf-8")) or {}
-        except (OSError, yaml.YAMLError, ValueError) as error:
-            raise UserError(f"cannot read the recipe {path}: {error}") from None
+        values = read_yaml(path) or {}
         if not isinstance(values, dict):
             raise UserError(f"the recipe {path} is not a mapping", valid="section: {field: value}")
         return values

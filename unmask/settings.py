@@ -33,12 +33,35 @@ def nested(path: str, value: Any) -> dict[str, Any]:
     return value
 
 
+NODES, DEPTH = 20_000, 32  # of one YAML text: a recipe has a few hundred, three levels deep
+
+
 class _Loader(yaml.SafeLoader):
-    """Plain scalars as in YAML 1.2: PyYAML's 1.1 reads `off` as False, `64:1` as 3841 and `5e-4` as text."""
+    """Plain scalars as in YAML 1.2: PyYAML's 1.1 reads `off` as False, `64:1` as 3841 and `5e-4` as text.
+
+    No anchors and aliases, with which a few lines stand for billions of values; and no text that is too long or too deep.
+    """
+
+    nodes = depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise yaml.composer.ComposerError(None, None, "anchors and aliases are not allowed", event.start_mark)
+        self.nodes, self.depth = self.nodes + 1, self.depth + 1
+        if self.nodes > NODES or self.depth > DEPTH:
+            limit = f"more than {NODES:,} values" if self.nodes > NODES else f"nested more than {DEPTH} levels deep"
+            raise yaml.composer.ComposerError(None, None, limit, event.start_mark)
+        node = super().compose_node(parent, index)  # type: ignore[no-untyped-call]
+        self.depth -= 1
+        return node
 
 
 class Dumper(yaml.SafeDumper):
-    """Quotes text that either version of YAML would read as something else."""
+    """Quotes text that either version of YAML would read as something else, and writes no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:

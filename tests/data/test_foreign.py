@@ -49,7 +49,7 @@ def test_added_tokens_come_behind_the_others(tmp_path):
 )
 def test_an_added_token_has_its_own_id_or_none(added, tmp_path):
     write(tmp_path, vocab__txt=lines(f"{SPECIAL} a b"), added_tokens__json=added)
-    with pytest.raises(UserError, match=r"added_tokens\.json: (the id of|not a token)"):
+    with pytest.raises(UserError, match=r"added_tokens\.json(: (the id of|'<x>' is ('7'|null|true))| is a list)"):
         Tokenizer.load(tmp_path)
     write(tmp_path, added_tokens__json={"a": 5, "<x>": 7})  # what is in the vocabulary may be said again
     assert Tokenizer.load(tmp_path).encode("a <x>") == [5, 7]

@@ -187,7 +187,7 @@ def _break(folder, what):
         ("no config", "no config.json"),
         ("bad json", "cannot read"),
         ("family", r"'gpt_neox'[\s\S]*bert, [\s\S]*modernbert"),
-        ("no family", r"None[\s\S]*bert, [\s\S]*modernbert"),
+        ("no family", r"model_type is null[\s\S]*bert, [\s\S]*modernbert"),
         ("decoder", "is_decoder"),
         ("no weights", "no weights"),
         ("cut", r"cannot read .*model\.safetensors"),

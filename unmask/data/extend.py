@@ -30,6 +30,7 @@ from unmask.data.corpus import Corpus
 from unmask.data.tokenizer import Tokenizer
 from unmask.data.vocabulary import sample
 from unmask.errors import UserError
+from unmask.files import read_object
 
 SAMPLE_MB = 20  # of text that is looked at: the frequent words of more are the same
 LEAST = 5  # occurrences in the sample
@@ -88,7 +89,7 @@ def extended(
     key = f"{corpus.fingerprint()}\0{tokenizer.fingerprint()}\0{count}\0{SAMPLE_MB} {LEAST} {EVERY} {HAIR}"
     folder = cache_dir() / "tokenizers" / f"extended-{count}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     if (folder / REPORT).exists():
-        return Tokenizer.load(folder), json.loads((folder / REPORT).read_text("utf-8"))
+        return Tokenizer.load(folder), read_object(folder / REPORT)
     new, report = extend(tokenizer, (document.text for document in corpus), count, progress)
     if keep:
         partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")

@@ -11,7 +11,6 @@ front of the pieces, and <mask> behind them. T5's sentinels stand behind its pie
 a digit and a comma, for which such pieces get a very low score.
 """
 
-import json
 import re
 import struct
 from collections.abc import Callable
@@ -22,16 +21,25 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from unmask.data.templates import SENTINELS, TEMPLATES, Template, roles_in
+from unmask.data.tokenizer_file import (
+    BYTES,
+    EACH,
+    GROWTH,
+    MOST,
+    OTHER,
+    SAMPLE,
+    check_fits,
+    first_line,
+    table_growth,
+)
 from unmask.errors import UserError
+from unmask.files import AGAIN, COUNT, FLAG, check, check_fields, or_null, read_bytes, read_object, read_text, size_of
 from unmask.protobuf import fields
 
 FILES = ("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "added_tokens.json")
 Foreign = tuple[tokenizers.Tokenizer, list[str]]  # and what had to be guessed, in sentences
 MOST_SENTINELS = 1000
-# Letters, accents and signs of many scripts, full-width forms, and an emoji.
-SAMPLE = " ".join(
-    map(chr, [*range(32, 0x500), *range(0x2000, 0x2200), *range(0x3000, 0x3100), *range(0xFF01, 0xFFEF), 0x1F600])
-)
+FLAGS = ("do_lower_case", "tokenize_chinese_chars", "strip_accents", "keep_accents", "add_prefix_space")
 CONTROL, OWN = 3, 4  # types of a SentencePiece piece: never in text; always one token
 
 
@@ -40,23 +48,45 @@ def find(folder: Path) -> Path | None:
     return next((folder / name for name in FILES[:5] if name != "merges.txt" and (folder / name).is_file()), None)
 
 
-def read(file: Path, config: dict[str, Any], named: dict[str, str]) -> Foreign:
-    """`config`: tokenizer_config.json; `named`: its special tokens, by role."""
+def read(file: Path, config: dict[str, Any], named: dict[str, str], most: int | None = None) -> Foreign:
+    """`config`: tokenizer_config.json; `named`: its special tokens, by role; `most`: how many tokens the model has."""
+    check_fields(file.with_name("tokenizer_config.json"), config, dict.fromkeys(FLAGS, or_null(FLAG)))
     reader: Callable[[Path, dict[str, Any], dict[str, str]], Foreign] = (
         _sentencepiece if file.suffix == ".model" else _bytes if file.suffix == ".json" else _bert
     )
-    backend, notes = reader(file, config, named)
-    added = file.with_name("added_tokens.json")
-    if added.is_file():
-        _add(backend, added)
+    limit = MOST if most is None else most
+    if file.suffix == ".txt":
+        check_fits(read_text(file, BYTES).rstrip("\n").count("\n") + 1, limit)
+    elif file.suffix == ".json":
+        check_fits(len(_vocabulary(file)), limit)
+    try:
+        backend, notes = reader(file, config, named)
+        added = file.with_name("added_tokens.json")
+        if added.is_file():
+            _add(backend, added)
+    except (UserError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # the library raises bare Exception, or panics, which is none
+        raise UserError(
+            f"cannot read the tokenizer {file}: {first_line(error)}",
+            valid="tokenizer.json, vocab.txt, vocab.json, spiece.model",
+            fix=AGAIN,
+        ) from None
     return backend, notes
+
+
+def _vocabulary(file: Path) -> dict[str, int]:
+    """{piece: id}."""
+    found = read_object(file, BYTES, EACH * MOST + OTHER)
+    for token, number in found.items():
+        if not COUNT[0](number):
+            check(file, repr(token[:40]), number, COUNT)
+    return found
 
 
 def _add(backend: tokenizers.Tokenizer, file: Path) -> None:
     """The tokens of added_tokens.json (token → id). The library counts on from the last id, so no other can be had."""
-    ids = json.loads(file.read_text("utf-8"))
-    if not isinstance(ids, dict) or any(type(number) is not int for number in ids.values()):
-        raise UserError(f"cannot read {file}: not a token → id", valid='an object such as {"<new>": 30522}')
+    ids = _vocabulary(file)
     backend.add_tokens([AddedToken(token, normalized=False) for token in sorted(ids, key=lambda t: ids[t])])
     for token, number in ids.items():
         if (got := backend.token_to_id(token)) != number:
@@ -90,7 +120,7 @@ def _special(backend: tokenizers.Tokenizer, named: dict[str, str], template: Tem
 
 
 def _bert(file: Path, config: dict[str, Any], named: dict[str, str]) -> Foreign:
-    text = file.read_text("utf-8").rstrip("\n")
+    text = read_text(file, BYTES).rstrip("\n")
     vocabulary = {token: i for i, token in enumerate(text.split("\n"))}
     notes: list[str] = []
     lower = config.get("do_lower_case")
@@ -116,7 +146,8 @@ def _bytes(file: Path, config: dict[str, Any], named: dict[str, str]) -> Foreign
     merges = file.with_name("merges.txt")
     if not merges.is_file():
         raise UserError(f"{file} without merges.txt beside it", valid="both, or tokenizer.json")
-    vocabulary = json.loads(file.read_text("utf-8"))
+    size_of(merges)
+    vocabulary = _vocabulary(file)
     if any(token.endswith("</w>") for token in vocabulary):  # GPT, the first
         unk = named.get("unk") or "<unk>"
         model = models.BPE.from_file(str(file), str(merges), unk_token=unk, end_of_word_suffix="</w>")
@@ -190,6 +221,8 @@ def _sentencepiece(file: Path, config: dict[str, Any], named: dict[str, str]) ->
 
 def _precompiled(charsmap: bytes, file: Path) -> normalizers.Normalizer:
     """The table of normalisation, tried: the library panics, with what is no Exception, over a damaged one in use."""
+    if table_growth(charsmap) > GROWTH:
+        raise UserError(f"{file}: its table of normalisation makes a character more than {GROWTH} times as long")
     try:
         table = normalizers.Precompiled(charsmap)
         table.normalize_str(SAMPLE)
@@ -209,7 +242,7 @@ def read_pieces(file: Path) -> tuple[list[tuple[str, float, int]], bytes, dict[i
     pieces: list[tuple[str, float, int]] = []
     charsmap, settings = b"", {}
     try:
-        for number, value in fields(file.read_bytes()):
+        for number, value in fields(read_bytes(file, BYTES)):
             if not isinstance(value, bytes):
                 continue
             inner = dict(fields(value)) if number in (1, 2, 3) else {}
@@ -222,6 +255,8 @@ def read_pieces(file: Path) -> tuple[list[tuple[str, float, int]], bytes, dict[i
                 charsmap = inner.get(2, b"")
         if len(pieces) < 4:
             raise ValueError(f"{len(pieces)} pieces")
+    except UserError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(f"cannot read {file}: {error}", valid="a SentencePiece model") from None
     if settings.get(3, 1) != 1:

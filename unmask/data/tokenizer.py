@@ -29,12 +29,13 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken, processors
 
-from unmask.data import foreign
+from unmask.data import foreign, tokenizer_file
 from unmask.data.cache import cache_dir
 from unmask.data.corpus import Corpus
 from unmask.data.templates import ROLES, TEMPLATES, roles_in
 from unmask.data.vocabulary import CJK, learn
 from unmask.errors import UserError
+from unmask.files import WORD, check, read_object
 from unmask.hub import resolve
 from unmask.recipe import TokenizerRecipe
 
@@ -90,11 +91,13 @@ class Tokenizer:
 
     def check_fits(self, vocabulary: int) -> None:
         """Refuses a model that has fewer token vectors than there are ids."""
-        if self.size > vocabulary:
-            raise UserError(
-                f"the tokenizer has {self.size:,} tokens, the model {vocabulary:,}: they are not a pair",
-                fix="put the tokenizer.json that the model was trained with beside its weights",
-            )
+        tokenizer_file.check_fits(self.size, vocabulary)
+
+    def check_segments(self, count: int) -> None:
+        """Refuses a model that has fewer segments than the tokenizer puts around two texts; one without any ignores them."""
+        most = max((segment for parts in self.around for part in parts for _, segment in part), default=0)
+        if 1 < count <= most:
+            raise UserError(f"the tokenizer has segments up to {most}, the model {count}: they are not a pair")
 
     @classmethod
     def train(
@@ -109,8 +112,11 @@ class Tokenizer:
         return tokenizer
 
     @classmethod
-    def load(cls, path: str | Path) -> "Tokenizer":
-        """A folder, a `tokenizer.json`, a file of the time before it (`foreign.py`), or a hub name."""
+    def load(cls, path: str | Path, most: int | None = None) -> "Tokenizer":
+        """A folder, a `tokenizer.json`, a file of the time before it (`foreign.py`), or a hub name.
+
+        `most`: how many tokens the model has; a tokenizer with more is refused before it is made.
+        """
         path = resolve(path, FILES)
         folder = path if path.is_dir() else path.parent
         file: Path | None = path
@@ -122,24 +128,14 @@ class Tokenizer:
                 valid="a folder with tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model",
             )
         config = _read_json(folder / "tokenizer_config.json") | _read_json(folder / "special_tokens_map.json")
-        named = {}
-        for name in NAMES:  # a token is written as "[CLS]" or as {"content": "[CLS]", …}
-            token = config.get(f"{name}_token") or ""
-            named[name] = token["content"] if isinstance(token, dict) else token
+        named = {name: _named(config, name, folder) for name in NAMES}
         notes: list[str] = []
-        try:
-            if file.suffix in (".txt", ".model") or file.name == "vocab.json":
-                backend, notes = foreign.read(file, config, named)
-            else:
-                backend = tokenizers.Tokenizer.from_file(str(file))
-        except UserError:
-            raise
-        except Exception as error:  # the library raises bare Exception
-            raise UserError(
-                f"cannot read the tokenizer {file}: {error}",
-                valid="tokenizer.json, vocab.txt, vocab.json, spiece.model",
-            ) from None
+        if file.suffix in (".txt", ".model") or file.name == "vocab.json":
+            backend, notes = foreign.read(file, config, named, most)
+        else:
+            backend = tokenizer_file.read(file, most)
         tokenizer = cls(backend, named)
+        tokenizer_file.try_out(backend, file)
         tokenizer.notes = notes
         return tokenizer
 
@@ -322,14 +318,16 @@ def _kind(backend: tokenizers.Tokenizer) -> str:
     return {"WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "char"}[model]
 
 
+def _named(config: dict[str, Any], name: str, folder: Path) -> str:
+    """The token of a role: it is written as "[CLS]" or as {"content": "[CLS]", …}."""
+    token = config.get(f"{name}_token") or ""
+    token = token.get("content") if isinstance(token, dict) else token
+    check(folder / "tokenizer_config.json", f"{name}_token", token, WORD)
+    return str(token)
+
+
 def _read_json(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    try:
-        value = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
-        raise UserError(f"cannot read {file}: {error}", valid="JSON") from None
-    return value if isinstance(value, dict) else {}
+    return read_object(file) if file.is_file() else {}
 
 
 def tokenizer_folder(corpus: Corpus, settings: TokenizerRecipe) -> Path:

@@ -20,6 +20,7 @@ from unmask.data.records import Record
 from unmask.data.tokenizer import Tokenizer
 from unmask.data.vocabulary import CJK
 from unmask.errors import UserError
+from unmask.files import parse_json
 from unmask.model import hf
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
@@ -80,7 +81,7 @@ def rows(recipe: Recipe, records: Sequence[Record], run: Run, world: World, cons
         part.rename(path)
     world.barrier()
     run.hold(FILE, checksum(path), world.main)
-    found = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    found = [parse_json(line) for line in path.read_text("utf-8").splitlines()]
     console.say(f"{len(found):,} further records are rewritten by {recipe.start}: {path}")
     return found
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.files import read_object
 from unmask.model import hf
-from unmask.model.config_file import read_json
 from unmask.model.families import FAMILIES
 from unmask.serve.onnx_engine import OnnxEngine, is_export
 
@@ -44,7 +44,7 @@ def describe(folder: str | Path) -> dict[str, Any]:
         "heads": heads,
         "missing_heads": [name for name in known if name not in heads],
         "unread": loaded.unexpected,
-        "tokenizer": _tokenizer(folder),
+        "tokenizer": _tokenizer(folder, config.vocab_size),
     }
 
 
@@ -55,7 +55,7 @@ def _describe_export(folder: Path) -> dict[str, Any]:
         "kind": "model",
         "path": str(folder),
         "family": config.family,
-        "architecture": (read_json(folder / "config.json").get("architectures") or [None])[0],
+        "architecture": (read_object(folder / "config.json").get("architectures") or [None])[0],
         "layers": config.layers,
         "decoder_layers": config.decoder_layers,
         "hidden": config.hidden,
@@ -65,14 +65,14 @@ def _describe_export(folder: Path) -> dict[str, Any]:
         "heads": engine.heads,
         "missing_heads": [],
         "unread": [],
-        "tokenizer": _tokenizer(folder),
+        "tokenizer": _tokenizer(folder, config.vocab_size),
         "export": {key: about.get(key) for key in ("format", "precision", "task", "graphs", "compared")},
     }
 
 
-def _tokenizer(folder: str | Path) -> dict[str, Any]:
+def _tokenizer(folder: str | Path, most: int) -> dict[str, Any]:
     try:
-        t = Tokenizer.load(folder)
+        t = Tokenizer.load(folder, most)
     except UserError as error:
         return {"error": error.got}
     roles = {"pad": t.pad, "unk": t.unk, "cls": t.cls, "sep": t.sep, "mask": t.mask}

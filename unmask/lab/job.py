@@ -102,7 +102,7 @@ def prepare(
         train.batch = min(train.batch, recipe.train.few_batch)
     resolved = (sets.settings or recipe.task).model_copy(update={"kind": kind.name})
     recipe = recipe.model_copy(update={"train": train, "task": resolved})
-    tokenizer = Tokenizer.load(recipe.start)
+    tokenizer = Tokenizer.load(recipe.start, config.vocab_size)
     tokenizer.check_fits(config.vocab_size)
     studied = kind.study(recipe, config, sets.train)
     whole = kind(recipe, tokenizer, studied)  # that is what the split goes by, in a run that goes on too

@@ -4,7 +4,6 @@ All is read from the run folder alone, without torch, and at any moment of a run
 step, while it goes on, after a kill in the middle of a log line. What is not there is left out.
 """
 
-import json
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -12,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from unmask.errors import UserError, command, quote
+from unmask.files import read_object
 from unmask.lab.curves import accuracies, finite, mixed_tracks, term_name
 from unmask.model.families import FAMILIES
 from unmask.recipe import Recipe
@@ -139,7 +139,7 @@ def shape(folder: Path) -> dict[str, Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
+        config = read_object(folder / "config.json")
         out = {"architecture": (config.get("architectures") or [None])[0], "family": config.get("model_type")}
         out |= {name: config.get(key) for name, key in SHAPE.items()}
         out |= {"predicts": config["unmask_predicts"]} if "unmask_predicts" in config else {}

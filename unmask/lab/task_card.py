@@ -1,11 +1,12 @@
 """The model card of a fine-tuned model, and the lines that use it, in unmask and in the libraries that open its folder."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from unmask.errors import UserError
+from unmask.files import read_object
 from unmask.hub import without_revision
 from unmask.lab.card import code, public_name
 from unmask.lab.curves import finite
@@ -144,7 +145,7 @@ def transformers_snippet(folder: Path, shown: str, kind: str) -> str:
 def _labelled(folder: Path) -> bool:
     """Whether one label is chosen: neither several of them nor a number."""
     try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
+        config = read_object(folder / "config.json")
+    except UserError:
         return False
     return config.get("problem_type") in (None, "single_label_classification") and bool(config.get("id2label"))

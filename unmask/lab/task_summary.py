@@ -3,11 +3,11 @@
 Read from the run folder alone, at any moment of a run's life; what is not there is left out.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError, command, quote
+from unmask.files import read_object
 from unmask.lab.curves import finite
 from unmask.lab.summary import describe_model, describe_steps, dig, duration, events, hardware, jsonable, shape
 from unmask.recipe import Recipe
@@ -28,8 +28,8 @@ def asks(kind: str | None, pair: bool = False) -> str:
 def paired(folder: Path) -> bool:
     """Whether the model of a folder learnt from pairs of texts."""
     try:
-        return json.loads((folder / "unmask.json").read_text("utf-8"))["learnt"].get("pair") is True
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return read_object(folder / "unmask.json")["learnt"].get("pair") is True
+    except (UserError, KeyError, AttributeError):
         return False
 
 
@@ -133,8 +133,8 @@ def _scores(results: dict[str, Any]) -> list[dict[str, Any]]:
 def findings(run: Run) -> list[dict[str, Any]]:
     """What the doctor found in the labelled files."""
     try:
-        found = json.loads((run.path / "findings.json").read_text("utf-8"))
-    except (OSError, ValueError):
+        found = run.read_json("findings.json")
+    except UserError:
         return []
     found = found.get("findings") if isinstance(found, dict) else found
     return [{"step": None, "text": _finding(f)} for f in found or []]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
 
 from unmask.errors import UserError, nearest
+from unmask.files import shown
 from unmask.model.families import FAMILIES
 from unmask.model.family import PLAIN
 from unmask.recipe import Recipe
@@ -228,13 +229,16 @@ class ModelConfig:
         good = isinstance(value, accepted) or (float in accepted and type(value) is int)
         if not good or (isinstance(value, bool) and bool not in accepted):
             names = " or ".join("null" if t is type(None) else t.__name__ for t in accepted)
-            raise UserError(f"{name}: {value!r}", valid=names)
+            raise UserError(f"{name}: {shown(value)}", valid=names)
         if name in CHOICES and value not in CHOICES[name]:
             raise UserError(
-                f"{name}: {value!r}{nearest(value, list(CHOICES[name]))}", valid=", ".join(filter(None, CHOICES[name]))
+                f"{name}: {shown(value)}{nearest(value, list(CHOICES[name]))}",
+                valid=", ".join(filter(None, CHOICES[name])),
             )
         if value is None or isinstance(value, str | bool):
             return
+        if not value < 1e30:  # nor NaN: nothing that is computed in float32 holds it
+            raise UserError(f"{name}: {shown(value)}", valid="below 1e30")
         if name.endswith("_id"):
             if not 0 <= value < self.vocab_size:
                 raise UserError(f"{name}: {value}", valid=f"an id below vocab_size {self.vocab_size}, or null")

@@ -1,10 +1,24 @@
 """config.json ↔ ModelConfig, and generation_config.json: what a model folder says of itself, read without torch."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
+from unmask.files import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    OBJECT,
+    POSITIVE,
+    WORD,
+    Rule,
+    check,
+    check_fields,
+    list_of,
+    or_null,
+    read_object,
+    shown,
+)
 from unmask.model.config import PRESETS, ModelConfig, change
 from unmask.model.families import FAMILIES
 from unmask.model.generation import GENERATION_KEYS
@@ -13,11 +27,51 @@ LABELLED = {"classify", "tag"}  # heads whose outputs have names
 GENERATION_FILE = "generation_config.json"
 
 
-def read_config(raw: dict[str, Any]) -> ModelConfig:
+# Keys of config.json that are read beside the ones that are a field of ModelConfig under another name.
+MOST_LABELS = 100_000  # without names of their own
+RULES: dict[str, Rule] = {
+    "architectures": or_null(list_of(WORD)),
+    "num_labels": or_null((lambda v: POSITIVE[0](v) and v <= MOST_LABELS, f"a whole number from 1 to {MOST_LABELS:,}")),
+    "id2label": or_null(OBJECT),
+    "problem_type": or_null(WORD),
+    "generator_size": NUMBER,
+    "unmask_predicts": WORD,
+    "pad_token_id": or_null(COUNT),
+    "max_position_embeddings": POSITIVE,
+    "type_vocab_size": COUNT,
+    "num_hidden_layers": POSITIVE,
+    "layer_types": or_null(list_of(WORD)),
+    "global_attn_every_n_layers": POSITIVE,
+    "rope_parameters": or_null(
+        (lambda v: OBJECT[0](v) and all(map(or_null(OBJECT)[0], v.values())), "an object of objects")
+    ),
+    "global_rope_theta": NUMBER,
+    "local_rope_theta": NUMBER,
+    "afn": WORD,
+    "feed_forward_proj": WORD,
+    "n_inner": or_null(COUNT),
+    "scale_decoder_outputs": FLAG,
+}
+
+
+def read_config(raw: dict[str, Any], file: str | Path = "config.json") -> ModelConfig:
     """config.json → ModelConfig. A key that is not there has the value that transformers gives it."""
     name = raw.get("model_type")
-    if name not in FAMILIES:
-        raise UserError(f"a folder of the family {name!r} (model_type)", valid=", ".join(FAMILIES))
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise UserError(f"{file}: model_type is {shown(name)}", valid=", ".join(FAMILIES))
+    family = FAMILIES[name]
+    check_fields(file, raw, RULES)
+    try:
+        return _config(raw, name, file)
+    except UserError as error:
+        if error.got.startswith(str(file)):
+            raise
+        field = error.got.partition(":")[0]
+        got = error.got.replace(field, family.fields.get(field, field), 1)[:400]
+        raise UserError(f"{file}: {got}", valid=error.valid, fix=error.fix) from None
+
+
+def _config(raw: dict[str, Any], name: str, file: str | Path) -> ModelConfig:
     family = FAMILIES[name]
     values = {name: raw[key] for name, key in family.fields.items() if key in raw} | family.read(raw)
     for name, value in values.items():
@@ -31,9 +85,22 @@ def read_config(raw: dict[str, Any]) -> ModelConfig:
         values["predicts"] = raw["unmask_predicts"]
     if LABELLED & set(family.architectures.get(declared(raw), ())):
         # transformers leaves two classes with default names out of the file.
-        names = raw.get("id2label") or {i: f"LABEL_{i}" for i in range(raw.get("num_labels", 2))}
-        values["labels"] = tuple(names[i] for i in sorted(names, key=int))
+        names = raw.get("id2label") or {str(i): f"LABEL_{i}" for i in range(raw.get("num_labels") or 2)}
+        values["labels"] = _labels(names, file)
     return change(ModelConfig(**PRESETS[family.base]), **values)
+
+
+def _labels(names: dict[str, Any], file: str | Path) -> tuple[str, ...]:
+    """id2label as a tuple, by number."""
+    out = []
+    for number in map(str, range(len(names))):
+        if number not in names:
+            raise UserError(
+                f"{file}: id2label has no {number}", valid=f"the numbers 0 to {len(names) - 1}, each a name"
+            )
+        check(file, f"id2label.{number}", names[number], (lambda v: isinstance(v, str | int | float), "a name"))
+        out.append(str(names[number]))
+    return tuple(out)
 
 
 def write_config(config: ModelConfig, architecture: str = "") -> dict[str, Any]:
@@ -67,19 +134,9 @@ def default_generation(config: ModelConfig) -> dict[str, Any]:
 def read_generation(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """What a folder says of generation; one older than generation_config.json says it in config.json."""
     if (folder / GENERATION_FILE).is_file():
-        return read_json(folder / GENERATION_FILE)
+        return read_object(folder / GENERATION_FILE)
     return {key: value for key, value in settings.items() if key in GENERATION_KEYS}
 
 
 def declared(raw: dict[str, Any]) -> str:
     return (raw.get("architectures") or [""])[0]
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path}: {error}") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{path} is not a JSON object")
-    return value

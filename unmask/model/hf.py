@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unmask.errors import UserError
+from unmask.files import read_object
 from unmask.hub import resolve
 from unmask.model.config import ModelConfig, change
 from unmask.model.config_file import (
@@ -25,7 +26,6 @@ from unmask.model.config_file import (
     default_generation,
     read_config,
     read_generation,
-    read_json,
     write_config,
 )
 from unmask.model.families import FAMILIES
@@ -35,15 +35,18 @@ from unmask.model.model import TIED, Model, with_needs
 from unmask.model.weights import (
     OLD_PATTERNS,
     PATTERNS,
+    check_finite,
     check_sizes,
     has_weights,
     read_settings,
     read_tensors,
     read_weights,
+    settings_file,
 )
 
 HEADS_FILE, HEADS_VERSION = "heads.safetensors", "1"
 DECLARED = {"classify", "tag", "answer", "choose"}  # heads of tasks
+LARGEST_NEW = 10**8  # parameters of heads that a folder lacks, at most, unless its weights have more
 GENERATOR = "generator"  # the head that is a model, and its folder
 
 
@@ -123,13 +126,13 @@ def load(
     """
     folder = resolve(name, PATTERNS)
     settings = read_settings(folder)
-    found_config = read_config(settings)
+    found_config = read_config(settings, settings_file(folder))
     family = FAMILIES[found_config.family]
     if not has_weights(folder):
         folder = resolve(name, PATTERNS + OLD_PATTERNS)
     tensors = _modern_names(read_weights(folder), family)
 
-    check_sizes(found_config, tensors, folder)
+    check_sizes(found_config, tensors, settings_file(folder))
     found_config = _untied(found_config, tensors)
     config = change(found_config, **(changes or {}))
     architecture, found = _heads_in(tensors, found_config, settings)
@@ -163,21 +166,27 @@ def load(
             if not config.tie and family.copies.get(parameter) in tensors:
                 sources = (family.copies[parameter],)
             read.update(sources)
-            parts = [tensors[key] for key in sources if key in tensors]
-            if _lies(family, parameter):
-                parts = [part.t() for part in parts]
-            value = torch.cat(parts) if len(parts) == len(sources) else None
+            value = _joined([tensors.get(key) for key in sources], _lies(family, parameter))
         if value is not None and value.shape == empty.shape:
             state[parameter] = value.to(empty.dtype)
+            check_finite(parameter if in_head else " + ".join(sources), state[parameter], folder)
         elif in_head:
             if parameter in drawn:
                 missing.append(parameter)
         else:
-            got = "is not there" if value is None else f"has shape {tuple(value.shape)}"
+            there_is = all(key in tensors for key in sources)
+            got = (
+                f"has shape {tuple(value.shape)}"
+                if value is not None
+                else "has another shape"
+                if there_is
+                else "is not there"
+            )
             raise UserError(
                 f"{folder}: {' + '.join(sources)} {got}",
                 valid=f"shape {tuple(empty.shape)}, as config.json says",
             )
+    _check_new(missing, shape, tensors, settings_file(folder))
     model = Model(config, wanted)
     model.load_state_dict(state, strict=False)
     model.init(seed, only=missing)
@@ -209,12 +218,35 @@ def there(family: Family, name: str, config: ModelConfig | None = None, architec
 def config_of(name: str | Path) -> ModelConfig:
     """The config of a model folder or hub name, without its weights."""
     file = resolve(name, PATTERNS) / "config.json"
-    return read_config(read_json(file)) if file.is_file() else load(name, heads=()).config
+    return read_config(read_object(file), file) if file.is_file() else load(name, heads=()).config
 
 
 def _lies(family: Family, name: str) -> bool:
     """Whether the matrix lies on its side in the folder, as GPT's do."""
     return name.endswith(tuple(f"{end}.weight" for end in family.transposed)) and not name.startswith("heads.")
+
+
+def _joined(parts: list[Tensor | None], lies: bool) -> Tensor | None:
+    """The tensors of a parameter, one below the other; None where one is not there, or they do not fit together."""
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts) or any(part.dim() != 2 for part in found if lies):
+        return None
+    found = [part.t() if lies else part for part in found]
+    if len(found) > 1 and len({(part.dim(), part.shape[1:]) for part in found if part.dim()}) != 1:
+        return None
+    return torch.cat(found) if len(found) > 1 else found[0]
+
+
+def _check_new(missing: list[str], shape: Model, tensors: dict[str, Tensor], file: Path) -> None:
+    """Heads that are drawn anew have the size that config.json says: it is compared with the weights before it is allocated."""
+    values = shape.state_dict()
+    new = sum(values[name].numel() for name in missing)
+    known = sum(value.numel() for value in tensors.values())
+    if new > max(LARGEST_NEW, 2 * known):
+        raise UserError(
+            f"{file}: {', '.join(missing)} would have {new:,} parameters, and the weights have {known:,}",
+            valid="the config.json that the weights were saved with",
+        )
 
 
 def _untied(config: ModelConfig, tensors: dict[str, Tensor]) -> ModelConfig:
@@ -227,9 +259,13 @@ def _untied(config: ModelConfig, tensors: dict[str, Tensor]) -> ModelConfig:
         if config.tie and f"heads.{head}.decoder" in family.heads.get(head, {}):
             (own,) = there(family, f"heads.{head}.decoder.weight")
             shared = tensors.get(there(family, "encoder.embeddings.tokens.weight")[0])
-            if own in tensors and shared is not None and not torch.equal(tensors[own], shared):
+            if own in tensors and shared is not None and not _same(tensors[own], shared):
                 return change(config, tie=False)
     return config
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.equal(a, b.to(a.dtype))
 
 
 def _modern_names(tensors: dict[str, Tensor], family: Family) -> dict[str, Tensor]:

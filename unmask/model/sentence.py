@@ -5,11 +5,25 @@ sentence_bert_config.json how long a text may be and whether it is lower-cased f
 """
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
+from unmask.files import (
+    COUNT,
+    FLAG,
+    OBJECT,
+    WORD,
+    check,
+    check_fields,
+    list_of,
+    or_null,
+    read_json,
+    read_object,
+    shown,
+)
 
 MODULES, TRANSFORMER, SETTINGS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
 PATTERNS = [MODULES, TRANSFORMER, SETTINGS, "*_Pooling/config.json", "tokenizer_config.json"]
@@ -50,49 +64,58 @@ def read(folder: Path) -> Sentence | None:
     """None when the folder says nothing of sentence vectors; UserError when it wants what is not done here."""
     if not (folder / MODULES).is_file():
         return None
-    modules = _get(folder / MODULES)
-    if not isinstance(modules, list) or not all(isinstance(m, dict) for m in modules):
-        raise UserError(f"{folder / MODULES} is not a list of modules", fix="copy the folder again")
-    kinds = {str(m.get("type", "")).rpartition(".")[2]: str(m.get("path", "")) for m in modules}
+    modules = read_json(folder / MODULES)
+    check(folder / MODULES, "the file", modules, list_of(OBJECT))
+    for number, module in enumerate(modules):
+        check_fields(folder / MODULES, module, {"type": WORD, "path": WORD}, ("type", "path"), f"[{number}].")
+    kinds = {m["type"].rpartition(".")[2]: m["path"] for m in modules}
     unknown = sorted(set(kinds) - {"Transformer", "Pooling", "Normalize"})
     if unknown or "Pooling" not in kinds:
         raise UserError(
-            f"{folder / MODULES} asks for {', '.join(unknown) or 'no Pooling'}",
+            f"{folder / MODULES} asks for {', '.join(unknown)[:200] or 'no Pooling'}",
             valid="Transformer, Pooling and Normalize",
             fix="remove modules.json to use the transformer alone",
         )
-    transformer = folder / kinds.get("Transformer", "") / TRANSFORMER
-    texts = _get(transformer) if transformer.is_file() else {}
-    settings = _get(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
-    prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "", "")
+    transformer = _inside(folder, kinds.get("Transformer", "")) / TRANSFORMER
+    texts = read_object(transformer) if transformer.is_file() else {}
+    check_fields(transformer, texts, {"max_seq_length": or_null(COUNT), "do_lower_case": or_null(FLAG)})
     length = texts.get("max_seq_length") or _limit(folder / "tokenizer_config.json")
-    pooling = _pooling(_get(folder / kinds["Pooling"] / "config.json"), folder)
-    return Sentence(pooling, "Normalize" in kinds, int(length), bool(texts.get("do_lower_case")), prompt)
+    pooling = _pooling(_inside(folder, kinds["Pooling"]) / "config.json")
+    return Sentence(pooling, "Normalize" in kinds, length, bool(texts.get("do_lower_case")), _prompt(folder / SETTINGS))
 
 
-def _pooling(values: dict[str, Any], folder: Path) -> str:
+def _inside(folder: Path, name: str) -> Path:
+    """A module's folder. It lies in the model's: a path that leads elsewhere would open what is not the model's."""
+    if not re.fullmatch(r"[\w.-]*", name) or name == "..":
+        raise UserError(f"{folder / MODULES} names the folder {shown(name)}", valid="plain names of folders beside it")
+    return folder / name
+
+
+def _prompt(file: Path) -> str:
+    settings = read_object(file) if file.is_file() else {}
+    check_fields(file, settings, {"prompts": or_null(OBJECT), "default_prompt_name": or_null(WORD)})
+    prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "", "")
+    check(file, "prompts", prompt, WORD)
+    return prompt
+
+
+def _pooling(file: Path) -> str:
     """`pooling_mode` of today, or the one of the older switches that is on."""
+    values = read_object(file)
     name = values.get("pooling_mode")
     if name is None:
         on = [key for key, value in values.items() if key.startswith("pooling_mode_") and value is True]
         name = "+".join(key.removeprefix("pooling_mode_").removesuffix("_token").removesuffix("_tokens") for key in on)
     if name not in POOLINGS:
-        raise UserError(f"{folder}: its vectors are pooled by {name!r}", valid=" or ".join(POOLINGS))
+        raise UserError(f"{file}: pooling_mode is {shown(name)}", valid=" or ".join(POOLINGS))
     return str(name)
 
 
 def _limit(file: Path) -> int:
-    value = _get(file).get("model_max_length", 0) if file.is_file() else 0
-    return value if isinstance(value, int) and value < 10**6 else 0  # transformers writes 10**30 for "not known"
+    value = read_object(file).get("model_max_length", 0) if file.is_file() else 0
+    return value if type(value) is int and 0 <= value < 10**6 else 0  # transformers writes 10**30 for "not known"
 
 
 def _put(file: Path, value: Any) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
-
-
-def _get(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {file}: {error}", fix="copy the folder again") from None

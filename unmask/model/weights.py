@@ -7,20 +7,22 @@
 | *.index, *.data-… | bert_config.json | TensorFlow's (`tensorflow.py`) |
 """
 
+import math
 import pickle
 import re
+import zipfile
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from unmask.errors import UserError
+from unmask.files import AGAIN, open_regular, read_object, size_of
 from unmask.model.config import ModelConfig
-from unmask.model.config_file import read_json
+from unmask.model.families import FAMILIES
 from unmask.model.tensorflow import checkpoints, read_checkpoint
 
 # Asked of the hub in this order of preference; a repository often holds the same weights in several formats.
@@ -42,6 +44,8 @@ OLD_PATTERNS = ["pytorch_model*.bin", "pytorch_model.bin.index.json", "*.ckpt.in
 # Sizes up to these need not be in the weights, as that of rotated positions, or of layers that are one.
 LARGEST, MOST_LAYERS = 10**6, 1000
 FORMATS = ("model.safetensors", "pytorch_model.bin")
+HEADER = 16 << 20  # bytes of a safetensors header: 100,000 tensors
+SHARED = 4  # tensors of a pickle may share memory, as tied matrices do; in all so many times the file's bytes
 
 
 def has_weights(folder: Path) -> bool:
@@ -53,16 +57,22 @@ def has_weights(folder: Path) -> bool:
     return files or bool(checkpoints(folder))
 
 
+def settings_file(folder: Path) -> Path:
+    """config.json; or, in TensorFlow's folders, bert_config.json in the same words."""
+    for name in ("config.json", "bert_config.json"):
+        if (folder / name).is_file():
+            return folder / name
+    raise UserError(
+        f"{folder} is not a model folder: it has no config.json",
+        valid="a folder with config.json or bert_config.json",
+    )
+
+
 def read_settings(folder: Path) -> dict[str, Any]:
-    """config.json; or, of TensorFlow's folders, bert_config.json in the same words."""
-    if (folder / "config.json").is_file():
-        return read_json(folder / "config.json")
-    if not (folder / "bert_config.json").is_file():
-        raise UserError(
-            f"{folder} is not a model folder: it has no config.json",
-            valid="a folder with config.json or bert_config.json",
-        )
-    settings = read_json(folder / "bert_config.json")
+    file = settings_file(folder)
+    settings = read_object(file)
+    if file.name == "config.json":
+        return settings
     # A BERT whose embeddings are narrower than its layers is, to transformers, an ELECTRA.
     narrow = settings.get("embedding_size", settings.get("hidden_size")) != settings.get("hidden_size")
     return {"model_type": "electra" if narrow else "bert"} | settings
@@ -102,7 +112,7 @@ def model_files(folder: Path) -> list[Path]:
 
 def read_shards(index: Path) -> list[str]:
     """The files that an index names. They lie beside it: a path that leads elsewhere would open what is not the model's."""
-    places = read_json(index).get("weight_map", {})
+    places = read_object(index).get("weight_map", {})
     if not isinstance(places, dict):
         raise UserError(f"{index}: its weight_map is not an object", valid="weight_map: tensor → file name")
     for shard in places.values():
@@ -112,41 +122,86 @@ def read_shards(index: Path) -> list[str]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
+    size = size_of(path)
     try:
         if path.suffix == ".safetensors":
+            _check_header(path)
             return load_file(path)
+        _check_stored(path)
         found = torch.load(path, map_location="cpu", weights_only=True)
+    except UserError:
+        raise
     except pickle.UnpicklingError as error:
         name = re.search(r"GLOBAL (\S+)|[Uu]nsupported (?:class|global) (\S+)", str(error))
         if name is None:
-            raise UserError(
-                f"cannot read {path}: it is damaged, or holds more than tensors", fix="copy or download the file again"
-            ) from None
+            raise UserError(f"cannot read {path}: it is damaged, or holds more than tensors", fix=AGAIN) from None
         raise UserError(
             f"cannot read {path}: it asks to run {name[1] or name[2]}, so it holds more than tensors, and was not opened",
             valid="a file of tensors alone",
             fix="ask its author for model.safetensors",
         ) from None
-    except (SafetensorError, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise UserError(
-            f"cannot read {path}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
-            fix="copy or download the file again",
-        ) from None
+    except Exception as error:  # a malformed pickle raises whatever its operations raise
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise UserError(f"cannot read {path}: it is damaged ({reason})", fix=AGAIN) from None
     found = found if isinstance(found, dict) else {}
     tensors = {str(key): value for key, value in found.items() if isinstance(value, Tensor)}
     if not tensors:
         raise UserError(f"{path} holds no tensors by name", valid="the state of a model, as torch.save writes it")
+    _check_plain(path, tensors, size)
     return tensors
 
 
-def check_sizes(config: ModelConfig, tensors: dict[str, Tensor], folder: Path) -> None:
+def _check_header(path: Path) -> None:
+    with open_regular(path) as handle:
+        length = int.from_bytes(handle.read(8), "little")
+    if length > HEADER:
+        raise UserError(f"cannot read {path}: its header has {length:,} bytes", valid=f"at most {HEADER:,}", fix=AGAIN)
+
+
+def _check_stored(path: Path) -> None:
+    """A pickle lies in an uncompressed zip: a compressed one could be a thousand times as large in memory."""
+    with open_regular(path) as handle:
+        if not zipfile.is_zipfile(handle):
+            return  # of 2019 and before
+        with zipfile.ZipFile(handle) as archive:
+            packed = next((i.filename for i in archive.infolist() if i.compress_type != zipfile.ZIP_STORED), None)
+    if packed is not None:
+        raise UserError(f"cannot read {path}: {packed} in it is compressed", valid="a file as torch.save writes it")
+
+
+def _check_plain(path: Path, tensors: dict[str, Tensor], size: int) -> None:
+    """Numbers that lie in the file: a pickle may also hold a tensor of any size that repeats one number, or none."""
+    total = 0
+    for name, value in tensors.items():
+        plain = value.layout is torch.strided and value.device.type == "cpu"
+        if not plain or value.is_quantized or value.is_complex():
+            raise UserError(f"cannot read {path}: {name} is no plain tensor of real numbers", fix=AGAIN)
+        total += value.numel() * value.element_size()
+        if total > SHARED * size:
+            raise UserError(
+                f"cannot read {path}: its tensors up to {name} would take {total:,} bytes, and the file has {size:,}",
+                fix=AGAIN,
+            )
+
+
+def check_sizes(config: ModelConfig, tensors: dict[str, Tensor], file: Path) -> None:
     """A size in config.json far above those of the weights is a mistake, found before it is asked of the memory."""
     widest = max([LARGEST, *(size for value in tensors.values() for size in value.shape)])
+    keys = FAMILIES[config.family].fields
     for field in fields(config):
         value = getattr(config, field.name)
         most = max(MOST_LAYERS, len(tensors)) if field.name.endswith("layers") else widest
         if isinstance(value, int) and value > most:
             raise UserError(
-                f"{folder}: config.json says {field.name} {value:,}, far more than its weights have",
+                f"{file}: {keys.get(field.name, field.name)} is {value:,}, far more than the weights have",
                 valid="the config.json that the weights were saved with",
             )
+
+
+def check_finite(name: str, value: Tensor, folder: Path) -> None:
+    if value.numel() and not all(map(math.isfinite, value.aminmax())):
+        raise UserError(
+            f"{folder}: the weights {name} hold NaN or infinity, so the model would answer nonsense",
+            valid="finite numbers",
+            fix="an earlier checkpoint of the run that diverged, or download the weights again",
+        )

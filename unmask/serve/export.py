@@ -52,7 +52,7 @@ def open_source(folder: str | Path) -> Source:
             f"{folder}: {', '.join(loaded.missing)} do not have the shape that config.json says",
             fix="copy or download the folder again",
         )
-    tokenizer = Tokenizer.load(loaded.folder)
+    tokenizer = Tokenizer.load(loaded.folder, loaded.config.vocab_size)
     task = task_folder.read(loaded.folder, loaded.config, loaded.model.heads, tokenizer)
     refuse_unfit(loaded.model, task)
     return Source(loaded.folder, loaded.settings, loaded.model, tokenizer, task)

@@ -18,8 +18,9 @@ import numpy as np
 
 from unmask.batch import Example, groups, stack
 from unmask.errors import UserError, quote
+from unmask.files import read_object
 from unmask.hub import resolve
-from unmask.model.config_file import read_config, read_generation, read_json
+from unmask.model.config_file import read_config, read_generation
 from unmask.model.family import NEEDS
 from unmask.model.generation import Generation
 from unmask.model.steps import GraphSteps, Turn
@@ -54,8 +55,8 @@ class OnnxEngine:
 
     def __init__(self, folder: Path, device: str = "auto"):
         self.about = _about(folder / FILE)
-        settings = read_json(folder / "config.json")
-        self.config = read_config(settings)
+        settings = read_object(folder / "config.json")
+        self.config = read_config(settings, folder / "config.json")
         self.heads: list[str] = list(self.about["heads"])
         self.generation = read_generation(folder, settings)
         self.sessions = {name: _session(folder / file, device) for name, file in self.about["graphs"].items()}
@@ -212,7 +213,7 @@ class OnnxEngine:
 
 def _about(file: Path) -> dict[str, Any]:
     """What export.json says. The graphs lie in onnx/ beside it: a path that leads elsewhere would open what is not the model's."""
-    found = read_json(file)
+    found = read_object(file)
     known = found.get("version") == VERSION and {"task", "pooling", "heads", "graphs", "outputs"} <= set(found)
     graphs = found.get("graphs") if known else None
     if not isinstance(graphs, dict) or not set(graphs) & {"model", "decoder_model"}:

@@ -77,7 +77,7 @@ def load(
     engine: Engine
     engine, folder = import_module(f"unmask.serve.{backend}_engine").open_engine(source, device)
     try:
-        tokenizer = Tokenizer.load(source)
+        tokenizer = Tokenizer.load(source, engine.config.vocab_size)
     except UserError as error:
         fix = error.fix or f"copy the tokenizer.json that the model was trained with into {source}"
         raise UserError(error.got, valid=error.valid, fix=fix) from None
@@ -109,6 +109,7 @@ class Predictor(TaskMethods, VectorMethods, LookMethods):
 
             self.engine = TorchEngine(model, device)
         tokenizer.check_fits(self.engine.config.vocab_size)
+        tokenizer.check_segments(self.engine.config.segments)
         self.tokenizer, self.task = tokenizer, task
         self.reader = Reader(tokenizer, self.engine.config)
         self._filler = Filler(self.engine, self.reader)

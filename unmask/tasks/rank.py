@@ -15,7 +15,6 @@ taken as not relevant, in training and in the scores. A passage that is too long
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from unmask.batch import Batch, Example, Phase
 from unmask.data.forms.rank import RankForm
 from unmask.data.records import Record
 from unmask.errors import UserError
+from unmask.files import read_object
 from unmask.model.config import ModelConfig
 from unmask.objectives.objective import Terms
 from unmask.recipe import Recipe
@@ -63,7 +63,7 @@ class Rank(RankForm, Task):
     def of_folder(cls, folder: Path, config: ModelConfig) -> dict[str, Any] | None:
         """A CrossEncoder of sentence-transformers, which says so in config.json."""
         file = folder / "config.json"
-        settings = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+        settings = read_object(file) if file.is_file() else {}
         told = "sentence_transformers" in settings or "sbert_ce_default_activation_function" in settings
         return cls.remember(config) | {"most": 1.0} if told and len(config.labels) == 1 else None
 

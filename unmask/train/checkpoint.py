@@ -18,6 +18,7 @@ from torch import Tensor
 
 from unmask.data.partial import sync
 from unmask.errors import UserError
+from unmask.files import COUNT, check, read_object
 
 SUMS = "checksums.json"
 
@@ -102,13 +103,13 @@ def disk_error(error: OSError, path: Path) -> UserError:
 def read(path: Path) -> Checkpoint:
     """The checkpoint at `path`, every file verified; a UserError says which one is damaged."""
     try:
-        sums = json.loads((path / SUMS).read_text())
-        state = json.loads((path / "state.json").read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"checkpoint {path} is damaged: {error}") from None
+        sums, state = read_object(path / SUMS), read_object(path / "state.json", finite=False)
+        check(path / "state.json", "step", state.get("step"), COUNT)
+    except UserError as error:
+        raise UserError(f"checkpoint {path} is damaged: {error.got}") from None
     for name, expected in sums.items():
         file = path / name
-        if not file.exists() or checksum(file) != expected:
+        if not file.is_file() or checksum(file) != expected:
             raise UserError(f"checkpoint {path} is damaged: {name} {'differs' if file.exists() else 'is missing'}")
     return Checkpoint(path, state)
 

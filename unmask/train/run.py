@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError, command
+from unmask.files import open_regular, parse_json, read_json
 from unmask.recipe import Recipe
+
+LINE = 16 << 20  # bytes of a line of the log
 
 
 class Run:
@@ -113,11 +116,11 @@ class Run:
     def in_use(self) -> bool:
         """Does a process hold the lock? A shared one is tried and let go at once."""
         try:
-            with open(self.path / "lock") as handle:
+            with open_regular(self.path / "lock") as handle:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        except OSError:  # never locked, or a file system without locks
+        except (OSError, UserError):  # never locked, or a file system without locks
             pass
         return False
 
@@ -127,10 +130,7 @@ class Run:
         partial.replace(self.path / name)
 
     def read_json(self, name: str) -> Any:
-        try:
-            return json.loads((self.path / name).read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise UserError(f"cannot read {self.path / name}: {error}") from None
+        return read_json(self.path / name, finite=False)
 
     def hold(self, name: str, found: str, main: bool) -> None:
         """Note the checksum of what the run reads beside its own files; when it goes on, it has to be the same."""
@@ -146,14 +146,21 @@ class Run:
 
     def events(self) -> list[dict[str, Any]]:
         """The log's lines; a last line cut short by a kill is passed over."""
-        out = []
-        if self.log.exists():
+        out: list[dict[str, Any]] = []
+        if not self.log.exists():
+            return out
+        with open_regular(self.log) as handle:
             # bytes, and b"\n" alone: a kill may cut a character in two, and a string may hold other line separators
-            for line in filter(None, self.log.read_bytes().split(b"\n")):
+            while line := handle.readline(LINE):
+                if not line.strip():
+                    continue
                 try:
-                    out.append(json.loads(line))
+                    event = parse_json(line, finite=False)
                 except ValueError:
                     break
+                if not isinstance(event, dict):
+                    break
+                out.append(event)
         return out
 
     def rewind(self, step: int) -> None:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UserError
+from unmask.files import shown
 from unmask.model.family import COMMON_FIELDS, Family, Names
 
 if TYPE_CHECKING:
@@ -24,13 +25,20 @@ def _read(raw: dict[str, Any]) -> dict[str, Any]:
         given = rope.get(kind) or {}
         if given.get("rope_type", "default") != "default" or raw.get("rope_scaling"):
             raise UserError(f"a modernbert folder with rope_type {given.get('rope_type')!r}", valid="default")
-        thetas.append(float(given.get("rope_theta", raw.get(old, default))))
+        theta = given.get("rope_theta", raw.get(old, default))
+        if isinstance(theta, bool) or not isinstance(theta, int | float):
+            raise UserError(f"rope_parameters: {kind}.rope_theta is {shown(theta)}", valid="a number")
+        thetas.append(float(theta))
     layers = raw.get("num_hidden_layers", 22)
     every = raw.get("global_attn_every_n_layers", 3)
     if kinds := raw.get("layer_types"):
-        fits = [n for n in range(1, layers + 1) if kinds == _layer_types(layers, n)]
+        same = len(kinds) == layers
+        fits = [n for n in range(1, layers + 1) if kinds == _layer_types(layers, n)] if same else []
         if not fits:
-            raise UserError(f"layer_types {kinds}", valid="every n-th layer full_attention, beginning with the first")
+            raise UserError(
+                f"layer_types: {kinds[:4]} …, {len(kinds):,} of them",
+                valid="every n-th layer full_attention, beginning with the first",
+            )
         every = fits[0]
     return {"rope_theta": thetas[0], "local_rope_theta": thetas[1], "global_every": every}
 

@@ -4,7 +4,6 @@ A run goes by its path below the folder, as `pretrain/bert-tiny-1`. A list of ru
 their logs; a log that grows is read from where the reader stopped.
 """
 
-import json
 import os
 import re
 from contextlib import suppress
@@ -12,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError, nearest
+from unmask.files import open_regular, parse_json, read_bytes, read_object
 from unmask.recipe import Recipe
 from unmask.train.run import Run
 
 DEEP = 3  # folders below the root in which runs are looked for: verb, name, seed
 MOST = 2000  # runs that are listed
+SHOWN = 1000  # characters of a name in the list
 TAIL = 1 << 16  # bytes at the end of a log that say how far a run is
 CHUNK = 1 << 20  # bytes of a log that are read at once
+REPORT = 256 << 20  # bytes of a report, at most
 OWN = ("plan.json", "results.json", "model/config.json", "report.html")  # what changes how a run is listed
 
 
@@ -65,16 +67,15 @@ class Runs:
         A run that is resumed gets another file, which is read from its beginning (`fresh`).
         """
         path = self._own(self.open(name), "log.jsonl")
-        try:
-            with open(path, "rb") as handle:
-                stat = os.fstat(handle.fileno())
-                identity = f"{stat.st_dev:x}-{stat.st_ino:x}"
-                fresh = identity != file or not 0 <= offset <= stat.st_size
-                start = 0 if fresh else offset
-                handle.seek(start)
-                data = handle.read(CHUNK)
-        except FileNotFoundError:
+        if not path.exists():
             return {"events": [], "offset": 0, "file": "", "fresh": True, "more": False}
+        with open_regular(path) as handle:
+            stat = os.fstat(handle.fileno())
+            identity = f"{stat.st_dev:x}-{stat.st_ino:x}"
+            fresh = identity != file or not 0 <= offset <= stat.st_size
+            start = 0 if fresh else offset
+            handle.seek(start)
+            data = handle.read(CHUNK)
         whole = data[: data.rfind(b"\n") + 1]  # a line may be half written
         if not whole and len(data) == CHUNK:
             whole = data  # no log has such a line: pass it over
@@ -104,10 +105,10 @@ class Runs:
 
     def report(self, name: str) -> bytes:
         """The run's report.html."""
-        try:
-            return self._own(self.open(name), "report.html").read_bytes()
-        except OSError:
-            raise UserError(f"{name} has no report yet", valid="a run that has ended") from None
+        path = self._own(self.open(name), "report.html")
+        if not path.exists():
+            raise UserError(f"{name} has no report yet", valid="a run that has ended")
+        return read_bytes(path, REPORT)
 
     def models(self, most: int) -> list[str]:
         """The newest finished runs' models as NAME=FOLDER, so many at most; of two of one name the newer one."""
@@ -139,9 +140,9 @@ class Runs:
             return False
 
     def _is_run(self, path: Path) -> bool:
-        return self._inside(path) and os.path.isfile(
-            path / "recipe.yaml"
-        )  # also False for a name that no file may have
+        """A recipe that cannot be read (a pipe, a link to nothing) makes a run too: it is listed with the reason."""
+        recipe = path / "recipe.yaml"
+        return self._inside(path) and os.path.lexists(recipe) and not os.path.isdir(recipe)
 
     def _own(self, run: Run, name: str) -> Path:
         """A file of a run; one that is a link out of the root is refused."""
@@ -151,12 +152,9 @@ class Runs:
         return path
 
     def _json(self, run: Run, name: str) -> dict[str, Any]:
-        """A file of the run; {} when it is not there or not whole."""
-        try:
-            found = json.loads(self._own(run, name).read_text("utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
+        """A file of the run; {} when it is not there. One that cannot be read is a UserError with the reason."""
+        path = self._own(run, name)
+        return read_object(path, finite=False) if os.path.lexists(path) else {}
 
     def _entry(self, path: Path) -> dict[str, Any]:
         """What the list says of a run; read again only when one of its files has changed."""
@@ -165,10 +163,12 @@ class Runs:
         if name not in self._known or self._known[name][0] != stamp:
             try:
                 self._known[name] = stamp, self._read(run)
-            except UserError as error:
+            except Exception as error:  # whatever is wrong with one run, the others are listed
+                why = error.got if isinstance(error, UserError) else f"it cannot be read ({type(error).__name__})"
+                problem = why.replace(f"{self.root}{os.sep}", "")
                 self._known[name] = (
                     stamp,
-                    {"verb": "", "what": "", "state": "failed", "model": False, "problem": error.got},
+                    {"verb": "", "what": "", "state": "failed", "model": False, "problem": problem},
                 )
         entry = self._known[name][1]
         if entry["state"] != "finished":
@@ -182,32 +182,32 @@ class Runs:
         events = self._tail(run)
         task = recipe.get("task") or {}
         verb = run.verb()
-        steps = [e["step"] for e in events if isinstance(e.get("step"), int)]
+        steps = [e["step"] for e in events if type(e.get("step")) is int]
         done, total = max(steps, default=0), _steps(plan)
         ended = bool(results) or any(e.get("event") == "end" for e in events)
         failed = bool(events) and events[-1].get("event") == "error"
         kind = task.get("kind") if isinstance(task, dict) else None
         return {
             "verb": verb,
-            "what": (kind if verb != "pretrain" else recipe.get("objective")) or "",
-            "start": _named(recipe.get("start") or recipe.get("preset") or ""),
+            "what": str((kind if verb != "pretrain" else recipe.get("objective")) or "")[:SHOWN],
+            "start": _named(str(recipe.get("start") or recipe.get("preset") or "")[:SHOWN]),
             "state": "finished" if ended else "failed" if failed else "interrupted",
             "steps": {"done": done, "total": total},
             "train": _last(events, "train"),
             "eval": _last(events, "eval"),
-            "warnings": [e.get("text") for e in events if e.get("event") in ("warning", "error")][-5:],
+            "warnings": [str(e.get("text")) for e in events if e.get("event") in ("warning", "error")][-5:],
             "report": (run.path / "report.html").is_file(),
             "model": (run.model / "config.json").is_file(),
         }
 
     def _tail(self, run: Run) -> list[dict[str, Any]]:
-        try:
-            with open(self._own(run, "log.jsonl"), "rb") as handle:
-                size = os.fstat(handle.fileno()).st_size
-                handle.seek(max(0, size - TAIL))
-                data = handle.read(TAIL)
-        except OSError:
+        path = self._own(run, "log.jsonl")
+        if not os.path.lexists(path):
             return []
+        with open_regular(path) as handle:
+            size = os.fstat(handle.fileno()).st_size
+            handle.seek(max(0, size - TAIL))
+            data = handle.read(TAIL)
         return lines(data if size <= TAIL else data[data.find(b"\n") + 1 :])
 
 
@@ -219,8 +219,8 @@ def lines(data: bytes) -> list[dict[str, Any]]:
     """
     out = []
     for line in filter(None, data.split(b"\n")):
-        with suppress(ValueError, RecursionError):
-            event = json.loads(line)
+        with suppress(ValueError):
+            event = parse_json(line, finite=False)
             if isinstance(event, dict):
                 out.append(event)
     return out
@@ -248,7 +248,8 @@ def _named(start: str) -> str:
 def _steps(plan: dict[str, Any]) -> int | None:
     with suppress(KeyError, TypeError, IndexError):
         last = plan["stretches"][-1]
-        return int(last["start"] + last["steps"])
+        if type(last["start"]) is int and type(last["steps"]) is int:
+            return last["start"] + last["steps"]
     return None
 
 
