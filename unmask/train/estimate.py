@@ -145,12 +145,9 @@ def _text(recipe: Recipe) -> tuple[Tokenizer | None, int, str, dict[str, Any] | 
     sources = recipe.data.corpus
     if not sources:
         raise UserError("no corpus given", valid="paths, folders, globs, '-' or sample:NAME")
-    if len(sources) == 1:
-        try:
-            store = TokenStore.open(sources[0])
-            return store.tokenizer, store.meta["train"]["tokens"], "counted in the store", None
-        except UserError:
-            pass
+    if len(sources) == 1 and (Path(sources[0]) / "meta.json").exists():
+        store = TokenStore.open(sources[0])
+        return store.tokenizer, store.meta["train"]["tokens"], "counted in the store", None
     corpus = Corpus(sources, recipe.data)
     named = recipe.tokenizer.path or recipe.start or tokenizer_folder(corpus, recipe.tokenizer)
     tokenizer = Tokenizer.load(named) if Path(named).exists() or isinstance(named, str) else None

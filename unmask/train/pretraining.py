@@ -130,7 +130,7 @@ def open_mix(recipe: Recipe, folders: Sequence[str]) -> list[Mixed]:
 
 def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None, mixed: Sequence[Mixed] = ()) -> Setup:
     """`weights`: a model folder to start from (`--from`, or a checkpoint's); without it a new model is drawn."""
-    notes: list[str] = []
+    notes = [*store.notes, *(note for other in mixed for note in other.store.notes)]
     tokenizer = store.tokenizer
     if weights:
         found = hf.load(weights)
