@@ -69,7 +69,7 @@ def dry_run_text(expected: dict[str, Any]) -> str:
             *([new["text"]] if new else []),
             f"text          {expected['text_tokens']:,} tokens ({expected['text_tokens_from']})",
             f"steps         {expected['steps']:,} = {expected['tokens']:,} tokens = {expected['epochs']:.2f} passes over the text",
-            f"time          about {expected['minutes']:.1f} minutes on this machine ({seconds}); nothing was written",
+            f"time          about {expected['minutes']:.1f} minutes on this machine ({seconds}; {expected['measured']['basis']}); nothing was written",
         ]
     )
 

@@ -297,7 +297,8 @@ def _count(split: Path, dtype: np.dtype[Any], tokenizer: Tokenizer) -> dict[str,
         joined = block if last is None else np.append(last, block)
         single += int((np.diff(joined) == 1).sum())
         last = block[-1:]
-    tokens, unknown = int(counts.sum()), int(counts[tokenizer.unk])
+    # GPT-2's unknown token is the one that ends a document: such a tokenizer can write every text.
+    tokens, unknown = int(counts.sum()), 0 if tokenizer.unk == tokenizer.sep else int(counts[tokenizer.unk])
     counts[tokenizer.sep] -= documents
     return {
         "tokens": tokens,  # one [SEP] per document among them

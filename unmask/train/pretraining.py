@@ -32,7 +32,7 @@ from unmask.registry import OBJECTIVES
 from unmask.train import checkpoint
 from unmask.train.distributed import World
 from unmask.train.fit import Evaluation, fit
-from unmask.train.health import Health, text_warnings
+from unmask.train.health import Health, off_the_plateau, text_warnings
 from unmask.train.heldout import Heldout, heldout, measure_all
 from unmask.train.loader import Loader
 from unmask.train.log import Console
@@ -276,7 +276,8 @@ def pretrain(
         console.say(text)
     for text in text_warnings(store.meta):
         console.warn(text)
-    health = Health(store.meta["unigram_entropy"], p.steps) if world.main else None
+    advice = off_the_plateau(recipe.train, setup.model.config, new=not recipe.start)
+    health = Health(store.meta["unigram_entropy"], p.steps, advice) if world.main else None
     state = fit(run, trainer, setup.loader, evaluation, setup.save, console, health, resume)
     if world.main:
         checkpoint.write_folder(run.model, setup.save)

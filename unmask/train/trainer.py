@@ -108,6 +108,31 @@ class Trainer:
 
     def step(self, step: int, batches: list[tuple[int, Batch]]) -> Step:
         begun = time.perf_counter()
+        means, tokens = self.gradients(step, batches)
+        if self.reached:
+            self.reached.collect()
+        self.world.sum_gradients(self.parameters)
+        norm = clip_(self.parameters, self.settings.clip)
+        mean = sum(self.objective.weights.get(name, 1.0) * value for name, value in means.items())
+        if not (math.isfinite(mean) and math.isfinite(norm)):
+            raise NonFinite(f"loss {mean:g}, gradient norm {norm:g} at step {step + 1}")
+        factor = learning_rate(step, self.plan.steps, self.settings)
+        self.optimizers.step(factor)
+        if self.reached:
+            self.reached.put()
+        phase = self.plan.phase(step)
+        values = {
+            "loss": mean,
+            **means,
+            "grad_norm": norm,
+            "lr_factor": factor,
+            "mask_rate": phase.mask_rate,
+            "length": phase.length,
+        }
+        return Step(step, values, tokens, time.perf_counter() - begun)
+
+    def gradients(self, step: int, batches: list[tuple[int, Batch]]) -> tuple[dict[str, float], int]:
+        """This process's gradients of a global batch; the means of the terms and the tokens, over all processes."""
         self.model.train()
         counts, tokens, rounds = self._global_counts([b for _, b in batches])
         self.optimizers.zero_grad()
@@ -125,28 +150,7 @@ class Trainer:
         for _ in range(rounds - len(batches)):  # others have one more micro-batch
             self.objective.idle(self.device)
         totals = self.world.sum(sums.values(), self.device)
-        means = {name: total / max(1, counts[name]) for name, total in zip(sums, totals)}
-        if self.reached:
-            self.reached.collect()
-        self.world.sum_gradients(self.parameters)
-        norm = clip_(self.parameters, self.settings.clip)
-        mean = sum(weights.get(name, 1.0) * value for name, value in means.items())
-        if not (math.isfinite(mean) and math.isfinite(norm)):
-            raise NonFinite(f"loss {mean:g}, gradient norm {norm:g} at step {step + 1}")
-        factor = learning_rate(step, self.plan.steps, self.settings)
-        self.optimizers.step(factor)
-        if self.reached:
-            self.reached.put()
-        phase = self.plan.phase(step)
-        values = {
-            "loss": mean,
-            **means,
-            "grad_norm": norm,
-            "lr_factor": factor,
-            "mask_rate": phase.mask_rate,
-            "length": phase.length,
-        }
-        return Step(step, values, tokens, time.perf_counter() - begun)
+        return {name: total / max(1, counts[name]) for name, total in zip(sums, totals)}, tokens
 
     def _global_counts(self, batches: list[Batch]) -> tuple[dict[str, int], int, int]:
         """Items per term, tokens, and the micro-batches of the process that has most of them."""
