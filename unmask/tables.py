@@ -152,6 +152,13 @@ def scores(results: dict[str, Any]) -> None:
     _print(table if table.rows else "no score can be told from these records", f"{results['records']:,} records")
 
 
+def text_scores(results: dict[str, Any]) -> None:
+    """What a pre-trained model reached on a text."""
+    from unmask.lab.on_text import lines
+
+    _facts(lines(results))
+
+
 def findings(found: dict[str, Any]) -> None:
     """What the data doctor found: errors first, then warnings."""
     for finding in found["findings"]:

@@ -15,6 +15,8 @@ from rich.console import Console as RichConsole
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 Update = Callable[[float, float, str], None]  # done, total, what is going on
+FIXED = "fixed"  # under which an evaluation has its values under the fixed masking (`train/heldout.py`)
+FIXED_TEXT = "15 % of the tokens (80 % [MASK], 10 % random, 10 % kept), seed 0"
 SECONDS = 10.0  # between two lines of progress, where there is no terminal
 
 
@@ -85,6 +87,15 @@ class Console:
 
 def _silent(done: float, total: float, message: str = "") -> None:
     pass
+
+
+def is_sum(values: dict[str, Any]) -> bool:
+    """Whether the loss is that of masked tokens and something else, such as NSP's.
+
+    >>> is_sum({"loss": 5.5, "mlm": 4.9}), is_sum({"loss": 4.9, "mlm": 4.9}), is_sum({"loss": 4.9})
+    (True, False, False)
+    """
+    return "mlm" in values and "loss" in values and values["mlm"] != values["loss"]
 
 
 def clock(seconds: float) -> str:

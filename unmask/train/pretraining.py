@@ -33,7 +33,7 @@ from unmask.train import checkpoint
 from unmask.train.distributed import World
 from unmask.train.fit import Evaluation, fit
 from unmask.train.health import Health, off_the_plateau, text_warnings
-from unmask.train.heldout import Heldout, heldout, measure_all
+from unmask.train.heldout import Heldout, has_fixed, heldout, measure_all, running
 from unmask.train.loader import Loader
 from unmask.train.log import Console
 from unmask.train.mix import Mixed, loader
@@ -56,10 +56,14 @@ class Setup:
     mixed: Sequence[Mixed] = ()
 
     def heldout(self, p: Plan) -> list[Heldout]:
-        """The held-out rows of the run's own text, then those of each mixed one."""
-        phase = p.final_phase()
-        stores = [(self.store, ""), *((other.store, other.part.name) for other in self.mixed)]
-        return [heldout(store, self.recipe, self.objective, phase, self.notes, name) for store, name in stores]
+        """The held-out rows of the run's own text, of an MLM the same text under the fixed masking, then each mixed text's."""
+        phase, store = p.final_phase(), self.store
+        stores = [(store, ""), *((other.store, other.part.name) for other in self.mixed)]
+        own, *others = [heldout(s, self.recipe, self.objective, phase, self.notes, name) for s, name in stores]
+        if has_fixed(self.objective):
+            limit, config = self.recipe.train.eval_rows, self.model.config
+            others.insert(0, running(store.heldout, store.tokenizer, config, "mlm", phase.length, limit))
+        return [own, *others]
 
     def rows_of(self) -> dict[int, int]:
         """Rows in an epoch of the run's own text, those that are mixed in among them, per row length."""

@@ -161,28 +161,34 @@ class Trainer:
         *totals, tokens, parts = (int(n) for n in self.world.sum([*mine, tokens, len(batches)], self.device))
         return dict(zip(names, totals)), tokens, -(-parts // self.world.size)
 
-    @torch.no_grad()
     def evaluate(self, batches: list[Batch], objective: Objective | None = None) -> dict[str, float]:
         """Means of the objective's terms over held-out batches, divided among the processes."""
-        objective = objective or self.objective
-        self.model.eval()
-        sums: dict[str, list[float]] = {}
-        for n in self.world.micro_batches(len(batches)):
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-                terms = objective.evaluate(self.model, batches[n].to(self.device))
-            for name, (total, count) in terms.items():
-                pair = sums.setdefault(name, [0.0, 0])
-                pair[0] += float(total)
-                pair[1] += count
-        names = [f"{t}{suffix}" for t in objective.terms for suffix in ("", "_accuracy")]
-        flat = self.world.sum([x for name in names for x in sums.get(name, [0.0, 0])], self.device)
-        counted = zip(names, flat[::2], flat[1::2])
-        means = {name: s / max(1, n) for name, s, n in counted if n or not name.endswith("_accuracy")}
-        means["loss"] = sum(objective.weights.get(t, 1.0) * means[t] for t in objective.terms)
-        words = next((term for term in ("mlm", "clm") if term in means), None)
-        if words:
-            means["perplexity"] = math.exp(min(means[words], 50))
-        return means
+        return evaluate(self.model, objective or self.objective, batches, self.device, self.bf16, self.world)
+
+
+@torch.no_grad()
+def evaluate(
+    model: Model, objective: Objective, batches: list[Batch], device: torch.device, bf16: bool, world: World
+) -> dict[str, float]:
+    """Means of the objective's terms, their accuracies, the loss they add up to, and the perplexity of its tokens."""
+    model.eval()
+    sums: dict[str, list[float]] = {}
+    for n in world.micro_batches(len(batches)):
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            terms = objective.evaluate(model, batches[n].to(device))
+        for name, (total, count) in terms.items():
+            pair = sums.setdefault(name, [0.0, 0])
+            pair[0] += float(total)
+            pair[1] += count
+    names = [f"{t}{suffix}" for t in objective.terms for suffix in ("", "_accuracy")]
+    flat = world.sum([x for name in names for x in sums.get(name, [0.0, 0])], device)
+    counted = zip(names, flat[::2], flat[1::2])
+    means = {name: s / max(1, n) for name, s, n in counted if n or not name.endswith("_accuracy")}
+    means["loss"] = sum(objective.weights.get(t, 1.0) * means[t] for t in objective.terms)
+    words = next((term for term in ("mlm", "clm") if term in means), None)
+    if words:
+        means["perplexity"] = math.exp(min(means[words], 50))
+    return means
 
 
 def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any, seconds: float = CALIBRATION) -> float:
