@@ -225,12 +225,25 @@ def evaluate(
     file: str | Path | Sequence[str | Path],
     *,
     columns: dict[str, str] | None = None,
+    pairs: str | Path | None = None,
+    length: int | None = None,
+    rows: int | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """The scores of a fine-tuned model on a labelled file."""
+    """The scores of a fine-tuned model on a labelled file; of a pre-trained one its loss, perplexity and accuracy on any text.
+
+    For a pre-trained model: `pairs` is a file of minimal pairs, `length` of a row in tokens, `rows` are read at most."""
     from unmask.lab import judge
 
-    return judge.evaluate(load(model), _paths(file), columns or {}, console or Console(quiet=True))
+    loaded, said = load(model), console or Console(quiet=True)
+    if loaded.task is None and not columns:
+        from unmask.lab import on_text  # which imports torch
+
+        return on_text.evaluate(loaded, _paths(file), str(pairs) if pairs else None, length, rows or on_text.ROWS, said)
+    loaded.need_task()
+    if pairs or length or rows:
+        raise UserError("--pairs, --length and --rows are for a pre-trained model; this one is fine-tuned for a task")
+    return judge.evaluate(loaded, _paths(file), columns or {}, said)
 
 
 def predict(

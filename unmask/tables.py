@@ -53,7 +53,7 @@ def dry_run_text(expected: dict[str, Any]) -> str:
             *([new["text"]] if new else []),
             f"text          {expected['text_tokens']:,} tokens ({expected['text_tokens_from']})",
             f"steps         {expected['steps']:,} = {expected['tokens']:,} tokens = {expected['epochs']:.2f} passes over the text",
-            f"time          about {expected['minutes']:.1f} minutes on this machine ({seconds}); nothing was written",
+            f"time          about {expected['minutes']:.1f} minutes on this machine ({seconds}; {expected['measured']['basis']}); nothing was written",
         ]
     )
 
@@ -133,6 +133,13 @@ def scores(results: dict[str, Any]) -> None:
         if isinstance(value, float):
             table.add_row(key.replace("_", " "), f"{value:.4f}")
     _print(table if table.rows else "no score can be told from these records", f"{results['records']:,} records")
+
+
+def text_scores(results: dict[str, Any]) -> None:
+    """What a pre-trained model reached on a text."""
+    from unmask.lab.on_text import lines
+
+    _facts(lines(results))
 
 
 def findings(found: dict[str, Any]) -> None:

@@ -19,11 +19,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unmask.data import cache, scan
 from unmask.data import prepare as prepare_module
+from unmask.data.checked import write_sums
 from unmask.data.chunks import greedy
 from unmask.data.corpus import Corpus
 from unmask.data.dedupe import record
@@ -185,6 +186,7 @@ odd = st.text(
 )
 
 
+@settings(deadline=None)  # a busy machine may take its time
 @given(st.lists(odd | st.sampled_from(["[MASK]", "[mask]", "##a", "a[SEP]b"]), max_size=8))
 def test_remembered_pieces_equal_the_tokenizer(tokenizers, texts):
     tokenizer = tokenizers["wordpiece"]
@@ -618,16 +620,18 @@ def test_damaged_and_foreign_folders_are_refused(expected, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(expected, store)
     os.truncate(store / "train" / "tokens.bin", 100)
-    with pytest.raises(UserError, match=r"damaged: .*tokens.bin has 100 bytes"):
+    with pytest.raises(UserError, match=r"damaged: .*tokens.bin: it has 100 bytes"):
         TokenStore.open(store)
     (store / "train" / "tokens.bin").unlink()
     with pytest.raises(UserError, match="damaged"):
         TokenStore.open(store)
     meta = json.loads((store / "meta.json").read_text())
     (store / "meta.json").write_text(json.dumps({**meta, "format": 99}))
+    write_sums(store / "meta.json")
     with pytest.raises(UserError, match="has format 99"):
         TokenStore.open(store)
     (store / "meta.json").write_text("{")
+    write_sums(store / "meta.json")
     with pytest.raises(UserError, match="cannot read"):
         TokenStore.open(store)
 
@@ -730,7 +734,7 @@ def test_chunks_of_a_store(expected, tmp_path, monkeypatch, block):
 
 def test_chunks_are_indexed_with_the_store(text_file, tokenizers, tmp_path):
     prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(), tmp_path / "s", lengths=(32, 128))
-    names = [f"chunks-{n}.{kind}" for n in (128, 32) for kind in ("bin", "json")]
+    names = [f"chunks-{n}.{kind}{sums}" for n in (128, 32) for kind in ("bin", "json") for sums in ("", ".sum")]
     assert sorted(p.name for p in (tmp_path / "s").glob("*/chunks*")) == sorted(2 * names)
 
 

@@ -164,22 +164,35 @@ def doctor(
 @examples(
     "unmask evaluate runs/finetune/classify-1 test.csv",
     "unmask evaluate runs/finetune/classify-1 test.csv --column text=review --json",
+    "unmask evaluate runs/docs/model text/ --pairs blimp.jsonl     # a pre-trained model: loss, perplexity, accuracy",
 )
 def evaluate(
     model: Model,
-    file: Annotated[list[str], typer.Argument(help="Labelled file.")],
+    file: Annotated[
+        list[str], typer.Argument(help="Labelled file; for a pre-trained model text: files, folders, sample:NAME.")
+    ],
     column: o.Columns = None,
+    pairs: Annotated[
+        str | None, typer.Option(help="Pre-trained model: minimal pairs too, a file as BLiMP's (see score --pairs).")
+    ] = None,
+    length: Annotated[int | None, typer.Option(help="Pre-trained model: tokens of a row. Default: 128.")] = None,
+    rows: Annotated[
+        int | None, typer.Option(min=1, help="Pre-trained model: rows read, at most. Default: 2048.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Scores of a fine-tuned model on a labelled file."""
+    """Scores of a fine-tuned model on a labelled file, or loss and perplexity of a pre-trained one on any text."""
     from unmask import api
 
-    results = api.evaluate(model, file, columns=o.roles(column), console=make_console(False, as_json))
+    results = api.evaluate(
+        model, file, columns=o.roles(column), pairs=pairs, length=length, rows=rows,
+        console=make_console(False, as_json),
+    )  # fmt: skip
     if as_json:
         return emit(results)
-    from unmask.tables import scores
+    from unmask.tables import scores, text_scores
 
-    scores(results)
+    scores(results) if "task" in results else text_scores(results)
 
 
 @friendly

@@ -7,9 +7,7 @@ would be alone takes the one before it along. A document of one sentence gives n
 wrong continuation.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -18,19 +16,19 @@ from unmask.data.tokenizer import Tokenizer
 BLOCK = 1 << 18  # sentences looked at together (whole documents, so more when one is longer)
 
 
-def pair_chunks(split: Path, counts: dict[str, Any], length: int) -> Iterator[np.ndarray]:
-    """(c, 2) int64 blocks of [first, last) sentence numbers, for the split in folder `split`.
+Read = Callable[[str, int, int], np.ndarray]  # values [start, end) of a file of the split: `Split.read`
 
-    Read with `fromfile`, not mapped: mapped pages would count as this process's memory.
-    """
+
+def pair_chunks(read: Read, documents: int, length: int) -> Iterator[np.ndarray]:
+    """(c, 2) int64 blocks of [first, last) sentence numbers, for a split of so many documents."""
     assert length > 3, length
-    documents = counts["documents"]
     first_document = 0
     while first_document < documents:
-        bounds = _read(split / "document_sentences.bin", first_document, min(BLOCK, documents - first_document) + 1)
+        last = min(first_document + BLOCK, documents)
+        bounds = read("document_sentences", first_document, last + 1)
         take = max(1, int(np.searchsorted(bounds, bounds[0] + BLOCK, "right")) - 1)
         bounds = bounds[: take + 1]
-        starts = _read(split / "sentences.bin", int(bounds[0]), int(bounds[-1] - bounds[0]) + 1)
+        starts = read("sentences", int(bounds[0]), int(bounds[-1]) + 1)
         yield greedy(starts, bounds - bounds[0], length - 3) + bounds[0]
         first_document += take
 
@@ -79,7 +77,3 @@ def greedy(starts: np.ndarray, bounds: np.ndarray, budget: int) -> np.ndarray:
             lasts.append(end)
         s = end
     return np.stack([np.array(firsts, np.int64), np.array(lasts, np.int64)], axis=1)
-
-
-def _read(path: Path, first: int, count: int) -> np.ndarray:
-    return np.fromfile(path, np.int64, count, offset=8 * first)

@@ -1,6 +1,7 @@
 """A store that is being built: its lock, its growing files, and the journal from which a killed build goes on."""
 
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from unmask.data.checked import sums_of, sums_path, write_all, write_sums
 from unmask.data.encode import Result
 from unmask.data.store import SPLITS
 
@@ -133,6 +135,15 @@ def write_synced(path: Path, text: str) -> None:
         os.fsync(file.fileno())
     os.replace(temporary, path)
     sync(path.parent)
+
+
+def write_checksums(folder: Path, meta: bytes) -> None:
+    """The checksums of a complete store; that of meta.json, whose presence says that all is there, before it."""
+    for path in (folder / split / f"{name}.bin" for split in SPLITS for name in ("tokens", "flags", *OFFSETS)):
+        write_sums(path)
+    for path in [p for p in sorted((folder / "tokenizer").iterdir()) if p.suffix != ".sum"]:
+        write_sums(path)
+    write_all(sums_path(folder / "meta.json"), sums_of(io.BytesIO(meta)))
 
 
 def sync(path: Path) -> None:

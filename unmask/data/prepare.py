@@ -30,7 +30,7 @@ from unmask.data.corpus import Corpus
 from unmask.data.dedupe import PERMUTATIONS, near_duplicates, record
 from unmask.data.encode import Work
 from unmask.data.flags import WORD
-from unmask.data.partial import Files, empty, lock, read_journal, sync, write_journal, write_synced
+from unmask.data.partial import Files, empty, lock, read_journal, sync, write_checksums, write_journal, write_synced
 from unmask.data.scan import DROPPED, HELDOUT, SAMPLED, Plan, decisions, make_plan
 from unmask.data.store import FORMAT, SPLITS, TokenStore, read_meta
 from unmask.data.tokenizer import Tokenizer
@@ -131,7 +131,9 @@ class _Build:
                 sampled, dropped = self._encode(plan, journal, files)
                 files.finish()
             meta = self._meta(plan, journal, sampled, dropped)
-            write_synced(self.folder / "meta.json", json.dumps(meta, indent=1, ensure_ascii=False) + "\n")
+            text = json.dumps(meta, indent=1, ensure_ascii=False) + "\n"
+            write_checksums(self.folder, text.encode())
+            write_synced(self.folder / "meta.json", text)
         for path in (self.scan, self.plan, self.journal, self.folder / "signatures.bin"):
             path.unlink(missing_ok=True)
 
@@ -295,7 +297,8 @@ def _count(split: Path, dtype: np.dtype[Any], tokenizer: Tokenizer) -> dict[str,
         joined = block if last is None else np.append(last, block)
         single += int((np.diff(joined) == 1).sum())
         last = block[-1:]
-    tokens, unknown = int(counts.sum()), int(counts[tokenizer.unk])
+    # GPT-2's unknown token is the one that ends a document: such a tokenizer can write every text.
+    tokens, unknown = int(counts.sum()), 0 if tokenizer.unk == tokenizer.sep else int(counts[tokenizer.unk])
     counts[tokenizer.sep] -= documents
     return {
         "tokens": tokens,  # one [SEP] per document among them

@@ -11,6 +11,7 @@ have it. A tokenizer without a cls token (T5) has rows that begin with the text.
 tokenizer's own rule puts them: RoBERTa's has two between the halves, and no segments.
 """
 
+from bisect import bisect_right  # it reads a few values of a large array, and only those are verified
 from collections.abc import Sequence
 from typing import Literal
 
@@ -128,11 +129,11 @@ class Rows:
     def _elsewhere(self, sentence: int, tokens: int, rng: np.random.Generator) -> tuple[int, int]:
         """About `tokens` tokens of whole sentences from any document but the one `sentence` is in."""
         bounds = self.split.document_sentences
-        home = int(np.searchsorted(bounds, sentence, "right")) - 1
+        home = bisect_right(bounds, sentence) - 1
         low, high = int(bounds[home]), int(bounds[home + 1])
         pick = int(rng.integers(int(bounds[-1]) - (high - low)))
         pick += high - low if pick >= low else 0
-        there = int(np.searchsorted(bounds, pick, "right")) - 1
+        there = bisect_right(bounds, pick) - 1
         start = int(self.split.sentences[pick])
         end = pick + 1 + int(np.searchsorted(self.split.sentences[pick + 1 : int(bounds[there + 1])], start + tokens))
         return self._span(pick, min(end, int(bounds[there + 1])))

@@ -1,8 +1,8 @@
 """TokenStore: a corpus as memory-mapped token numbers with word, sentence and document boundaries.
 
 Written once by `unmask.data.prepare`, read by every objective. Flat files and a memory map, as in nanoGPT:
-opening takes the same time for a megabyte and a terabyte, and processes on one machine share the pages. The
-folder:
+opening takes the same time for a megabyte and a terabyte, and processes on one machine share the pages. Every file
+has checksums beside it (`F.sum`, see `checked`), so a damaged byte is an error before it is trained on. The folder:
 
     meta.json                    settings, key, counts, duplicates, unigram entropy: everything known about the text
     tokenizer/                   the tokenizer that made the numbers
@@ -13,7 +13,7 @@ folder:
       sentences.bin              (S+1,) int64: where each sentence starts in tokens; the last is N
       document_sentences.bin     (D+1,) int64: number of each document's first sentence; the last is S
       chunks-<length>.bin        (C, 2) int64: sentence ranges for pairs, made when first asked for
-      chunks-<length>.json       how many of them are too long for a row
+      chunks-<length>.json       how many of them are too long for a row, and the checksum of that
 
 Every document is followed by one `[SEP]` with flag 0, which is inside the document's range but in no
 sentence:
@@ -23,8 +23,10 @@ sentence:
                  s + 1 begins another document or there is none
 """
 
+import io
 import json
 import os
+import shlex
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
@@ -33,6 +35,8 @@ from typing import Any
 
 import numpy as np
 
+from unmask.data.cache import cache_dir
+from unmask.data.checked import Checked, Lazy, sums_of, sums_path, write_all, write_sums
 from unmask.data.chunks import as_berts, pair_chunks
 from unmask.data.flags import DOCUMENT
 from unmask.data.tokenizer import Tokenizer
@@ -40,28 +44,45 @@ from unmask.errors import UserError, quote
 
 FORMAT = 1  # of the folder; a store of another format is refused
 SPLITS = ("train", "heldout")
+UNNOTICED = "damage to it will not be noticed. Prepare the text again to have them"
 USED = "used"  # an empty file whose time says when the store was last opened; `unmask cache prune` reads it
 
 
 class Split:
-    """One side of the held-out split; its arrays are memory-mapped and read-only."""
+    """One side of the held-out split; its arrays are memory-mapped, read-only and verified before they are used."""
 
-    def __init__(self, path: Path, dtype: str, counts: dict[str, Any]):
-        self.path, self.counts = path, counts
+    def __init__(self, path: Path, dtype: str, counts: dict[str, Any], fix: str, summed: bool):
+        """`fix`: how the store is made again; `summed`: whether it has checksums."""
+        self.path, self.counts, self.summed = path, counts, summed
         tokens, documents, sentences = counts["tokens"], counts["documents"], counts["sentences"]
-        self.tokens = _map(path / "tokens.bin", dtype, tokens)
-        self.flags = _map(path / "flags.bin", "uint8", tokens)
-        self.documents = _map(path / "documents.bin", "int64", documents + 1)
-        self.sentences = _map(path / "sentences.bin", "int64", sentences + 1)
-        self.document_sentences = _map(path / "document_sentences.bin", "int64", documents + 1)
-        self._chunks: dict[int, np.ndarray] = {}
+        shapes = {
+            "tokens": (np.dtype(dtype), tokens),
+            "flags": (np.dtype("uint8"), tokens),
+            "documents": (np.dtype("int64"), documents + 1),
+            "sentences": (np.dtype("int64"), sentences + 1),
+            "document_sentences": (np.dtype("int64"), documents + 1),
+        }
+        self.dtypes = {name: kind for name, (kind, _) in shapes.items()}
+        self.files = {
+            name: Checked(path / f"{name}.bin", count * kind.itemsize, fix, summed)
+            for name, (kind, count) in shapes.items()
+        }
+        arrays = {name: file.map(self.dtypes[name]) for name, file in self.files.items()}
+        self.tokens, self.flags = arrays["tokens"], arrays["flags"]
+        self.documents, self.sentences = arrays["documents"], arrays["sentences"]
+        self.document_sentences = arrays["document_sentences"]
+        self._chunks: dict[int, np.ndarray | Lazy] = {}
 
     def sentence_end(self, s: int) -> int:
         """Token after the last of sentence `s`; the document's [SEP] is left out."""
         end = int(self.sentences[s + 1])
         return end - 1 if end == len(self.tokens) or self.flags[end] & DOCUMENT else end
 
-    def chunks(self, length: int) -> np.ndarray:
+    def read(self, name: str, start: int, end: int) -> np.ndarray:
+        """Values [start, end) of a file. Not by the memory map: pages looked at once would count as this process's memory."""
+        return self.files[name].read(self.dtypes[name], start, end)
+
+    def chunks(self, length: int) -> "np.ndarray | Lazy":
         """(C, 2) int64: sentences [first, last) of one document, two at least, for a pair row of `length`
         tokens.
 
@@ -69,15 +90,17 @@ class Split:
         """
         if length not in self._chunks:
             path = self.path / f"chunks-{length}.bin"
-            if not path.exists():
-                blocks = pair_chunks(self.path, self.counts, length)
+            if not path.exists() or (self.summed and not sums_path(path).exists()):
+                blocks = pair_chunks(self.read, self.counts["documents"], length)
                 try:
-                    _write_blocks(path, blocks)
+                    _write_chunks(path, blocks)
                 except OSError:
-                    blocks = pair_chunks(self.path, self.counts, length)
+                    blocks = pair_chunks(self.read, self.counts["documents"], length)
                     self._chunks[length] = np.concatenate([np.zeros((0, 2), np.int64), *blocks])
                     return self._chunks[length]
-            self._chunks[length] = _map(path, "int64", path.stat().st_size // 8).reshape(-1, 2)
+            again = f"rm {shlex.quote(str(path))}  (it is made again when it is next needed)"
+            file = Checked(path, path.stat().st_size // 16 * 16, again, sums_path(path).exists())
+            self._chunks[length] = file.map(np.dtype("int64"), 2)
         return self._chunks[length]
 
     def truncated_chunks(self, length: int) -> int:
@@ -87,29 +110,28 @@ class Split:
         """
         path = self.path / f"chunks-{length}.json"
         with suppress(OSError, ValueError, KeyError, TypeError):
-            return int(json.loads(path.read_text("utf-8"))["truncated"])
+            text = path.read_bytes()
+            if not self.summed or sums_path(path).read_bytes() == sums_of(io.BytesIO(text)):
+                return int(json.loads(text)["truncated"])
         over = self._count_truncated(length)
         with suppress(OSError):  # a store that cannot be written counts again next time
-            _write_blocks(path, [json.dumps({"truncated": over}).encode()])
+            write_all(path, json.dumps({"truncated": over}).encode())
+            write_sums(path)
         return over
 
     def _count_truncated(self, length: int) -> int:
-        """By reading, not by the memory maps: pages that were looked at once would count as this process's memory."""
         chunks, over, total = self.chunks(length), 0, len(self.tokens)
         for low in range(0, len(chunks), 1 << 16):
             first, last = chunks[low : low + (1 << 16)].T
             sentence = int(first.min())
-            starts = self._read("sentences.bin", np.dtype("int64"), sentence, int(last.max()) + 1)
+            starts = self.read("sentences", sentence, int(last.max()) + 1)
             begin, end = starts[first - sentence], starts[last - sentence]
             token = min(int(end.min()), total - 1)  # one chunk may end where the text does
-            flags = self._read("flags.bin", np.dtype("uint8"), token, min(int(end.max()) + 1, total))
+            flags = self.read("flags", token, min(int(end.max()) + 1, total))
             inside = np.minimum(end, total - 1) - token
             sep = (end == total) | (flags[np.clip(inside, 0, len(flags) - 1)] & DOCUMENT > 0)
             over += int((end - sep - begin > length - 3).sum())
         return over
-
-    def _read(self, name: str, dtype: np.dtype, start: int, end: int) -> np.ndarray:
-        return np.fromfile(self.path / name, dtype, end - start, offset=start * dtype.itemsize)
 
 
 class TokenStore:
@@ -117,7 +139,18 @@ class TokenStore:
 
     def __init__(self, path: Path, meta: dict[str, Any]):
         self.path, self.meta = path, meta
-        self.train, self.heldout = (Split(path / name, meta["dtype"], meta[name]) for name in SPLITS)
+        summed, again = has_sums(path), rebuild(path)
+        self.notes = [] if summed else [f"{path} has no checksums (an older version wrote it): {UNNOTICED}"]
+        if summed:
+            found = (path / "tokenizer").glob("*")
+            for file in sorted({p.with_suffix("") if p.suffix == ".sum" else p for p in found}):
+                read_checked(file, again)
+        try:
+            self.train, self.heldout = (Split(path / name, meta["dtype"], meta[name], again, summed) for name in SPLITS)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, UserError):
+                raise
+            raise UserError(f"the token store is damaged: {path / 'meta.json'}: {error!r}", fix=again) from None
 
     @classmethod
     def open(cls, path: str | Path) -> "TokenStore":
@@ -178,42 +211,53 @@ class TokenStore:
 
 def read_meta(path: Path) -> dict[str, Any] | None:
     """A store's meta.json; None when there is none."""
-    try:
-        meta = json.loads((path / "meta.json").read_text("utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+    file = path / "meta.json"
+    if not file.is_file():
         return None
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path / 'meta.json'}: {error}", fix=f"delete {path} and prepare again") from None
+    text = read_checked(file, rebuild(path), has_sums(path))
+    try:
+        meta = json.loads(text)
+    except ValueError as error:  # of a store without checksums
+        raise UserError(f"cannot read {file}: {error}", fix=rebuild(path)) from None
+    if not isinstance(meta, dict):
+        raise UserError(f"{file} is not the description of a token store", fix=rebuild(path))
     return meta
 
 
-def _map(path: Path, dtype: str, count: int) -> np.ndarray:
-    """The whole file as a read-only array; its size must be what meta.json says."""
+def read_checked(file: Path, fix: str, summed: bool = True) -> bytes:
+    """A small file, whole and verified."""
     try:
-        found = path.stat().st_size
+        size = file.stat().st_size
+        checked = Checked(file, size, fix, summed)
+        checked.verify(0, size)
+        return file.read_bytes()
     except OSError as error:
-        raise UserError(f"the token store is damaged: {error}", fix="delete it and prepare again") from None
-    expected = count * np.dtype(dtype).itemsize
-    if found != expected:
-        raise UserError(
-            f"the token store is damaged: {path} has {found:,} bytes, not {expected:,}",
-            fix="delete it and prepare again",
-        )
-    if not count:
-        return np.zeros(0, dtype)  # an empty file cannot be mapped
-    # A plain ndarray over the map: slicing np.memmap itself costs several microseconds each time.
-    return np.asarray(np.memmap(path, dtype, "r"))
+        raise UserError(f"the token store is damaged: {file}: {error.strerror}", fix=fix) from None
 
 
-def _write_blocks(path: Path, blocks: Iterable[np.ndarray | bytes]) -> None:
-    """All or nothing; two processes doing the same at once write the same bytes."""
+def has_sums(path: Path) -> bool:
+    """Whether a store was written with checksums: by any of them, so that one that is lost is missed."""
+    return any(sums_path(path / name).exists() for name in ("meta.json", "train/tokens.bin"))
+
+
+def rebuild(path: Path) -> str:
+    """How a damaged store is made again, to be pasted."""
+    folder = shlex.quote(str(path))
+    if path.resolve().parent == (cache_dir() / "stores").resolve():
+        return f"rm -r {folder}  (then the same command again, or --resume of the run: the text is prepared anew)"
+    return f"rm -r {folder} && unmask prepare CORPUS -o {folder}"
+
+
+def _write_chunks(path: Path, blocks: Iterable[np.ndarray]) -> None:
+    """All or nothing, the checksums first; two processes doing the same at once write the same bytes."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
             for block in blocks:
-                file.write(block if isinstance(block, bytes) else block.tobytes())
+                file.write(block.tobytes())
             file.flush()
             os.fsync(file.fileno())
+        write_sums(path, temporary)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

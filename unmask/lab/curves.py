@@ -67,6 +67,11 @@ class _Panels:
         if held_steps:
             label = f"held-out (last {held[-1]:.2f})"
             ax.plot(held_steps, held, color=orange, label=label, zorder=4, **self._marker("o", held))
+        fixed_steps, fixed = series([e["fixed"] | {"step": e.get("step")} for e in self.evals if _has(e)], "mlm")
+        if fixed_steps:
+            label = f"held-out, fixed masking (last {fixed[-1]:.2f})"
+            ax.plot(fixed_steps, fixed, color=orange, linestyle=":", linewidth=1.5, label=label)
+            held = held + fixed
         for n, (name, track) in enumerate(mixed_tracks(self.evals).items(), 1):
             mixed_steps, mixed = series(track, term)
             if mixed:  # only plain names: the font has few letters, and $ begins a formula
@@ -179,6 +184,11 @@ def series(events: Events, key: str) -> tuple[list[float], list[float]]:
     """
     pairs = [(e["step"], e[key]) for e in events if finite(e.get("step")) and finite(e.get(key))]
     return [step for step, _ in pairs], [value for _, value in pairs]
+
+
+def _has(evaluation: dict[str, Any]) -> bool:
+    """Whether it was also made under the masking that is the same for every run."""
+    return isinstance(evaluation.get("fixed"), dict)
 
 
 def mixed_tracks(evals: Events) -> dict[str, list[dict[str, Any]]]:

@@ -12,6 +12,7 @@ from unmask.errors import UserError, command
 from unmask.lab.card import example, pipeline, snippet, write_card
 from unmask.lab.curves import accuracies, figure, finite, term_name
 from unmask.lab.summary import events, facts, jsonable, render, replace, summary
+from unmask.train.log import FIXED, FIXED_TEXT, is_sum
 from unmask.train.run import Run
 
 __all__ = ["draw_curves", "facts", "summary", "write_card", "write_report"]
@@ -37,6 +38,9 @@ def write_report(run: Run) -> Path:
         images=images,
         evals=jsonable(evals),
         accuracies=accuracies(evals),
+        sums=any(is_sum(e) for e in evals),
+        fixed=any(isinstance(e.get(FIXED), dict) for e in evals),
+        fixed_text=FIXED_TEXT,
         term_name=term_name,
         finite=finite,
         fills=_fills(run),

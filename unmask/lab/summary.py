@@ -16,6 +16,7 @@ from unmask.lab.curves import accuracies, finite, mixed_tracks, term_name
 from unmask.model.families import FAMILIES
 from unmask.recipe import Recipe
 from unmask.train.health import text_warnings
+from unmask.train.log import FIXED_TEXT, is_sum
 from unmask.train.run import Run
 
 SHAPE = {  # name here → key of config.json
@@ -210,6 +211,7 @@ def facts(s: dict[str, Any]) -> list[tuple[str, str]]:
         ("time", duration(s["seconds"])),
         ("speed", f"{s['tokens_per_second']:,.0f} tokens/s (median)" if s["tokens_per_second"] else None),
         ("held-out", describe_scores(last) if last else None),
+        ("fixed masking", describe_fixed(last) if last else None),
         ("best held-out", f"{describe_scores(best)} (step {best['step']:,})" if best != last else None),
         *[(f"held-out of {name}", describe_change(m["first"], m["last"])) for name, m in s.get("mixed", {}).items()],
         ("unigram entropy", f"{entropy:.3f} nats" if finite(entropy) else None),
@@ -243,11 +245,20 @@ def describe_scores(e: dict[str, Any]) -> str:
     """
     >>> describe_scores({"loss": 4.9, "mlm": 4.9, "perplexity": 134.3, "mlm_accuracy": 0.21})
     'loss 4.900, perplexity 134.3, MLM accuracy 21.0%'
+    >>> describe_scores({"loss": 5.5, "mlm": 4.9, "nsp": 0.6, "perplexity": 134.3})
+    'loss 5.500, MLM loss 4.900, perplexity 134.3'
     """
     parts = [f"loss {e['loss']:.3f}"]
+    parts += [f"MLM loss {e['mlm']:.3f}"] if is_sum(e) and finite(e["mlm"]) else []
     parts += [f"perplexity {e['perplexity']:,.1f}"] if finite(e.get("perplexity")) else []
     parts += [f"{term_name(t)} accuracy {e[f'{t}_accuracy']:.1%}" for t in accuracies([e])]
     return ", ".join(parts)
+
+
+def describe_fixed(e: dict[str, Any]) -> str:
+    """The last evaluation under the masking that is the same for every run; empty where there is none."""
+    found = e.get("fixed")
+    return f"{describe_scores(found)}; {FIXED_TEXT}" if isinstance(found, dict) and finite(found.get("loss")) else ""
 
 
 def describe_change(first: dict[str, Any], last: dict[str, Any]) -> str:

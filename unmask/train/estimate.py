@@ -1,7 +1,7 @@
 """`--dry-run`: what a run would be, before anything is written: resolved recipe, parameters, memory, steps and time.
 
-Time is measured, not guessed: two steps of the real model on random tokens. A corpus that was not prepared yet is
-counted in bytes, and its tokens estimated from them; the result says so.
+Time is measured, not guessed: some steps of the model on random tokens, or parts of one where a step takes long (`probe`).
+A corpus that was not prepared yet is counted in bytes, and its tokens estimated from them; the result says both.
 """
 
 from pathlib import Path
@@ -15,7 +15,6 @@ from unmask.data.extend import describe, extended
 from unmask.data.flags import SENTENCE, WORD
 from unmask.data.mix import Turns, parts
 from unmask.data.prepare import cached_store
-from unmask.data.spelling import spellings
 from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer, tokenizer_folder
 from unmask.errors import UserError
@@ -25,11 +24,10 @@ from unmask.model.model import Model
 from unmask.objectives.objective import Objective, build
 from unmask.recipe import VOCABULARY, Recipe, TokenizerRecipe
 from unmask.seeds import generator
-from unmask.train.distributed import World
+from unmask.train import probe
 from unmask.train.loader import Loader
 from unmask.train.pretraining import check_length, with_objective
 from unmask.train.schedule import lengths, plan
-from unmask.train.trainer import Trainer, seconds_per_step
 
 BYTES_PER_TOKEN = {"char": 1.0, "byte": 1.0}  # others: 4.3, as English WordPiece of 8,192; until the text is prepared
 SENTENCE_TOKENS = 16
@@ -40,7 +38,7 @@ class RandomRows:
 
     def __init__(self, kind: str, size: int, tokenizer: Tokenizer):
         self.kind, self.size, self.pad = kind, size, tokenizer.pad
-        self.ordinary = np.flatnonzero(~tokenizer.special)
+        self.tokenizer, self.ordinary = tokenizer, np.flatnonzero(~tokenizer.special)
         self.sep = tokenizer.sep
         self.first = self.ordinary[0] if tokenizer.cls is None else tokenizer.cls
 
@@ -78,15 +76,13 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
     objective = build(recipe, stand_in, config)
     turns = Turns([part.share for part in parts(recipe.data.mix)])
     rows_of = {n: turns.rows(max(1, tokens // (n - 2))) for n, _ in lengths(recipe.train)}
-    model = Model(config, objective.heads).init(recipe.seed)
-    if config.characters:
-        model.spell(spellings(stand_in))
     rough = recipe.train.model_copy(update={"minutes": None, "tokens": None, "epochs": None, "steps": 10})
-    world = World(0, 1)
-    first = plan(recipe.model_copy(update={"train": rough}), rows_of)
-    trainer = Trainer(model, objective, rough, first, recipe.seed, world)
+    ten = recipe.model_copy(update={"train": rough})
+    first = plan(ten, rows_of)
     loader = Loader(RandomRows(objective.rows, 10**6, stand_in), objective, recipe.seed)
-    seconds_of = {s.length: seconds_per_step(trainer, loader, first.phase(s.start), 1.0) for s in first.stretches}
+    speed = probe.speed(ten, config, objective, loader, first)
+    seconds_of = speed.seconds
+    model = probe.outline(config, objective)
     p = plan(recipe, rows_of, seconds_of)
     rows = recipe.train.micro_batch or recipe.train.batch
     batch = loader.batch(0, rows, first.phase(first.steps - 1))
@@ -103,6 +99,7 @@ def estimate(recipe: Recipe) -> dict[str, Any]:
         "tokens": p.tokens,
         "epochs": p.tokens / max(1, tokens),
         "seconds_per_step": seconds_of,
+        "measured": {"basis": speed.basis, "rows": speed.rows, "layers": speed.layers},
         "minutes": sum(s.steps * seconds_of[s.length] for s in p.stretches) / 60,
     }
 
@@ -145,12 +142,9 @@ def _text(recipe: Recipe) -> tuple[Tokenizer | None, int, str, dict[str, Any] | 
     sources = recipe.data.corpus
     if not sources:
         raise UserError("no corpus given", valid="paths, folders, globs, '-' or sample:NAME")
-    if len(sources) == 1:
-        try:
-            store = TokenStore.open(sources[0])
-            return store.tokenizer, store.meta["train"]["tokens"], "counted in the store", None
-        except UserError:
-            pass
+    if len(sources) == 1 and (Path(sources[0]) / "meta.json").exists():
+        store = TokenStore.open(sources[0])
+        return store.tokenizer, store.meta["train"]["tokens"], "counted in the store", None
     corpus = Corpus(sources, recipe.data)
     named = recipe.tokenizer.path or recipe.start or tokenizer_folder(corpus, recipe.tokenizer)
     tokenizer = Tokenizer.load(named) if Path(named).exists() or isinstance(named, str) else None

@@ -15,7 +15,7 @@ from unmask.errors import UserError, command
 from unmask.train import checkpoint
 from unmask.train.health import Health
 from unmask.train.loader import Loader
-from unmask.train.log import Console, Log
+from unmask.train.log import Console, Log, is_sum
 from unmask.train.run import Run
 from unmask.train.trainer import NonFinite, Step, Trainer
 
@@ -193,7 +193,8 @@ def line(done: Step, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def brief(done: Step) -> str:
-    return f"loss {done.values['loss']:.3f}  {done.tokens / done.seconds:,.0f} tokens/s"
+    mlm = f" (mlm {done.values['mlm']:.3f})" if is_sum(done.values) else ""
+    return f"loss {done.values['loss']:.3f}{mlm}  {done.tokens / done.seconds:,.0f} tokens/s"
 
 
 def is_share(score: str) -> bool:
@@ -206,21 +207,27 @@ def figure(score: str, value: float) -> str:
 
 
 def describe(values: dict[str, Any]) -> str:
-    """Evaluation values in one line: loss first, shares as per cent, then the same of mixed texts.
+    """Evaluation values in one line: loss first, shares as per cent, then the fixed masking and mixed texts.
 
-    >>> describe({"loss": 3.0, "mlm_accuracy": 0.5, "heldout[news]": {"loss": 2.0}})
-    'loss 3.000  mlm accuracy 50.0%  | news: loss 2.000'
+    Where the loss is a sum, the part that perplexity is made of stands before it.
+
+    >>> describe({"loss": 3.0, "mlm_accuracy": 0.5, "fixed": {"mlm": 2.9}, "heldout[news]": {"loss": 2.0}})
+    'loss 3.000  mlm accuracy 50.0%  | fixed masking: mlm loss 2.900  | news: loss 2.000'
+    >>> describe({"loss": 5.5, "mlm": 4.9, "mlm_accuracy": 0.2, "nsp": 0.6, "nsp_accuracy": 0.7, "perplexity": 134.3})
+    'loss 5.500  mlm loss 4.900  perplexity 134.3  mlm accuracy 20.0%  nsp accuracy 70.0%'
     >>> describe({"accuracy": 0.812, "macro_f1": 0.8})
     'accuracy 81.2%  macro f1 80.0%'
     >>> describe({"r2": 0.5, "rmse": 12.25, "recall@10": 0.5, "best_exact_thresh": -1.5})
     'r2 0.5  rmse 12.25  recall@10 50.0%  best exact thresh -1.5'
     """
     parts = [f"loss {values['loss']:.3f}"] if "loss" in values else []
+    parts += [f"mlm loss {values['mlm']:.3f}"] if is_sum(values) else []
     parts += [f"perplexity {values['perplexity']:.1f}"] if "perplexity" in values else []
     terms = {k.removesuffix("_accuracy") for k in values if k.endswith("_accuracy")}
     said = {"loss", "perplexity", *(terms if "loss" in values else ())}
     shown = {k: v for k, v in values.items() if k not in said and isinstance(v, float)}
     parts += [f"{k.replace('_', ' ')} {figure(k, v)}" for k, v in shown.items()]
+    parts += [f"| fixed masking: mlm loss {values['fixed']['mlm']:.3f}"] if "fixed" in values else []
     parts += [f"| {key[8:-1]}: {describe(v)}" for key, v in values.items() if key.startswith("heldout[")]
     return "  ".join(parts)
 

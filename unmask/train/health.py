@@ -3,19 +3,23 @@
 from collections import deque
 from typing import Any
 
+from unmask.model.config import ModelConfig
+from unmask.recipe import TrainRecipe
+
 WINDOW = 20  # steps whose mean loss is looked at
 
 
 class Health:
     """Fed with the losses of a run; `check` gives each warning once.
 
-    >>> h = Health(unigram=5.0, steps=100)
+    >>> h = Health(unigram=5.0, steps=100, advice="a longer budget")
     >>> [w for step in range(60) for w in h.check(step, {"mlm": 5.1})][0][:44]
     'the MLM loss (5.10) is still at the unigram '
     """
 
-    def __init__(self, unigram: float, steps: int):
-        self.unigram, self.steps = unigram, steps
+    def __init__(self, unigram: float, steps: int, advice: str):
+        """`advice`: what helps this run off the plateau, from `off_the_plateau`."""
+        self.unigram, self.steps, self.advice = unigram, steps, advice
         self.recent: deque[float] = deque(maxlen=WINDOW)
         self.lowest = float("inf")
         self.said: set[str] = set()
@@ -33,9 +37,7 @@ class Health:
         if "mlm" in values and self.unigram and step >= self.steps // 2 and mean > 0.97 * self.unigram:
             found["plateau"] = (
                 f"the MLM loss ({mean:.2f}) is still at the unigram entropy of the text ({self.unigram:.2f}): so far the "
-                "model knows how frequent each token is and nothing of context. Small post-norm BERTs stay there for "
-                "thousands of steps; --preset modernbert-mini with train.optimizer=muon leaves it within a hundred. "
-                "Otherwise: a longer budget, or another learning rate (--set train.lr=…)."
+                f"model knows how frequent each token is and nothing of context. {self.advice}"
             )
         if mean > self.lowest + 1.0:
             found["divergence"] = (
@@ -47,11 +49,30 @@ class Health:
         return fresh
 
 
+def off_the_plateau(train: TrainRecipe, config: ModelConfig, new: bool) -> str:
+    """What a run that only knows token frequencies can change: settings that it does not have yet, then budget and rate.
+
+    `new`: the model was drawn, not loaded.
+    """
+    faster = []
+    if new and config.norm == "post" and config.encoder == "transformer":
+        faster.append("--preset modernbert-mini (post-norm models such as BERT stay here for thousands of steps)")
+    if train.optimizer != "muon":
+        faster.append("--set train.optimizer=muon")
+    if new and train.embeddings != "counted" and config.encoder == "transformer":
+        faster.append("--set train.embeddings=counted")
+    rates = "train.lr, train.muon_lr" if train.optimizer == "muon" else "train.lr"
+    rest = f"more steps or more text, or another learning rate ({rates}; half and twice the current one)"
+    return f"What leaves it sooner: {'; '.join(faster)}. Otherwise: {rest}." if faster else f"What can help: {rest}."
+
+
 def text_warnings(meta: dict[str, Any]) -> list[str]:
     """What the store's own counts say against training on it."""
     out = []
     train = meta["train"]
-    unknown = train["unk_tokens"] / max(1, train["tokens"])
+    # Older stores of GPT-2's tokenizers counted the token that ends each document, which is their [UNK] too.
+    ends = train["unk_tokens"] == train["documents"]
+    unknown = 0.0 if ends else train["unk_tokens"] / max(1, train["tokens"])
     if unknown > 0.01:
         out.append(
             f"{unknown:.1%} of the tokens are [UNK]: the tokenizer does not know this text. "

@@ -1,4 +1,10 @@
-"""Held-out text of a run: its own, and that of each mixed text, so that forgetting is seen."""
+"""Held-out text of a run: its own, and that of each mixed text, so that forgetting is seen.
+
+A run's own loss depends on its masking: rate, unit, what becomes of the chosen tokens, and whether rows are pairs. So every
+MLM is also measured under one masking that is the same for all (`FIXED`): BERT's 15 % of the tokens, 80 % of them [MASK],
+10 % random, 10 % kept, drawn with seed 0 in rows of running text. Such losses can be compared between runs on the same text
+with the same tokenizer and row length.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,34 +12,34 @@ from typing import Any
 
 from unmask.batch import Batch, Phase
 from unmask.data.rows import Rows
-from unmask.data.store import TokenStore
+from unmask.data.store import Split, TokenStore
+from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.model.config import ModelConfig
 from unmask.objectives.objective import Objective, build
-from unmask.recipe import Recipe
+from unmask.recipe import MLMRecipe, Recipe
+from unmask.train import log
 from unmask.train.loader import Loader
 from unmask.train.trainer import Trainer
 
 EVAL_BATCH = 32  # rows
+FIXED = MLMRecipe(rate=0.15, mask=0.8, random=0.1, keep=0.1, count="exact", unit="token")
+FIXED_SEED = 0
 
 
 @dataclass(frozen=True)
 class Heldout:
     objective: Objective
     batches: list[Batch]
-    name: str = ""  # of a mixed text; empty for the run's own
-
-    @property
-    def key(self) -> str:
-        """What the log calls it."""
-        return f"heldout[{self.name}]" if self.name else "heldout"
+    key: str = ""  # under which the log has its values; empty for the run's own, which stand by themselves
 
 
 def measure_all(trainer: Trainer, tracks: Sequence[Heldout]) -> dict[str, Any]:
-    """Means of the run's own held-out rows, and under its key those of each mixed text."""
+    """Means of the run's own held-out rows, and under its key those of each other track."""
     values: dict[str, Any] = {}
     for track in tracks:
         found = trainer.evaluate(track.batches, track.objective)
-        values |= {track.key: found} if track.name else found
+        values |= {track.key: found} if track.key else found
     return values
 
 
@@ -45,17 +51,17 @@ def heldout(
     Pairs need two documents; held-out text that has one still serves the objective's MLM part. `notes` gets what a
     person should know.
     """
-    of = f" of {name}" if name else ""
+    of, key = (f" of {name}", f"heldout[{name}]") if name else ("", "")
     apart = recipe.train.packing == "apart"
     if not len(store.heldout.tokens):
-        return Heldout(objective, [], name)
+        return Heldout(objective, [], key)
     try:
         rows = Rows(store.heldout, store.tokenizer, recipe.seed, objective.rows, apart)
         count = rows.count(phase.length)
     except UserError as error:
         if "mlm" not in objective.terms or objective.terms == ("mlm",):
             _note(notes, f"no held-out evaluation{of}: {error.got}")
-            return Heldout(objective, [], name)
+            return Heldout(objective, [], key)
         _note(
             notes,
             f"held-out evaluation{of} of mlm alone: the held-out text has no pairs of sentences from two documents",
@@ -64,13 +70,37 @@ def heldout(
         rows = Rows(store.heldout, store.tokenizer, recipe.seed, objective.rows, apart)
         count = rows.count(phase.length)
     count = min(count, recipe.train.eval_rows or count)
-    loader = Loader(rows, objective, recipe.seed)
+    batches = _batches(Loader(rows, objective, recipe.seed), count, phase)
+    if not batches:
+        _note(notes, f"no held-out evaluation{of}: it has no token to predict (all are special, such as [UNK])")
+    return Heldout(objective, batches, key)
+
+
+def has_fixed(objective: Objective) -> bool:
+    """Whether an objective trains what the fixed masking measures: tokens predicted where they are hidden."""
+    return "mlm" in objective.terms and "mlm" in objective.heads and objective.predicts == "here"
+
+
+def running(
+    split: Split, tokenizer: Tokenizer, config: ModelConfig, kind: str, length: int, limit: int | None
+) -> Heldout:
+    """At most `limit` rows of running text for "mlm" under the fixed masking, or for "clm"; the same for every model."""
+    objective = build(Recipe(objective=kind, mlm=FIXED), tokenizer, config)
+    if not len(split.tokens):
+        return Heldout(objective, [], log.FIXED)
+    rows = Rows(split, tokenizer, FIXED_SEED)
+    count = rows.count(length)
+    phase = Phase(0, length, float(FIXED.rate))
+    return Heldout(
+        objective, _batches(Loader(rows, objective, FIXED_SEED), min(count, limit or count), phase), log.FIXED
+    )
+
+
+def _batches(loader: Loader, count: int, phase: Phase) -> list[Batch]:
+    """The first `count` rows; [] when they have nothing to predict."""
     ends = [(a, min(a + EVAL_BATCH, count)) for a in range(0, count, EVAL_BATCH)]
     batches = [loader.batch(*end, phase) for end in ends]
-    if not any(sum(objective.counts(batch).values()) for batch in batches):
-        _note(notes, f"no held-out evaluation{of}: it has no token to predict (all are special, such as [UNK])")
-        batches = []
-    return Heldout(objective, batches, name)
+    return batches if any(sum(loader.objective.counts(batch).values()) for batch in batches) else []
 
 
 def _note(notes: list[str], text: str) -> None:

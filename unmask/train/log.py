@@ -11,6 +11,9 @@ from unmask.console import Console as Console
 from unmask.console import Update as Update
 from unmask.console import clock as clock
 
+FIXED = "fixed"  # under which an evaluation has its values under the fixed masking (`train/heldout.py`)
+FIXED_TEXT = "15 % of the tokens (80 % [MASK], 10 % random, 10 % kept), seed 0"
+
 
 class Log:
     def __init__(self, path: Path):
@@ -21,3 +24,12 @@ class Log:
 
     def close(self) -> None:
         self._file.close()
+
+
+def is_sum(values: dict[str, Any]) -> bool:
+    """Whether the loss is that of masked tokens and something else, such as NSP's.
+
+    >>> is_sum({"loss": 5.5, "mlm": 4.9}), is_sum({"loss": 4.9, "mlm": 4.9}), is_sum({"loss": 4.9})
+    (True, False, False)
+    """
+    return "mlm" in values and "loss" in values and values["mlm"] != values["loss"]

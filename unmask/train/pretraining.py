@@ -32,8 +32,8 @@ from unmask.registry import OBJECTIVES
 from unmask.train import checkpoint
 from unmask.train.distributed import World
 from unmask.train.fit import Evaluation, fit
-from unmask.train.health import Health, text_warnings
-from unmask.train.heldout import Heldout, heldout, measure_all
+from unmask.train.health import Health, off_the_plateau, text_warnings
+from unmask.train.heldout import Heldout, has_fixed, heldout, measure_all, running
 from unmask.train.loader import Loader
 from unmask.train.log import Console
 from unmask.train.mix import Mixed, loader
@@ -56,10 +56,14 @@ class Setup:
     mixed: Sequence[Mixed] = ()
 
     def heldout(self, p: Plan) -> list[Heldout]:
-        """The held-out rows of the run's own text, then those of each mixed one."""
-        phase = p.final_phase()
-        stores = [(self.store, ""), *((other.store, other.part.name) for other in self.mixed)]
-        return [heldout(store, self.recipe, self.objective, phase, self.notes, name) for store, name in stores]
+        """The held-out rows of the run's own text, of an MLM the same text under the fixed masking, then each mixed text's."""
+        phase, store = p.final_phase(), self.store
+        stores = [(store, ""), *((other.store, other.part.name) for other in self.mixed)]
+        own, *others = [heldout(s, self.recipe, self.objective, phase, self.notes, name) for s, name in stores]
+        if has_fixed(self.objective):
+            limit, config = self.recipe.train.eval_rows, self.model.config
+            others.insert(0, running(store.heldout, store.tokenizer, config, "mlm", phase.length, limit))
+        return [own, *others]
 
     def rows_of(self) -> dict[int, int]:
         """Rows in an epoch of the run's own text, those that are mixed in among them, per row length."""
@@ -130,7 +134,7 @@ def open_mix(recipe: Recipe, folders: Sequence[str]) -> list[Mixed]:
 
 def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None, mixed: Sequence[Mixed] = ()) -> Setup:
     """`weights`: a model folder to start from (`--from`, or a checkpoint's); without it a new model is drawn."""
-    notes: list[str] = []
+    notes = [*store.notes, *(note for other in mixed for note in other.store.notes)]
     tokenizer = store.tokenizer
     if weights:
         found = hf.load(weights)
@@ -276,7 +280,8 @@ def pretrain(
         console.say(text)
     for text in text_warnings(store.meta):
         console.warn(text)
-    health = Health(store.meta["unigram_entropy"], p.steps) if world.main else None
+    advice = off_the_plateau(recipe.train, setup.model.config, new=not recipe.start)
+    health = Health(store.meta["unigram_entropy"], p.steps, advice) if world.main else None
     state = fit(run, trainer, setup.loader, evaluation, setup.save, console, health, resume)
     if world.main:
         checkpoint.write_folder(run.model, setup.save)

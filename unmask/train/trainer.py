@@ -108,29 +108,12 @@ class Trainer:
 
     def step(self, step: int, batches: list[tuple[int, Batch]]) -> Step:
         begun = time.perf_counter()
-        self.model.train()
-        counts, tokens, rounds = self._global_counts([b for _, b in batches])
-        self.optimizers.zero_grad()
-        sums, weights = dict.fromkeys(counts, 0.0), self.objective.weights
-        for number, batch in batches:
-            torch.manual_seed(address(self.seed, "dropout", step, number) >> 1)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-                terms = self.objective.loss(self.model, batch.to(self.device))
-            shares = [weights.get(name, 1.0) * total / max(1, counts[name]) for name, (total, _) in terms.items()]
-            assert set(terms) == set(counts), f"terms {sorted(terms)}, counted {sorted(counts)}"
-            loss = torch.stack(shares).sum()
-            loss.backward()
-            for name, (total, _) in terms.items():
-                sums[name] += float(total.detach())
-        for _ in range(rounds - len(batches)):  # others have one more micro-batch
-            self.objective.idle(self.device)
-        totals = self.world.sum(sums.values(), self.device)
-        means = {name: total / max(1, counts[name]) for name, total in zip(sums, totals)}
+        means, tokens = self.gradients(step, batches)
         if self.reached:
             self.reached.collect()
         self.world.sum_gradients(self.parameters)
         norm = clip_(self.parameters, self.settings.clip)
-        mean = sum(weights.get(name, 1.0) * value for name, value in means.items())
+        mean = sum(self.objective.weights.get(name, 1.0) * value for name, value in means.items())
         if not (math.isfinite(mean) and math.isfinite(norm)):
             raise NonFinite(f"loss {mean:g}, gradient norm {norm:g} at step {step + 1}")
         factor = learning_rate(step, self.plan.steps, self.settings)
@@ -148,6 +131,27 @@ class Trainer:
         }
         return Step(step, values, tokens, time.perf_counter() - begun)
 
+    def gradients(self, step: int, batches: list[tuple[int, Batch]]) -> tuple[dict[str, float], int]:
+        """This process's gradients of a global batch; the means of the terms and the tokens, over all processes."""
+        self.model.train()
+        counts, tokens, rounds = self._global_counts([b for _, b in batches])
+        self.optimizers.zero_grad()
+        sums, weights = dict.fromkeys(counts, 0.0), self.objective.weights
+        for number, batch in batches:
+            torch.manual_seed(address(self.seed, "dropout", step, number) >> 1)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+                terms = self.objective.loss(self.model, batch.to(self.device))
+            shares = [weights.get(name, 1.0) * total / max(1, counts[name]) for name, (total, _) in terms.items()]
+            assert set(terms) == set(counts), f"terms {sorted(terms)}, counted {sorted(counts)}"
+            loss = torch.stack(shares).sum()
+            loss.backward()
+            for name, (total, _) in terms.items():
+                sums[name] += float(total.detach())
+        for _ in range(rounds - len(batches)):  # others have one more micro-batch
+            self.objective.idle(self.device)
+        totals = self.world.sum(sums.values(), self.device)
+        return {name: total / max(1, counts[name]) for name, total in zip(sums, totals)}, tokens
+
     def _global_counts(self, batches: list[Batch]) -> tuple[dict[str, int], int, int]:
         """Items per term, tokens, and the micro-batches of the process that has most of them."""
         names = self.objective.terms
@@ -157,28 +161,34 @@ class Trainer:
         *totals, tokens, parts = (int(n) for n in self.world.sum([*mine, tokens, len(batches)], self.device))
         return dict(zip(names, totals)), tokens, -(-parts // self.world.size)
 
-    @torch.no_grad()
     def evaluate(self, batches: list[Batch], objective: Objective | None = None) -> dict[str, float]:
         """Means of the objective's terms over held-out batches, divided among the processes."""
-        objective = objective or self.objective
-        self.model.eval()
-        sums: dict[str, list[float]] = {}
-        for n in self.world.micro_batches(len(batches)):
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-                terms = objective.evaluate(self.model, batches[n].to(self.device))
-            for name, (total, count) in terms.items():
-                pair = sums.setdefault(name, [0.0, 0])
-                pair[0] += float(total)
-                pair[1] += count
-        names = [f"{t}{suffix}" for t in objective.terms for suffix in ("", "_accuracy")]
-        flat = self.world.sum([x for name in names for x in sums.get(name, [0.0, 0])], self.device)
-        counted = zip(names, flat[::2], flat[1::2])
-        means = {name: s / max(1, n) for name, s, n in counted if n or not name.endswith("_accuracy")}
-        means["loss"] = sum(objective.weights.get(t, 1.0) * means[t] for t in objective.terms)
-        words = next((term for term in ("mlm", "clm") if term in means), None)
-        if words:
-            means["perplexity"] = math.exp(min(means[words], 50))
-        return means
+        return evaluate(self.model, objective or self.objective, batches, self.device, self.bf16, self.world)
+
+
+@torch.no_grad()
+def evaluate(
+    model: Model, objective: Objective, batches: list[Batch], device: torch.device, bf16: bool, world: World
+) -> dict[str, float]:
+    """Means of the objective's terms, their accuracies, the loss they add up to, and the perplexity of its tokens."""
+    model.eval()
+    sums: dict[str, list[float]] = {}
+    for n in world.micro_batches(len(batches)):
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            terms = objective.evaluate(model, batches[n].to(device))
+        for name, (total, count) in terms.items():
+            pair = sums.setdefault(name, [0.0, 0])
+            pair[0] += float(total)
+            pair[1] += count
+    names = [f"{t}{suffix}" for t in objective.terms for suffix in ("", "_accuracy")]
+    flat = world.sum([x for name in names for x in sums.get(name, [0.0, 0])], device)
+    counted = zip(names, flat[::2], flat[1::2])
+    means = {name: s / max(1, n) for name, s, n in counted if n or not name.endswith("_accuracy")}
+    means["loss"] = sum(objective.weights.get(t, 1.0) * means[t] for t in objective.terms)
+    words = next((term for term in ("mlm", "clm") if term in means), None)
+    if words:
+        means["perplexity"] = math.exp(min(means[words], 50))
+    return means
 
 
 def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any, seconds: float = CALIBRATION) -> float:

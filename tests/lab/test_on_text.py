@@ -1,0 +1,186 @@
+"""One masking for every MLM, so that runs can be compared; and `unmask evaluate` of a pre-trained model on any text."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import unmask
+from unmask.cli import app
+from unmask.data.store import TokenStore
+from unmask.errors import UserError
+from unmask.lab.summary import facts
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.objectives.objective import build
+from unmask.recipe import Recipe
+from unmask.train.heldout import FIXED, has_fixed, running
+from unmask.train.run import Run
+
+TINY = ["model.layers=1", "model.hidden=32", "model.heads=2", "model.intermediate=32", "train.evaluations=2"]
+SHORT = {"preset": "bert-tiny", "steps": 4, "batch": 4, "length": 32}
+
+
+def evals(run: Run) -> list[dict]:
+    return [e for e in run.events() if e["event"] == "eval"]
+
+
+@pytest.fixture(scope="module")
+def runs(store: TokenStore, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """The same first weights and no learning, so that all losses under one masking must be equal."""
+    folder = tmp_path_factory.mktemp("runs")
+    still = [*TINY, "train.lr=1e-12", "train.optimizer=adamw", "train.weight_decay=0"]
+    ways = {
+        "token": {"objective": "mlm"},
+        "word": {"objective": "mlm", "mask_unit": "word", "mask_rate": "0.4"},
+        "pairs": {"objective": "mlm+nsp", "mask_rate": "0.3"},
+    }
+    return {
+        name: unmask.pretrain(store.path, out=folder / name, sets=still, **SHORT, **way) for name, way in ways.items()
+    }
+
+
+def test_the_fixed_masking_is_the_same_for_every_run(runs: dict[str, Run]) -> None:
+    last = {name: evals(run)[-1] for name, run in runs.items()}
+    own = [e["mlm"] for e in last.values()]
+    fixed = [e["fixed"]["mlm"] for e in last.values()]
+    assert max(fixed) - min(fixed) < 1e-4  # the same rows and masks, in spite of unit, rate and objective
+    assert max(own) - min(own) > 1e-3  # their own masks differ
+
+
+def test_what_the_fixed_masking_hides(store: TokenStore) -> None:
+    """Against the words of the documentation, not against itself: 15 % of a row's tokens, 80/10/10."""
+    t = store.tokenizer
+    track = running(store.heldout, t, preset("bert-tiny"), "mlm", 64, None)
+    again = running(store.heldout, t, preset("bert-tiny"), "mlm", 64, None)
+    ids = np.concatenate([batch.ids.numpy().ravel() for batch in track.batches])
+    assert np.array_equal(ids, np.concatenate([batch.ids.numpy().ravel() for batch in again.batches]))
+    positions = [
+        (batch.labels["mlm.positions"], batch.labels["mlm.targets"], batch.ids.flatten()) for batch in track.batches
+    ]
+    chosen = torch.cat([ids[where] for where, _, ids in positions]).numpy()
+    targets = torch.cat([target for _, target, _ in positions]).numpy()
+    ordinary = sum(int((~t.special[b.ids.numpy()]).sum()) for b in track.batches) + int((chosen == t.mask).sum())
+    assert len(chosen) / ordinary == pytest.approx(0.15, abs=0.01)
+    assert (chosen == t.mask).mean() == pytest.approx(0.8, abs=0.05)
+    assert (chosen == targets).mean() == pytest.approx(0.1, abs=0.04)
+    assert (FIXED.rate, FIXED.mask, FIXED.random, FIXED.keep, FIXED.unit) == (0.15, 0.8, 0.1, 0.1, "token")
+
+
+def test_the_mlm_loss_stands_next_to_perplexity(runs: dict[str, Run], capsys: pytest.CaptureFixture) -> None:
+    run = runs["pairs"]
+    last = evals(run)[-1]
+    assert last["loss"] == pytest.approx(last["mlm"] + last["nsp"])
+    assert last["perplexity"] == pytest.approx(math.exp(last["mlm"]))
+    said = dict(facts(unmask.info(run.path)))
+    assert said["held-out"].startswith(f"loss {last['loss']:.3f}, MLM loss {last['mlm']:.3f}, perplexity")
+    assert said["fixed masking"].startswith(f"loss {last['fixed']['mlm']:.3f}") and "15 %" in said["fixed masking"]
+    html = (run.path / "report.html").read_text()
+    assert "<th>MLM loss</th>" in html and "MLM loss, fixed masking" in html and f"{last['fixed']['mlm']:.3f}" in html
+    plain = (runs["token"].path / "report.html").read_text()
+    assert "<th>MLM loss</th>" not in plain and "MLM loss, fixed masking" in plain
+
+
+def test_the_terminal_shows_the_mlm_loss(store: TokenStore, tmp_path: Path) -> None:
+    words = ["pretrain", str(store.path), "--preset", "bert-tiny", "--objective", "mlm+nsp", "--steps", "2"]
+    words += ["--batch", "2", "--length", "32", "--out", str(tmp_path / "run")]
+    shown = CliRunner().invoke(app, [*words, *(x for s in TINY for x in ("--set", s))])
+    assert shown.exit_code == 0, shown.output
+    last = evals(Run(tmp_path / "run"))[-1]
+    assert f"mlm loss {last['mlm']:.3f}  perplexity" in shown.output
+    assert f"fixed masking: mlm loss {last['fixed']['mlm']:.3f}" in shown.output
+
+
+def test_a_pretrained_model_is_measured_on_any_text(runs: dict[str, Run], text_file: Path, tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    rows = [{"sentence_good": f"the list {n} is sorted", "sentence_bad": f"the list {n} are sorted"} for n in range(5)]
+    pairs.write_text("\n".join(map(json.dumps, rows)))
+    folder = tmp_path / "text"
+    folder.mkdir()
+    (folder / "some.txt").write_text(text_file.read_text()[:40_000])
+    model = str(runs["word"].path)
+    words = ["evaluate", model, str(folder), "--pairs", str(pairs), "--length", "32", "--json"]
+    shown = CliRunner().invoke(app, words)
+    assert shown.exit_code == 0, shown.output
+    found = json.loads(shown.stdout)
+    assert found["objective"] == "mlm" and found["masking"].startswith("15 %")
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    assert 0 <= found["accuracy"] <= 1 and found["predicted"] > 100 and found["length"] == 32
+    assert found["pairs"]["count"] == 5 and 0 <= found["pairs"]["accuracy"] <= 1
+    printed = CliRunner().invoke(app, words[:-1])
+    for word in ("perplexity", "accuracy", "minimal pairs", "unigram entropy", f"{found['loss']:.4f}"):
+        assert word in printed.output
+
+
+def test_on_the_store_of_a_run_it_is_the_runs_own_figure(runs: dict[str, Run], store: TokenStore) -> None:
+    found = unmask.evaluate(runs["pairs"].path, store.path, length=32, rows=512)
+    assert found["loss"] == pytest.approx(evals(runs["pairs"])[-1]["fixed"]["mlm"], rel=1e-4)
+
+
+def test_by_hand(runs: dict[str, Run], store: TokenStore) -> None:
+    """The mean of -ln p of the hidden tokens, computed without any objective."""
+    found = unmask.evaluate(runs["token"].path, store.path, length=32, rows=8)
+    loaded = hf.load(runs["token"].model).model.eval()
+    (batch,) = running(store.heldout, store.tokenizer, loaded.config, "mlm", 32, 8).batches
+    where, targets = batch.labels["mlm.positions"], batch.labels["mlm.targets"]
+    with torch.no_grad():
+        hidden = loaded.encode(batch).flatten(0, 1)[where]
+        logprobs = loaded.logits("mlm", hidden).log_softmax(-1)
+    picked = logprobs[torch.arange(len(targets)), targets]
+    assert found["predicted"] == len(targets) and found["rows"] == 8
+    assert found["loss"] == pytest.approx(float(-picked.mean()), rel=1e-4)
+    assert found["accuracy"] == pytest.approx(float((logprobs.argmax(-1) == targets).float().mean()))
+
+
+def made(name: str, objective: str, text_file: Path, folder: Path) -> Path:
+    sets = ["model.layers=1", "model.hidden=32", "model.heads=2", "train.evaluations=1"]
+    sets += ["model.decoder_layers=1"] if name.startswith("t5") else []
+    return unmask.pretrain(
+        text_file, preset=name, objective=objective, steps=1, batch=2, length=32, vocab_size=400, sets=sets, out=folder
+    ).model
+
+
+def test_a_causal_model_has_the_loss_of_the_next_token(text_file: Path, tmp_path: Path) -> None:
+    model = made("gpt2-mini", "clm", text_file, tmp_path / "run")
+    found = unmask.evaluate(model, text_file, length=32, rows=4)
+    assert (found["objective"], found["masking"], found["unk_share"]) == ("clm", None, 0.0)
+    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    assert "fixed" not in evals(Run(tmp_path / "run"))[-1]
+    both = made("bert-tiny", "hybrid", text_file, tmp_path / "hybrid")
+    assert unmask.evaluate(both, text_file, length=32, rows=4)["objective"] == "clm"
+
+
+def test_models_without_such_a_loss_say_so(text_file: Path, tmp_path: Path) -> None:
+    for name, objective in (("t5-mini", "span"), ("electra-mini", "rtd")):
+        model = made(name, objective, text_file, tmp_path / name)
+        with pytest.raises(UserError, match="has no loss on plain text"):
+            unmask.evaluate(model, text_file)
+    assert unmask.evaluate(model / "generator", text_file, length=16, rows=2)["objective"] == "mlm"
+
+
+def test_what_cannot_be_is_refused(runs: dict[str, Run], text_file: Path, tmp_path: Path) -> None:
+    model = runs["token"].path
+    with pytest.raises(UserError, match="--length 4"):
+        unmask.evaluate(model, text_file, length=4)
+    with pytest.raises(UserError, match="positions of this model"):
+        unmask.evaluate(model, text_file, length=100_000)
+    with pytest.raises(UserError, match="not fine-tuned"):
+        unmask.evaluate(model, text_file, columns={"text": "review"})
+    with pytest.raises(UserError):
+        unmask.evaluate(model, tmp_path / "nowhere.txt")
+    other = unmask.prepare(text_file, tmp_path / "other", vocab_size=300)
+    with pytest.raises(UserError, match="another tokenizer"):
+        unmask.evaluate(model, other.path)
+
+
+def test_objectives_that_the_fixed_masking_measures(store: TokenStore) -> None:
+    config = preset("bert-tiny", vocab_size=store.tokenizer.size)
+    found = {
+        name: has_fixed(build(Recipe(objective=name), store.tokenizer, config))
+        for name in ("mlm", "mlm+nsp", "mlm+sop", "clm", "hybrid", "prefix")
+    }
+    assert found == {"mlm": True, "mlm+nsp": True, "mlm+sop": True, "clm": False, "hybrid": False, "prefix": False}

@@ -1,0 +1,55 @@
+"""Warnings of a run name a cause that is there, and advise what the run does not do already."""
+
+from pathlib import Path
+
+import pytest
+
+from unmask import api
+from unmask.data.store import TokenStore
+from unmask.model.config import preset
+from unmask.recipe import TrainRecipe
+from unmask.train.health import Health, off_the_plateau, text_warnings
+
+
+def test_the_end_of_a_document_is_no_unknown_token(tmp_path: Path) -> None:
+    """GPT-2's unknown token is `<|endoftext|>`, which ends every document: short ones have one in twenty tokens."""
+    text = tmp_path / "lines.txt"
+    text.write_text("\n".join(f"line {n} is a short document" for n in range(300)))
+    store = api.prepare(text, tmp_path / "store", preset="gpt2-mini", documents="line", kind="bpe", vocab_size=300)
+    assert store.tokenizer.unk == store.tokenizer.sep
+    train = store.meta["train"]
+    assert train["documents"] > 0.05 * train["tokens"]
+    assert (train["unk_tokens"], train["unk_share"]) == (0, 0.0)
+    assert text_warnings(store.meta) == []
+    older = store.meta | {"train": train | {"unk_tokens": train["documents"]}}  # as stores had it before
+    assert text_warnings(older) == []
+
+
+def test_tokens_that_are_unknown_are_warned_of(store: TokenStore) -> None:
+    train = store.meta["train"] | {"unk_tokens": store.meta["train"]["tokens"] // 10}
+    assert "of the tokens are [UNK]" in text_warnings(store.meta | {"train": train})[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer", "embeddings", "said"),
+    [
+        ("modernbert-mini", "muon", "counted", []),
+        ("modernbert-mini", "adamw", "counted", ["train.optimizer=muon"]),
+        ("bert-mini", "muon", "counted", ["modernbert-mini"]),
+        ("bert-mini", "adamw", "random", ["modernbert-mini", "train.optimizer=muon", "train.embeddings=counted"]),
+    ],
+)
+def test_a_run_on_the_plateau_is_advised_what_it_does_not_do(
+    name: str, optimizer: str, embeddings: str, said: list[str]
+) -> None:
+    settings = TrainRecipe.model_validate({"optimizer": optimizer, "embeddings": embeddings})
+    advice = off_the_plateau(settings, preset(name), new=True)
+    health = Health(unigram=5.0, steps=100, advice=advice)
+    (warning,) = [text for step in range(100) for text in health.check(step, {"mlm": 5.1})]
+    assert "still at the unigram entropy" in warning and "learning rate" in warning
+    every = ["modernbert-mini", "train.optimizer=muon", "train.embeddings=counted"]
+    assert [text for text in every if text in warning] == said
+
+
+def test_a_loaded_model_is_not_advised_another_preset() -> None:
+    assert "preset" not in off_the_plateau(TrainRecipe(), preset("bert-mini"), new=False)

@@ -1,0 +1,123 @@
+"""The time of a step of a large model, from parts of one: what is computed for it, and that the parts add up to the step."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import unmask
+from unmask.model.config import preset
+from unmask.objectives.objective import build
+from unmask.recipe import Recipe
+from unmask.train import probe
+from unmask.train.estimate import RandomRows
+from unmask.train.loader import Loader, micro_batches
+from unmask.train.schedule import plan
+
+WIDE = {"hidden": 64, "heads": 2, "intermediate": 192, "layers": 6}
+
+
+def operations(work) -> float:
+    """In place of seconds: what is counted is the same on every machine."""
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return float(counter.get_total_flops())
+
+
+@pytest.mark.parametrize(
+    ("name", "objective", "optimizer"),
+    [
+        ("bert-mini", "mlm+nsp", "muon"),
+        ("bert-mini", "mlm", "adamw"),
+        ("modernbert-mini", "mlm", "muon"),
+        ("albert-mini", "mlm+sop", "muon"),
+        ("electra-mini", "rtd", "muon"),
+        ("gpt2-mini", "clm", "muon"),
+        ("t5-mini", "span", "muon"),
+    ],
+)
+def test_the_parts_add_up_to_the_whole_step(
+    name: str, objective: str, optimizer: str, store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = WIDE | ({"decoder_layers": 6} if name.startswith("t5") else {})
+    values = {"preset": name, "objective": objective, "train": {"batch": 16, "length": 32, "steps": 10}}
+    values["train"]["optimizer"] = optimizer
+    recipe = Recipe.model_validate(values)
+    tokenizer = store.tokenizer if name not in ("gpt2-mini", "t5-mini") else _own(name)
+    config = preset(name, vocab_size=tokenizer.size, **tokenizer.config_ids(), **shape)
+    made = build(recipe, tokenizer, config)
+    loader = Loader(RandomRows(made.rows, 1000, tokenizer), made, 0)
+    p = plan(recipe, {32: 1000})
+    trainer = probe._trainer(recipe, config, made, loader, p)
+    batches = micro_batches(loader, (0, 16), p.phase(0), 16, trainer.world)
+    real = operations(lambda: trainer.step(0, batches))
+    monkeypatch.setattr(probe, "_seconds", operations)
+    monkeypatch.setattr(probe, "WHOLE", 0.0)
+    monkeypatch.setattr(probe, "PASSES", 6 * 3 * 4 * 32 * 100_000.0)
+    found = probe.speed(recipe, config, made, loader, p)
+    assert found.layers == 2 and 1 <= found.rows < 16
+    assert found.seconds[32] == pytest.approx(real, rel=0.15)
+    assert "1 and 2 of 6 layers" in found.basis
+
+
+def _own(name: str):
+    from unmask.data.tokenizer import Tokenizer
+    from unmask.model.config import with_tokenizer
+
+    settings = with_tokenizer(Recipe(preset=name)).tokenizer
+    return Tokenizer.train(["the cat sat on the mat and saw a dog . " * 50], settings)
+
+
+def test_a_large_model_is_never_made_whole(text_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--preset bert-large --dry-run`: shapes of all 24 layers, weights of two, and a bounded amount of work."""
+    monkeypatch.setattr(probe, "PASSES", 1e9)  # one row: the test need not be exact
+    monkeypatch.setattr(probe, "_update", lambda trainer, whole: 1.0)
+    made: list[int] = []
+    trainer = probe._trainer
+
+    def watched(recipe, config, *rest):
+        made.append(config.layers)
+        return trainer(recipe, config, *rest)
+
+    monkeypatch.setattr(probe, "_trainer", watched)
+    found = unmask.dry_run(text_file, preset="bert-large", steps=10, batch=32, length=64, kind="byte")
+    assert made == [1, 2]
+    assert found["measured"]["layers"] == 2 and found["measured"]["rows"] == 1
+    assert "of 24 layers" in found["measured"]["basis"]
+    assert 302_000_000 < found["parameters"] < 310_000_000  # with a vocabulary of bytes
+    assert found["memory_bytes"]["weights"] == 4 * found["parameters"]
+    assert found["seconds_per_step"][64] > 0 and found["minutes"] > 0
+
+
+def test_the_work_of_a_probe_is_bounded() -> None:
+    for name in ("bert-base", "bert-large"):
+        for length in (128, 512):
+            recipe = Recipe.model_validate({"preset": name, "objective": "mlm", "train": {"length": length}})
+            outlines = [_outline(probe._shallow(preset(name), layers)) for layers in (1, 2)]
+            passed = sum(probe.REPEATS * probe.passes(model, length) for model in outlines)
+            assert passed <= 1.5 * probe.PASSES  # of one row, the least there is
+            assert probe.updates(outlines[0], recipe) < 5e11  # once
+            whole = _outline(preset(name))
+            assert 4 * (probe.passes(whole, 32 * length) + probe.updates(whole, recipe)) > 10 * probe.WHOLE
+
+
+def _outline(config):
+    with torch.device("meta"):
+        from unmask.model.model import Model
+
+        return Model(config, ("mlm",))
+
+
+def test_two_wide_layers_are_timed_on_fewer_rows(text_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ELMo has two layers, whatever its size."""
+    monkeypatch.setattr(probe, "WHOLE", 0.0)
+    monkeypatch.setattr(probe, "PASSES", 1.0)
+    small = {"model": {"hidden": 32, "intermediate": 64}}
+    found = unmask.dry_run(text_file, preset="elmo-mini", steps=5, batch=4, length=16, recipe=small)
+    assert found["measured"]["rows"] == 1 and "1 and 2 of 2 layers" in found["measured"]["basis"]
+
+
+def test_a_small_model_takes_whole_steps(text_file: Path) -> None:
+    found = unmask.dry_run(text_file, preset="bert-tiny", steps=5, batch=4, length=16, kind="byte")
+    assert found["measured"] == {"basis": "whole steps were timed", "rows": 4, "layers": 2}

@@ -1,0 +1,145 @@
+"""Files that notice damage: a CRC-32 for every block of 64 KiB, compared before a process first uses the block.
+
+The checksums of a file `F` are in `F.sum`, four bytes per block. A file of up to `EAGER` bytes is verified whole when it
+is opened. Of a larger one each block is verified just before its first use, so opening costs the same whatever its size,
+and no value of a damaged block is ever returned. What this does not see: a block that changes after it was verified by
+this process (the next process sees it), damage from before the checksums were written, and deliberate changes, as
+whoever edits a file can edit its checksums too.
+"""
+
+import operator
+import os
+import zlib
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from unmask.errors import UserError
+
+BLOCK = 1 << 16  # bytes; no more than the system reads ahead anyway when one value of a mapped file is asked for
+EAGER = 16 << 20  # bytes; a file up to this size is verified when it is opened: 5 to 20 ms
+
+
+def sums_path(path: Path) -> Path:
+    return path.with_name(path.name + ".sum")
+
+
+def sums_of(file: BinaryIO) -> bytes:
+    return np.array([zlib.crc32(block) for block in iter(lambda: file.read(BLOCK), b"")], "<u4").tobytes()
+
+
+def write_sums(path: Path, of: Path | None = None) -> None:
+    """The checksums of the file `path`, which is still called `of`; synced."""
+    with open(of or path, "rb") as file:
+        write_all(sums_path(path), sums_of(file))
+
+
+def write_all(path: Path, data: bytes) -> None:
+    """All or nothing, and on the disk."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class Checked:
+    """A file of `size` bytes and which of its blocks were verified. `fix` says how the file is made again."""
+
+    def __init__(self, path: Path, size: int, fix: str, summed: bool = True):
+        """`summed`: False for a file of the time before checksums, of which only the size is compared."""
+        self.path, self.fix = path, fix
+        found = self._size(path)
+        if found != size:
+            raise self.damaged(f"it has {found:,} bytes, not {size:,}")
+        blocks = -(-size // BLOCK)
+        self._seen = bytearray(blocks) if summed else bytearray(b"\1") * blocks
+        if summed and blocks:
+            if self._size(sums_path(path)) != 4 * blocks:
+                raise self.damaged(f"{sums_path(path).name} does not have a checksum for each of its blocks")
+            self._sums = np.memmap(sums_path(path), "<u4", "r")
+        if size <= EAGER:
+            self.verify(0, size)
+
+    def verify(self, start: int, end: int) -> None:
+        """Compare the blocks that hold bytes [start, end), those that were not compared before."""
+        first, last = start // BLOCK, -(-end // BLOCK)
+        if self._seen.find(0, first, last) < 0:
+            return
+        try:
+            with open(self.path, "rb") as file:  # read, not mapped: mapped pages would count as this process's memory
+                file.seek(first * BLOCK)
+                for block in range(first, last):
+                    if zlib.crc32(file.read(BLOCK)) != self._sums[block]:
+                        raise self.damaged(f"bytes from {block * BLOCK:,} on do not match their checksum")
+                    self._seen[block] = 1
+        except OSError as error:
+            raise self.damaged(str(error)) from None
+
+    def read(self, dtype: np.dtype[Any], start: int, end: int) -> np.ndarray:
+        """Values [start, end), read into memory."""
+        self.verify(start * dtype.itemsize, end * dtype.itemsize)
+        return np.fromfile(self.path, dtype, end - start, offset=start * dtype.itemsize)
+
+    def map(self, dtype: np.dtype[Any], width: int = 1) -> "np.ndarray | Lazy":
+        """The whole file as a read-only array, memory-mapped; (n, width) when that is above 1."""
+        if not self._seen:
+            values = np.zeros(0, dtype)  # an empty file cannot be mapped
+        else:
+            # A plain ndarray over the map: slicing np.memmap itself costs several microseconds each time.
+            values = np.asarray(np.memmap(self.path, dtype, "r"))
+        values = values.reshape(-1, width) if width > 1 else values
+        return values if self._seen.find(0) < 0 else Lazy(self, values)
+
+    def damaged(self, why: str) -> UserError:
+        return UserError(f"the token store is damaged: {self.path}: {why}", fix=self.fix)
+
+    def _size(self, path: Path) -> int:
+        try:
+            return path.stat().st_size
+        except OSError as error:
+            raise self.damaged(error.strerror or str(error)) from None
+
+
+class Lazy:
+    """A mapped array of a large file: an index or a slice of it is verified, then given as plain numpy.
+
+    It has no arithmetic of its own: `array[:]` or `np.asarray` give the whole, verified.
+    """
+
+    def __init__(self, file: Checked, values: np.ndarray):
+        self._file, self._values = file, values
+        self._bytes = values.strides[0]  # of one row
+        self.dtype, self.shape = values.dtype, values.shape
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, key: Any) -> Any:
+        for start, end in self._ranges(key):
+            self._file.verify(start * self._bytes, end * self._bytes)
+        return self._values[key]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self[:], dtype, copy=copy)
+
+    def _ranges(self, key: Any) -> list[tuple[int, int]]:
+        """Rows that a key reads."""
+        total = len(self._values)
+        if isinstance(key, slice):
+            rows = range(total)[key]
+            return [(min(rows[0], rows[-1]), max(rows[0], rows[-1]) + 1)] if rows else []
+        if isinstance(key, np.ndarray) and key.dtype != bool:
+            each = BLOCK // self._bytes
+            return [(int(n) * each, int(n) * each + 1) for n in np.unique(key % total // each)]
+        try:
+            row = operator.index(key)
+        except TypeError:  # a mask, or several axes
+            return [(0, total)]
+        row += total if row < 0 else 0
+        return [(row, row + 1)] if 0 <= row < total else []  # numpy says what is wrong with any other

@@ -1,0 +1,123 @@
+"""How long a training step takes, measured: whole steps where four of them are cheap, else parts of one.
+
+A step of a large model takes minutes on a CPU. Its forward and backward pass costs as much for every row, and as much for
+every layer but the last (which computes only what the loss reads). So a few rows are timed through one layer and through
+two: the difference is the price of a layer, and the rest is embeddings, last layer and heads. The optimizers are timed
+once, on one layer, and scaled by the number of parameters each of them has: layers have equal shapes.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from unmask.batch import Phase
+from unmask.data.spelling import spellings
+from unmask.data.tokenizer import Tokenizer
+from unmask.model.config import ModelConfig, change
+from unmask.model.model import Model
+from unmask.objectives.objective import Objective
+from unmask.recipe import Recipe
+from unmask.train.distributed import World
+from unmask.train.loader import Loader, micro_batches
+from unmask.train.optim import NS_STEPS, STACKS, clip_, matrix_parts
+from unmask.train.schedule import Plan
+from unmask.train.trainer import Trainer, pick_device, seconds_per_step
+
+WHOLE = 6e11  # floating-point operations that whole steps may take: some ten seconds of two cores
+PASSES = 2.5e11  # the same for the passes of a probe
+REPEATS = 3  # passes of each depth, the first one to warm up
+
+
+@dataclass(frozen=True)
+class Speed:
+    seconds: dict[int, float]  # of a step, per row length
+    basis: str  # what they were measured on, for people
+    rows: int  # rows per measured pass
+    layers: int  # layers of the largest model that was timed
+    operations: float  # about so many floating-point operations were done
+
+
+def outline(config: ModelConfig, objective: Objective) -> Model:
+    """The model without its weights: names and shapes only, whatever its size."""
+    with torch.device("meta"):
+        return Model(config, objective.heads)
+
+
+def speed(recipe: Recipe, config: ModelConfig, objective: Objective, loader: Loader, p: Plan) -> Speed:
+    whole = outline(config, objective)
+    lengths = {s.length: p.phase(s.start) for s in p.stretches}
+    cost = sum(4 * (passes(whole, p.batch * n) + updates(whole, recipe)) for n in lengths)
+    if cost <= WHOLE or pick_device(recipe.train.device).type != "cpu":
+        trainer = _trainer(recipe, config, objective, loader, p)
+        seconds = {n: seconds_per_step(trainer, loader, phase, 1.0) for n, phase in lengths.items()}
+        return Speed(seconds, "whole steps were timed", p.batch, config.layers, cost)
+    one, two = (_shallow(config, n) for n in (1, 2))
+    work = sum(REPEATS * passes(outline(c, objective), n) for n in lengths for c in (one, two))
+    rows = int(min(p.batch, max(1, PASSES // work)))
+    trainers = [_trainer(recipe, c, objective, loader, p) for c in (one, two)]
+    passed = {n: [_pass(t, loader, rows, phase) for t in trainers] for n, phase in lengths.items()}
+    update = _update(trainers[0], whole)
+    deeper = config.layers - 1
+    seconds = {n: p.batch / rows * (a + deeper * max(0.0, b - a)) + update for n, (a, b) in passed.items()}
+    basis = f"estimated from passes of {rows} of {p.batch} rows through 1 and 2 of {config.layers} layers, and an update of one layer"
+    done = rows * work + updates(outline(one, objective), recipe)
+    return Speed(seconds, basis, rows, two.layers, done)
+
+
+def passes(model: Model, tokens: int) -> float:
+    """Operations of one forward and backward pass, roughly: six per token and weight of the layers."""
+    named = model.named_parameters()
+    weights = sum(p.numel() for name, p in named if name.startswith(STACKS) and p.ndim > 1 and "embeddings" not in name)
+    return 6.0 * tokens * weights * (model.config.layers if model.config.shared_layers else 1)
+
+
+def updates(model: Model, recipe: Recipe) -> float:
+    """Operations of one update: Muon's iterations; AdamW's are few."""
+    if recipe.train.optimizer != "muon":
+        return 0.0
+    named, total = dict(model.named_parameters()), 0.0
+    for name, parts in matrix_parts(model).items():
+        weight = named[name]
+        short, long = sorted((weight.shape[0] // parts, weight.shape[1]))
+        total += parts * NS_STEPS * (4.0 * short * short * long + 2.0 * short**3)
+    return total
+
+
+def _shallow(config: ModelConfig, layers: int) -> ModelConfig:
+    return change(config, layers=layers, decoder_layers=min(layers, config.decoder_layers))
+
+
+def _trainer(recipe: Recipe, config: ModelConfig, objective: Objective, loader: Loader, p: Plan) -> Trainer:
+    model = Model(config, objective.heads).init(recipe.seed)
+    if config.characters:
+        tokenizer: Tokenizer = loader.rows.tokenizer  # type: ignore[attr-defined]
+        model.spell(spellings(tokenizer))
+    return Trainer(model, objective, recipe.train, p, recipe.seed, World(0, 1))
+
+
+def _pass(trainer: Trainer, loader: Loader, rows: int, phase: Phase) -> float:
+    """Seconds of a forward and backward pass of `rows` rows: the fastest but the first."""
+    batches = micro_batches(loader, (0, rows), phase, rows, trainer.world)
+    return min([_seconds(lambda: trainer.gradients(0, batches)) for _ in range(REPEATS)][1:])
+
+
+def _update(trainer: Trainer, whole: Model) -> float:
+    """Seconds of an update of the whole model. The trainer's has gradients already."""
+    muon = set(matrix_parts(whole)) if len(trainer.optimizers.all) > 1 else set()
+    sizes = [0, 0]  # of what AdamW and Muon have to update
+    for name, p in whole.named_parameters():
+        sizes[name in muon] += p.numel()
+    total = 0.0
+    for optimizer, size in zip(trainer.optimizers.all, sizes):
+        own = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
+        total += _seconds(optimizer.step) * size / max(1, own)
+    own = sum(p.numel() for p in trainer.parameters)
+    return total + _seconds(lambda: clip_(trainer.parameters, 0.0)) * sum(sizes) / own
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
