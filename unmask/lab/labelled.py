@@ -3,9 +3,9 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from unmask.data import doctor, textcheck
+from unmask.data import doctor
 from unmask.data.findings import condense
 from unmask.data.records import Finding, Record, Source, open_source
 from unmask.errors import UserError
@@ -46,9 +46,9 @@ def open_files(settings: TaskRecipe) -> Opened:
         raise UserError("no file to learn from", valid="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json")
     findings: list[Finding] = []
     parts = {
-        name: [open_source(path, findings) for path in getattr(settings, name)] for name in ("train", "dev", "test")
+        name: [open_source(path, findings, columns=settings.columns) for path in getattr(settings, name)]
+        for name in ("train", "dev", "test")
     }
-    findings += [found for sources in parts.values() for source in sources for found in textcheck.look_at(source)]
     return Opened(parts, findings)
 
 
@@ -67,7 +67,7 @@ def read_sets(settings: TaskRecipe, opened: Opened | None = None) -> tuple[type[
     try:
         kind = pick_task(settings, parts["train"])
     except UserError:
-        refuse([replace(f, error=f.error or f.kind == "header") for f in findings])  # they say why no task fits
+        refuse(findings)  # errors in the files say why no task fits
         raise
     columns = kind.columns(parts["train"][0], settings)
     settings = kind.settle(parts["train"], settings)

@@ -47,12 +47,13 @@ def given_texts(items: list[str], column: str = "") -> tuple[list[str], list[str
     if len(items) != 1 or not _is_file(items[0]):
         return several(items), []
     findings: list[Finding] = []
-    source = open_source(items[0], findings)
+    named = {"text": column} if column else {}
+    source = open_source(items[0], findings, columns=named)
     if error := next((f for f in findings if f.error), None):
         raise UserError(str(error))
     if source.form == "text":
         return several(line for _, line in source.lines if line.strip()), []
-    names = assign(source.columns, ROLES, {"text": column} if column else {}, ("text",), source.path)
+    names = assign(source.columns, ROLES, named, ("text",), source.path)
     rows = list(table_rows(source, "a text file, or csv, tsv, jsonl, parquet with a column text"))
     texts = [text_of(row.get(names["text"]), at, "text", findings) for at, row in rows]
     if error := next((f for f in findings if f.error), None):

@@ -14,7 +14,7 @@ from unmask.recipe import TaskRecipe
 class ClassifyForm(Form):
     roles: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "text": ("text", "sentence", "sentence1", "text1", "premise", "question1", "review", "content", "body",
-                 "message", "comment", "title", "query", "document"),
+                 "message", "comment", "title", "query", "document", "article"),
         "pair": ("pair", "sentence2", "text2", "hypothesis", "question2", "second"),
         "label": ("label", "labels", "class", "category", "gold_label", "target", "sentiment", "intent", "topic", "score"),
     }  # fmt: skip
@@ -23,7 +23,7 @@ class ClassifyForm(Form):
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
-        names = {name.lower() for name in source.columns}
+        names = source.names
         named = all(names & set(cls.roles[role]) for role in ("text", "label"))
         return source.form == "table" and named and not has_entities(source) and not has_choices(source)
 

@@ -9,6 +9,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unmask.data.columns import plain_name
 from unmask.data.forms.conll import find_words, join
 from unmask.data.records import Finding, Source, assign, table_rows, text_of
 
@@ -26,8 +27,8 @@ LABELS = ("label", "type", "tag", "entity", "entity_group", "entity_type")
 def has_entities(source: Source) -> bool:
     """Whether a table holds lists of words with tags, or texts with spans."""
     row = next((row for _, row in source.rows if any(isinstance(v, list) and v for v in row.values())), {})
-    cells = {name.lower(): value for name, value in row.items() if isinstance(value, list)}
-    names = {name.lower() for name in source.columns}
+    cells = {plain_name(name): value for name, value in row.items() if isinstance(value, list)}
+    names = source.names
     words = [cells[name] for name in ROLES["word"] if name in cells]
     if words and any(len(cells[name]) == len(words[0]) for name in ROLES["tag"] if name in cells):
         return True
