@@ -36,7 +36,7 @@ class Case:
 
 CLASSIFY = {
     "row with too many fields": Case({"train.csv": csv(*GOOD, ("well", " well", "pos"))}, "train.csv:32", "3 fields, the header has 2", "quotes"),
-    "row with too few fields": Case({"train.csv": csv(*GOOD[:5], ("alone",), *GOOD[5:])}, "train.csv:7", "1 fields", "quotes"),
+    "row with too few fields": Case({"train.csv": csv(*GOOD[:5], ("alone",), *GOOD[5:])}, "train.csv:7", "1 field, the header has 2", "missing fields"),
     "quote never closed": Case({"train.csv": csv(*GOOD[:4], ('"open', "pos"), *GOOD[4:])}, "train.csv:6", "nothing closes it", "close it"),
     "line that is not JSON": Case({"train.jsonl": jsonl(RECORD, "{'text': 'a'}", RECORD)}, "train.jsonl:2", "not JSON", "one whole object"),
     "line that is no object": Case({"train.jsonl": jsonl(RECORD, [1, 2], RECORD)}, "train.jsonl:2", "JSON list", '{"text"'),
@@ -50,8 +50,8 @@ CLASSIFY = {
     "text of another type": Case({"train.jsonl": jsonl(RECORD, {"text": ["b"], "label": "pos"})}, "train.jsonl:2", "text is list", "fill it in"),
     "no such column": Case({"train.csv": csv(*GOOD, head="text,emotion")}, "train.csv:1", "no column for 'label'", "--column label=NAME"),
     "two columns of one name": Case({"train.csv": csv(*[(a, a, b) for a, b in GOOD], head="text,text,label")}, "train.csv:1", "2 columns are called 'text'", "its own name"),
-    "no header": Case({"train.csv": csv(*GOOD[1:], head="a film that nobody will forget,pos")}, "train.csv:1", "looks like data", "text,label", error=False),
-    "no header, by its label": Case({"train.csv": csv(*GOOD[1:], head="a film,pos")}, "train.csv:1", "'pos' is a value", "text,label", error=False),
+    "no header": Case({"train.csv": csv(*GOOD[1:], head="a film that nobody will forget,pos")}, "train.csv:1", "looks like data", "--column text=N", error=False),
+    "no header, by its label": Case({"train.csv": csv(*GOOD[1:], head="a film,pos")}, "train.csv:1", "'pos' is a value", "--column text=N", error=False),
     "unknown label in test": Case({"train.csv": csv(*GOOD), "test.csv": csv(("well", "neutral"), ("oh", "pos"))}, "test.csv:2", "'neutral' of test (1 record) is never seen", "'neg', 'pos'"),
     "label not among those given": Case({"train.csv": csv(*GOOD, ("well", "other"))}, "train.csv:32", "'other'", "'neg', 'pos'", options={"labels": ["neg", "pos"]}),
     "only one label": Case({"train.csv": csv(*[(a, "pos") for a, _ in GOOD])}, "train.csv:2", "every record has the label 'pos'", "other labels"),

@@ -82,6 +82,10 @@ KNOWN = {
 DEEPEST = 3  # objects in objects that are opened
 
 
+class Unassigned(UserError):
+    """No column plays a role that is needed; what the file holds may tell which one could."""
+
+
 def plain_name(column: str) -> str:
     """A column's name as the forms know it: in lower case, a Chinese one in English.
 
@@ -141,7 +145,7 @@ def assign(
                 found[role] = column
     lacking = next((role for role in needed if role not in found), None)
     if lacking is not None:
-        raise UserError(
+        raise Unassigned(
             f"{where}: no column for {lacking!r}",
             valid=f"{shown(columns)}; usually called {', '.join(roles[lacking][:6])}",
             fix=f"--column {lacking}=NAME",

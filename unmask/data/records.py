@@ -145,7 +145,7 @@ def _of_layout(source: Source, given: set[str]) -> list[Finding]:
     if not why or any(name in source.columns for name in given):
         return []
     what = f"the first line looks like data, not like names of columns: {why}"
-    fix = f"the columns are called 1 to {len(source.columns)}: --column text=N --column label=N"
+    fix = f"the columns are numbered 1 to {len(source.columns)}: --column text=N; or put a line with their names first"
     return [Finding(source.at(1), what, fix, error=False, kind="header")]
 
 

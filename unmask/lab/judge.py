@@ -11,6 +11,7 @@ from unmask.data.forms.rank import FILES
 from unmask.data.records import Finding, Record, Source, is_table, open_source
 from unmask.errors import UserError
 from unmask.lab.labelled import refuse, warn_of
+from unmask.lab.pick import explained
 from unmask.serve.predictor import Predictor
 from unmask.tasks import asking
 from unmask.tasks.task import Task
@@ -33,7 +34,11 @@ def read(
             records += [asking.ask(task, text) | {"at": source.at(line)} for line, text in source.lines if text.strip()]
             continue
         names = {source.at(line): row["id"] for line, row in source.rows if row.get("id") not in (None, "")}
-        for record in task.read(source, settings, findings, labelled):
+        try:
+            read_records = task.read(source, settings, findings, labelled)
+        except UserError as error:
+            raise explained(error, source, type(task), settings) from None
+        for record in read_records:
             records.append({"id": names[record["at"]]} | record if record["at"] in names else record)
     refuse(findings)
     warn_of(findings, console)

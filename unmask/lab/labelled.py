@@ -9,7 +9,7 @@ from unmask.data import doctor
 from unmask.data.findings import condense
 from unmask.data.records import Finding, Record, Source, open_source
 from unmask.errors import UserError
-from unmask.lab.pick import pick_task
+from unmask.lab.pick import explained, pick_task
 from unmask.recipe import TaskRecipe
 from unmask.tasks.task import Task
 from unmask.train.log import Console
@@ -88,6 +88,7 @@ def read_source(kind: type[Task], source: Source, settings: TaskRecipe, findings
     except UserError as error:
         if not error.got.startswith(source.path):
             raise
+        error = explained(error, source, kind, settings)
         what = error.got.removeprefix(source.path).lstrip("0123456789: ")
         help = "; ".join(text for text in (error.valid and f"valid: {error.valid}", error.fix) if text)
         findings.append(Finding(source.at(1), what, help, kind="not of the task"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unmask.data.columns import find_column, no_column, plain_name, shown
+from unmask.data.columns import Unassigned, find_column, no_column, plain_name, shown
 from unmask.data.forms.rank import FILES
 from unmask.data.propose import flags, looks
 from unmask.data.records import Source, assign
@@ -71,6 +71,18 @@ def none_fits(source: Source, settings: TaskRecipe) -> UserError:
         valid=said or "a column of texts and one of labels, or what another task reads: docs/classify.md lists names",
         fix=fix or "--task TASK --column ROLE=NAME, of " + ", ".join(TASKS.names()),
     )
+
+
+def explained(error: UserError, source: Source, kind: type[Task], settings: TaskRecipe) -> UserError:
+    """An error of a file's columns, with the columns that could be meant by what they hold."""
+    if not isinstance(error, Unassigned) or source.form != "table":
+        return error
+    seen = looks(source)
+    fitting = [flag for flag in flags(seen, settings.columns, source.columns) if flag.split()[1] == kind.name]
+    if not fitting:
+        return error
+    said = "; ".join(str(look) for look in seen if look.kind != "other")
+    return UserError(error.got, valid=f"{error.valid}; {said}", fix=fitting[0].split(" ", 2)[2])
 
 
 def nested_json(source: Source, what: str) -> UserError:

@@ -35,7 +35,8 @@ class ClassifyForm(Form):
             values += [row.get(column) for _, row in source.rows] if column else []
         target, separator = cells.settle(values, given.target, given.separator)
         found = given.model_copy(update={"target": target, "separator": separator})
-        return settings.model_copy(update={"classify": found})
+        labels = [cells.whole_number(label) for label in settings.labels] if target == "one" else settings.labels
+        return settings.model_copy(update={"classify": found, "labels": labels})
 
     @classmethod
     def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
@@ -53,7 +54,8 @@ class ClassifyForm(Form):
                 record["label"] = cells.read(row.get(columns["label"]), target, separator, at, findings)
             records.append(record)
         if labelled and target == "one":
-            findings += cells.unsplit([(source.at(line), row.get(columns["label"])) for line, row in source.rows])
+            written = [(source.at(line), row.get(columns["label"])) for line, row in source.rows]
+            findings += cells.unsplit(written) + cells.numbered(written)
         return records
 
     @classmethod
