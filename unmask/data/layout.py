@@ -98,9 +98,10 @@ def _json(text: str, ending: str, whole: bool) -> Literal["json", "jsonl"] | Non
     by_line = ending in (".jsonl", ".ndjson")
     if text.lstrip()[:1] not in ("{", "["):
         return "jsonl" if by_line and any(isinstance(_value(line), dict) for line in lines) else None
-    if by_line and (text.lstrip()[:1] == "{" or isinstance(_value(lines[0]), list)):
-        return "jsonl"
     first = _value(lines[0])
+    listed = isinstance(first, list) and not any(isinstance(item, dict) for item in first)
+    if by_line and (text.lstrip()[:1] == "{" or listed):
+        return "jsonl"
     if isinstance(first, dict) and len(lines) > 1:
         opened = sum(line.lstrip().startswith("{") for line in lines)
         return "jsonl" if 2 * opened > len(lines) else None

@@ -83,7 +83,7 @@ class Source:
     @property
     def empty(self) -> bool:
         """Whether it holds no record at all, which is a finding of its own."""
-        return not self.rows and not self.lines and not self.value
+        return not self.rows and not self.value and not any(text.strip() for _, text in self.lines)
 
 
 class _Everything(Report):

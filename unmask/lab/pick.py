@@ -1,5 +1,6 @@
 """Which task labelled files are for: the one that the recipe names, else the only one that recognises them."""
 
+import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -87,24 +88,21 @@ def explained(error: UserError, source: Source, kind: type[Task], settings: Task
 
 def nested_json(source: Source, what: str) -> UserError:
     """A JSON value whose records lie deeper, or that has a list for each column: a command writes one record per line."""
-    value, name, to = source.value, source.path, str(Path(source.path).with_suffix(".jsonl"))
+    value = source.value
     inside = records_in(value)
     if inside is not None:
-        path = "".join(f"[{key!r}]" for key in inside)
-        each = f"for r in json.load(open({name!r}, encoding='utf-8')){path}"
-        says = f"the records are in {' → '.join(inside)}"
+        path = "".join(f"[{json.dumps(key, ensure_ascii=False)}]" for key in inside)
+        each, says = f"for r in json.load(sys.stdin){path}", f"the records are in {' → '.join(inside)}"
     elif isinstance(value, dict) and value and all(isinstance(v, dict | list) for v in value.values()):
-        lists = "(list(c.values()) if isinstance(c, dict) else c for c in d.values())"
-        each = (
-            f"for d in [json.load(open({name!r}, encoding='utf-8'))] for v in zip(*{lists}) for r in [dict(zip(d, v))]"
-        )
+        lists = "(c.values() if isinstance(c, dict) else c for c in d.values())"
+        each = f"for d in [json.load(sys.stdin)] for v in zip(*{lists}) for r in [dict(zip(d, v))]"
         says = f"each of {shown(list(value))} holds a column"
     else:
-        return UserError(
-            f"{what} (a JSON {type(value).__name__}, no records)", valid='[{"text": "…", "label": "…"}, …]'
-        )
-    code = f"import json; [print(json.dumps(r)) {each}]"
-    fix = f"python -c {shlex.quote(code)} > {shlex.quote(to)}"
+        valid = '[{"text": "…", "label": "…"}, …]'
+        return UserError(f"{what} (a JSON {type(value).__name__} without records)", valid=valid)
+    code = f"import json, sys; [print(json.dumps(r)) {each}]"
+    files = [shlex.quote(name) for name in (source.path, str(Path(source.path).with_suffix(".jsonl")))]
+    fix = f"python -c {shlex.quote(code)} < {files[0]} > {files[1]}" if source.path.lower().endswith(".json") else None
     return UserError(f"{what} (nested JSON: {says})", valid="a record on each line, or one list of records", fix=fix)
 
 
