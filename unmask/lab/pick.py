@@ -49,7 +49,7 @@ def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> type[Task]:
 
 def several_fit(source: Source, fitting: Sequence[str]) -> UserError:
     what = f"{source.path}: {' and '.join(fitting)} both fit what is in it (the columns {shown(source.columns)})"
-    return UserError(what, valid=", ".join(fitting), fix=f"--task {fitting[0]}")
+    return UserError(what, valid=", ".join(fitting), fix=" or ".join(f"--task {name}" for name in fitting))
 
 
 def none_fits(source: Source, settings: TaskRecipe) -> UserError:
@@ -70,7 +70,7 @@ def none_fits(source: Source, settings: TaskRecipe) -> UserError:
     return UserError(
         f"{what} (the columns {shown(source.columns)}{why})",
         valid=said or "a column of texts and one of labels, or what another task reads: docs/classify.md lists names",
-        fix=fix or "--task TASK --column ROLE=NAME, of " + ", ".join(TASKS.names()),
+        fix=fix or f"--task TASK --column ROLE=NAME, where TASK is one of {', '.join(TASKS.names())}",
     )
 
 
