@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from unmask.errors import UserError
 from unmask.files import read_yaml
@@ -23,6 +23,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 BelowOne = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+Text = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]  # 4 is "4"
 
 
 class Section(BaseModel):
@@ -231,7 +232,7 @@ class TaskRecipe(Section):
     dev_seed: CountOrZero | None = None  # which records that share is made of; None = by the seed of the run
     seeds: Count = 1  # runs from so many seeds, of which the middle one is kept
     baseline: bool = False  # also what counted words, and the same model without pre-training, reach
-    columns: dict[str, str] = {}  # role → column, where the file names it otherwise: {text: review, label: stars}
+    columns: dict[str, Text] = {}  # role → column, by name or by number from 1: {text: review, label: 2}
     labels: list[str] = []  # in the model's order; none = those of the training file
     length: CountOrZero = 0  # tokens per row, at most; 0 = 512, or the model's positions if it has fewer
     long: Literal["windows", "first", "refuse"] = "windows"  # what becomes of a longer text

@@ -215,7 +215,9 @@ def test_a_file_is_recognised_by_what_it_holds(tmp_path: Path) -> None:
         source = open_source(str(tmp_path / name), [])
         assert Tag.recognises(source) == tag, name
         assert not tag or [task for task in TASKS.names() if TASKS[task].recognises(source)] == ["tag"]
-    with pytest.raises(UserError, match=r"from the first line on.*\n?.*mv .*g.tsv .*g.conll"):
-        read(tmp_path / "g.tsv", "Bob\tB-per\nleft\tO\n\nAnn\tB-per\n")
+    records, findings = read(tmp_path / "g.tsv", "Bob\tB-per\nleft\tO\n\nAnn\tB-per\n")
+    assert [r["tags"] for r in records] == [["B-per", "O"], ["B-per"]] and not findings
+    with pytest.raises(UserError, match=r"from the first line on.*\n?.*mv .*h.csv .*h.conll"):
+        read(tmp_path / "h.csv", "Bob,B-per\nleft,O\nAnn,B-per\n")
     records, findings = read(tmp_path / "lines.txt", "A text of words .\n\nAnother.\n", labelled=False)
     assert [r["text"] for r in records] == ["A text of words .", "Another."] and not findings

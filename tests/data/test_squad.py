@@ -84,7 +84,7 @@ FAULTS = {  # what is wrong → the question, and what is said of it
     "outside": (qa(start=99), "outside of the context, which has 35 characters; it is at 15"),
     "negative": (qa(start=-1), "outside of the context"),
     "elsewhere": (qa(start=3), "is not at 3, where the context has ' met '; it is at 15"),
-    "twice elsewhere": (qa("Ann", 5), "2 places: 0, 26"),
+    "twice elsewhere": (qa("Ann", 5), "2 places, the nearest is 0"),
     "nowhere": (qa("London"), "no place of the context"),
     "no number": (qa(start="here"), "is no number: 'here'"),
     "empty answer": (qa(text=""), "no answer of q1"),

@@ -59,7 +59,9 @@ Test = Annotated[list[str] | None, typer.Option(help="To judge it by, once, at t
 Columns = Annotated[
     list[str] | None,
     typer.Option(
-        "--column", help="ROLE=NAME where a column has another name: text=review, label=stars.", metavar="ROLE=NAME"
+        "--column",
+        help="ROLE=NAME where a column has another name: text=review, label=stars; or its number, counted from 1: text=4.",
+        metavar="ROLE=NAME",
     ),
 ]
 Labels = Annotated[
@@ -88,7 +90,7 @@ def roles(columns: list[str] | None) -> dict[str, str]:
     pairs = [text.partition("=") for text in columns or []]
     wrong = next((role for role, equals, name in pairs if not (role and equals and name)), None)
     if wrong is not None:
-        raise UserError(f"--column {wrong}", valid="--column ROLE=NAME, e.g. --column text=review")
+        raise UserError(f"--column {wrong}", valid="--column ROLE=NAME or ROLE=NUMBER, e.g. --column text=review")
     return {role: name for role, _, name in pairs}
 
 

@@ -7,12 +7,13 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from statistics import median
 
+from unmask.data.columns import plain_name
 from unmask.data.decode import (
     check_codec,
     damage,
@@ -23,11 +24,13 @@ from unmask.data.decode import (
     read_exactly,
     why_binary,
 )
+from unmask.data.layout import Layout, bare_quotes, is_number, layout_of
 from unmask.data.readers import File, Kind, Mode, csv_rows
 from unmask.errors import UserError, nearest
 from unmask.recipe import DataRecipe
 
 SAMPLE = 1 << 20  # bytes looked at to find columns and documents
+LABELLED = 1 << 24  # … of a labelled file, which is read whole anyway
 STDIN = "<stdin>"
 VALID = "text, csv, tsv, jsonl, parquet; gz, zst, bz2 or xz of these"
 HEAD = 1 << 16  # bytes looked at to tell binary from text
@@ -57,12 +60,62 @@ BOOK, LIBRARY = 1 << 21, 20  # … and so are so many of this size
 
 
 def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> File:
-    """Look at the beginning of a file. UserError, beginning with its name, when it cannot be used."""
+    """Look at the beginning of a text for pre-training. UserError, beginning with its name, when it cannot be used."""
+    ending = ending_of(name)
+    guess = ending == ".json" or name == STDIN  # may be a record per line
+    file, data = begin(path, name, settings.encoding, SAMPLE if ending in KINDS or guess else HEAD)
+    file.html = html
+    if data is None:
+        return _probe_parquet(file, settings.column)
+    if not data.strip():  # no columns to find; the reader will say that it is empty
+        return file
+    file.kind = KINDS.get(ending, "text")
+    if file.kind == "text" and not guess:
+        return file
+    sample = Beginning(data, file.encoding)
+    if file.kind == "parquet":
+        raise UserError(f"{name}: not a parquet file, though its name says so", valid=VALID)
+    if guess and sample.text.lstrip().startswith("{") and sample.records():
+        file.kind = "jsonl"
+    elif ending == ".json":
+        fix = f"jq -c '.[]' {name} > {path.stem}.jsonl"
+        raise UserError(f"{name}: one JSON value, not one record per line", valid=VALID, fix=fix)
+    if file.kind != "text":
+        _probe_records(file, sample, settings.column)
+    return file
+
+
+def probe_labelled(path: Path, name: str, encoding: str, given: Collection[str] = ()) -> tuple[File, Layout]:
+    """Look at the beginning of a labelled file, whatever its name. `given`: columns that the user named."""
+    ending = ending_of(name)
+    file, data = begin(path, name, encoding, LABELLED)
+    if data is None:
+        return _probe_parquet(file, ""), Layout("table")
+    sample = Beginning(data, file.encoding, LABELLED)
+    if ending == ".parquet":
+        raise UserError(f"{name}: not a parquet file, though its name says so", valid=VALID)
+    from unmask.data.forms.conll import ENDINGS
+
+    layout = Layout("text") if ending in ENDINGS else layout_of(sample.text, ending, given, sample.whole)
+    if ending == ".json" and layout.kind == "text" and sample.text.strip():
+        layout = Layout("json")  # whose reader says what is wrong with it
+    if KINDS.get(ending) == "jsonl" and layout.kind == "text" and sample.text.strip():
+        raise UserError(f"{name}: no line is a JSON object", valid='{"text": "…"} on each line')
+    if layout.kind == "table":
+        file.kind, file.delimiter = "tsv" if layout.separator == "\t" else "csv", layout.separator
+        file.quotes, file.columns = layout.quotes, layout.columns
+    elif layout.kind == "jsonl":
+        file.kind = "jsonl"
+    return file, layout
+
+
+def begin(path: Path, name: str, encoding: str, size: int) -> tuple[File, bytes | None]:
+    """A file with its encoding, and its first `size` bytes; None of parquet."""
     try:
         with open(path, "rb") as raw:
-            file = File(path, name, path.stat().st_size, encoding=check_codec(settings.encoding), html=html)
+            file = File(path, name, path.stat().st_size, encoding=check_codec(encoding))
             if raw.read(4) == b"PAR1":
-                return _probe_parquet(file, settings.column)
+                return file, None
             raw.seek(0)
             stream = decompress(raw)
             head = read_exactly(stream, HEAD)
@@ -76,35 +129,25 @@ def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> Fi
                     )
                     raise UserError(f"{name}: not text but {what}", valid=VALID, fix=fix)
                 file.encoding = detect_encoding(head)
-            ending = Path(name.lower().removesuffix(_compression(name))).suffix
-            file.kind = KINDS.get(ending, "text")
-            guess = ending == ".json" or name == STDIN  # may be a record per line
-            if not head.strip():
-                file.kind = "text"  # no columns to find; the reader will say that it is empty
-                return file
-            if file.kind == "text" and not guess:
-                return file
-            sample = Beginning(head + read_exactly(stream, SAMPLE - HEAD) if len(head) == HEAD else head, file.encoding)
+            return file, head + read_exactly(stream, size - HEAD) if len(head) == HEAD else head
     except damage() as error:
         raise UserError(f"{name}: cannot be read: {error}") from None
-    if file.kind == "parquet":
-        raise UserError(f"{name}: not a parquet file, though its name says so", valid=VALID)
-    if guess and sample.text.lstrip().startswith("{") and sample.records():
-        file.kind = "jsonl"
-    elif ending == ".json":
-        fix = f"jq -c '.[]' {name} > {path.stem}.jsonl"
-        raise UserError(f"{name}: one JSON value, not one record per line", valid=VALID, fix=fix)
-    if file.kind != "text":
-        _probe_records(file, sample, settings.column)
-    return file
+
+
+def ending_of(name: str) -> str:
+    """
+    >>> ending_of("data/Train.CSV.gz")
+    '.csv'
+    """
+    return Path(name.lower().removesuffix(_compression(name))).suffix
 
 
 class Beginning:
     """The beginning of a file as text, without a last line that may be cut off."""
 
-    def __init__(self, data: bytes, encoding: str):
+    def __init__(self, data: bytes, encoding: str, size: int = SAMPLE):
         text = "".join(decode(io.BytesIO(data), encoding, lambda *_: None))
-        self.whole = len(data) < SAMPLE
+        self.whole = len(data) < size
         self.text = text if self.whole or "\n" not in text else text[: text.rindex("\n")]
 
     def records(self) -> list[object]:
@@ -140,17 +183,21 @@ def _probe_records(file: File, sample: Beginning, column: str) -> None:
     else:
         lines = sample.text.split("\n")
         file.delimiter = "\t" if file.kind == "tsv" else _delimiter(lines[0])
-        file.quotes = file.kind == "csv" or not _bare_quotes(lines)
+        file.quotes = file.kind == "csv" or not bare_quotes(lines)
         rows: list[list[str]] = []
         with suppress(csv.Error):
-            rows += (row for row in islice(csv_rows(file, (line + "\n" for line in lines)), 200) if row)
+            rows += (
+                row
+                for row in islice(csv_rows((line + "\n" for line in lines), file.delimiter, file.quotes), 200)
+                if row
+            )
         if not rows:
             raise UserError(f"{file.name}: no line names the columns", valid="text,label in the first line")
         columns = [name.strip() for name in rows[0]]
         texts = {
             name
             for i, name in enumerate(columns)
-            if any(len(row) > i and row[i].strip() and not _is_number(row[i]) for row in rows[1:])
+            if any(len(row) > i and row[i].strip() and not is_number(row[i]) for row in rows[1:])
         }
     file.column, file.why = choose_column(file.name, columns, texts, column)
 
@@ -186,7 +233,7 @@ def choose_column(file: str, columns: Sequence[str], texts: set[str], wanted: st
     if wanted in columns or not wanted:  # none: the whole record is asked for
         return wanted, ""
     if wanted == "text":
-        known = [name for name in columns if name.lower() in TEXT_COLUMNS]
+        known = [name for name in columns if plain_name(name) in TEXT_COLUMNS]
         guess = known if len(known) == 1 else [name for name in columns if name in texts]
         if len(guess) == 1:
             return guess[0], f"there is no column 'text', and {guess[0]!r} is the one that holds text"
@@ -205,22 +252,6 @@ def _delimiter(header: str) -> str:
     (';', ',')
     """
     return "," if "," in header else max(",;\t|", key=header.count)
-
-
-def _bare_quotes(lines: list[str]) -> bool:
-    """Whether quotes in a tsv belong to the text: the tabs fit, and a quote opens that nothing closes."""
-    filled = [line for line in lines if line]
-    fields = [field for line in filled for field in line.split("\t")]
-    unpaired = any(field.startswith('"') and field.count('"') % 2 for field in fields)
-    return unpaired and len({line.count("\t") for line in filled}) == 1
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 # -------------------------------------------------------------------------------------------------- documents

@@ -51,6 +51,7 @@ class File:
     column: str = ""
     delimiter: str = ","
     quotes: bool = True  # csv fields may stand in quotes
+    columns: tuple[str, ...] = ()  # of a csv or tsv file whose first line is data, and names none
     html: bool = False  # <br /> is a line break
 
 
@@ -202,8 +203,8 @@ class Reading:
             for last, line in lines:  # noqa: B007
                 yield line + "\n"
 
-        rows = csv_rows(self.file, feed())
-        header: list[str] | None = None
+        rows = csv_rows(feed(), self.file.delimiter, self.file.quotes)
+        header: list[str] | None = list(self.file.columns) or None
         while True:
             line = last + 1
             try:
@@ -219,7 +220,9 @@ class Reading:
                 header = [name.strip() for name in row]
                 continue
             if len(row) != len(header):
-                self.note("ragged_rows", line, f"{len(row)} fields, the header has {len(header)}")
+                usual = f"the other rows have {len(header)}" if self.file.columns else f"the header has {len(header)}"
+                kind = "extra_fields" if len(row) > len(header) else "ragged_rows"
+                self.note(kind, line, f"{len(row)} field{'s' * (len(row) > 1)}, {usual}")
             yield line, dict(zip(header, row))
 
     def _parquet(self, raw: BinaryIO, columns: list[str] | None) -> Iterator[tuple[int, Any]]:
@@ -289,8 +292,8 @@ def cut_point(text: str, start: int) -> int:
     return limit - len(words[1]) if len(words) == 2 else limit
 
 
-def csv_rows(file: File, lines: Iterable[str]) -> Iterator[list[str]]:
+def csv_rows(lines: Iterable[str], delimiter: str, quotes: bool) -> Iterator[list[str]]:
     # A limit of the whole process; 131,072 by default, which a long document passes.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if file.quotes else csv.QUOTE_NONE
-    return csv.reader(lines, delimiter=file.delimiter, quoting=quoting)
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
+    return csv.reader(lines, delimiter=delimiter, quoting=quoting)

@@ -8,18 +8,21 @@ import csv
 import io
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unmask.data.columns import assign as assign  # readers of labelled files take it from here
+from unmask.data.columns import open_objects, plain_name
 from unmask.data.decode import damage, decode, decompress, detect_encoding, why_binary
-from unmask.data.detect import COMPRESSED, HEAD, KINDS, probe
+from unmask.data.detect import HEAD, KINDS, ending_of, probe_labelled
+from unmask.data.layout import Layout, shifted
 from unmask.data.readers import Reading
 from unmask.data.report import Problem, Report
-from unmask.errors import UserError, nearest
-from unmask.recipe import DataRecipe
+from unmask.errors import UserError
 
 Record = dict[str, Any]  # a task's own keys, and "at": the file and line it came from
 READ = ("text", "pair", "question", "context", "query", "passage")  # roles of which a number is seldom meant
@@ -28,7 +31,8 @@ HARMLESS = {"repaired_bytes", "repaired_surrogates", "control_characters"}  # ki
 FIXES = {  # kind of problem → what a person does about it
     "repaired_bytes": "export the file as UTF-8",
     "repaired_surrogates": "export the file as UTF-8",
-    "ragged_rows": 'put fields that hold the separator in quotes: "so, so"',
+    "ragged_rows": "write the missing fields, or remove the row",
+    "extra_fields": 'put fields that hold the separator in quotes: "so, so"',
     "bad_json": 'one whole object on each line: {"text": "…", "label": "…"}',
     "long_records": "cut the record into several",
     "damaged_files": "copy or download the file again",
@@ -66,14 +70,20 @@ class Source:
     rows: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # line, values
     lines: list[tuple[int, str]] = field(default_factory=list)
     value: Any = None
+    layout: Layout = field(default_factory=lambda: Layout("table"))  # header or not; whether it is in doubt
 
     def at(self, line: int) -> str:
         return f"{self.path}:{line}"
 
     @property
+    def names(self) -> set[str]:
+        """The names of its columns as forms know them: in lower case and in English."""
+        return set(map(plain_name, self.columns))
+
+    @property
     def empty(self) -> bool:
         """Whether it holds no record at all, which is a finding of its own."""
-        return not self.rows and not self.lines and not self.value
+        return not self.rows and not self.value and not any(text.strip() for _, text in self.lines)
 
 
 class _Everything(Report):
@@ -85,44 +95,75 @@ class _Everything(Report):
             self.problems.append(Problem(kind, source, line, what))
 
 
-def open_source(path: str, findings: list[Finding], encoding: str = "auto") -> Source:
-    """Read a whole file. UserError when it cannot be read at all; what is wrong inside goes to `findings`."""
+def open_source(
+    path: str, findings: list[Finding], encoding: str = "auto", columns: Mapping[str, str] | None = None
+) -> Source:
+    """Read a whole file, whose layout is found in its content. UserError when it cannot be read at all; what is wrong
+    inside goes to `findings`. `columns`: role → name or number, as the user gave them."""
     file_path = Path(path).expanduser()
     if not file_path.is_file():
         what = "a folder" if file_path.is_dir() else "no such file"
         inside = sorted(p.name for p in file_path.glob("*") if is_table(p.name)) if file_path.is_dir() else []
         fix = f"name the files in it: {', '.join(inside[:5])}" if inside else None
         raise UserError(f"{path}: {what}", valid="a csv, tsv, jsonl, parquet, json or CoNLL file", fix=fix)
-    report, header = _Everything(), ""
-    source = _json_source(file_path, path, report, findings) if ending(path) == ".json" else None
-    if source is None:
-        reading = Reading(probe(file_path, path, DataRecipe(column="", encoding=encoding)), report)
-        if reading.file.kind == "text":
-            source = Source(path, "text", lines=list(reading.lines()))
-        else:
-            rows = []
-            for line, record in reading.records():
-                if isinstance(record, dict):
-                    rows.append((line, record))
-                else:
-                    findings.append(_no_object(f"{path}:{line}", record))
-            source = Source(path, "table", _columns(rows), rows)
-            if reading.file.kind in ("csv", "tsv"):
-                line, header, names = _header(reading)
-                source.columns = source.columns or names
-                findings += _of_csv(reading, source, line, names)
-    last = max((line for line, _ in (source.rows or source.lines)[-1:]), default=1)
-    for problem in dict.fromkeys(report.problems):
-        what = problem.what
-        if problem.kind == "damaged_files":
-            what = f"damaged or cut off after this: {what}"
-        fix = FIXES.get(problem.kind, "")
-        at = f"{path}:{problem.line or last}"
-        findings.append(Finding(at, what, fix, error=problem.kind not in HARMLESS, kind=problem.kind))
+    report, header, given = _Everything(), "", set((columns or {}).values())
+    file, layout = probe_labelled(file_path, path, encoding, given)
+    reading = Reading(file, report)
+    if layout.kind == "json":
+        source = _json_source(file_path, path, report, findings)
+    elif file.kind == "text":
+        source = Source(path, "text", lines=list(reading.lines()), layout=layout)
+    else:
+        rows = []
+        for line, record in reading.records():
+            if isinstance(record, dict):
+                rows.append((line, record))
+            else:
+                findings.append(_no_object(f"{path}:{line}", record))
+        source = Source(path, "table", list(file.columns) or _columns(rows), rows, layout=layout)
+        if file.kind in ("csv", "tsv"):
+            line, header, names = _header(reading)
+            source.columns = source.columns or names
+            findings += _of_csv(reading, source, line, () if file.columns else names)
+    if file.kind not in ("csv", "tsv"):
+        open_objects([row for _, row in source.rows])
+        source.columns = _columns(source.rows)
+    findings += _of_layout(source, given)
+    findings += _problems(source, report)
     if source.empty:
         below = f" below its first line ({header:.60}), which names the columns" if header else ""
         findings.append(Finding(f"{path}:1", f"the file has no rows{below}", "give a file with records", kind="empty"))
     return source
+
+
+def _of_layout(source: Source, given: set[str]) -> list[Finding]:
+    """What is taken one way and could be meant another: a first line that is data, a text that may be a table."""
+    why = source.layout.why
+    if source.layout.doubt:
+        fix = "if it is a table, put a line with the names of its columns first"
+        return [Finding(source.at(1), f"{why}: read as plain text", fix, error=False, kind="layout")]
+    if not why or any(name in source.columns for name in given):
+        return []
+    what = f"the first line looks like data, not like names of columns: {why}"
+    fix = f"the columns are numbered 1 to {len(source.columns)}: --column text=N; or put a line with their names first"
+    return [Finding(source.at(1), what, fix, error=False, kind="header")]
+
+
+def _problems(source: Source, report: Report) -> list[Finding]:
+    """What the reader noted, as findings. Fields after the last column are a warning where the others are in their places."""
+    last = max((line for line, _ in (source.rows or source.lines)[-1:]), default=1)
+    noted = list(dict.fromkeys(report.problems))
+    extra = [problem for problem in noted if problem.kind == "extra_fields"]
+    displaced = shifted(source.rows, {problem.line for problem in extra}, source.layout.separator) if extra else set()
+    found = []
+    for problem in noted:
+        what, fix, error = problem.what, FIXES.get(problem.kind, ""), problem.kind not in HARMLESS
+        if problem.kind == "damaged_files":
+            what = f"damaged or cut off after this: {what}"
+        if problem.kind == "extra_fields" and problem.line not in displaced:
+            fix, error = "those after the last column are not read", False
+        found.append(Finding(source.at(problem.line or last), what, fix, error=error, kind=problem.kind))
+    return found
 
 
 def is_table(name: str) -> bool:
@@ -131,7 +172,7 @@ def is_table(name: str) -> bool:
     >>> is_table("new.csv"), is_table("new.jsonl.gz"), is_table("what a film")
     (True, True, False)
     """
-    return ending(name) in TABLES
+    return ending_of(name) in TABLES
 
 
 def _no_object(at: str, value: Any) -> Finding:
@@ -169,17 +210,12 @@ def _of_csv(reading: Reading, source: Source, line: int, names: Sequence[str]) -
     return found
 
 
-def ending(path: str) -> str:
-    name = path.lower()
-    return Path(next((name.removesuffix(e) for e in COMPRESSED if name.endswith(e)), name)).suffix
-
-
 def _columns(rows: Sequence[tuple[int, dict[str, Any]]]) -> list[str]:
     return list(dict.fromkeys(key for _, row in rows for key in row))
 
 
-def _json_source(path: Path, name: str, report: Report, findings: list[Finding]) -> Source | None:
-    """The one value of a .json file, a list of objects being a table; None when it has a value on each line."""
+def _json_source(path: Path, name: str, report: Report, findings: list[Finding]) -> Source:
+    """The one value of a JSON file, a list of objects being a table."""
 
     def note(kind: str, line: int, what: str, count: int) -> None:
         report.add(kind, name, line, what, count)
@@ -195,12 +231,9 @@ def _json_source(path: Path, name: str, report: Report, findings: list[Finding])
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        try:
-            json.loads(text.lstrip().split("\n", 1)[0])
-        except (ValueError, RecursionError):
-            line = getattr(error, "lineno", 1)
-            raise UserError(f"{name}:{line}: not JSON: {error}", fix="python -m json.tool shows the place") from None
-        return None
+        line = getattr(error, "lineno", 1)
+        fix = f"python -m json.tool {shlex.quote(name)} shows the place"
+        raise UserError(f"{name}:{line}: not JSON: {error}", fix=fix) from None
     if not (isinstance(value, list) and any(isinstance(item, dict) for item in value)):
         return Source(name, "json", value=value)
     rows = []
@@ -227,49 +260,6 @@ def _lines_of(text: str) -> Iterator[int]:
         line, counted = line + text.count("\n", counted, at), at
         yield line
         _, at = decoder.raw_decode(text, at)
-
-
-def assign(
-    columns: Sequence[str],
-    roles: Mapping[str, Sequence[str]],
-    given: Mapping[str, str],
-    needed: Sequence[str],
-    where: str,
-) -> dict[str, str]:
-    """Role → column: the one that the user gave, else the first by which files usually call it.
-
-    >>> roles = {"text": ("text", "sentence"), "label": ("label", "class")}
-    >>> assign(["id", "Sentence", "class"], roles, {}, ["text"], "a.csv")
-    {'text': 'Sentence', 'label': 'class'}
-    """
-    unknown = next((role for role in given if role not in roles), None)
-    if unknown is not None:
-        raise UserError(f"no role {unknown!r}{nearest(unknown, list(roles))}", valid=", ".join(roles))
-    found: dict[str, str] = {}
-    lower = {name.lower(): name for name in reversed(columns)}
-    for role, names in roles.items():
-        if role in given:
-            if given[role] not in columns:
-                raise UserError(
-                    f"{where}: no column {given[role]!r}{nearest(given[role], list(columns))}", valid=_shown(columns)
-                )
-            found[role] = given[role]
-        else:
-            column = next((lower[name] for name in names if name in lower and lower[name] not in found.values()), None)
-            if column is not None:
-                found[role] = column
-    lacking = next((role for role in needed if role not in found), None)
-    if lacking is not None:
-        raise UserError(
-            f"{where}: no column for {lacking!r}",
-            valid=f"{_shown(columns)}; usually called {', '.join(roles[lacking][:6])}",
-            fix=f"--column {lacking}=NAME",
-        )
-    return found
-
-
-def _shown(columns: Sequence[str]) -> str:
-    return ", ".join(name[:40] for name in columns[:20]) or "no columns"
 
 
 def text_of(value: Any, at: str, role: str, findings: list[Finding]) -> str:

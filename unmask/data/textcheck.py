@@ -1,10 +1,10 @@
-"""The data doctor's look at texts and columns: a wrong encoding, data taken for a header, an index taken for a text, length."""
+"""The data doctor's look at texts: a wrong encoding, an index taken for a text, length."""
 
 import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from unmask.data.records import Finding, Record, Source, ending
+from unmask.data.records import Finding, Record
 from unmask.data.tokenizer import Tokenizer
 
 LONG_SAMPLE = 2_000  # texts whose tokens are counted
@@ -44,25 +44,6 @@ def texts_of(records: Sequence[Record], task: Reads) -> list[Finding]:
         what = "every text is a number: probably an index or an id, not the text"
         found.append(Finding(records[0]["at"], what, "--column text=NAME", error=False, kind="text column"))
     return found
-
-
-def look_at(source: Source) -> list[Finding]:
-    """A table whose first line was taken for column names, and is data. A warning: columns may be called anything."""
-    if not source.rows or ending(source.path) not in (".csv", ".tsv"):
-        return []
-    values = [{str(row.get(name, "")).strip() for _, row in source.rows[:1000]} for name in source.columns]
-    why = ""
-    for name, seen in zip(source.columns, values):
-        if len(name.split()) > 4:
-            why = f"{name[:40]!r} is a text"
-        elif number_of(name) is not None:
-            why = f"{name!r} is a number"
-        elif name and name in seen and len(seen) < len(source.rows) / 2:
-            why = f"{name!r} is a value of its own column"
-        if why:
-            what = f"the first line looks like data, not like names of columns: {why}"
-            return [Finding(source.at(1), what, "put a line text,label before it", error=False, kind="header")]
-    return []
 
 
 def too_long(records: Sequence[Record], task: Reads, tokenizer: Tokenizer, length: int, fate: str) -> list[Finding]:

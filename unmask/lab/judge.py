@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmask.data.records import Finding, Record, open_source
+from unmask.data.forms.rank import FILES
+from unmask.data.records import Finding, Record, Source, open_source
 from unmask.errors import UserError
 from unmask.lab.labelled import refuse, warn_of
+from unmask.lab.pick import explained
 from unmask.serve.predictor import Predictor
 from unmask.serve.texts import named_files
 from unmask.tasks import asking
@@ -21,22 +23,34 @@ def read(
     predictor: Predictor, paths: Sequence[str], columns: dict[str, str], labelled: bool, console: Console
 ) -> list[Record]:
     task = predictor.need_task()
-    settings = task.settings.model_copy(update={"columns": task.settings.columns | columns})
+    columns = {role: str(name) for role, name in columns.items()}  # a number is a name too
     findings: list[Finding] = []
     records: list[Record] = []
     for path in paths:
-        source = open_source(path, findings)
+        source = open_source(path, findings, columns=task.settings.columns | columns)
+        settings = task.settings.model_copy(update={"columns": kept_columns(task.settings.columns, source) | columns})
         if source.empty:
             continue
         if source.form == "text" and not labelled and len(task.needed) == 1 and Path(path).suffix.lower() == ".txt":
             records += [asking.ask(task, text) | {"at": source.at(line)} for line, text in source.lines if text.strip()]
             continue
         names = {source.at(line): row["id"] for line, row in source.rows if row.get("id") not in (None, "")}
-        for record in task.read(source, settings, findings, labelled):
+        try:
+            read_records = task.read(source, settings, findings, labelled)
+        except UserError as error:
+            raise explained(error, source, type(task), settings) from None
+        for record in read_records:
             records.append({"id": names[record["at"]]} | record if record["at"] in names else record)
     refuse(findings)
     warn_of(findings, console)
     return records
+
+
+def kept_columns(trained: dict[str, str], source: Source) -> dict[str, str]:
+    """The columns named for the training file that this file has too; a number counts only where no line names columns."""
+    if source.form != "table":
+        return trained
+    return {role: name for role, name in trained.items() if name in source.columns or role in FILES}
 
 
 def evaluate(predictor: Predictor, paths: Sequence[str], columns: dict[str, str], console: Console) -> dict[str, Any]:

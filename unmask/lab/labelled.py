@@ -3,13 +3,13 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from unmask.data import doctor, textcheck
+from unmask.data import doctor
 from unmask.data.findings import condense
 from unmask.data.records import Finding, Record, Source, open_source
 from unmask.errors import UserError
-from unmask.lab.pick import pick_task
+from unmask.lab.pick import explained, pick_task
 from unmask.recipe import TaskRecipe
 from unmask.stopping import during
 from unmask.tasks.task import Task
@@ -48,9 +48,9 @@ def open_files(settings: TaskRecipe) -> Opened:
         raise UserError("no file to learn from", valid="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json")
     findings: list[Finding] = []
     parts = {
-        name: [open_source(path, findings) for path in getattr(settings, name)] for name in ("train", "dev", "test")
+        name: [open_source(path, findings, columns=settings.columns) for path in getattr(settings, name)]
+        for name in ("train", "dev", "test")
     }
-    findings += [found for sources in parts.values() for source in sources for found in textcheck.look_at(source)]
     return Opened(parts, findings)
 
 
@@ -70,7 +70,7 @@ def read_sets(settings: TaskRecipe, opened: Opened | None = None) -> tuple[type[
     try:
         kind = pick_task(settings, parts["train"])
     except UserError:
-        refuse([replace(f, error=f.error or f.kind == "header") for f in findings])  # they say why no task fits
+        refuse(findings)  # errors in the files say why no task fits
         raise
     columns = kind.columns(parts["train"][0], settings)
     settings = kind.settle(parts["train"], settings)
@@ -91,6 +91,7 @@ def read_source(kind: type[Task], source: Source, settings: TaskRecipe, findings
     except UserError as error:
         if not error.got.startswith(source.path):
             raise
+        error = explained(error, source, kind, settings)
         what = error.got.removeprefix(source.path).lstrip("0123456789: ")
         help = "; ".join(text for text in (error.valid and f"valid: {error.valid}", error.fix) if text)
         findings.append(Finding(source.at(1), what, help, kind="not of the task"))

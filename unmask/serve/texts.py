@@ -62,12 +62,13 @@ def given_texts(items: list[str], column: str = "") -> tuple[list[str], list[str
 
 def _texts_in(file: str, column: str) -> tuple[list[str], list[str]]:
     findings: list[Finding] = []
-    source = open_source(file, findings)
+    named = {"text": column} if column else {}
+    source = open_source(file, findings, columns=named)
     if error := next((f for f in findings if f.error), None):
         raise UserError(str(error))
     if source.form == "text":
         return several(line for _, line in source.lines if line.strip()), []
-    names = assign(source.columns, ROLES, {"text": column} if column else {}, ("text",), source.path)
+    names = assign(source.columns, ROLES, named, ("text",), source.path)
     rows = list(table_rows(source, "a text file, or csv, tsv, jsonl, parquet with a column text"))
     texts = [text_of(row.get(names["text"]), at, "text", findings) for at, row in rows]
     if error := next((f for f in findings if f.error), None):

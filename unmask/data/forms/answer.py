@@ -25,7 +25,7 @@ class AnswerForm(Form):
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
-        names = {name.lower() for name in source.columns}
+        names = source.names
         if source.form == "table":
             there = all(names & set(cls.roles[role]) for role in ("question", "context", "answers"))
             return there and not has_choices(source)

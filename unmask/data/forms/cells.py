@@ -1,6 +1,7 @@
 """What the labels of a classifier's file are: one label per record, several, or a number; and how a cell is read as that."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from unmask.data.records import MISSING, Finding, Record, text_of
 from unmask.errors import UserError
 
 SEPARATORS = ("|", ";", ",")
+_WHOLE = re.compile(r"^(-?\d+)\.0+$")
 MANY = 10  # more different values than that, some of them no whole numbers, are numbers rather than names
 LISTED = 0.5  # share of them with a part that is a cell of its own: then they may be lists
 NONE_APPLIES = "if an empty cell means that no label applies: --set task.classify.target=several"
@@ -117,7 +119,39 @@ def read(value: Any, target: str, separator: str, at: str, findings: list[Findin
     if empty(value) and not (isinstance(value, str) and value.strip()):  # "none" may be a label: the doctor warns
         findings.append(Finding(at, "no label", f"fill it in, or remove the row; {NONE_APPLIES}", kind="no label"))
         return ""
-    return text_of(value, at, "label", findings).strip()
+    return whole_number(text_of(value, at, "label", findings).strip())
+
+
+def whole_number(label: str) -> str:
+    """A label without the decimals that a program wrote after a whole number: 1.0 is 1, whatever wrote it.
+
+    >>> whole_number("1.0"), whole_number("-2.00"), whole_number("1.5"), whole_number("v1.0")
+    ('1', '-2', '1.5', 'v1.0')
+    """
+    return _WHOLE.sub(r"\1", label)
+
+
+def numbered(cells: Sequence[tuple[str, Any]]) -> list[Finding]:
+    """Warnings about labels that are numbers: read alike (1 and 1.0), or scores that may be meant to be predicted.
+
+    >>> [f.what for f in numbered([("a.csv:2", "0.5"), ("a.csv:3", "5.0"), ("a.csv:4", "0.5")])]
+    ["the labels are numbers, some of them no whole ones: read as 2 labels ('0.5', '5')"]
+    """
+    texts = [(at, str(value).strip()) for at, value in cells if not empty(value) and not several(value)]
+    decimal = [(at, text) for at, text in texts if whole_number(text) != text]
+    plain = {text for _, text in texts}
+    found = []
+    if alike := next(((at, text) for at, text in decimal if whole_number(text) in plain), None):
+        what = f"the label {alike[1]!r} is read as {whole_number(alike[1])!r}, as it is written elsewhere in the column"
+        found.append(Finding(alike[0], what, error=False, kind="labels alike"))
+    labels = sorted({whole_number(text) for text in plain}, key=lambda text: as_number(text) or 0)
+    numbers = [as_number(label) for label in labels]
+    if texts and None not in numbers and any(number != int(number) for number in numbers if number is not None):
+        listed = ", ".join(map(repr, labels[:4])) + (", …" if len(labels) > 4 else "")
+        what = f"the labels are numbers, some of them no whole ones: read as {len(labels)} labels ({listed})"
+        fix = "if they are scores to predict: --set task.classify.target=number"
+        found.append(Finding(texts[0][0], what, fix, error=False, kind="numbers as labels"))
+    return found
 
 
 def unsplit(cells: Sequence[tuple[str, Any]]) -> list[Finding]:

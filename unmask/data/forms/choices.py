@@ -14,10 +14,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from unmask.data.columns import plain_name
 from unmask.data.records import Finding, Record, Source, text_of, whole
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_COLUMN = re.compile(r"(?:(choice|option|ending|alternative|answer|solution|sol|opt?)[ _-]?)?(?:([0-9]+)|([a-z]))")
+_COLUMN = re.compile(
+    r"(?:(choice|option|ending|alternative|answer|solution|sol|opt?|选项|選項)[ _-]?)?(?:([0-9]+)|([a-z]))"
+)
 NAMES = ("choices", "options", "endings", "candidates", "alternatives")  # of a column that holds a list of them
 FEWEST = 5  # labels from which it can be seen that they count from 1
 
@@ -45,7 +48,7 @@ def has_choices(source: Source) -> bool:
     """Whether a table's rows hold choices, in one column or in several."""
     if source.form != "table" or not source.rows:
         return False
-    first = [source.rows[0][1].get(name) for name in source.columns if name.lower() in NAMES]
+    first = [source.rows[0][1].get(name) for name in source.columns if plain_name(name) in NAMES]
     return any(listed(value) is not None for value in first) or bool(columns_of(source.columns))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from unmask.data.columns import plain_name
 from unmask.data.forms.choices import NAMES, checked, columns_of, has_choices, label_all, listed
 from unmask.data.forms.form import Form
 from unmask.data.records import Finding, Record, Source, assign, table_rows, text_of
@@ -22,7 +23,7 @@ class ChooseForm(Form):
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
-        names = {name.lower() for name in source.columns}
+        names = source.names
         text = names & {*cls.roles["text"], *cls.roles["context"]}
         return bool(text and names & set(cls.roles["label"])) and has_choices(source)
 
@@ -31,7 +32,7 @@ class ChooseForm(Form):
         apart = columns_of(source.columns) if "choices" not in settings.columns else []
         roles = {role: names for role, names in cls.roles.items() if role != "choices" or not apart}
         left = [name for name in source.columns if name not in apart]
-        plain = {name.lower() for name in left} & set(roles["text"]) or "text" in settings.columns
+        plain = set(map(plain_name, left)) & set(roles["text"]) or "text" in settings.columns
         if not plain:  # a file whose only text is called a context
             roles = roles | {"text": roles["context"], "context": ()}
         needed = ("text", *(() if apart else ("choices",)), *(cls.target if labelled else ()))

@@ -14,7 +14,7 @@ from unmask.recipe import TaskRecipe
 class ClassifyForm(Form):
     roles: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "text": ("text", "sentence", "sentence1", "text1", "premise", "question1", "review", "content", "body",
-                 "message", "comment", "title", "query", "document"),
+                 "message", "comment", "title", "query", "document", "article"),
         "pair": ("pair", "sentence2", "text2", "hypothesis", "question2", "second"),
         "label": ("label", "labels", "class", "category", "gold_label", "target", "sentiment", "intent", "topic", "score"),
     }  # fmt: skip
@@ -23,7 +23,7 @@ class ClassifyForm(Form):
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
-        names = {name.lower() for name in source.columns}
+        names = source.names
         named = all(names & set(cls.roles[role]) for role in ("text", "label"))
         return source.form == "table" and named and not has_entities(source) and not has_choices(source)
 
@@ -35,7 +35,8 @@ class ClassifyForm(Form):
             values += [row.get(column) for _, row in source.rows] if column else []
         target, separator = cells.settle(values, given.target, given.separator)
         found = given.model_copy(update={"target": target, "separator": separator})
-        return settings.model_copy(update={"classify": found})
+        labels = [cells.whole_number(label) for label in settings.labels] if target == "one" else settings.labels
+        return settings.model_copy(update={"classify": found, "labels": labels})
 
     @classmethod
     def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
@@ -53,7 +54,8 @@ class ClassifyForm(Form):
                 record["label"] = cells.read(row.get(columns["label"]), target, separator, at, findings)
             records.append(record)
         if labelled and target == "one":
-            findings += cells.unsplit([(source.at(line), row.get(columns["label"])) for line, row in source.rows])
+            written = [(source.at(line), row.get(columns["label"])) for line, row in source.rows]
+            findings += cells.unsplit(written) + cells.numbered(written)
         return records
 
     @classmethod

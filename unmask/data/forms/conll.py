@@ -44,8 +44,10 @@ def is_conll(source: Source) -> bool:
 def is_misnamed(source: Source) -> bool:
     """Whether a csv or tsv has no header but a word and its tag from its first line on."""
     tags = [list(row.values())[-1] for _, row in source.rows[:LOOKED_AT] if row]
-    names = source.columns[-1:] if source.form == "table" and len(source.columns) > 1 else []
-    return bool(names) and all(isinstance(tag, str) and _MARK.fullmatch(tag) for tag in [*names, *tags])
+    if source.form != "table" or len(source.columns) < 2:
+        return False
+    names = [] if source.layout.columns else source.columns[-1:]  # numbered ones are not in the file
+    return all(isinstance(tag, str) and _MARK.fullmatch(tag) for tag in [*names, *tags])
 
 
 def is_universal(source: Source) -> bool:

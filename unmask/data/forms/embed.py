@@ -32,7 +32,7 @@ class EmbedForm(Form):
                 and float(np.mean(words)) >= 4
                 and len(set(words)) > 1
             )
-        names = {name.lower() for name in source.columns}
+        names = source.names
         if source.form != "table" or {"passage", "passages", "positives"} & names:
             return False
         second = names & {"positive", "pos"} or (names & set(cls.roles["score"]) and names & set(cls.roles["positive"]))

@@ -6,9 +6,11 @@
 | tokens + tags or ner_tags  | ["Paris", "is"] and ["B-loc", "O"]; numbers stand for the names in `task.labels`      |
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unmask.data.columns import plain_name
 from unmask.data.forms.conll import find_words, join
 from unmask.data.records import Finding, Source, assign, table_rows, text_of
 
@@ -26,8 +28,8 @@ LABELS = ("label", "type", "tag", "entity", "entity_group", "entity_type")
 def has_entities(source: Source) -> bool:
     """Whether a table holds lists of words with tags, or texts with spans."""
     row = next((row for _, row in source.rows if any(isinstance(v, list) and v for v in row.values())), {})
-    cells = {name.lower(): value for name, value in row.items() if isinstance(value, list)}
-    names = {name.lower() for name in source.columns}
+    cells = {plain_name(name): value for name, value in row.items() if isinstance(value, list)}
+    names = source.names
     words = [cells[name] for name in ROLES["word"] if name in cells]
     if words and any(len(cells[name]) == len(words[0]) for name in ROLES["tag"] if name in cells):
         return True
@@ -134,12 +136,12 @@ def _spans(value: Any, text: str, at: str, findings: list[Finding]) -> list[dict
         if start >= end:
             wrong(f"{where} is empty", "its end is the place after its last character", "empty span")
         elif start < 0 or end > len(text):
-            wrong(f"{where} lies outside the text of {len(text)} characters", _hint(text, said), "span outside")
+            wrong(f"{where} lies outside the text of {len(text)} characters", _hint(text, said, start), "span outside")
         elif not text[start:end].strip():
             wrong(f"{where} holds nothing but white space", "remove it", "empty span")
         elif isinstance(said, str) and said != text[start:end]:
             what = f"{where} is {text[start:end]!r:.40} in the text, not {said!r:.40}"
-            wrong(what, _hint(text, said), "span text")
+            wrong(what, _hint(text, said, start), "span text")
         else:
             good.append({"start": start, "end": end, "label": str(label)})
     good.sort(key=lambda s: (s["start"], s["end"]))
@@ -155,10 +157,15 @@ def _spans(value: Any, text: str, at: str, findings: list[Finding]) -> list[dict
     return kept
 
 
-def _hint(text: str, said: Any) -> str:
-    """Where the words that a span names are, or why its places may be others."""
-    at = text.find(said) if isinstance(said, str) and said else -1
-    if at >= 0:
+def _hint(text: str, said: Any, start: int) -> str:
+    """Where the words that a span names are nearest to its start, or why its places may be others."""
+    places = (
+        [match.start() for match in re.finditer(f"(?={re.escape(said)})", text)]
+        if isinstance(said, str) and said
+        else []
+    )
+    if places:
+        at = min(places, key=lambda place: abs(place - start))
         return f"it stands at {at}–{at + len(said)}"
     odd = any(ord(c) > 0xFFFF for c in text)
     return "count characters, not UTF-16 units: an emoji is one" if odd else "count characters from 0"

@@ -6,6 +6,7 @@ A list of sentences (`source` of SciTLDR) is joined by blanks. Of a list of targ
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from unmask.data.columns import plain_name
 from unmask.data.forms.form import Form
 from unmask.data.records import Finding, Record, Source, assign, table_rows, text_of
 from unmask.data.text import words
@@ -27,7 +28,7 @@ class GenerateForm(Form):
     @classmethod
     def recognises(cls, source: Source) -> bool:
         """Both columns are there, and the targets are texts: nearly all different, of several words."""
-        names = {name.lower(): name for name in source.columns}
+        names = {plain_name(name): name for name in source.columns}
         if source.form != "table" or len(OTHERS & set(names)) > 1:
             return False
         if not all(set(names) & set(several) for several in cls.roles.values()):

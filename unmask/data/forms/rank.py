@@ -34,7 +34,7 @@ class RankForm(Form):
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
-        names = {name.lower() for name in source.columns}
+        names = source.names
         if source.form == "table" and "query" in names:
             return bool("positives" in names or {"pos", "neg"} <= names or "passages" in names or (
                 names & {"passage", "document", "doc"} and names & set(cls.roles["relevance"])))  # fmt: skip

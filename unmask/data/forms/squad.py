@@ -214,19 +214,22 @@ def place(
         what = f"{shown} is not at {number}, where the context has {context[number : number + len(text)]!r:.60}"
     else:
         what = f"answer_start {number} of {shown} is outside of the context, which has {len(context)} characters"
-    here = f"; it is at {exactly[0]}" if len(exactly) == 1 else f"; it is at {_some(exactly)}"
-    fix = f"answer_start: {exactly[0]}" if len(exactly) == 1 else "copy the answer from the context"
+    nearest = min(exactly, key=lambda start: abs(start - number), default=None)
+    here = f"; it is at {_some(exactly, nearest)}"
+    fix = "copy the answer from the context" if nearest is None else f"answer_start: {nearest}"
     findings.append(Finding(at, what + here, fix, kind="answer place"))
     return None
 
 
-def _some(places: list[int]) -> str:
+def _some(places: list[int], nearest: int | None = None) -> str:
     """
-    >>> _some([]), _some([1, 5, 7, 9])
-    ('no place of the context', '4 places: 1, 5, 7 …')
+    >>> _some([]), _some([1, 5, 7, 9]), _some([1, 5, 7, 9], 7), _some([4], 4)
+    ('no place of the context', '4 places: 1, 5, 7 …', '4 places, the nearest is 7', '4')
     """
     if not places:
         return "no place of the context"
+    if nearest is not None:
+        return str(nearest) if len(places) == 1 else f"{len(places)} places, the nearest is {nearest}"
     return f"{len(places)} places: {', '.join(map(str, places[:3]))}{' …' if len(places) > 3 else ''}"
 
 

@@ -35,7 +35,8 @@ def read_texts(path: str, findings: list[Finding]) -> dict[str, str]:
     found: list[Finding] = []
     source = open_source(path, found)
     alone = source.empty and _headless(source)  # the first line is all there is, and it is a text
-    findings += [finding for finding in found if not (alone and finding.kind == "empty")]
+    usual = ("header", "layout", "empty") if alone else ("header", "layout")  # no line of names is needed here
+    findings += [finding for finding in found if finding.kind not in usual]
     if source.form == "table":
         pairs = _table(source, findings)
     else:
@@ -51,12 +52,13 @@ def read_texts(path: str, findings: list[Finding]) -> dict[str, str]:
 
 def _headless(source: Source) -> bool:
     """Whether the first line is no header but a text, as in MS MARCO's tsv."""
-    return len(source.columns) == 2 and not {name.lower() for name in source.columns} & set(TEXT)
+    return len(source.columns) == 2 and not source.names & set(TEXT)
 
 
 def _table(source: Source, findings: list[Finding]) -> list[tuple[str, str, str]]:
     if _headless(source):
-        rows = [(1, dict(zip(source.columns, source.columns))), *source.rows]
+        first = [] if source.layout.columns else [(1, dict(zip(source.columns, source.columns)))]
+        rows = [*first, *source.rows]
         columns = dict(zip(("id", "text"), source.columns))
     else:
         rows = source.rows
@@ -105,7 +107,7 @@ def _lines(source: Source) -> list[tuple[str, str, str]]:
 def is_qrels(source: Source) -> bool:
     """Whether a file holds judgements: lines of four fields (query, 0, passage, whole number), or BEIR's header."""
     if source.form == "table":
-        names = {name.lower() for name in source.columns}
+        names = source.names
         return "query" not in names and all(names & set(JUDGED[role]) for role in ("query", "passage", "relevance"))
     looked_at = [LINE.split(line.strip()) for _, line in source.lines[:20] if line.strip()]
     fields = [f for f in looked_at if len(f) == 4 and re.fullmatch(r"-?\d+", f[3])]

@@ -1,0 +1,179 @@
+"""Columns of a table: what they are usually called, in English and in Chinese, and which one plays which role.
+
+Forms list the English names of each role. A Chinese name stands for the English one beside it in CHINESE, so every form
+reads both. A user names a column by its name or by its number, counted from 1.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from unmask.errors import UserError, nearest
+
+CHINESE: dict[str, str] = {  # Chinese name, simplified or traditional → English name
+    **dict.fromkeys(("文本", "文字", "微博", "推文"), "text"),
+    **dict.fromkeys(("内容", "內容", "描述", "文本内容", "评论内容", "新闻内容"), "content"),
+    **dict.fromkeys(("评论", "評論", "评价", "評價", "点评", "影评"), "review"),
+    **dict.fromkeys(("留言", "弹幕"), "comment"),
+    **dict.fromkeys(("句子", "语句", "語句"), "sentence"),
+    **dict.fromkeys(("标题", "標題", "题目名称"), "title"),
+    **dict.fromkeys(("正文", "全文"), "body"),
+    **dict.fromkeys(("文章", "新闻", "新聞"), "article"),
+    **dict.fromkeys(("文档", "文檔"), "document"),
+    **dict.fromkeys(("消息", "短信", "简讯"), "message"),
+    **dict.fromkeys(("文本1", "文本一"), "text1"),
+    **dict.fromkeys(("文本2", "文本二"), "text2"),
+    **dict.fromkeys(("句子1", "句子一", "句1"), "sentence1"),
+    **dict.fromkeys(("句子2", "句子二", "句2"), "sentence2"),
+    **dict.fromkeys(("句子a",), "sentence_a"),
+    **dict.fromkeys(("句子b",), "sentence_b"),
+    **dict.fromkeys(("问题1", "問題1", "问题一"), "question1"),
+    **dict.fromkeys(("问题2", "問題2", "问题二"), "question2"),
+    **dict.fromkeys(("前提",), "premise"),
+    **dict.fromkeys(("假设", "假設"), "hypothesis"),
+    **dict.fromkeys(("标签", "標籤", "标注", "標註"), "label"),
+    **dict.fromkeys(("类别", "類別", "分类", "分類", "类型", "類型", "类目"), "category"),
+    **dict.fromkeys(("情感", "情绪", "情緒", "情感倾向", "情感极性"), "sentiment"),
+    **dict.fromkeys(("意图", "意圖"), "intent"),
+    **dict.fromkeys(("主题", "主題", "话题", "話題"), "topic"),
+    **dict.fromkeys(("分数", "分數", "得分", "评分", "評分", "打分"), "score"),
+    **dict.fromkeys(("相似度", "相似性"), "similarity"),
+    **dict.fromkeys(("问题", "問題", "题目", "題目", "提问"), "question"),
+    **dict.fromkeys(("题干", "題幹"), "stem"),
+    **dict.fromkeys(("上下文", "语境", "語境", "背景"), "context"),
+    **dict.fromkeys(("答案", "正确答案", "正確答案", "标准答案", "参考答案", "回答"), "answer"),
+    **dict.fromkeys(("答案位置", "起始位置", "答案起始位置"), "answer_start"),
+    **dict.fromkeys(("无法回答", "不可回答"), "is_impossible"),
+    **dict.fromkeys(("选项", "選項", "备选项", "候选项", "候选答案"), "options"),
+    **dict.fromkeys(("摘要", "总结", "總結", "概要"), "summary"),
+    **dict.fromkeys(("回复", "回覆", "答复"), "reply"),
+    **dict.fromkeys(("原文",), "source"),
+    **dict.fromkeys(("输入", "輸入"), "input"),
+    **dict.fromkeys(("输出", "輸出", "译文", "譯文"), "output"),
+    **dict.fromkeys(("指令",), "instruction"),
+    **dict.fromkeys(("对话", "對話"), "dialogue"),
+    **dict.fromkeys(("目标", "目標"), "target"),
+    **dict.fromkeys(("查询", "查詢", "检索词", "搜索词"), "query"),
+    **dict.fromkeys(("查询id", "查询编号"), "query_id"),
+    **dict.fromkeys(("段落", "篇章", "文段"), "passage"),
+    **dict.fromkeys(("段落id", "段落编号"), "passage_id"),
+    **dict.fromkeys(("文档id", "文档编号"), "doc_id"),
+    **dict.fromkeys(("相关性", "相關性", "相关度", "相關度"), "relevance"),
+    **dict.fromkeys(("锚点", "锚文本"), "anchor"),
+    **dict.fromkeys(("正例", "正样本"), "positive"),
+    **dict.fromkeys(("负例", "负样本"), "negative"),
+    **dict.fromkeys(("词", "词语", "分词", "詞語"), "words"),
+    **dict.fromkeys(("词性",), "pos_tags"),
+    **dict.fromkeys(("标记", "標記"), "tags"),
+    **dict.fromkeys(("实体", "實體"), "entities"),
+    **dict.fromkeys(("编号", "编码", "序号", "編號"), "id"),
+}
+KNOWN = {
+    *CHINESE,
+    *CHINESE.values(),
+    "class",
+    "labels",
+    "answers",
+    "choices",
+    "spans",
+    "tokens",
+    "positives",
+    "negatives",
+}
+DEEPEST = 3  # objects in objects that are opened
+
+
+class Unassigned(UserError):
+    """No column plays a role that is needed; what the file holds may tell which one could."""
+
+
+def plain_name(column: str) -> str:
+    """A column's name as the forms know it: in lower case, a Chinese one in English.
+
+    >>> plain_name("Review "), plain_name("标签"), plain_name("句子A")
+    ('review', 'label', 'sentence_a')
+    """
+    name = column.strip().lower()
+    return CHINESE.get(name, name)
+
+
+def find_column(columns: Sequence[str], wanted: str) -> str | None:
+    """The column of that name, else of that number, counted from 1.
+
+    >>> find_column(["id", "review"], "review"), find_column(["id", "review"], "2"), find_column(["id"], "2")
+    ('review', 'review', None)
+    """
+    if wanted in columns:
+        return wanted
+    number = int(wanted) if wanted.isdecimal() and len(wanted) < 10 else 0
+    return columns[number - 1] if 1 <= number <= len(columns) else None
+
+
+def no_column(where: str, wanted: str, columns: Sequence[str]) -> UserError:
+    numbers = f" (or a number from 1 to {len(columns)})" if columns else ""
+    return UserError(f"{where}: no column {wanted!r}{nearest(wanted, list(columns))}", valid=shown(columns) + numbers)
+
+
+def assign(
+    columns: Sequence[str],
+    roles: Mapping[str, Sequence[str]],
+    given: Mapping[str, str],
+    needed: Sequence[str],
+    where: str,
+) -> dict[str, str]:
+    """Role → column: the one that the user gave by name or number, else the first by which files usually call it.
+
+    >>> roles = {"text": ("text", "sentence"), "label": ("label", "class")}
+    >>> assign(["id", "Sentence", "class"], roles, {}, ["text"], "a.csv")
+    {'text': 'Sentence', 'label': 'class'}
+    >>> assign(["编号", "句子", "标签"], roles, {}, ["text"], "a.csv")
+    {'text': '句子', 'label': '标签'}
+    """
+    unknown = next((role for role in given if role not in roles), None)
+    if unknown is not None:
+        raise UserError(f"no role {unknown!r}{nearest(unknown, list(roles))}", valid=", ".join(roles))
+    found: dict[str, str] = {}
+    names = {plain_name(name): name for name in reversed(columns)}
+    for role in given:
+        column = find_column(columns, given[role])
+        if column is None:
+            raise no_column(where, given[role], columns)
+        found[role] = column
+    for role, usual in roles.items():
+        if role not in found:
+            column = next((names[name] for name in usual if name in names and names[name] not in found.values()), None)
+            if column is not None:
+                found[role] = column
+    lacking = next((role for role in needed if role not in found), None)
+    if lacking is not None:
+        raise Unassigned(
+            f"{where}: no column for {lacking!r}",
+            valid=f"{shown(columns)}; usually called {', '.join(roles[lacking][:6])}",
+            fix=f"--column {lacking}=NAME",
+        )
+    return {role: found[role] for role in roles if role in found}
+
+
+def shown(columns: Sequence[str]) -> str:
+    return ", ".join(name[:40] for name in columns[:20]) or "no columns"
+
+
+def open_objects(rows: Sequence[dict[str, Any]]) -> None:
+    """Plain values inside objects as columns too: {"review": {"text": …}} has the column review.text.
+
+    >>> rows = [{"review": {"text": "so good", "stars": 5}}]
+    >>> open_objects(rows)
+    >>> list(rows[0]), rows[0]["review.stars"]
+    (['review', 'review.text', 'review.stars'], 5)
+    """
+    for row in rows:
+        for name, value in list(row.items()):
+            if isinstance(value, dict):
+                row.update(_leaves(value, name))
+
+
+def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    for key, inside in value.items():
+        if isinstance(inside, dict) and path.count(".") < DEEPEST:
+            yield from _leaves(inside, f"{path}.{key}")
+        elif not isinstance(inside, list | dict):
+            yield f"{path}.{key}", inside
