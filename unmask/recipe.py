@@ -189,7 +189,7 @@ class TagRecipe(Section):
 class AnswerRecipe(Section):
     """BERT 1810.04805 §4.2 and §4.3: the span of a passage that answers a question."""
 
-    longest: Count = 30  # tokens of an answer
+    longest: CountOrZero = 0  # tokens of an answer, at most; 0 = enough for every training answer, and at least 30
     stride: Count = 128  # tokens by which windows of a long passage overlap
     none: Literal["auto", "yes", "no"] = "auto"  # whether a question may have no answer; auto = as the file says
 

@@ -48,6 +48,8 @@ def check_up(recipe: Recipe, files: dict[str, list[str]], model: str = "") -> di
         known = kind.remember(config)
         task = kind(recipe, Tokenizer.load(model), known | {"length": recipe.task.length or known["length"]})
         found += textcheck.too_long(sets.train, kind, task.tokenizer, task.length, f"they are {task.fate()}")
+        task.fit_lengths(sets.train)
+        found += task.too_large([*sets.train, *sets.dev, *sets.test])
     return {
         "task": kind.name,
         "files": files,

@@ -106,6 +106,7 @@ def prepare(
     tokenizer.check_fits(config.vocab_size)
     studied = kind.study(recipe, config, sets.train)
     whole = kind(recipe, tokenizer, studied)  # that is what the split goes by, in a run that goes on too
+    whole.fit_lengths(sets.train)
     sets.findings += textcheck.too_long(sets.train, kind, tokenizer, whole.length, f"they are {whole.fate()}")
     if not recipe.task.dev:
         dev_seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
@@ -117,8 +118,9 @@ def prepare(
             notes.append(
                 f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken{unjudged}"
             )
-    task = kind(recipe, tokenizer, kind.weigh(recipe, studied, sets.train) if learnt is None else learnt)
+    task = kind(recipe, tokenizer, kind.weigh(recipe, whole.learnt, sets.train) if learnt is None else learnt)
     task.bind(config)
+    sets.findings += task.too_large([*sets.train, *sets.dev, *sets.test])
     task.judge_by(sets.dev or sets.test)
     trial = task.reading(None)
     if sets.train and not any(trial.encode(record) for record in sets.train):
