@@ -230,6 +230,9 @@ class TaskRecipe(Section):
     dev_seed: CountOrZero | None = None  # which records that share is made of; None = by the seed of the run
     seeds: Count = 1  # runs from so many seeds, of which the middle one is kept
     baseline: bool = False  # also what counted words, and the same model without pre-training, reach
+    baseline_lr: NotNegative = (
+        0.0  # learning rate without pre-training; 0 = train.lr if given, else 5 times the default
+    )
     columns: dict[str, str] = {}  # role → column, where the file names it otherwise: {text: review, label: stars}
     labels: list[str] = []  # in the model's order; none = those of the training file
     length: CountOrZero = 0  # tokens per row, at most; 0 = 512, or the model's positions if it has fewer

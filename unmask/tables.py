@@ -141,6 +141,10 @@ def task_results(results: dict[str, Any]) -> None:
                 more = [column.get(f"{name} {key}", "") for column in others.values()]
                 table.add_row(name, f"{results[name]['records']:,}", key.replace("_", " "), f"{value:.4f}", *more)
     _print(table if table.rows else "no scores: there is neither a dev nor a test set")
+    rates = {row["baseline"]: row["lr"] for row in results.get("baselines", ()) if row.get("lr")}
+    if rates and results.get("lr"):
+        own = "".join(f"; {name}: {rate:.2g}" for name, rate in rates.items())
+        _print(f"learning rate: {results['lr']:.2g}{own}")
     _print(f"\nunmask predict {shlex.quote(results['model'])} …", *[results["report"]] if "report" in results else ())
 
 

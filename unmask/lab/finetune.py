@@ -176,6 +176,7 @@ def finish(job: Job, run: Run, state: dict[str, Any], console: Console) -> dict[
     beside.drop(job.model, task.heads)
     scores, details = assess(job, run, console)
     results |= scores
+    results["lr"] = job.recipe.train.lr
     results["seconds"] = round(state["elapsed"], 1)
     results["model"] = str(run.model)
     checkpoint.write_folder(run.model, job.save)

@@ -72,6 +72,7 @@ def task_summary(run: Run) -> dict[str, Any]:
             "scores": _scores(results),
             "kept_seed": results.get("median"),
             "over_seeds": results.get("over_seeds") or [],
+            "lr": results.get("lr") if finite(results.get("lr")) else dig(recipe, "train", "lr"),
             "baselines": results.get("baselines") or [],
             "model": shape(next(iter(models.values()))),
             "device": dig(recipe, "train", "device"),
@@ -161,6 +162,7 @@ def task_facts(s: dict[str, Any]) -> list[tuple[str, str]]:
         *[(f"records{_of(n)}", _counts(r)) for n, r in (records.items() if several else [("", records)])],
         *[(f"labels{_of(name)}", _list(labels)) for name, labels in s["labels"].items()],
         ("steps", describe_steps(s)),
+        ("learning rate", f"{s['lr']:.2g}" if finite(s["lr"]) and s["lr"] else None),
         ("time", duration(s["seconds"])),
         ("trials", f"{s['trials']}" if s["trials"] else None),
         ("on dev while training", describe_best(s)),
@@ -202,7 +204,14 @@ def describe_seeds(row: dict[str, Any]) -> str:
 
 
 def describe_baseline(row: dict[str, Any], metric: str) -> str:
-    return f"{metric.replace('_', ' ')} {row[metric]:.4f}" if finite(row.get(metric)) else ""
+    """
+    >>> describe_baseline({"macro_f1": 0.5, "lr": 1e-3}, "macro_f1")
+    'macro f1 0.5000 (learning rate 0.001)'
+    """
+    if not finite(row.get(metric)):
+        return ""
+    rate = f" (learning rate {row['lr']:.2g})" if finite(row.get("lr")) else ""
+    return f"{metric.replace('_', ' ')} {row[metric]:.4f}{rate}"
 
 
 def _of(name: str) -> str:
