@@ -179,13 +179,14 @@ def doctor(
     labels: Sequence[str] | None = None,
     sets: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """What is wrong, or looks wrong, in labelled files: {"errors": n, "warnings": n, "findings": [{at, what, fix, …}]}."""
+    """What is wrong in labelled files, or looks so: {"files", "errors", "warnings", "findings": [{at, what, fix, …}]}."""
+    from unmask.data.roles import roles_of
     from unmask.lab import checkup
     from unmask.lab.job import make_recipe as finetune_recipe
 
     values = {"task": {"kind": task, "columns": columns or {}, "labels": list(labels or [])}}
     given = {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)}
-    parts = checkup.roles_of(_paths(files), given)
+    parts = roles_of(_paths(files), given)
     return checkup.check_up(finetune_recipe(values, list(sets)), parts, model_in(str(model)))
 
 

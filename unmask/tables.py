@@ -9,6 +9,7 @@ import yaml
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 
 def _print(*things: Any) -> None:
@@ -157,10 +158,7 @@ def scores(results: dict[str, Any]) -> None:
 
 
 def findings(found: dict[str, Any]) -> None:
-    """What the data doctor found: errors first, then warnings."""
-    for finding in found["findings"]:
-        fix = f"; {finding['fix']}" if finding["fix"] else ""
-        _print(f"{'error' if finding['error'] else 'warning'}: {finding['at']}: {finding['what']}{fix}")
-    counts = ", ".join(f"{n:,} {name}" for name, n in found["records"].items() if n) or "no"
-    said = ", ".join(f"{found[f'{what}s']:,} {what}{'s' * (found[f'{what}s'] != 1)}" for what in ("error", "warning"))
-    _print(f"{found['task']}: {counts} records; {said}")
+    """What the data doctor found: what each file is for, then a line per kind of finding, the most serious last."""
+    from unmask.lab.checkup import lines
+
+    _print(*(Text(text, style) for text, style in lines(found)))

@@ -124,7 +124,8 @@ def finetune(
 )
 def doctor(
     file: Annotated[
-        list[str] | None, typer.Argument(help="Labelled files; train, dev or test in a name tells what one is for.")
+        list[str] | None,
+        typer.Argument(help="Labelled files; a name with train, dev (valid, val …) or test tells its role."),
     ] = None,
     task: Annotated[str, typer.Option(help="What the files are for. Default: as they look.")] = "auto",
     train: o.Files = None,
@@ -136,7 +137,7 @@ def doctor(
     sets: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Look for mistakes in labelled files: all of them at once, with file, line and what to do. Exit code 2 = errors."""
+    """Look for mistakes in labelled files: a line per kind, the most serious last; --json lists all. Exit code 2 = errors."""
     from unmask import api
 
     found = api.doctor(

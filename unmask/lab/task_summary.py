@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from unmask.data.findings import by_kind, from_rows
 from unmask.errors import UserError
 from unmask.lab.curves import finite
 from unmask.lab.summary import describe_model, describe_steps, dig, duration, events, hardware, jsonable, shape
@@ -52,7 +53,6 @@ def task_summary(run: Run) -> dict[str, Any]:
     state, searched = _state(run, log, bool(results)), (run.path / "tune.json").exists()
     verb = "tune" if searched else "finetune"
     models = {name: run.model / name if name else run.model for name in kinds}
-    said = [e for e in log if e.get("event") in ("warning", "error")]
     return jsonable(
         {
             "kind": "finetune",
@@ -78,7 +78,7 @@ def task_summary(run: Run) -> dict[str, Any]:
             "device": dig(recipe, "train", "device"),
             "environment": read("environment.json"),
             "trials": len(results.get("trials") or []) or None,
-            "warnings": [{"step": e.get("step"), "text": e.get("text")} for e in said] + findings(run),
+            "warnings": _said(log, "warning") + findings(run) + _said(log, "error"),
             "continue": f"unmask {verb} --resume {shlex.quote(str(run.path))}" if state == "interrupted" else None,
             "use": [
                 f"unmask predict {shlex.quote(str(folder))} {asks(kinds[name], paired(folder))}"
@@ -134,20 +134,19 @@ def _scores(results: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def findings(run: Run) -> list[dict[str, Any]]:
-    """What the doctor found in the labelled files."""
+    """What the doctor found in the labelled files: a line per kind, the most serious last."""
     try:
         found = json.loads((run.path / "findings.json").read_text("utf-8"))
     except (OSError, ValueError):
         return []
-    found = found.get("findings") if isinstance(found, dict) else found
-    return [{"step": None, "text": _finding(f)} for f in found or []]
+    groups = by_kind(from_rows(found if isinstance(found, list) else []))
+    return [{"step": None, "text": str(group), "serious": group.serious} for group in groups]
 
 
-def _finding(found: Any) -> str:
-    if not isinstance(found, dict):
-        return str(found)
-    at, what, fix = (str(found.get(key) or "") for key in ("at", "what", "fix"))
-    return f"{at}: {what}" + (f"; {fix}" if fix else "")
+def _said(log: list[dict[str, Any]], event: str) -> list[dict[str, Any]]:
+    """The warnings, or the errors, of training."""
+    serious = event == "error"
+    return [{"step": e.get("step"), "text": e.get("text"), "serious": serious} for e in log if e.get("event") == event]
 
 
 def task_facts(s: dict[str, Any]) -> list[tuple[str, str]]:
