@@ -180,7 +180,7 @@ def doctor(
     sets: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What is wrong in labelled files, or looks so: {"files", "errors", "warnings", "findings": [{at, what, fix, …}]}."""
-    from unmask.data.roles import roles_of
+    from unmask.data.split_names import roles_of
     from unmask.lab import checkup
     from unmask.lab.job import make_recipe as finetune_recipe
 
@@ -238,12 +238,13 @@ def evaluate(
     file: str | Path | Sequence[str | Path],
     *,
     columns: dict[str, str] | None = None,
+    bad: str = "refuse",
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """The scores of a fine-tuned model on a labelled file."""
+    """The scores of a fine-tuned model on a labelled file. `bad="skip"` leaves out bad rows: "skipped" and "skipped_rows"."""
     from unmask.lab import judge
 
-    return judge.evaluate(load(model), _paths(file), columns or {}, console or Console(quiet=True))
+    return judge.evaluate(load(model), _paths(file), columns or {}, console or Console(quiet=True), bad)
 
 
 def predict(

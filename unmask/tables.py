@@ -154,7 +154,10 @@ def scores(results: dict[str, Any]) -> None:
     for key, value in results.items():
         if isinstance(value, float):
             table.add_row(key.replace("_", " "), f"{value:.4f}")
-    _print(table if table.rows else "no score can be told from these records", f"{results['records']:,} records")
+    skipped = f", {results['skipped']:,} rows skipped" if results.get("skipped") else ""
+    _print(
+        table if table.rows else "no score can be told from these records", f"{results['records']:,} records{skipped}"
+    )
 
 
 def findings(found: dict[str, Any]) -> None:

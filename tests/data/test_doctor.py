@@ -10,7 +10,7 @@ import pytest
 from unmask.data.doctor import examine
 from unmask.data.findings import as_rows, by_kind, condense, from_rows
 from unmask.data.records import Finding, Source, open_source
-from unmask.data.roles import role_of, roles_of
+from unmask.data.split_names import role_of, roles_of
 from unmask.data.textcheck import MOJIBAKE, look_at, too_long
 from unmask.data.tokenizer import Tokenizer
 from unmask.recipe import TaskRecipe, TokenizerRecipe

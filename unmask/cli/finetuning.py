@@ -165,17 +165,24 @@ def doctor(
 @examples(
     "unmask evaluate runs/finetune/classify-1 test.csv",
     "unmask evaluate runs/finetune/classify-1 test.csv --column text=review --json",
+    "unmask evaluate runs/finetune/classify-1 test.csv --bad skip                   # rows without a label are left out",
 )
 def evaluate(
     model: Model,
     file: Annotated[list[str], typer.Argument(help="Labelled file.")],
     column: o.Columns = None,
+    bad: Annotated[
+        str,
+        typer.Option(
+            help="refuse = rows that cannot be read or judged are errors; skip = leave them out, and list them."
+        ),
+    ] = "refuse",
     as_json: Json = False,
 ) -> None:
     """Scores of a fine-tuned model on a labelled file."""
     from unmask import api
 
-    results = api.evaluate(model, file, columns=o.roles(column), console=make_console(False, as_json))
+    results = api.evaluate(model, file, columns=o.roles(column), bad=bad, console=make_console(False, as_json))
     if as_json:
         return emit(results)
     from unmask.tables import scores

@@ -4,11 +4,14 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unmask.data.records import Finding, Record, is_table, open_source
+from unmask.data.findings import as_rows, by_kind
+from unmask.data.records import Finding, Record, Source, is_table, open_source
 from unmask.errors import UserError
+from unmask.lab import bad_rows
 from unmask.lab.labelled import refuse, warn_of
 from unmask.serve.predictor import Predictor
 from unmask.tasks import asking
@@ -19,28 +22,74 @@ from unmask.train.log import Console
 def read(
     predictor: Predictor, paths: Sequence[str], columns: dict[str, str], labelled: bool, console: Console
 ) -> list[Record]:
-    task = predictor.need_task()
-    settings = task.settings.model_copy(update={"columns": task.settings.columns | columns})
+    """The records of files; what is wrong with one is an error. Without `labelled`, labels are not looked at."""
+    return _read(predictor.need_task(), paths, columns, labelled, console)[0]
+
+
+def _read(
+    task: Task, paths: Sequence[str], columns: dict[str, str], labelled: bool, console: Console, skip: bool = False
+) -> tuple[list[Record], list[Finding]]:
+    """(records, errors of the rows that were skipped)."""
     findings: list[Finding] = []
     records: list[Record] = []
+    skipped: list[Finding] = []
     for path in paths:
-        source = open_source(path, findings)
-        if source.empty:
-            continue
-        if source.form == "text" and not labelled and len(task.needed) == 1 and Path(path).suffix.lower() == ".txt":
-            records += [asking.ask(task, text) | {"at": source.at(line)} for line, text in source.lines if text.strip()]
-            continue
-        names = {source.at(line): row["id"] for line, row in source.rows if row.get("id") not in (None, "")}
-        for record in task.read(source, settings, findings, labelled):
-            records.append({"id": names[record["at"]]} | record if record["at"] in names else record)
+        own: list[Finding] = []
+        source = open_source(path, own)
+        given = task.settings.columns | columns
+
+        def read_one(source: Source, found: list[Finding], given: dict[str, str] = given) -> list[Record]:
+            return _read_one(task, source, given, labelled, found)
+
+        if skip and not source.empty:
+            good, own, bad = bad_rows.good_records(task, source, read_one, own)
+            records, skipped = records + good, skipped + bad
+        elif not source.empty:
+            records += read_one(source, own)
+        findings += own if labelled else [_without_label(f, source, task, given) for f in own]
     refuse(findings)
     warn_of(findings, console)
-    return records
+    return records, skipped
 
 
-def evaluate(predictor: Predictor, paths: Sequence[str], columns: dict[str, str], console: Console) -> dict[str, Any]:
+def _read_one(
+    task: Task, source: Source, given: dict[str, str], labelled: bool, findings: list[Finding]
+) -> list[Record]:
+    if not labelled:  # a label's column was named for the training file, and this one may have none
+        given = {role: name for role, name in given.items() if role not in task.target or name in source.columns}
+        texts = source.form == "text" and len(task.needed) == 1 and Path(source.path).suffix.lower() == ".txt"
+        if texts and not task.recognises(source):
+            return [asking.ask(task, text) | {"at": source.at(line)} for line, text in source.lines if text.strip()]
+    settings = task.settings.model_copy(update={"columns": given})
+    names = {source.at(line): row["id"] for line, row in source.rows if row.get("id") not in (None, "")}
+    found = task.read(source, settings, findings, labelled)
+    return [{"id": names[record["at"]]} | record if record["at"] in names else record for record in found]
+
+
+def _without_label(finding: Finding, source: Source, task: Task, given: dict[str, str]) -> Finding:
+    """A row that ends before its label has everything that an answer needs."""
+    if finding.kind != "ragged_rows" or not finding.error:
+        return finding
+    row = next((row for line, row in source.rows if source.at(line) == finding.at), {})
+    columns = task.columns(source, task.settings.model_copy(update={"columns": given}))
+    lacking = set(source.columns) - set(row)
+    short = row and lacking and lacking <= {name for role, name in columns.items() if role in task.target}
+    return replace(finding, error=False) if short else finding
+
+
+def evaluate(
+    predictor: Predictor, paths: Sequence[str], columns: dict[str, str], console: Console, bad: str = "refuse"
+) -> dict[str, Any]:
+    """Scores on labelled files. `bad`: "refuse" rows that cannot be read or judged, or "skip" them and list them."""
+    bad_rows.check(bad)
     task = predictor.need_task().reading(None)
-    records = read(predictor, paths, columns, True, console)
+    records, skipped = _read(task, paths, columns, True, console, skip=bad == "skip")
+    if bad == "skip":
+        known, strange = bad_rows.known_labels(task, records)
+        if known or not records:
+            records, skipped = known, skipped + strange
+        if not records:
+            refuse(skipped)
     check_labels(task, records, console)
     task.judge_by(records)
     with console.bar("evaluate") as update:
@@ -51,9 +100,17 @@ def evaluate(predictor: Predictor, paths: Sequence[str], columns: dict[str, str]
         "task": task.name,
         "metric": task.metric,
         "records": len(records),
+        **(_skipped(skipped, console) if bad == "skip" else {}),
         **task.score(answers, records),
         "details": task.details(answers, records),
     }
+
+
+def _skipped(skipped: Sequence[Finding], console: Console) -> dict[str, Any]:
+    """How many rows were left out, and each of them with its reason."""
+    for group in by_kind(skipped):
+        console.warn(f"skipped: {group}")
+    return {"skipped": len({finding.at for finding in skipped}), "skipped_rows": as_rows(skipped)}
 
 
 def check_labels(task: Task, records: Sequence[Record], console: Console) -> None:

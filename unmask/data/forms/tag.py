@@ -18,6 +18,7 @@ class TagForm(Form):
     roles: ClassVar[Mapping[str, tuple[str, ...]]] = entity_tables.ROLES
     needed = ("text",)
     target = ("spans", "tag")
+    blocks = True
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
