@@ -46,7 +46,7 @@ def _read(
             records, skipped = records + good, skipped + bad
         elif not source.empty:
             records += read_one(source, own)
-        findings += own if labelled else [_without_label(f, source, task, given) for f in own]
+        findings += own if labelled else _without_label(own, source, task, given)
     refuse(findings)
     warn_of(findings, console)
     return records, skipped
@@ -66,15 +66,15 @@ def _read_one(
     return [{"id": names[record["at"]]} | record if record["at"] in names else record for record in found]
 
 
-def _without_label(finding: Finding, source: Source, task: Task, given: dict[str, str]) -> Finding:
-    """A row that ends before its label has everything that an answer needs."""
-    if finding.kind != "ragged_rows" or not finding.error:
-        return finding
-    row = next((row for line, row in source.rows if source.at(line) == finding.at), {})
+def _without_label(findings: list[Finding], source: Source, task: Task, given: dict[str, str]) -> list[Finding]:
+    """A row that ends before its label has everything that an answer needs: no error then."""
+    if not any(finding.kind == "ragged_rows" for finding in findings):
+        return findings
     columns = task.columns(source, task.settings.model_copy(update={"columns": given}))
-    lacking = set(source.columns) - set(row)
-    short = row and lacking and lacking <= {name for role, name in columns.items() if role in task.target}
-    return replace(finding, error=False) if short else finding
+    targets = {name for role, name in columns.items() if role in task.target}
+    lacking = {source.at(line): set(source.columns) - set(row) for line, row in source.rows}
+    short = {at for at, names in lacking.items() if names and names <= targets}
+    return [replace(f, error=False) if f.kind == "ragged_rows" and f.at in short else f for f in findings]
 
 
 def evaluate(

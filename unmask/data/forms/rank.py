@@ -117,9 +117,8 @@ def _lists(
         query = text_of(row.get(columns["query"]), at, "query", findings)
         good = _texts(row.get(columns["positives"]), at, "positive", findings)
         bad = _texts(row.get(columns.get("negatives", "")) or [], at, "negative", findings)
-        records.append(
-            {"at": at, "query": query, "passages": good + bad, "relevance": [1.0] * len(good) + [0.0] * len(bad)}
-        )
+        grades = [float(labelled)] * len(good) + [0.0] * len(bad)
+        records.append({"at": at, "query": query, "passages": good + bad, "relevance": grades})
         lacking += [] if bad else [records[-1]]
     if not labelled:
         return records
