@@ -127,7 +127,7 @@ def test_bad_rows_are_left_out_counted_and_listed(models: dict[str, str], tmp_pa
     for number, line in BAD.items():
         lines.insert(number - 1, line)
     (tmp_path / "bad.csv").write_text("\n".join(lines))
-    with pytest.raises(UserError, match="bad.csv:3: no text"):
+    with pytest.raises(UserError, match=r"bad\.csv:3: no text"):
         api.evaluate(models["classify"], tmp_path / "bad.csv")
     clean = api.evaluate(models["classify"], tmp_path / "good.csv")
     found = api.evaluate(models["classify"], tmp_path / "bad.csv", bad="skip")
