@@ -51,7 +51,8 @@ class Group:
             return str(self.first)
         also = f"; also {', '.join(self.places[1:])}" if self.places[1:] else ""
         more = " …" if self.count > len(self.places) else ""
-        return f"{self.count:,} × {self.first.kind or 'like this'}: {self.first}{also}{more}"
+        kind = self.first.kind.replace("_", " ") or "like this"
+        return f"{self.count:,} × {kind}: {self.first}{also}{more}"
 
 
 def by_kind(findings: Iterable[Finding]) -> list[Group]:
