@@ -167,13 +167,14 @@ def doctor(
     labels: Sequence[str] | None = None,
     sets: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """What is wrong, or looks wrong, in labelled files: {"errors": n, "warnings": n, "findings": [{at, what, fix, …}]}."""
+    """What is wrong in labelled files, or looks so: {"files", "errors", "warnings", "findings": [{at, what, fix, …}]}."""
+    from unmask.data.split_names import roles_of
     from unmask.lab import checkup
     from unmask.lab.job import make_recipe as finetune_recipe
 
     values = {"task": {"kind": task, "columns": columns or {}, "labels": list(labels or [])}}
     given = {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)}
-    parts = checkup.roles_of(_paths(files), given)
+    parts = roles_of(_paths(files), given)
     return checkup.check_up(finetune_recipe(values, list(sets)), parts, model_in(str(model)))
 
 
@@ -225,6 +226,7 @@ def evaluate(
     file: str | Path | Sequence[str | Path],
     *,
     columns: dict[str, str] | None = None,
+    bad: str = "refuse",
     pairs: str | Path | None = None,
     length: int | None = None,
     rows: int | None = None,
@@ -232,6 +234,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """The scores of a fine-tuned model on a labelled file; of a pre-trained one its loss, perplexity and accuracy on any text.
 
+    For a fine-tuned model: `bad="skip"` leaves out bad rows, counted and listed as "skipped" and "skipped_rows".
     For a pre-trained model: `pairs` is a file of minimal pairs, `length` of a row in tokens, `rows` are read at most."""
     from unmask.lab import judge
 
@@ -243,7 +246,7 @@ def evaluate(
     loaded.need_task()
     if pairs or length or rows:
         raise UserError("--pairs, --length and --rows are for a pre-trained model; this one is fine-tuned for a task")
-    return judge.evaluate(loaded, _paths(file), columns or {}, said)
+    return judge.evaluate(loaded, _paths(file), columns or {}, said, bad)
 
 
 def predict(

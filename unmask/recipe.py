@@ -191,7 +191,7 @@ class TagRecipe(Section):
 class AnswerRecipe(Section):
     """BERT 1810.04805 §4.2 and §4.3: the span of a passage that answers a question."""
 
-    longest: Count = 30  # tokens of an answer
+    longest: CountOrZero = 0  # tokens of an answer, at most; 0 = enough for every training answer, and at least 30
     stride: Count = 128  # tokens by which windows of a long passage overlap
     none: Literal["auto", "yes", "no"] = "auto"  # whether a question may have no answer; auto = as the file says
 
@@ -232,6 +232,8 @@ class TaskRecipe(Section):
     dev_seed: CountOrZero | None = None  # which records that share is made of; None = by the seed of the run
     seeds: Count = 1  # runs from so many seeds, of which the middle one is kept
     baseline: bool = False  # also what counted words, and the same model without pre-training, reach
+    # learning rate without pre-training; 0 = train.lr if given, else 5 times the default
+    baseline_lr: NotNegative = 0.0
     columns: dict[str, Text] = {}  # role → column, by name or by number from 1: {text: review, label: 2}
     labels: list[str] = []  # in the model's order; none = those of the training file
     length: CountOrZero = 0  # tokens per row, at most; 0 = 512, or the model's positions if it has fewer

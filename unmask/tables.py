@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from rich.text import Text
 
 from unmask.console import make_table as _table
 from unmask.console import write as _print
@@ -124,6 +125,10 @@ def task_results(results: dict[str, Any]) -> None:
                 more = [column.get(f"{name} {key}", "") for column in others.values()]
                 table.add_row(name, f"{results[name]['records']:,}", key.replace("_", " "), f"{value:.4f}", *more)
     _print(table if table.rows else "no scores: there is neither a dev nor a test set")
+    rates = {row["baseline"]: row["lr"] for row in results.get("baselines", ()) if row.get("lr")}
+    if rates and results.get("lr"):
+        own = "".join(f"; {name}: {rate:.2g}" for name, rate in rates.items())
+        _print(f"learning rate: {results['lr']:.2g}{own}")
     _print(f"\nunmask predict {quote(Path(results['model']))} …", *[results["report"]] if "report" in results else ())
 
 
@@ -132,7 +137,10 @@ def scores(results: dict[str, Any]) -> None:
     for key, value in results.items():
         if isinstance(value, float):
             table.add_row(key.replace("_", " "), f"{value:.4f}")
-    _print(table if table.rows else "no score can be told from these records", f"{results['records']:,} records")
+    skipped = f", {results['skipped']:,} rows skipped" if results.get("skipped") else ""
+    _print(
+        table if table.rows else "no score can be told from these records", f"{results['records']:,} records{skipped}"
+    )
 
 
 def text_scores(results: dict[str, Any]) -> None:
@@ -143,10 +151,7 @@ def text_scores(results: dict[str, Any]) -> None:
 
 
 def findings(found: dict[str, Any]) -> None:
-    """What the data doctor found: errors first, then warnings."""
-    for finding in found["findings"]:
-        fix = f"; {finding['fix']}" if finding["fix"] else ""
-        _print(f"{'error' if finding['error'] else 'warning'}: {finding['at']}: {finding['what']}{fix}")
-    counts = ", ".join(f"{n:,} {name}" for name, n in found["records"].items() if n) or "no"
-    said = ", ".join(f"{found[f'{what}s']:,} {what}{'s' * (found[f'{what}s'] != 1)}" for what in ("error", "warning"))
-    _print(f"{found['task']}: {counts} records; {said}")
+    """What the data doctor found: what each file is for, then a line per kind of finding, the most serious last."""
+    from unmask.lab.checkup import lines
+
+    _print(*(Text(text, style) for text, style in lines(found)))

@@ -221,3 +221,11 @@ def test_a_file_is_recognised_by_what_it_holds(tmp_path: Path) -> None:
         read(tmp_path / "h.csv", "Bob,B-per\nleft,O\nAnn,B-per\n")
     records, findings = read(tmp_path / "lines.txt", "A text of words .\n\nAnother.\n", labelled=False)
     assert [r["text"] for r in records] == ["A text of words .", "Another."] and not findings
+
+
+def test_two_stray_b_tags_among_many_leave_the_scheme_iob1(tmp_path: Path) -> None:
+    text = "New\tI-loc\nYork\tI-loc\nand\tO\nBob\tI-per\n\n" * 500 + "in\tO\nRome\tB-loc\n\nParis\tB-loc\nfell\tO\n"
+    records, findings = read(tmp_path / "a.conll", text)
+    assert [f.kind for f in findings] == ["scheme", "order of tags", "order of tags"]
+    assert [where(findings)[n][0] for n in (1, 2)] == ["2502", "2504"]
+    assert records[0]["tags"] == ["B-loc", "I-loc", "O", "B-per"] and records[-2]["tags"] == ["O", "B-loc"]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from unmask.data.doctor import examine
-from unmask.data.findings import as_rows, condense
+from unmask.data.findings import as_rows, by_kind, condense, from_rows
 from unmask.data.records import Finding, open_source
+from unmask.data.split_names import role_of, roles_of
 from unmask.data.textcheck import MOJIBAKE, too_long
 from unmask.data.tokenizer import Tokenizer
-from unmask.lab.checkup import roles_of
 from unmask.recipe import TaskRecipe, TokenizerRecipe
 from unmask.registry import TASKS
 
@@ -87,14 +87,36 @@ def test_tags_of_a_test_file_that_train_does_not_have() -> None:
     assert [f.what for f in examine({"train": train, "test": odd}, TASKS["tag"]) if f.kind == "unknown label"]
 
 
-def test_few_lines_of_each_kind_errors_first() -> None:
+def test_few_lines_of_each_kind_errors_last() -> None:
     findings = [Finding(f"a.csv:{n}", f"text {n} is odd", error=False) for n in range(500)]
     findings += [Finding(f"a.csv:{n}", "no label", kind="no label") for n in range(4)]
     shown = condense(findings, 3)
-    assert [f.error for f in shown] == [True] * 4 + [False] * 4
-    assert "1 more" in shown[3].what and "497 more" in shown[-1].what
-    rows = as_rows(findings)
-    assert len(rows) == 4 + 101 and set(rows[0]) == {"at", "what", "fix", "error", "kind"}
+    assert [f.error for f in shown] == [False] * 4 + [True] * 4
+    assert "497 more" in shown[3].what and "1 more" in shown[-1].what
+    rows = as_rows(findings, 100)
+    assert len(rows) == 4 + 101 and set(rows[0]) == {"at", "what", "fix", "error", "kind", "count"}
+    assert len(as_rows(findings)) == 504
+    for given in (findings, from_rows(rows)):  # what a run keeps says as much
+        odd, lacking = by_kind(given)
+        assert (odd.count, odd.places, lacking.count) == (500, ("a.csv:0", "a.csv:1", "a.csv:2"), 4)
+        assert str(lacking) == "4 × no label: a.csv:0: no label; also a.csv:1, a.csv:2 …"
+
+
+def test_the_most_serious_kind_comes_last() -> None:
+    """Copies within a file are harmless beside test records that were learnt."""
+    train = records(*[(f"film {n}", "xy"[n % 2]) for n in range(40)], ("film 0", "x"), ("film 1", "x"))
+    dev = records(("film 2", "x"), ("new", "y"), file="d.csv")
+    test = records(("film 3", "y"), ("film 4", "x"), ("other", "z"), file="t.csv")
+    found = examine({"train": train, "dev": dev, "test": test}, CLASSIFY)
+    groups = by_kind(found)
+    assert [g.first.kind for g in groups] == ["duplicate", "contradiction", "dev leakage", "leakage", "unknown label"]
+    assert [g.serious for g in groups] == [False, False, True, True, True] and groups[3].count == 2
+    assert [row["kind"] for row in as_rows(found)] == [g.first.kind for g in groups for _ in range(g.count)]
+
+
+def test_a_file_of_findings_that_somebody_changed() -> None:
+    rows = [1, "x", None, {}, {"at": 3, "what": ["a"], "count": "many"}, {"at": "a:1", "what": "b", "new": 1}]
+    assert [f.count for f in from_rows(rows)] == [1, 1, 1] and len(by_kind(from_rows(rows))) == 3
 
 
 def test_writing_that_only_looks_like_a_wrong_encoding() -> None:
@@ -143,6 +165,27 @@ def test_roles_by_name_and_given() -> None:
     assert roles_of(["only-test.csv"], {}) == {"train": ["only-test.csv"], "dev": [], "test": []}
     found = roles_of(["val.csv", "contest.csv"], {"train": ["a.csv"]})
     assert found == {"train": ["a.csv", "contest.csv"], "dev": ["val.csv"], "test": []}
+    both = ["eng.train", "eng.testa", "eng.testb"]
+    assert list(roles_of(both, {}).values()) == [["eng.train"], ["eng.testa"], ["eng.testb"]]
+    assert roles_of(["a.csv", "ner.testa"], {})["test"] == ["ner.testa"]
+    apart = ["train/part1.csv", "test/part1.csv"]
+    assert roles_of(apart, {}) == {"train": apart[:1], "dev": [], "test": apart[1:]}
+    together = ["test/a.csv", "test/b.csv"]  # a folder that all share tells nothing
+    assert roles_of(together, {})["train"] == together
+
+
+@pytest.mark.parametrize(
+    ("role", "names"),
+    [
+        ("train", "train.csv training.jsonl trn.tsv sst2-train.tsv train_v2.csv trainData.csv TRAIN.csv my.trainset.json 训练集.csv en_ewt-ud-train.conllu"),
+        ("dev", "dev.csv devel.tsv x.dev.conll valid.csv validation.parquet val2.csv eval.json devset.csv Validation.csv 验证集.csv 开发.txt dev-v2.0.json"),
+        ("test", "test.csv tst.tsv testb.conll wnut17-test.conll heldout.csv held-out.csv TestSet.csv test_1k.jsonl.gz 测试集.xlsx testing.csv"),
+        ("", "contest.csv latest.csv invalid.csv data.csv trainer.csv devices.csv evaluator.csv fine-tune.csv"),
+    ],
+)  # fmt: skip
+def test_usual_spellings_of_roles(role: str, names: str) -> None:
+    for name in names.split():
+        assert role_of(name) == role, name
 
 
 def test_many_records_are_looked_at_quickly() -> None:
@@ -177,7 +220,7 @@ def test_dev_and_test_are_compared_too() -> None:
     dev = records(("c", "x"), ("d", "y"), ("a", "x"), file="dev.csv")
     test = records(("C ", "x"), ("e", "y"), ("b", "y"), file="test.csv")
     found = examine({"train": train, "dev": dev, "test": test}, CLASSIFY)
-    assert kinds(found) == ["leakage"] * 3 and not any(f.error for f in found)
+    assert kinds(found) == ["dev leakage", "dev leakage", "leakage"] and not any(f.error for f in found)
     assert [(f.at, f.what) for f in found] == [
         ("dev.csv:4", "also in train, at train.csv:2 (1 of 3 records of dev are)"),
         ("test.csv:2", "also in dev, at dev.csv:2 (1 of 3 records of test are)"),

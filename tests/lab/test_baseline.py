@@ -1,6 +1,7 @@
 """The simplest answers of each task: what they are, and that a run puts their scores beside the model's."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from unmask.errors import UserError
 from unmask.lab import baseline, task_report
 from unmask.lab.retrieve import words
 from unmask.lab.simple import SIMPLE, sentences
+from unmask.lab.task_summary import task_facts
 from unmask.model import hf
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
@@ -180,3 +182,29 @@ def test_several_tasks_have_none(start: Path) -> None:
     recipe = {"tasks": {"a": {"kind": "classify", "train": ["a.csv"]}}}
     with pytest.raises(UserError, match="--baseline with several tasks"):
         api.finetune(start, recipe=recipe, baseline=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "scratch"),
+    [({"lr": 1e-3}, 1e-3, 1e-3), ({}, 1.2e-3, 6e-3), ({"sets": ["task.baseline_lr=0.004"]}, 1.2e-3, 4e-3)],
+)
+def test_the_rate_that_a_user_gives_is_that_of_both_models(
+    start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], given: dict[str, Any], own: float, scratch: float
+) -> None:
+    """Without one, each has its own default; a run that goes on keeps them."""
+    train, test = tiny.labelled(tmp_path / "train.csv", 40), tiny.labelled(tmp_path / "test.csv", 12, first=50)
+    run = api.finetune(start, train=train, test=test, steps=2, baseline=True, out=tmp_path / "run", **given)
+    results = run.read_json("results.json")
+    assert (results["lr"], results["baselines"][-1]["lr"]) == (pytest.approx(own), pytest.approx(scratch))
+    folder = run.path / "without-pretraining"
+    assert Recipe.build(Recipe.read(folder / "recipe.yaml")).train.lr == pytest.approx(scratch)
+    task_results(results)
+    assert f"learning rate: {own:.2g}; without pre-training: {scratch:.2g}" in capsys.readouterr().out
+    facts = dict(task_facts(api.info(run.path)))
+    assert facts["learning rate"] == f"{own:.2g}"
+    assert facts["test, without pre-training"].endswith(f"(learning rate {scratch:.2g})")
+    assert f"(learning rate {scratch:.2g})" in (run.path / "report.html").read_text()
+    (run.path / "results.json").write_text(json.dumps({k: v for k, v in results.items() if k != "baselines"}))
+    shutil.rmtree(folder)
+    again = api.resume_finetune(run.path).read_json("results.json")
+    assert again["baselines"][-1]["lr"] == pytest.approx(scratch)

@@ -192,6 +192,30 @@ def test_no_text_of_the_user_becomes_markup_and_nothing_is_fetched(tmp_path: Pat
         assert page.text.count(x) >= 3, x
 
 
+def test_a_line_per_kind_of_finding_the_most_serious_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the terminal, in `unmask info`, and in the report: what a test set shares with training comes after copies."""
+    model_folder(tmp_path / "model")
+    train = labelled(tmp_path / "train.csv", 60).read_text().splitlines()
+    (tmp_path / "train.csv").write_text("\n".join([*train, *(f"again {n},pos" for n in range(150) for _ in "ab")]))
+    (tmp_path / "test.csv").write_text("\n".join([train[0], *train[5:9], "a new one,neg", "and another,pos"]))
+    run = api.finetune(
+        tmp_path / "model", train=tmp_path / "train.csv", test=tmp_path / "test.csv", steps=1, out=tmp_path / "run"
+    )
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    told = [w["text"] for w in api.info(run.path)["warnings"]]
+    html = (tmp_path / "run" / "report.html").read_text()
+    shown = Page(html[html.index("<h2>Warnings") : html.index("<h2>Scores")])
+    for lines in (said, told):
+        copies, leaks = (
+            n for n, line in enumerate(lines) for kind in ("duplicate", "leakage") if f"× {kind}: " in line
+        )
+        assert copies < leaks == len(lines) - 1, lines
+        assert "4 × leakage: " in lines[leaks] and "(4 of 6 records of test are)" in lines[leaks]
+        assert re.search(r"1[5-9]\d × duplicate: ", lines[copies])  # a run keeps a hundred, and how many there were
+    assert shown.text.index("× duplicate") < shown.text.index("× leakage")
+    assert [a.get("class") for tag, a in shown.tags if tag == "p"][-1] == "warning serious"
+
+
 def test_a_real_run_has_a_report_a_card_and_lines_that_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

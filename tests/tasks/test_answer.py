@@ -326,6 +326,38 @@ def test_it_learns_saves_reopens_and_answers_the_same_everywhere(tmp_path: Path)
     assert answer["score"] == near(float(out.start_logits[0, s] + out.end_logits[0, e] - null), 1e-4)
 
 
+def test_answers_may_be_as_long_as_those_of_the_training_file(tmp_path: Path) -> None:
+    """Of Chinese characters most answers have more than the 30 tokens that are enough for English."""
+    start = model_folder(tmp_path / "start", tokenizer_of("char"))
+    long = "你好世界" * 10
+    lines = [
+        {"id": str(n), "question": "Where?", "context": f"{p}法国{long}", "answer": p if n % 3 else long}
+        for n, p in enumerate(PLACES * 6)
+    ]
+    train = tmp_path / "train.jsonl"
+    train.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = api.finetune(start, train=train, steps=1, out=tmp_path / "run")
+    assert not [f for f in run.read_json("findings.json") if f["kind"] == "answer length"]
+    task = load(run.model).task
+    assert isinstance(task, Answer) and 40 <= task.longest <= 64
+    (answer,) = perfect(task, record("Where?", f"Oslo法国{long}", long))
+    assert answer["answer"] == long
+
+    told = ["finetune", str(start), "--train", str(train), "--steps=1", "--out", str(tmp_path / "short")]
+    result = CliRunner().invoke(app, [*told, "--set", "task.answer.longest=7"])
+    said = " ".join(result.output.split())
+    assert result.exit_code == 0 and "8 of 24 answers have more than the 7 tokens of task.answer.longest" in said
+    assert "--set task.answer.longest=42" in said
+    task = load(tmp_path / "short").task
+    assert isinstance(task, Answer) and task.longest == 7
+    found = api.doctor(train, model=start, sets=["task.answer.longest=7"])["findings"]
+    assert [f["kind"] for f in found if f["kind"] == "answer length"]
+
+
+def test_a_folder_that_says_nothing_of_it_gives_answers_of_thirty_tokens() -> None:
+    assert task_of(tokenizer_of()).longest == 30
+
+
 def test_other_tasks_and_missing_parts_are_refused(tmp_path: Path) -> None:
     tokenizer = tokenizer_of()
     p = Predictor(Model(preset("bert-tiny", vocab_size=tokenizer.size, **SHAPE), ("answer",)).init(0), tokenizer)

@@ -75,3 +75,20 @@ def test_iob1_becomes_bio() -> None:
     tags = ["I-a", "I-a", "B-a", "O", "I-b", "I-a"]
     assert schemes.write(schemes.read(tags), 6, "BIO") == ["B-a", "I-a", "B-a", "O", "B-b", "B-a"]
     assert schemes.read(["U-a", "B-a", "L-a"]) == [(0, 1, "a"), (1, 3, "a")]
+
+
+def test_a_few_stray_tags_do_not_change_the_scheme() -> None:
+    iob1 = [["I-per", "O", "I-loc"], ["I-loc", "B-loc", "O"]] * 1000
+    assert schemes.detect([*iob1, ["B-loc", "O"], ["O", "B-per"]]) == "IOB1"
+    bio = [["B-per", "O", "B-loc", "I-loc"]] * 1000
+    assert schemes.detect([*bio, ["O", "I-loc"], ["O", "S-loc"], ["B-loc", "E-loc"]]) == "BIO"
+    bioes = [["S-per", "O", "B-loc", "E-loc"]] * 1000
+    assert schemes.detect([*bioes, ["B-loc", "I-loc"], ["B-per"]]) == "BIOES"
+    speech = [["NOUN", "VERB", "O"]] * 1000
+    assert schemes.detect([*speech, ["B-per", "O"]]) == "none"
+
+
+def test_stray_tags_are_the_only_ones_found() -> None:
+    assert schemes.faults(["I-a", "B-a", "O", "B-a", "I-b"], "IOB1") == [(3, "B-a after O")]
+    assert schemes.faults(["B-a", "S-a", "O"], "BIO") == [(1, "S-a is no tag of BIO")]
+    assert schemes.faults(["I-a", "I-b", "O"], "IO") == []

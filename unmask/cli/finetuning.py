@@ -124,7 +124,8 @@ def finetune(
 )
 def doctor(
     file: Annotated[
-        list[str] | None, typer.Argument(help="Labelled files; train, dev or test in a name tells what one is for.")
+        list[str] | None,
+        typer.Argument(help="Labelled files; a name with train, dev (valid, val …) or test tells its role."),
     ] = None,
     task: Annotated[str, typer.Option(help="What the files are for. Default: as they look.")] = "auto",
     train: o.Files = None,
@@ -136,7 +137,7 @@ def doctor(
     sets: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Look for mistakes in labelled files: all of them at once, with file, line and what to do. Exit code 2 = errors."""
+    """Look for mistakes in labelled files: a line per kind, the most serious last; --json lists all. Exit code 2 = errors."""
     from unmask import api
 
     found = api.doctor(
@@ -164,6 +165,7 @@ def doctor(
 @examples(
     "unmask evaluate runs/finetune/classify-1 test.csv",
     "unmask evaluate runs/finetune/classify-1 test.csv --column text=review --json",
+    "unmask evaluate runs/finetune/classify-1 test.csv --bad skip                   # rows without a label are left out",
     "unmask evaluate runs/docs/model text/ --pairs blimp.jsonl     # a pre-trained model: loss, perplexity, accuracy",
 )
 def evaluate(
@@ -172,6 +174,12 @@ def evaluate(
         list[str], typer.Argument(help="Labelled file; for a pre-trained model text: files, folders, sample:NAME.")
     ],
     column: o.Columns = None,
+    bad: Annotated[
+        str,
+        typer.Option(
+            help="refuse = rows that cannot be read or judged are errors; skip = leave them out, and list them."
+        ),
+    ] = "refuse",
     pairs: Annotated[
         str | None, typer.Option(help="Pre-trained model: minimal pairs too, a file as BLiMP's (see score --pairs).")
     ] = None,
@@ -185,7 +193,7 @@ def evaluate(
     from unmask import api
 
     results = api.evaluate(
-        model, file, columns=o.roles(column), pairs=pairs, length=length, rows=rows,
+        model, file, columns=o.roles(column), bad=bad, pairs=pairs, length=length, rows=rows,
         console=make_console(False, as_json),
     )  # fmt: skip
     if as_json:

@@ -178,9 +178,10 @@ def _repeats(sets: Sets, task: Reads) -> list[Finding]:
                 found.append(Finding(places[0][0], what, f"another file with --{name}", trained, kind="same file"))
                 continue
             share = f"{len(places):,} of {len(records):,} records of {name}"
+            kind = "leakage" if (other, name) == ("train", "test") else "dev leakage"
             for at, there in places:
                 what = f"also in {other}, at {there} ({share} are)"
-                found.append(Finding(at, what, f"remove it from {other} or from {name}", error=False, kind="leakage"))
+                found.append(Finding(at, what, f"remove it from {other} or from {name}", error=False, kind=kind))
         earlier[name] = seen
     return found
 

@@ -26,7 +26,6 @@ from unmask.errors import UserError
 
 Record = dict[str, Any]  # a task's own keys, and "at": the file and line it came from
 READ = ("text", "pair", "question", "context", "query", "passage")  # roles of which a number is seldom meant
-MOST = 10_000  # problems of one file that are kept
 HARMLESS = {"repaired_bytes", "repaired_surrogates", "control_characters"}  # kinds of problem that are warnings
 FIXES = {  # kind of problem → what a person does about it
     "repaired_bytes": "export the file as UTF-8",
@@ -55,6 +54,7 @@ class Finding:
     fix: str = ""
     error: bool = True  # False = a warning: training goes on
     kind: str = ""  # findings of one kind are shown together
+    count: int = 1  # how many findings it stands for, where a run leaves out the others of its kind
 
     def __str__(self) -> str:
         return f"{self.at}: {self.what}" + (f"; {self.fix}" if self.fix else "")
@@ -91,8 +91,7 @@ class _Everything(Report):
 
     def add(self, kind: str, source: str, line: int, what: str, count: int = 1) -> None:
         self.counts[kind] += count
-        if len(self.problems) < MOST:
-            self.problems.append(Problem(kind, source, line, what))
+        self.problems.append(Problem(kind, source, line, what))
 
 
 def open_source(

@@ -36,7 +36,6 @@ from unmask.train.run import Run
 LINEAR, SCRATCH = "TF-IDF + linear", "without pre-training"
 FOLDS = 3
 SMALL = 200  # records below which a word that occurs once counts too
-BOLDER = 5  # times the learning rate, for a model that has nothing to keep
 NEVER = -30.0  # logit of a label that the training records lack
 
 
@@ -134,8 +133,8 @@ def scratch(recipe: Recipe, folder: Run, world: World, console: Console) -> dict
         update={"freeze": "none", "seeds": 1, "baseline": False, "augment": "", "teacher": ""}
     )
     begun = finetune.prepare(recipe.model_copy(update={"task": task}))
-    bold = begun.recipe.train.model_copy(update={"lr": BOLDER * begun.recipe.train.lr, "layer_decay": 1.0})
-    job = finetune.Job(begun.recipe.model_copy(update={"train": bold}), begun.task, begun.model, begun.sets, [])
+    own = begun.recipe.train.model_copy(update={"lr": begun.recipe.task.baseline_lr, "layer_decay": 1.0})
+    job = finetune.Job(begun.recipe.model_copy(update={"train": own}), begun.task, begun.model, begun.sets, [])
     job.model.init(recipe.seed)
     if world.main:  # what was begun without a checkpoint is begun again
         shutil.rmtree(folder.path, ignore_errors=True)
@@ -159,7 +158,7 @@ def baselines(recipe: Recipe, run: Run, world: World, console: Console) -> list[
             found.append({"baseline": baseline, "on": name, "records": len(judged), **scores})
     results = scratch(recipe, Run(run.path / "without-pretraining"), world, console)
     if world.main:
-        found.append({"baseline": SCRATCH, "on": name, **results[name]})
+        found.append({"baseline": SCRATCH, "on": name, "lr": results.get("lr"), **results[name]})
     return found
 
 

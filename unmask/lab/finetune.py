@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from unmask.batch import Example
-from unmask.data.findings import as_rows
+from unmask.data.findings import KEPT, as_rows
 from unmask.data.records import Finding, Record
 from unmask.errors import UserError
 from unmask.lab import augment, budget, task_report
@@ -176,6 +176,7 @@ def finish(job: Job, run: Run, state: dict[str, Any], console: Console) -> dict[
     beside.drop(job.model, task.heads)
     scores, details = assess(job, run, console)
     results |= scores
+    results["lr"] = job.recipe.train.lr
     results["seconds"] = round(state["elapsed"], 1)
     results["model"] = str(run.model)
     checkpoint.write_folder(run.model, job.save)
@@ -240,7 +241,7 @@ def write_down(
     run.write_json("environment.json", environment())
     run.write_json("data.json", {"records": records, "key": key})
     run.write_json("learnt.json", learnt)
-    run.write_json("findings.json", as_rows(findings))
+    run.write_json("findings.json", as_rows(findings, KEPT))
 
 
 def go_on(run: Run, last: checkpoint.Checkpoint | None, key: str, world: World, console: Console) -> None:

@@ -25,6 +25,7 @@ from unmask.tasks import folder as task_folder
 from unmask.tasks.task import Task
 
 FEWEST = 20  # records of a training file from which a dev set is taken
+BOLDER = 5  # times the default learning rate, for a model without pre-training: it has nothing to forget
 FEW = 2000  # records below which `train.few_batch` counts
 
 
@@ -79,6 +80,11 @@ def usual_rate(hidden: int, frozen: bool) -> float:
     return 1e-3 if frozen else 5e-5 * 768 / hidden
 
 
+def scratch_rate(recipe: Recipe, hidden: int) -> float:
+    """The learning rate of the same model without pre-training: the one that was given for both, else a default of its own."""
+    return recipe.task.baseline_lr or recipe.train.lr or BOLDER * usual_rate(hidden, frozen=False)
+
+
 def prepare(
     recipe: Recipe,
     weights: str | Path | None = None,
@@ -100,12 +106,14 @@ def prepare(
     train = recipe.train.model_copy(update={"lr": rate, "eval_rows": seen, "few_batch": 0})
     if recipe.train.few_batch and len(sets.train) < FEW and not kind.compares:
         train.batch = min(train.batch, recipe.train.few_batch)
-    resolved = (sets.settings or recipe.task).model_copy(update={"kind": kind.name})
+    decided = {"kind": kind.name, "baseline_lr": scratch_rate(recipe, config.hidden)}
+    resolved = (sets.settings or recipe.task).model_copy(update=decided)
     recipe = recipe.model_copy(update={"train": train, "task": resolved})
     tokenizer = Tokenizer.load(recipe.start, config.vocab_size)
     tokenizer.check_fits(config.vocab_size)
     studied = kind.study(recipe, config, sets.train)
     whole = kind(recipe, tokenizer, studied)  # that is what the split goes by, in a run that goes on too
+    whole.fit_lengths(sets.train)
     sets.findings += textcheck.too_long(sets.train, kind, tokenizer, whole.length, f"they are {whole.fate()}")
     if not recipe.task.dev:
         dev_seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
@@ -117,8 +125,9 @@ def prepare(
             notes.append(
                 f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken{unjudged}"
             )
-    task = kind(recipe, tokenizer, kind.weigh(recipe, studied, sets.train) if learnt is None else learnt)
+    task = kind(recipe, tokenizer, kind.weigh(recipe, whole.learnt, sets.train) if learnt is None else learnt)
     task.bind(config)
+    sets.findings += task.too_large([*sets.train, *sets.dev, *sets.test])
     task.judge_by(sets.dev or sets.test)
     trial = task.reading(None)
     if sets.train and not any(trial.encode(record) for record in sets.train):

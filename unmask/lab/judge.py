@@ -4,12 +4,15 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from unmask.data.findings import as_rows, by_kind
 from unmask.data.forms.rank import FILES
 from unmask.data.records import Finding, Record, Source, open_source
 from unmask.errors import UserError
+from unmask.lab import bad_rows
 from unmask.lab.labelled import refuse, warn_of
 from unmask.lab.pick import explained
 from unmask.serve.predictor import Predictor
@@ -22,28 +25,35 @@ from unmask.train.log import Console
 def read(
     predictor: Predictor, paths: Sequence[str], columns: dict[str, str], labelled: bool, console: Console
 ) -> list[Record]:
-    task = predictor.need_task()
+    """The records of files; what is wrong with one is an error. Without `labelled`, labels are not looked at."""
+    return _read(predictor.need_task(), paths, columns, labelled, console)[0]
+
+
+def _read(
+    task: Task, paths: Sequence[str], columns: dict[str, str], labelled: bool, console: Console, skip: bool = False
+) -> tuple[list[Record], list[Finding]]:
+    """(records, errors of the rows that were skipped)."""
     columns = {role: str(name) for role, name in columns.items()}  # a number is a name too
     findings: list[Finding] = []
     records: list[Record] = []
+    skipped: list[Finding] = []
     for path in paths:
-        source = open_source(path, findings, columns=task.settings.columns | columns)
-        settings = task.settings.model_copy(update={"columns": kept_columns(task.settings.columns, source) | columns})
-        if source.empty:
-            continue
-        if source.form == "text" and not labelled and len(task.needed) == 1 and Path(path).suffix.lower() == ".txt":
-            records += [asking.ask(task, text) | {"at": source.at(line)} for line, text in source.lines if text.strip()]
-            continue
-        names = {source.at(line): row["id"] for line, row in source.rows if row.get("id") not in (None, "")}
-        try:
-            read_records = task.read(source, settings, findings, labelled)
-        except UserError as error:
-            raise explained(error, source, type(task), settings) from None
-        for record in read_records:
-            records.append({"id": names[record["at"]]} | record if record["at"] in names else record)
+        own: list[Finding] = []
+        source = open_source(path, own, columns=task.settings.columns | columns)
+        given = kept_columns(task.settings.columns, source) | columns
+
+        def read_one(source: Source, found: list[Finding], given: dict[str, str] = given) -> list[Record]:
+            return _read_one(task, source, given, labelled, found)
+
+        if skip and not source.empty:
+            good, own, bad = bad_rows.good_records(task, source, read_one, own)
+            records, skipped = records + good, skipped + bad
+        elif not source.empty:
+            records += read_one(source, own)
+        findings += own if labelled else _without_label(own, source, task, given)
     refuse(findings)
     warn_of(findings, console)
-    return records
+    return records, skipped
 
 
 def kept_columns(trained: dict[str, str], source: Source) -> dict[str, str]:
@@ -53,9 +63,47 @@ def kept_columns(trained: dict[str, str], source: Source) -> dict[str, str]:
     return {role: name for role, name in trained.items() if name in source.columns or role in FILES}
 
 
-def evaluate(predictor: Predictor, paths: Sequence[str], columns: dict[str, str], console: Console) -> dict[str, Any]:
+def _read_one(
+    task: Task, source: Source, given: dict[str, str], labelled: bool, findings: list[Finding]
+) -> list[Record]:
+    if not labelled:  # a label's column was named for the training file, and this one may have none
+        given = {role: name for role, name in given.items() if role not in task.target or name in source.columns}
+        texts = source.form == "text" and len(task.needed) == 1 and Path(source.path).suffix.lower() == ".txt"
+        if texts and not task.recognises(source):
+            return [asking.ask(task, text) | {"at": source.at(line)} for line, text in source.lines if text.strip()]
+    settings = task.settings.model_copy(update={"columns": given})
+    names = {source.at(line): row["id"] for line, row in source.rows if row.get("id") not in (None, "")}
+    try:
+        found = task.read(source, settings, findings, labelled)
+    except UserError as error:
+        raise explained(error, source, type(task), settings) from None
+    return [{"id": names[record["at"]]} | record if record["at"] in names else record for record in found]
+
+
+def _without_label(findings: list[Finding], source: Source, task: Task, given: dict[str, str]) -> list[Finding]:
+    """A row that ends before its label has everything that an answer needs: no error then."""
+    if not any(finding.kind == "ragged_rows" for finding in findings):
+        return findings
+    columns = task.columns(source, task.settings.model_copy(update={"columns": given}))
+    targets = {name for role, name in columns.items() if role in task.target}
+    lacking = {source.at(line): set(source.columns) - set(row) for line, row in source.rows}
+    short = {at for at, names in lacking.items() if names and names <= targets}
+    return [replace(f, error=False) if f.kind == "ragged_rows" and f.at in short else f for f in findings]
+
+
+def evaluate(
+    predictor: Predictor, paths: Sequence[str], columns: dict[str, str], console: Console, bad: str = "refuse"
+) -> dict[str, Any]:
+    """Scores on labelled files. `bad`: "refuse" rows that cannot be read or judged, or "skip" them and list them."""
+    bad_rows.check(bad)
     task = predictor.need_task().reading(None)
-    records = read(predictor, paths, columns, True, console)
+    records, skipped = _read(task, paths, columns, True, console, skip=bad == "skip")
+    if bad == "skip":
+        known, strange = bad_rows.known_labels(task, records)
+        if known or not records:
+            records, skipped = known, skipped + strange
+        if not records:
+            refuse(skipped)
     check_labels(task, records, console)
     task.judge_by(records)
     with console.bar("evaluate") as update:
@@ -66,9 +114,17 @@ def evaluate(predictor: Predictor, paths: Sequence[str], columns: dict[str, str]
         "task": task.name,
         "metric": task.metric,
         "records": len(records),
+        **(_skipped(skipped, console) if bad == "skip" else {}),
         **task.score(answers, records),
         "details": task.details(answers, records),
     }
+
+
+def _skipped(skipped: Sequence[Finding], console: Console) -> dict[str, Any]:
+    """How many rows were left out, and each of them with its reason."""
+    for group in by_kind(skipped):
+        console.warn(f"skipped: {group}")
+    return {"skipped": len({finding.at for finding in skipped}), "skipped_rows": as_rows(skipped)}
 
 
 def check_labels(task: Task, records: Sequence[Record], console: Console) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from unmask.data import doctor
-from unmask.data.findings import condense
+from unmask.data.findings import by_kind, condense
 from unmask.data.records import Finding, Record, Source, open_source
 from unmask.errors import UserError
 from unmask.lab.pick import explained, pick_task
@@ -16,7 +16,6 @@ from unmask.tasks.task import Task
 from unmask.train.log import Console
 
 SHOWN = 10  # errors of one kind that are printed
-WARNED = 3  # warnings of one kind that are printed
 
 
 @dataclass
@@ -108,9 +107,9 @@ def refuse(findings: Sequence[Finding]) -> None:
 
 
 def warn_of(findings: Sequence[Finding], console: Console) -> None:
-    """Say the warnings; how many texts are too long is said where they are read, of all of them."""
-    for finding in condense([f for f in findings if f.kind != "length"], WARNED):
-        console.warn(str(finding))
+    """A line per kind of warning, the most serious last; how many texts are too long is said where they are read."""
+    for group in by_kind(f for f in findings if f.kind != "length"):
+        console.warn(str(group))
 
 
 def sizes(sets: Sets) -> dict[str, int]:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.data.findings import as_rows, condense
-from unmask.data.records import Finding
+from unmask.data.findings import as_rows, by_kind, from_rows
 from unmask.lab import budget, finetune, multitask, repeat
 from unmask.lab.job import Job, open_teacher
 from unmask.lab.labelled import sizes
@@ -25,7 +24,6 @@ from unmask.train.trainer import Trainer
 
 SECONDS = 2.0  # of steps that are timed, at least
 ANSWERED = 16  # dev records that are answered to see how long it takes
-FINDINGS = 3  # of one kind that are shown
 
 
 def rehearse(recipe: Recipe, console: Console) -> dict[str, Any]:
@@ -159,7 +157,7 @@ def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
              f"a row has {tokens['row']:,}{longer}"),
             ("model", f"{found['start']} ({part['family']}), {part['parameters']:,} parameters{trained}"),
             *[("note", text) for text in part["notes"]],
-            *[("warning", str(finding)) for finding in _shown(part)],
+            *[("warning", str(group)) for group in by_kind(from_rows(part["findings"]))],
         ]  # fmt: skip
     memory = found["memory_bytes"]
     parts = ", ".join(f"{name} {value / 1e6:,.0f}" for name, value in memory.items())
@@ -173,7 +171,3 @@ def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
          "nothing was written"),
     ]  # fmt: skip
     return [(label, text) for label, text in out if text]
-
-
-def _shown(part: dict[str, Any]) -> list[Any]:
-    return condense([Finding(**row) for row in part["findings"]], FINDINGS)

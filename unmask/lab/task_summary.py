@@ -6,6 +6,7 @@ Read from the run folder alone, at any moment of a run's life; what is not there
 from pathlib import Path
 from typing import Any
 
+from unmask.data.findings import by_kind, from_rows
 from unmask.errors import UserError, command, quote
 from unmask.files import read_object
 from unmask.lab.curves import finite
@@ -51,7 +52,6 @@ def task_summary(run: Run) -> dict[str, Any]:
     state, searched = _state(run, log, bool(results)), (run.path / "tune.json").exists()
     verb = "tune" if searched else "finetune"
     models = {name: run.model / name if name else run.model for name in kinds}
-    said = [e for e in log if e.get("event") in ("warning", "error")]
     return jsonable(
         {
             "kind": "finetune",
@@ -71,12 +71,13 @@ def task_summary(run: Run) -> dict[str, Any]:
             "scores": _scores(results),
             "kept_seed": results.get("median"),
             "over_seeds": results.get("over_seeds") or [],
+            "lr": results.get("lr") if finite(results.get("lr")) else dig(recipe, "train", "lr"),
             "baselines": results.get("baselines") or [],
             "model": shape(next(iter(models.values()))),
             "device": dig(recipe, "train", "device"),
             "environment": read("environment.json"),
             "trials": len(results.get("trials") or []) or None,
-            "warnings": [{"step": e.get("step"), "text": e.get("text")} for e in said] + findings(run),
+            "warnings": _said(log, "warning") + findings(run) + _said(log, "error"),
             "continue": command(f"unmask {verb} --resume", run.path) if state == "interrupted" else None,
             "use": [
                 f"unmask predict {quote(folder)} {asks(kinds[name], paired(folder))}" for name, folder in models.items()
@@ -131,20 +132,19 @@ def _scores(results: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def findings(run: Run) -> list[dict[str, Any]]:
-    """What the doctor found in the labelled files."""
+    """What the doctor found in the labelled files: a line per kind, the most serious last."""
     try:
         found = run.read_json("findings.json")
     except UserError:
         return []
-    found = found.get("findings") if isinstance(found, dict) else found
-    return [{"step": None, "text": _finding(f)} for f in found or []]
+    groups = by_kind(from_rows(found if isinstance(found, list) else []))
+    return [{"step": None, "text": str(group), "serious": group.serious} for group in groups]
 
 
-def _finding(found: Any) -> str:
-    if not isinstance(found, dict):
-        return str(found)
-    at, what, fix = (str(found.get(key) or "") for key in ("at", "what", "fix"))
-    return f"{at}: {what}" + (f"; {fix}" if fix else "")
+def _said(log: list[dict[str, Any]], event: str) -> list[dict[str, Any]]:
+    """The warnings, or the errors, of training."""
+    serious = event == "error"
+    return [{"step": e.get("step"), "text": e.get("text"), "serious": serious} for e in log if e.get("event") == event]
 
 
 def task_facts(s: dict[str, Any]) -> list[tuple[str, str]]:
@@ -159,6 +159,7 @@ def task_facts(s: dict[str, Any]) -> list[tuple[str, str]]:
         *[(f"records{_of(n)}", _counts(r)) for n, r in (records.items() if several else [("", records)])],
         *[(f"labels{_of(name)}", _list(labels)) for name, labels in s["labels"].items()],
         ("steps", describe_steps(s)),
+        ("learning rate", f"{s['lr']:.2g}" if finite(s["lr"]) and s["lr"] else None),
         ("time", duration(s["seconds"])),
         ("trials", f"{s['trials']}" if s["trials"] else None),
         ("on dev while training", describe_best(s)),
@@ -200,7 +201,14 @@ def describe_seeds(row: dict[str, Any]) -> str:
 
 
 def describe_baseline(row: dict[str, Any], metric: str) -> str:
-    return f"{metric.replace('_', ' ')} {row[metric]:.4f}" if finite(row.get(metric)) else ""
+    """
+    >>> describe_baseline({"macro_f1": 0.5, "lr": 1e-3}, "macro_f1")
+    'macro f1 0.5000 (learning rate 0.001)'
+    """
+    if not finite(row.get(metric)):
+        return ""
+    rate = f" (learning rate {row['lr']:.2g})" if finite(row.get("lr")) else ""
+    return f"{metric.replace('_', ' ')} {row[metric]:.4f}{rate}"
 
 
 def _of(name: str) -> str:

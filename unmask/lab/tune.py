@@ -13,7 +13,7 @@ import time
 import warnings
 from typing import Any
 
-from unmask.data.findings import as_rows
+from unmask.data.findings import KEPT, as_rows
 from unmask.errors import UserError, command
 from unmask.lab import finetune, task_report
 from unmask.lab.job import open_teacher
@@ -260,7 +260,7 @@ def _finish(optuna: Any, study: Any, run: Run, base: Recipe, asked: dict[str, An
     weights = folder.model if folder.model.is_dir() else run.model  # of a search that is extended
     job = finetune.prepare(recipe, weights, task_folder.learnt(weights))
     run.write_json("data.json", {"records": finetune.sizes(job.sets), "key": job.sets.fingerprint()})
-    run.write_json("findings.json", as_rows(job.sets.findings))
+    run.write_json("findings.json", as_rows(job.sets.findings, KEPT))
     past = folder.read_json("results.json")
     state = {"step": past["step"], "best": past["best"], "elapsed": past["seconds"]}
     results = finetune.finish(job, run, state, console)

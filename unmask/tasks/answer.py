@@ -19,7 +19,7 @@ import numpy as np
 
 from unmask.batch import Batch, Example
 from unmask.data.forms.answer import AnswerForm
-from unmask.data.records import Record
+from unmask.data.records import Finding, Record
 from unmask.data.text import language_of
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from unmask.model.model import Model
 
 TOP = 3  # candidates per answer
+LONGEST = 30  # tokens of an answer that are always allowed, unless task.answer.longest says otherwise
+EDGES = 2  # a context may split the first and the last word of an answer otherwise than the answer alone
 
 
 class Answer(AnswerForm, base.Task):
@@ -42,12 +44,12 @@ class Answer(AnswerForm, base.Task):
     weights: Mapping[str, float] = {"start": 0.5, "end": 0.5}  # the mean of both, as everybody's
     metric = "f1"
     tokens = True
-    counted = ("longer", "cut", "lost", "beyond")
+    counted = ("longer", "cut", "lost")
 
     def __init__(self, recipe: Recipe, tokenizer: Any, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer, learnt)
         self.metric = "zh_f1" if self.learnt.get("chinese") else "f1"
-        self.cut = self.lost = self.beyond = 0  # questions cut; answers that no token holds; answers too long
+        self.cut = self.lost = 0  # questions cut; answers that no token holds
         self._last: tuple[str, list[int], np.ndarray] = ("", [], np.empty((0, 2), np.int64))
 
     def takes(self) -> tuple[int, int | None, str]:
@@ -67,6 +69,37 @@ class Answer(AnswerForm, base.Task):
     def remember(cls, config: ModelConfig) -> dict[str, Any]:
         return super().remember(config) | {"none": True, "threshold": 0.0, "chinese": False}
 
+    @property
+    def longest(self) -> int:
+        """Tokens of an answer, at most."""
+        return self.settings.answer.longest or self.learnt.get("longest") or LONGEST
+
+    def fit_lengths(self, train: Sequence[Record]) -> None:
+        if not self.settings.answer.longest:
+            most = max((size for _, size in self._sizes(train)), default=0)
+            self.learnt["longest"] = min(self.length, max(LONGEST, most + EDGES))
+
+    def too_large(self, records: Sequence[Record]) -> list[Finding]:
+        """Answers that cannot be given whole, as one finding."""
+        sizes = self._sizes(records)
+        over = [(record, size) for record, size in sizes if size > self.longest]
+        if not over:
+            return []
+        most = max(size for _, size in over)
+        limit = "a row" if self.longest >= self.length else "task.answer.longest"
+        what = (
+            f"{len(over):,} of {len(sizes):,} answers have more than the {self.longest:,} tokens of {limit}, "
+            f"the longest {most:,}: they are never given whole"
+        )
+        fix = f"--set task.answer.longest={most + EDGES}" if limit != "a row" else "--length N, or shorter answers"
+        return [Finding(over[0][0]["at"], what, fix, error=False, kind="answer length")]
+
+    def _sizes(self, records: Sequence[Record]) -> list[tuple[Record, int]]:
+        """Records that have an answer, with the tokens of the one that is learnt."""
+        some = [record for record in records if record["answers"]]
+        encodings = self.tokenizer.encode_batch([record["answers"][0]["text"] for record in some])
+        return [(record, len(encoding.ids)) for record, encoding in zip(some, encodings)]
+
     def stratum(self, record: Record) -> str:
         return "none" if record.get("impossible") else "some"
 
@@ -78,12 +111,8 @@ class Answer(AnswerForm, base.Task):
         return [f"{self.cut:,} {what}"] if self.cut else []
 
     def remarks(self) -> list[str]:
-        most = self.settings.answer.longest
-        counts = {
-            "answers are made of characters that the tokenizer drops: learnt as no answer": self.lost,
-            f"answers have more than the {most} tokens of task.answer.longest: never given whole": self.beyond,
-        }
-        return self._questions_cut() + [f"{count:,} {what}" for what, count in counts.items() if count]
+        what = "answers are made of characters that the tokenizer drops: learnt as no answer"
+        return self._questions_cut() + ([f"{self.lost:,} {what}"] if self.lost else [])
 
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         t, room = self.tokenizer, self.room(pair=True)
@@ -119,7 +148,6 @@ class Answer(AnswerForm, base.Task):
         start = record["answers"][0]["start"]  # of several, the first is learnt
         span = spans.token_span(offsets, start, start + len(record["answers"][0]["text"]))
         self.lost += span is None
-        self.beyond += span is not None and span[1] - span[0] >= self.settings.answer.longest
         return span
 
     def outputs(
@@ -138,7 +166,7 @@ class Answer(AnswerForm, base.Task):
 
     def decode(self, outputs: base.Outputs) -> list[base.Answer]:
         windows = [example.about for example in outputs.examples]
-        found = spans.gather(outputs.values, windows, outputs.record, self.settings.answer.longest, TOP)
+        found = spans.gather(outputs.values, windows, outputs.record, self.longest, TOP)
         return [self._answer(each) for each in found]
 
     def _answer(self, found: spans.Found) -> base.Answer:

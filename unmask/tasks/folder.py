@@ -39,6 +39,7 @@ OF_A_RUN = {
     "dev_seed",
     "seeds",
     "baseline",
+    "baseline_lr",
     "patience",
     "margin",
 }  # settings that the folder does not keep

@@ -19,7 +19,7 @@ import numpy as np
 
 from unmask.batch import Batch, Example, Phase, groups
 from unmask.data.forms.form import Form
-from unmask.data.records import Record
+from unmask.data.records import Finding, Record
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
@@ -117,6 +117,13 @@ class Task(Form, Objective):
     def weigh(cls, recipe: Recipe, learnt: dict[str, Any], train: Sequence[Record]) -> dict[str, Any]:
         """`learnt` with what only the records beside the dev set may tell, once that is taken: means, weights."""
         return learnt
+
+    def fit_lengths(self, train: Sequence[Record]) -> None:
+        """Put into `learnt` what training records and tokenizer decide together: how long an answer may be."""
+
+    def too_large(self, records: Sequence[Record]) -> list[Finding]:
+        """Records that the task's settings leave no room for."""
+        return []
 
     @classmethod
     def remember(cls, config: ModelConfig) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class ChooseForm(Form):
             record["choices"] = checked(cells, at, findings)
             records.append(record)
             labels.append((row.get(columns["label"]) if "label" in columns else None, names))
-        if labelled or "label" in columns:
+        if labelled:
             label_all(records, labels, findings)
         return records
 

@@ -43,7 +43,7 @@ class ClassifyForm(Form):
         needed = cls.needed + (cls.target if labelled else ())
         columns = assign(source.columns, cls.roles, settings.columns, needed, source.path)
         target, separator = settings.classify.target, settings.classify.separator
-        if "auto" in (target, separator):
+        if labelled and "auto" in (target, separator):
             return cls.read(source, cls.settle([source], settings), findings, labelled)
         records: list[Record] = []
         for at, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns text and label"):

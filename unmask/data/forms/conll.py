@@ -71,6 +71,8 @@ def read_conll(
     unknown = next((role for role in columns if role not in ROLES), None)
     if unknown is not None:
         raise UserError(f"no role {unknown!r}{nearest(unknown, list(ROLES))}", valid=", ".join(ROLES))
+    if not labelled:
+        columns = {role: name for role, name in columns.items() if role != "tag"}
     reader = _universal if is_universal(source) else _columns
     return list(reader(source, columns, findings, labelled))
 
@@ -87,7 +89,7 @@ def _columns(
     width = usual[0][0] if usual else 2
     names = next((text.split("=", 1)[1].split() for text in token_lines[:1] if "global.columns" in text), [])
     word = place(given.get("word", "1"), width, names, source)
-    tag = place(given.get("tag", str(width)), width, names, source) if width > 1 or labelled else -1
+    tag = place(given.get("tag", str(width)), width, names, source) if labelled else -1
     if labelled and word == tag:
         what = (
             "one column, where a word and its tag are wanted" if width < 2 else "the tag is in the column of the word"
@@ -102,7 +104,7 @@ def _columns(
                 continue
             if text.startswith("#") and not rows and (len(row) != width or re.match(r"#\s*\S+\s*=", text)):
                 continue  # a comment; "#" with a tag is a word
-            if len(row) != width:
+            if len(row) != width and (labelled or len(row) <= word):  # without labels, a word is enough
                 what = f"{len(row)} columns, the other lines have {width}: {text[:40]!r}"
                 fix = f"a word and its tag with {'a tab' if tabs else 'a blank'} between, a blank line after a sentence"
                 findings.append(Finding(source.at(line), what, fix, kind="columns"))
@@ -268,7 +270,7 @@ def _universal(
                 )
             else:
                 text, spans = said, found
-        yield _sentence(source, text, spans, tags, lines)
+        yield _sentence(source, text, spans, tags if labelled else None, lines)
 
 
 def find_words(text: str, words: Sequence[str]) -> list[list[int]] | None:

@@ -44,6 +44,8 @@ class EmbedForm(Form):
         if source.form == "text":
             return [{"at": source.at(n), "text": line.strip()} for n, line in source.lines if line.strip()]
         columns = assign(source.columns, cls.roles, settings.columns, ("text",), source.path)
+        if not labelled:
+            columns = {role: name for role, name in columns.items() if role in ("text", "positive")}
         if "score" in columns:  # says how alike two texts are
             columns = assign(source.columns, cls.roles, settings.columns, ("text", "positive"), source.path)
         records: list[Record] = []

@@ -48,6 +48,8 @@ def read_table(
     by_words = "word" in found and ("tag" in found or not labelled or "text" not in found)
     needed = ("word", "tag") if by_words else ("text", "spans")
     assign(source.columns, ROLES, columns, needed if labelled else needed[:1], source.path)
+    if not labelled:
+        found = {role: name for role, name in found.items() if role not in ("tag", "spans")}
     records = []
     for at, row in table_rows(source, WANTED):
         if by_words:
@@ -56,7 +58,7 @@ def read_table(
             text = text_of(row.get(found["text"]), at, "text", findings)
             record = {"at": at, "text": text}
             value = row.get(found.get("spans", ""))
-            if labelled or value is not None:
+            if labelled:
                 record["spans"] = _spans(value, text, at, findings)
         if record:
             records.append(record)

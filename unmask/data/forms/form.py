@@ -15,6 +15,7 @@ class Form:
     roles: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # role → what files usually call its column
     needed: ClassVar[tuple[str, ...]] = ()  # roles without which there is no record
     target: ClassVar[tuple[str, ...]] = ()  # roles without which a record has no label
+    blocks: ClassVar[bool] = False  # whether the lines up to a blank one are one record, in a file without columns
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
@@ -38,7 +39,7 @@ class Form:
 
     @classmethod
     def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
-        """A file's records, each with "at"; what is wrong goes to `findings`. Without `labelled`, labels may be missing."""
+        """A file's records, each with "at"; what is wrong goes to `findings`. Without `labelled`, labels are not read."""
         raise NotImplementedError(f"{cls.__name__}.read")
 
     @classmethod

@@ -49,7 +49,7 @@ class GenerateForm(Form):
             if isinstance(text, list) and all(isinstance(part, str) for part in text):
                 text = " ".join(part.strip() for part in text)
             record: Record = {"at": at, "text": text_of(text, at, "text", findings)}
-            if labelled or row.get(columns.get("target", "")):
+            if labelled:
                 wanted = [text_of(one, at, "target", findings) for one in _list(row.get(columns["target"]))]
                 record["target"] = wanted[0]
                 if len(wanted) > 1:

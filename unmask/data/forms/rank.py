@@ -46,7 +46,7 @@ class RankForm(Form):
             return _qrels(source, settings, findings)
         columns = assign(source.columns, ROLES, settings.columns, ("query",), source.path)
         if "positives" in columns and "passage" not in columns:
-            return _lists(source, columns, settings, findings)
+            return _lists(source, columns, settings, findings, labelled)
         if "passages" in columns:
             return _whole(source, columns, settings, findings, labelled)
         return _pairs(source, settings, findings, labelled)
@@ -95,7 +95,7 @@ def _whole(
     for at, row in table_rows(source, "jsonl"):
         passages = _texts(row.get(columns["passages"]), at, "passage", findings)
         given = row.get(columns.get("relevance", ""))
-        grades = [_grade(g, at, findings) for g in given] if isinstance(given, list) else []
+        grades = [_grade(g, at, findings) for g in given] if labelled and isinstance(given, list) else []
         if labelled and len(grades) != len(passages):
             what = f"{len(passages)} passages and {len(grades)} relevances"
             findings.append(Finding(at, what, "as many of each", kind="relevance"))
@@ -107,7 +107,9 @@ def _whole(
     return records
 
 
-def _lists(source: Source, columns: Mapping[str, str], settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
+def _lists(
+    source: Source, columns: Mapping[str, str], settings: TaskRecipe, findings: list[Finding], labelled: bool
+) -> list[Record]:
     """A row per query, with its positives, and perhaps its negatives."""
     records: list[Record] = []
     lacking: list[Record] = []
@@ -115,10 +117,11 @@ def _lists(source: Source, columns: Mapping[str, str], settings: TaskRecipe, fin
         query = text_of(row.get(columns["query"]), at, "query", findings)
         good = _texts(row.get(columns["positives"]), at, "positive", findings)
         bad = _texts(row.get(columns.get("negatives", "")) or [], at, "negative", findings)
-        records.append(
-            {"at": at, "query": query, "passages": good + bad, "relevance": [1.0] * len(good) + [0.0] * len(bad)}
-        )
+        grades = [float(labelled)] * len(good) + [0.0] * len(bad)
+        records.append({"at": at, "query": query, "passages": good + bad, "relevance": grades})
         lacking += [] if bad else [records[-1]]
+    if not labelled:
+        return records
     everything: dict[str, str] = {p: p for r in records for p in r["passages"]}
     _fill(lacking, everything, settings.rank.pool, findings)
     _alike(records, findings)

@@ -13,12 +13,14 @@ default do.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 Entity = tuple[int, int, str]  # first word, the word after the last, label
 OUTSIDE = "O"
 UNNAMED = "entity"  # the label of tags that are a bare B or I
 LETTERS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I", "W": "S"}  # others' letters → ours
+LETTERS_OF = {"BIO": "B I", "IOB1": "B I", "IO": "I", "BIOES": "B I E S"}  # letters that a scheme has
 _TAG = re.compile(r"([BIESLUMW])(?:-(.+))?", re.S)
 
 
@@ -35,36 +37,40 @@ def parse(tag: str) -> tuple[str, str]:
 
 
 def detect(sequences: Iterable[Sequence[str]]) -> str:
-    """The scheme that sequences of tags are written in: BIO, BIOES, IO, IOB1 or none.
+    """The scheme that sequences of tags are written in: BIO, BIOES, IO, IOB1 or none. The majority decides: a few stray tags
+    are mistakes in a file, not another scheme.
 
     >>> detect([["I-loc", "I-loc", "O"], ["I-loc", "B-loc"]]), detect([["B-loc", "O"]]), detect([["DET", "NOUN"]])
     ('IOB1', 'BIO', 'none')
+    >>> detect([["I-loc", "O"], ["B-loc", "O"], ["I-loc", "I-loc"]])
+    'IOB1'
     """
-    letters: set[str] = set()
+    letters: Counter[str] = Counter()
     named = False  # whether a tag has letter and label
-    begins = {"B": False, "I": False}  # whether an entity that does not touch one of its kind begins with the letter
+    begins: Counter[str] = Counter()  # letters of the first word of entities that do not touch one of the same label
     for tags in sequences:
         before = (OUTSIDE, "")
         for tag in tags:
             here = parse(tag)
-            letters.add(here[0])
+            letters[here[0]] += 1
             named |= here[0] in LETTERS and "-" in tag
-            if here[0] in begins and (before[0] not in begins or before[1] != here[1]):
-                begins[here[0]] = True
+            if here[0] in ("B", "I") and (before[0] not in ("B", "I") or before[1] != here[1]):
+                begins[here[0]] += 1
             before = here
-    marks = letters & set("BIES")
-    # A few strange tags among entities are mistakes; a file without "O" and without B-… is of parts of speech.
+    marks = {letter for letter in "BIES" if letters[letter]}
     if not marks:
-        return "BIO" if letters == {OUTSIDE} else "none"
-    if "" in letters and not (named and OUTSIDE in letters):
+        return "BIO" if set(letters) == {OUTSIDE} else "none"
+    strange, tagged = letters[""], sum(letters[letter] for letter in "BIES")
+    if strange and not (named and letters[OUTSIDE] and strange <= tagged):
+        return "none"  # parts of speech
+    if not named and (not letters[OUTSIDE] or marks - {"B", "I"}):
         return "none"
-    if not named and (OUTSIDE not in letters or marks - {"B", "I"}):
-        return "none"
-    if letters & {"E", "S"}:
+    # In BIOES each entity ends with E or S; in BIO each begins with B.
+    if 2 * (letters["E"] + letters["S"]) >= letters["B"] + letters["S"] + begins["I"]:
         return "BIOES"
-    if "B" not in letters:
+    if not letters["B"]:
         return "IO"
-    return "IOB1" if begins["I"] and not begins["B"] else "BIO"
+    return "IOB1" if begins["I"] > begins["B"] else "BIO"
 
 
 def goes_on(before: tuple[str, str], here: tuple[str, str]) -> bool:
@@ -114,10 +120,12 @@ def faults(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
     [(1, 'I-loc after O'), (3, 'I-per after B-loc')]
     >>> faults(["B-loc", "O", "E-loc"], "BIOES")
     [(1, 'O after B-loc, which is not the end'), (2, 'E-loc after O')]
+    >>> faults(["O", "B-loc", "B-loc", "S-loc"], "IOB1")
+    [(1, 'B-loc after O'), (3, 'S-loc is no tag of IOB1')]
     """
-    if scheme not in ("BIO", "BIOES"):
+    if scheme not in LETTERS_OF:
         return []
-    found = []
+    known, found = LETTERS_OF[scheme].split(), list[tuple[int, str]]()
     before, written = (OUTSIDE, ""), "the beginning"
     for n, tag in enumerate([*tags, OUTSIDE]):
         here = parse(tag)
@@ -125,7 +133,12 @@ def faults(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
         on = goes_on(before, here)
         if scheme == "BIOES" and before[0] in ("B", "I") and not on:
             found.append((min(n, len(tags) - 1), f"{name} after {written}, which is not the end"))
-        elif here[0] in ("I", "E") and not on:
+        elif here[0] in ("B", "I", "E", "S") and here[0] not in known:
+            found.append((n, f"{tag} is no tag of {scheme}"))
+        elif scheme == "IOB1":  # B- stands only between two entities of one label
+            if here[0] == "B" and not (before[0] in ("B", "I") and before[1] == here[1]):
+                found.append((n, f"{name} after {written}"))
+        elif scheme != "IO" and here[0] in ("I", "E") and not on:
             found.append((n, f"{name} after {written}"))
         before, written = here, tag
     return found

@@ -119,12 +119,12 @@ def record_of(
     if get("id") not in (None, ""):
         record["id"] = str(get("id"))
     record |= {role: text_of(get(role), at, role, findings) for role in ("question", "context")}
+    if not labelled:
+        return record
     name = f" of {record['id']:.40}" if "id" in record else ""
     impossible = _flag(get("impossible"))
     there = "answers" in columns and columns["answers"] in raw
     given = list(_answers(get("answers"), get("start"), name, at, findings)) if there else []
-    if not labelled and not there:
-        return record
     if not there and not impossible:
         findings.append(Finding(at, f"no answers{name}", "answers: [] and is_impossible: true if there are none"))
     elif impossible is False and not given:

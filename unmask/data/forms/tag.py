@@ -18,6 +18,7 @@ class TagForm(Form):
     roles: ClassVar[Mapping[str, tuple[str, ...]]] = entity_tables.ROLES
     needed = ("text",)
     target = ("spans", "tag")
+    blocks = True
 
     @classmethod
     def recognises(cls, source: Source) -> bool:
@@ -81,7 +82,8 @@ def checked(records: list[Record], path: str, settings: TaskRecipe, findings: li
                     what = f"the tag {tag!r} has no label, as others have"
                     findings.append(Finding(at(n), what, f"{tag}-LABEL, or O", kind="tag"))
             for n, what in schemes.faults(tags, scheme):
-                fix = "B- begins an entity" if refuse else "read as the beginning of an entity"
+                right = "I- begins an entity in IOB1" if scheme == "IOB1" else "B- begins an entity"
+                fix = right if refuse else "read as the beginning of an entity"
                 findings.append(Finding(at(n), f"{what} ({scheme})", fix, error=refuse, kind="order of tags"))
             found = schemes.read(tags)
             record["tags"] = schemes.write(found, len(tags), "BIO" if scheme == "IOB1" else scheme)

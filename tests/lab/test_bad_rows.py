@@ -1,0 +1,187 @@
+"""What a file says that a verb does not need is not looked at (`predict`), and bad rows can be left out (`evaluate --bad skip`)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from unmask import UserError, api
+from unmask.cli import app
+from unmask.data.records import Finding, open_source
+from unmask.data.tokenizer import Tokenizer
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import TaskRecipe, TokenizerRecipe
+from unmask.registry import TASKS
+
+SHAPE = {"hidden": 32, "heads": 2, "layers": 1, "intermediate": 64, "max_positions": 64}
+LABELS = {"classify": ("neg", "pos"), "tag": ("O", "B-PER", "I-PER"), "answer": ()}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Models that were never trained: they answer, which is enough here."""
+    folder = tmp_path_factory.mktemp("bad")
+    tokenizer = Tokenizer.train(["what a film so dull, a joy Ann ran who?"] * 3, TokenizerRecipe(kind="char"))
+    for task, labels in LABELS.items():
+        config = preset("bert-tiny", vocab_size=tokenizer.size, **SHAPE, **({"labels": labels} if labels else {}))
+        hf.save(Model(config, (task,)).init(0), folder / task, tokenizer)
+    return {task: str(folder / task) for task in LABELS}
+
+
+def jsonl(*rows: Any) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+SQUAD = {"id": "1", "question": "who?", "context": "Ann ran"}
+WRONG: dict[str, dict[str, str]] = {  # task → files whose labels are wrong, or not there
+    "classify": {
+        "none.csv": "text\na joy\nno\n",
+        "empty.csv": "text,label\na joy,\nno,pos\n",
+        "lists.jsonl": jsonl({"text": "a joy", "label": ["a", {}]}, {"text": "no", "label": None}),
+    },
+    "tag": {
+        "mixed.conll": "Ann\tB-PER\nran\n\nso\tE-X\n.\tnever\n",
+        "one.conll": "Ann\nran\n",
+        "universal.conllu": "1\tAnn\tAnn\t_\t_\t_\t_\t_\t_\t_\n",
+        "spans.jsonl": jsonl({"text": "Ann ran", "spans": [{"start": 5, "end": 2}]}, {"text": "so", "spans": "x"}),
+        "words.jsonl": jsonl({"tokens": ["Ann", "ran"], "tags": ["B-PER"]}, {"tokens": ["so"], "tags": [7]}),
+    },
+    "answer": {
+        "places.jsonl": jsonl(SQUAD | {"answers": [{"text": "Oslo", "answer_start": 3}]}),
+        "both.jsonl": jsonl(SQUAD | {"answers": [{"text": "Ann", "answer_start": 0}], "is_impossible": True}),
+        "squad.json": json.dumps({"data": [{"paragraphs": [{"context": "Ann ran", "qas": [{"question": "who?", "answers": "?"}]}]}]}),
+    },
+    "choose": {"beyond.jsonl": jsonl({"text": "a", "choices": ["b", "c"], "label": 7}, {"text": "d", "choices": ["b", "c"]})},
+    "generate": {"numbers.jsonl": jsonl({"text": "a", "target": {"x": 1}}, {"text": "c", "target": [None]})},
+    "embed": {"score.jsonl": jsonl({"sentence1": "a", "sentence2": "b", "score": "much", "negatives": [7]})},
+    "rank": {
+        "pairs.csv": "query,passage,relevance\nq,p,much\nq,r,\n",
+        "whole.jsonl": jsonl({"query": "q", "passages": ["p", "r"], "relevance": ["much"]}),
+        "lists.jsonl": jsonl({"query": "q", "positives": ["p"]}),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("task", "file"), [(task, file) for task, files in WRONG.items() for file in files])
+def test_labels_are_not_looked_at_where_none_are_needed(task: str, file: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text(WRONG[task][file])
+    found: list[Finding] = []
+    kind = TASKS[task]
+    records = kind.read(open_source(str(tmp_path / file), found), TaskRecipe(), found, labelled=False)
+    assert records and not found
+    for record in records:
+        assert not {"label", "tags", "spans", "answers", "target", "score", "negatives"} & set(record)
+        assert not any(record.get("relevance", ()))
+
+
+def test_predict_takes_files_whatever_their_labels(models: dict[str, str], tmp_path: Path) -> None:
+    """The model was trained on a file whose label column has another name; here it is missing, foreign, or cut off."""
+    model = tmp_path / "model"
+    model.mkdir()
+    for file in Path(models["classify"]).iterdir():
+        (model / file.name).write_bytes(file.read_bytes())
+    settings = {"columns": {"text": "review", "label": "stars"}}
+    learnt = {"length": 64, "labels": ["neg", "pos"], "target": "one"}
+    values = {"version": 1, "task": "classify", "settings": settings, "learnt": learnt}
+    (model / "unmask.json").write_text(json.dumps(values))
+    wanted = [answer["label"] for answer in api.predict(model, ["a joy", "no"])]
+    for text in (
+        "review\na joy\nno\n",
+        "review,stars\na joy,never\nno,\n",
+        "review,mood\na joy,5\nno,4\n",
+        "review,stars\na joy\nno,pos\n",  # a row that ends before its label
+    ):
+        (tmp_path / "new.csv").write_text(text)
+        answers = api.predict(model, tmp_path / "new.csv")
+        assert [a["text"] for a in answers] == ["a joy", "no"] and [a["label"] for a in answers] == wanted
+        assert not any("stars" in a or "mood" in a for a in answers)
+    (tmp_path / "new.csv").write_text("id,review,stars\n1\n2,no,pos\n")  # the text is missing too
+    with pytest.raises(UserError, match="1 field"):
+        api.predict(model, tmp_path / "new.csv")
+
+
+def test_a_txt_file_of_words_and_tags_is_not_taken_for_lines_of_text(models: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "new.txt").write_text("Ann B-PER\nran O\n\nso O\nran O\n")
+    assert [a["text"] for a in api.predict(models["tag"], tmp_path / "new.txt")] == ["Ann ran", "so ran"]
+    (tmp_path / "new.txt").write_text("Ann ran so\nwhat a film\n")
+    assert [a["text"] for a in api.predict(models["tag"], tmp_path / "new.txt")] == ["Ann ran so", "what a film"]
+
+
+# ---------------------------------------------------------------------------------------------------------- --bad skip
+
+GOOD = ["what a film,pos", "so dull,neg", "a joy,pos", "no,neg"]
+BAD = {3: ",pos", 5: "a film,", 6: "a film,-", 8: "joy"}  # line → no text, no label, a label of no class, a short row
+
+
+def scores(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if not key.startswith("skipped") and key != "details"}
+
+
+def test_bad_rows_are_left_out_counted_and_listed(models: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "good.csv").write_text("\n".join(["text,label", *GOOD]))
+    lines = ["text,label", *GOOD]
+    for number, line in BAD.items():
+        lines.insert(number - 1, line)
+    (tmp_path / "bad.csv").write_text("\n".join(lines))
+    with pytest.raises(UserError, match=r"bad\.csv:3: no text"):
+        api.evaluate(models["classify"], tmp_path / "bad.csv")
+    clean = api.evaluate(models["classify"], tmp_path / "good.csv")
+    found = api.evaluate(models["classify"], tmp_path / "bad.csv", bad="skip")
+    assert scores(found) == scores(clean) and found["records"] == 4 and "skipped" not in clean
+    assert found["skipped"] == 4
+    places = sorted({int(row["at"].rpartition(":")[2]) for row in found["skipped_rows"]})
+    assert places == list(BAD) and all(row["what"] for row in found["skipped_rows"])
+    assert api.evaluate(models["classify"], tmp_path / "good.csv", bad="skip")["skipped"] == 0
+
+    told = ["evaluate", models["classify"], str(tmp_path / "bad.csv"), "--bad", "skip"]
+    result = CliRunner().invoke(app, told)
+    assert result.exit_code == 0 and "4 records, 4 rows skipped" in result.stdout
+    assert "skipped: " in result.stderr and "bad.csv:3: no text" in result.stderr
+    assert json.loads(CliRunner().invoke(app, [*told, "--json"]).stdout)["skipped_rows"] == found["skipped_rows"]
+    result = CliRunner().invoke(app, [*told[:-1], "drop"])
+    assert result.exit_code == 2 and "refuse, skip" in result.output
+
+
+def test_what_is_wrong_with_a_whole_file_is_still_refused(models: dict[str, str], tmp_path: Path) -> None:
+    for text, words in {
+        "text,label\n": "no rows",
+        "thing,label\na joy,pos\n": "no column for 'text'",
+        "text,label,label\na joy,pos,neg\n": "2 columns are called 'label'",
+        "text,label\na joy,\nno,\n": "2 problems",
+        "text,label\na joy,x\nno,y\n": "none of the labels is known",
+    }.items():
+        (tmp_path / "bad.csv").write_text(text)
+        with pytest.raises(UserError, match=words):
+            api.evaluate(models["classify"], tmp_path / "bad.csv", bad="skip")
+
+
+def test_lines_that_are_not_json(models: dict[str, str], tmp_path: Path) -> None:
+    rows = jsonl({"text": "a joy", "label": "pos"}) + '{"text": \n7\n' + jsonl({"text": "no", "label": "neg"})
+    (tmp_path / "bad.jsonl").write_text(rows)
+    found = api.evaluate(models["classify"], tmp_path / "bad.jsonl", bad="skip")
+    assert (found["records"], found["skipped"]) == (2, 2)
+
+
+def test_a_sentence_with_a_bad_word_is_left_out_whole(models: dict[str, str], tmp_path: Path) -> None:
+    good = "Ann\tB-PER\nran\tO\n\nso\tO\nran\tO\n\n"
+    (tmp_path / "good.conll").write_text(good)
+    (tmp_path / "bad.conll").write_text("no\tO\tO\nAnn\tB-PER\n\n" + good + "joy\tO\nran\t\n\na\tB-LOC\n")
+    clean = api.evaluate(models["tag"], tmp_path / "good.conll")
+    found = api.evaluate(models["tag"], tmp_path / "bad.conll", bad="skip")
+    assert scores(found) == scores(clean)
+    assert sorted(int(row["at"].rpartition(":")[2]) for row in found["skipped_rows"]) == [1, 11, 13]
+
+
+def test_a_question_whose_answer_is_not_there(models: dict[str, str], tmp_path: Path) -> None:
+    def qa(n: int, text: str) -> dict[str, Any]:
+        return {"id": str(n), "question": f"who {n}?", "answers": [{"text": text, "answer_start": 0}]}
+
+    paragraph = {"context": "Ann ran", "qas": [qa(1, "Ann"), qa(2, "Bob"), qa(3, "Ann ran")]}
+    (tmp_path / "bad.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}, indent=1))
+    found = api.evaluate(models["answer"], tmp_path / "bad.json", bad="skip")
+    assert (found["records"], found["skipped"], found["total"]) == (2, 1, 2)
+    assert "'Bob'" in found["skipped_rows"][0]["what"]
