@@ -47,6 +47,7 @@ def evaluate(predictor: Predictor, paths: Sequence[str], columns: dict[str, str]
         answers = task.answer(predictor.engine, records, update)
     for what in task.cuts(len(records)):
         console.warn(what)
+    answers = task.for_score(predictor.engine, answers, records)
     return {
         "task": task.name,
         "metric": task.metric,

@@ -9,7 +9,7 @@ import yaml
 from unmask.lab.card import code, public_name
 from unmask.lab.curves import finite
 from unmask.lab.summary import describe_model, describe_steps, duration, hardware, replace, shape
-from unmask.lab.task_summary import paired
+from unmask.lab.task_summary import paired, raw_text_note
 from unmask.model.families import FAMILIES
 from unmask.train.run import Run
 
@@ -60,6 +60,7 @@ def write_card(run: Run, folder: Path, s: dict[str, Any], name: str = "") -> Pat
         "## What it reaches",
         _table(rows),
         "The dev set chose the model and tuned its thresholds, so its figures flatter." if rows else "",
+        raw_text_note(rows),
         "## Use",
         f"```python\n{unmask_snippet('.', kind, paired(folder))}\n```",
         "" if here else f"```python\n{transformers_snippet(folder, '.', kind)}\n```",

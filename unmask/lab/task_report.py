@@ -18,7 +18,7 @@ from unmask.lab import task_figures as draw
 from unmask.lab.curves import COLORS, THEMES, finite
 from unmask.lab.summary import events, jsonable, render, replace
 from unmask.lab.task_card import transformers_snippet, unmask_snippet, write_card
-from unmask.lab.task_summary import asks, describe_score, paired, task_facts, task_summary
+from unmask.lab.task_summary import asks, describe_score, paired, raw_text_note, task_facts, task_summary
 from unmask.train.run import Run
 
 if TYPE_CHECKING:
@@ -49,8 +49,9 @@ def write(run: Run) -> Path:
         s=s,
         name=run.path.resolve().name,
         facts=task_facts(s),
-        headline=[r for r in s["scores"] if r["decides"] and r["set"] == _last_set(s, r["task"])],
+        headline=[r for r in s["scores"] if r["shown"] and r["set"] == _last_set(s, r["task"])],
         describe=describe_score,
+        raw_text=raw_text_note(s["scores"]),
         images={name: picture(run, name, figure) for name, figure in shared.items()},
         sections=sections,
         tables=_tables({key: value for key, value in results.items() if key not in OF_RESULTS}),

@@ -5,6 +5,7 @@ Read from the run folder alone, at any moment of a run's life; what is not there
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from unmask.lab.curves import finite
 from unmask.lab.summary import describe_model, describe_steps, dig, duration, events, hardware, jsonable, shape
 from unmask.recipe import Recipe
 from unmask.train.run import Run
+
+FIRST = ("raw_text_f1",)  # scores that are shown before the one that chose the model
 
 # What `unmask predict` is given, by task.
 ASKS = {
@@ -127,7 +130,7 @@ def _scores(results: dict[str, Any]) -> list[dict[str, Any]]:
                     rows.append(
                         {"task": name, "set": split, "records": values.get("records"), "score": key, "value": value,
                          "low": between[0] if between else None, "high": between[1] if between else None,
-                         "decides": key == part.get("metric")}
+                         "decides": key == part.get("metric"), "shown": key in (part.get("metric"), *FIRST)}
                     )  # fmt: skip
     return rows
 
@@ -164,8 +167,12 @@ def task_facts(s: dict[str, Any]) -> list[tuple[str, str]]:
         ("time", duration(s["seconds"])),
         ("trials", f"{s['trials']}" if s["trials"] else None),
         ("on dev while training", describe_best(s)),
-        *[(f"{r['task']} {r['set']}".strip(), describe_score(r)) for r in s["scores"] if r["decides"]],
-        *[(f"{r['set']}, {r['runs']} seeds", describe_seeds(r)) for r in s["over_seeds"] if r["score"] == s["metric"]],
+        *[(f"{r['task']} {r['set']}".strip(), describe_score(r)) for r in s["scores"] if r["shown"]],
+        *[
+            (f"{r['set']}, {r['runs']} seeds", describe_seeds(r))
+            for r in s["over_seeds"]
+            if r["score"] in (s["metric"], *FIRST)
+        ],
         ("kept seed", f"{s['kept_seed']}, the middle one on dev" if s["over_seeds"] else None),
         *[(f"{b['on']}, {b['baseline']}", describe_baseline(b, s["metric"])) for b in s["baselines"]],
         ("hardware", hardware(s)),
@@ -189,6 +196,13 @@ def describe_score(row: dict[str, Any]) -> str:
     """
     between = f" (95 %: {row['low']:.3f} to {row['high']:.3f})" if finite(row["low"]) else ""
     return f"{row['score'].replace('_', ' ')} {row['value']:.4f}{between}, {row['records']:,} records"
+
+
+def raw_text_note(rows: Sequence[dict[str, Any]]) -> str:
+    """What the two figures of a tagger mean; empty for other tasks."""
+    if not any(row["score"] in FIRST for row in rows):
+        return ""
+    return "Raw text f1: the model was given each sentence as text, as `unmask predict` is. The other scores: with the words of the file."
 
 
 def describe_seeds(row: dict[str, Any]) -> str:

@@ -5,6 +5,9 @@
 | {"text": "in New York", "spans": [{start, end, label}]}   | [CLS] in new york [SEP]            | O B-loc I-loc               |
 | the same with "words": [[start, end], …] and "tags"       | the words of the file, not ours    | of each word's first token  |
 
+The words of a text without words are found as the training file has them (`data/boundaries.py`). So a score over the file's words
+says what raw text gets only as far as the same words are found: `for_score` asks again, by the text alone, and `score` reports both.
+
 Only the first token of a word is labelled and read. A text longer than a row is read in overlapping windows, and each word is decided in
 the one where it stands most inside. A word of which the tokenizer makes nothing is outside ("O").
 
@@ -21,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unmask.batch import Batch, Example, Phase
+from unmask.data.boundaries import Boundaries
 from unmask.data.forms import entity_tables, schemes
 from unmask.data.forms.tag import TagForm, places
 from unmask.data.records import Record
-from unmask.data.text import split_words
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
@@ -33,7 +36,7 @@ from unmask.tasks import entities
 from unmask.tasks.align import align, in_words, windows
 from unmask.tasks.rows import hide
 from unmask.tasks.tag_details import details as tag_details
-from unmask.tasks.task import Answer, Outputs, Task
+from unmask.tasks.task import Answer, Network, Outputs, Task
 
 if TYPE_CHECKING:
     import torch
@@ -52,6 +55,7 @@ class Tag(TagForm, Task):
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer, learnt)
         self.metric = "token_accuracy" if self.scheme == "none" else "f1"
+        self.split = Boundaries(self.learnt.get("boundaries"))
         self._number = {name: n for n, name in enumerate(self.labels)}
 
     @property
@@ -81,12 +85,14 @@ class Tag(TagForm, Task):
                 f"task.labels lacks {', '.join(strange[:10])}, which the training files have (scheme {scheme})",
                 valid=", ".join(wanted),
             )
-        return super().study(recipe, config, records) | {"labels": labels, "scheme": scheme}
+        learnt = super().study(recipe, config, records) | {"labels": labels, "scheme": scheme}
+        boundaries = Boundaries.learn((r["text"], r["words"]) for r in records if "words" in r)
+        return learnt | ({"boundaries": boundaries} if boundaries else {})
 
     @classmethod
     def remember(cls, config: ModelConfig) -> dict[str, Any]:
         labels = list(config.labels)
-        return super().remember(config) | {"labels": labels, "scheme": schemes.scheme_of(labels)}
+        return super().remember(config) | {"labels": labels, "scheme": schemes.scheme_of(labels), "boundaries": {}}
 
     def describe(self, records: Sequence[Record]) -> str:
         counts = Counter(label for r in records for label in self.labels_in(r))
@@ -117,7 +123,7 @@ class Tag(TagForm, Task):
         text, words = record["text"], record.get("words")
         if words is None:
             borders = [at for s in record["spans"] for at in (s["start"], s["end"])] if labelled else []
-            words = split_words(text, borders)
+            words = self.split(text, borders)
         ids, first = align(self.tokenizer, text, words)
         room = self.room()
         self.longer += self.over(record, len(ids), room)
@@ -181,12 +187,34 @@ class Tag(TagForm, Task):
             listed.append({"start": start, "end": stop, "label": label, "text": text[start:stop], "score": share})
         return {"entities": listed} | answer
 
+    def for_score(self, model: Network, answers: Sequence[Answer], records: Sequence[Record]) -> list[Answer]:
+        """Each answer with "raw": the answer to the text alone, None where it has the same words."""
+        texts = [{"text": r["text"]} for r in records]
+        other = [n for n, (r, a) in enumerate(zip(texts, answers, strict=True)) if self.split(r["text"]) != a["words"]]
+        raw = dict(zip(other, self.answer(model, [texts[n] for n in other])))
+        return [a | {"raw": raw.get(n)} for n, a in enumerate(answers)]
+
     def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
+        """With `raw_text_f1`, where `for_score` has asked: of words and their tags, or of entities, found in the text alone."""
         tags = [self.truth(r, a["words"]) for a, r in zip(answers, records, strict=True)]
         out = {"token_accuracy": entities.accuracy(tags, [a["tags"] for a in answers])}
-        if self.scheme == "none":
+        if self.scheme != "none":
+            out = entities.scores(self.wanted(records), [self.found(a) for a in answers]) | out
+        if any("raw" not in a for a in answers):
             return out
-        return entities.scores([places(r["spans"]) for r in records], [places(a["entities"]) for a in answers]) | out
+        raw = entities.scores(self.wanted(records), [self.found(a["raw"] or a) for a in answers])
+        return {"raw_text_f1": raw["f1"]} | out
+
+    def wanted(self, records: Sequence[Record]) -> list[list[tuple[int, int, str]]]:
+        """(start, end, label) of each record's entities; with the scheme none, of its words."""
+        if self.scheme != "none":
+            return [places(r["spans"]) for r in records]
+        return [[(a, b, tag) for (a, b), tag in zip(r["words"], r["tags"], strict=True)] for r in records]
+
+    def found(self, answer: Answer) -> list[tuple[int, int, str]]:
+        if self.scheme != "none":
+            return places(answer["entities"])
+        return [(a, b, tag) for (a, b), tag in zip(answer["words"], answer["tags"], strict=True)]
 
     def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
         return tag_details(self, answers, records)

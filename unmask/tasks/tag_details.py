@@ -23,12 +23,8 @@ def details(task: "Tag", answers: Sequence[dict[str, Any]], records: Sequence[Re
         line = {"at": record.get("at", ""), "text": record["text"], "want": want, "got": got, "score": answer["score"]}
         lines.append((wrong, line))
     bad = sorted((x for x in lines if x[0]), key=lambda x: (-x[0], -x[1]["score"]))
-    if task.scheme == "none":
-        sets = [[[(n, n, tag) for n, tag in enumerate(tags)] for tags in several] for several in (wanted, found)]
-    else:
-        sets = [[places(r["spans"]) for r in records], [places(a["entities"]) for a in answers]]
     return {
-        "per_label": entities.per_label(*sets),
+        "per_label": entities.per_label(task.wanted(records), [task.found(a) for a in answers]),
         **mistaken(wanted, found),
         "errors": [line for _, line in bad[:WORST]],
         "examples": [line for wrong, line in lines if not wrong and line["want"] != NOTHING][:BEST],
