@@ -85,10 +85,15 @@ def check_labels(task: Task, records: Sequence[Record], console: Console) -> Non
 
 
 def predict(
-    predictor: Predictor, given: Any, columns: dict[str, str], console: Console, long: str | None = None
+    predictor: Predictor,
+    given: Any,
+    columns: dict[str, str],
+    console: Console,
+    long: str | None = None,
+    predicate: str | None = None,
 ) -> list[dict[str, Any]]:
-    """`given`: a file, a text, a record, a list of texts or records, or standard input, line by line."""
-    task = predictor.need_task().reading(long)
+    """`given`: a file, a text, a record, a list of texts or records, or standard input, line by line. `predicate`: of each."""
+    task = predictor.need_task("tag" if predicate is not None else None).reading(long)
     if isinstance(given, io.TextIOBase):
         given = lines_asked(predictor, given)
     items: list[Any] = [given] if isinstance(given, str | Path | dict) else list(given)
@@ -100,6 +105,8 @@ def predict(
         if any(isinstance(item, str) and not item.strip() for item in items):
             raise UserError("an empty text", valid="a text with words in it")
     records = list(asking.records(task, items))
+    if predicate is not None:
+        records = [record | {"predicate": predicate} for record in records]
     shown = {"at", "id", *task.needed, *task.roles} - set(task.target)
     with console.bar("predict") as update:
         answers = task.answer(predictor.engine, records, update)

@@ -18,7 +18,7 @@ from unmask.lab import task_figures as draw
 from unmask.lab.curves import COLORS, THEMES, finite
 from unmask.lab.summary import events, jsonable, render, replace
 from unmask.lab.task_card import transformers_snippet, unmask_snippet, write_card
-from unmask.lab.task_summary import asks, describe_score, paired, raw_text_note, task_facts, task_summary
+from unmask.lab.task_summary import asks, describe_score, raw_text_note, second_text, task_facts, task_summary
 from unmask.train.run import Run
 
 if TYPE_CHECKING:
@@ -102,13 +102,13 @@ def _section(run: Run, name: str, results: dict[str, Any], details: dict[str, An
         "examples": found.get("examples") or [],
         "tables": _tables({key: value for key, value in found.items() if key not in KNOWN}),
         "commands": [
-            f"unmask predict {shlex.quote(str(folder))} {_ask(kind, found, paired(folder))}",
+            f"unmask predict {shlex.quote(str(folder))} {_ask(kind, found, second_text(folder))}",
             f"unmask predict {shlex.quote(str(folder))} FILE --json > answers.json",
             f"unmask evaluate {shlex.quote(str(folder))} FILE",
             f"unmask serve {shlex.quote(str(folder))}",
         ],
         "snippets": [
-            unmask_snippet(str(folder), kind, paired(folder)),
+            unmask_snippet(str(folder), kind, second_text(folder)),
             transformers_snippet(folder, str(folder), kind),
         ],
     }
@@ -188,11 +188,11 @@ def show(value: Any) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + " …"
 
 
-def _ask(kind: str, found: dict[str, Any], pair: bool = False) -> str:
+def _ask(kind: str, found: dict[str, Any], second: str = "") -> str:
     """What to ask: a text that the model answered, where one is enough and short."""
     texts = [e.get("text") for e in found.get("examples") or [] if isinstance(e, dict)]
     short = [t for t in texts if isinstance(t, str) and 0 < len(t) <= 120 and t.isprintable() and t[0] != "-"]
-    return shlex.quote(short[0]) if short and asks(kind, pair) == '"TEXT"' else asks(kind, pair)
+    return shlex.quote(short[0]) if short and asks(kind, second) == '"TEXT"' else asks(kind, second)
 
 
 def _last_set(s: dict[str, Any], task: str) -> str:

@@ -25,16 +25,22 @@ ASKS = {
 }
 
 
-def asks(kind: str | None, pair: bool = False) -> str:
-    return ASKS.get(str(kind), '"TEXT" "SECOND TEXT"' if pair else '"TEXT"')
+def asks(kind: str | None, second: str = "") -> str:
+    return ASKS.get(str(kind), f'"TEXT" "{second}"' if second else '"TEXT"')
+
+
+def second_text(folder: Path) -> str:
+    """What the model of a folder reads beside a text: "SECOND TEXT", "PREDICATE", or nothing."""
+    try:
+        learnt = json.loads((folder / "unmask.json").read_text("utf-8"))["learnt"]
+        return "SECOND TEXT" if learnt.get("pair") is True else "PREDICATE" if learnt.get("predicate") is True else ""
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""
 
 
 def paired(folder: Path) -> bool:
     """Whether the model of a folder learnt from pairs of texts."""
-    try:
-        return json.loads((folder / "unmask.json").read_text("utf-8"))["learnt"].get("pair") is True
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+    return second_text(folder) == "SECOND TEXT"
 
 
 def task_summary(run: Run) -> dict[str, Any]:
@@ -83,7 +89,7 @@ def task_summary(run: Run) -> dict[str, Any]:
             "warnings": [{"step": e.get("step"), "text": e.get("text")} for e in said] + findings(run),
             "continue": f"unmask {verb} --resume {shlex.quote(str(run.path))}" if state == "interrupted" else None,
             "use": [
-                f"unmask predict {shlex.quote(str(folder))} {asks(kinds[name], paired(folder))}"
+                f"unmask predict {shlex.quote(str(folder))} {asks(kinds[name], second_text(folder))}"
                 for name, folder in models.items()
             ]
             if state == "finished"
