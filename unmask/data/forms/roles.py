@@ -91,6 +91,7 @@ def read_roles(source: Source, columns: Mapping[str, str], findings: list[Findin
     if form == "lines":
         return [record for number, text in source.lines if (record := _of_line(source, number, text, findings))]
     records: list[Record] = []
+    before = len(findings)
     for block in blocks(source):
         rows = [(line, row) for line, row in _rows(block) if not row[0].startswith("-DOCSTART-")]
         width = _width(rows)
@@ -109,12 +110,12 @@ def read_roles(source: Source, columns: Mapping[str, str], findings: list[Findin
                 {"at": source.at(rows[at][0]), "text": text, "words": spans, "tags": tags,
                  "predicate": [spans[own[0]][0], spans[own[1] - 1][1]], "lines": [line for line, _ in rows]}
             )  # fmt: skip
-    if not records:
+    if not records and len(findings) == before:
         findings.append(Finding(source.at(1), "no predicate in the file", "mark one: (V*)", kind="no predicate"))
-    elif form == "brackets" and all(set(r["text"]) <= {"-", " "} for r in records):
+    elif form == "brackets" and records and _without_words(records):
         raise UserError(
             f"{source.path}: the column of words is missing",
-            fix="paste words.txt props.txt > train.conll; --column word=N",
+            fix="paste words.txt props.txt > train.conll; or --column word=N",
         )
     return records
 
@@ -122,6 +123,12 @@ def read_roles(source: Source, columns: Mapping[str, str], findings: list[Findin
 def _joined(words: Sequence[str]) -> tuple[str, list[list[int]]]:
     apart = 2 * sum(map(has_chinese, words)) < len(words)
     return join(words, [apart or needs_blank(a, b) for a, b in pairwise(words)])
+
+
+def _without_words(records: Sequence[Record]) -> bool:
+    """Whether most of the words are the `-` of a column of predicates."""
+    words = [r["text"][a:b] for r in records for a, b in r["words"]]
+    return 2 * words.count("-") > len(words)
 
 
 def _is_2012(rows: Sequence[Row]) -> bool:
