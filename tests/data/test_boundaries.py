@@ -1,6 +1,7 @@
 """Word boundaries: raw text is split as the training file has its words."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -84,7 +85,7 @@ def test_no_character_is_lost(text: str) -> None:
     for learnt in (None, {}, Boundaries.learn(KEEPS)):
         words = Boundaries(learnt)(text)
         assert "".join(text[a:b] for a, b in words) == "".join(text.split())
-        assert all(a < b for a, b in words) and all(x[1] <= y[0] for x, y in zip(words, words[1:]))
+        assert all(a < b for a, b in words) and all(x[1] <= y[0] for x, y in pairwise(words))
 
 
 def test_borders_cut_words_too() -> None:

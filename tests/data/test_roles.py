@@ -36,17 +36,16 @@ nw/x_0001  0  4  home   NN   (NP*)))))    -     -   -  -  *         *)       (AR
 nw/x_0001  0  0  No     DT   (TOP(NP*))   -     -   -  -  *         -
 #end document
 """
-CONLL_2009 = "\n".join(
-    "\t".join(row.split())
-    for row in """\
+ROWS_2009 = """\
 1 Ann   ann  ann  NNP NNP _ _ 2 2 SBJ  SBJ  _ _       A0 A0
 2 wants want want VBZ VBZ _ _ 0 0 ROOT ROOT Y want.01 _  _
 3 to    to   to   TO  TO  _ _ 2 2 OPRD OPRD _ _       A1 _
 4 run   run  run  VB  VB  _ _ 3 3 IM   IM   Y run.02  _  _
 5 home  home home NN  NN  _ _ 4 4 DIR  DIR  _ _       _  A4
 
-1 No    no   no   DT  DT  _ _ 0 0 ROOT ROOT _ _""".split("\n")
-)
+1 No    no   no   DT  DT  _ _ 0 0 ROOT ROOT _ _
+"""
+CONLL_2009 = "\n".join("\t".join(row.split()) for row in ROWS_2009.split("\n"))
 LINES = "1 Ann wants to run home ||| B-A0 B-V B-A1 I-A1 I-A1\n3 Ann wants to run home ||| B-A0 O O B-V B-A4\n"
 JSONL = (
     '{"words": ["Ann", "wants", "to", "run", "home"], "predicate": 1, "tags": ["B-A0", "B-V", "B-A1", "I-A1", "I-A1"]}\n'
