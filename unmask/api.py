@@ -255,15 +255,17 @@ def predict(
     *,
     columns: dict[str, str] | None = None,
     long: str | None = None,
+    predicate: str | None = None,
     console: Console | None = None,
 ) -> list[dict[str, Any]]:
     """Answers of a fine-tuned model (a folder, or what `load` gives) to texts, records, or the records of a file.
 
-    `long`: a text longer than a row is read in "windows", by its "first" part, or "refuse"d; else as the model was trained."""
+    `long`: a text longer than a row is read in "windows", by its "first" part, or "refuse"d; else as the model was trained.
+    `predicate`: the word whose semantic roles are asked for."""
     from unmask.lab import judge
 
     loaded = load(model) if isinstance(model, str | Path) else model
-    return judge.predict(loaded, texts, columns or {}, console or Console(quiet=True), long)
+    return judge.predict(loaded, texts, columns or {}, console or Console(quiet=True), long, predicate)
 
 
 def _paths(file: str | Path | Sequence[str | Path]) -> list[str]:

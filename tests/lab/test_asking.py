@@ -103,7 +103,7 @@ def test_texts_and_pairs_are_not_mistaken_for_each_other(tmp_path: Path) -> None
     assert len(api.predict(paired, tmp_path / "q.csv", columns={"pair": "other"})) == 1
     folder = Path(folder_of(tmp_path / "m", pair=True))  # the lines that a report shows take two texts as well
     assert task_summary.paired(folder) and not task_summary.paired(tmp_path)
-    exec(task_card.unmask_snippet(str(folder), "classify", pair=True), {})
+    exec(task_card.unmask_snippet(str(folder), "classify", "SECOND TEXT"), {})
 
 
 def test_training_remembers_whether_there_were_pairs() -> None:

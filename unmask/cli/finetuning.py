@@ -217,6 +217,9 @@ def predict(
     ],
     column: o.Columns = None,
     long: o.Long = None,
+    predicate: Annotated[
+        str | None, typer.Option(help="The word whose semantic roles are asked for; run#2: its second occurrence.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Answers of a fine-tuned model: to a text, to every record of a file, or to every line of standard input."""
@@ -226,9 +229,12 @@ def predict(
     given: Any = list(text)
     if text == ["-"]:
         given = sys.stdin
-    elif len(text) > 1 and loaded.need_task().takes()[1] != 1:  # parts of one question; else several texts
+    elif (
+        len(text) > 1 and predicate is None and loaded.need_task().takes()[1] != 1
+    ):  # parts of one question; else several texts
         given = [tuple(text)]
-    answers = api.predict(loaded, given, columns=o.roles(column), long=long, console=make_console(False, as_json))
+    console = make_console(False, as_json)
+    answers = api.predict(loaded, given, columns=o.roles(column), long=long, predicate=predicate, console=console)
     if as_json:
         return emit(answers)
     from unmask.serve.show_answers import print_answers

@@ -217,8 +217,9 @@ def _table() -> np.ndarray:
     return table
 
 
-def split_words(text: str, borders: Iterable[int] = ()) -> list[list[int]]:
+def split_words(text: str, borders: Iterable[int] = (), language: Language = "en") -> list[list[int]]:
     """Words as the text shows them: between blanks, punctuation, a Chinese character and a symbol alone; cut at `borders` too.
+    With `language` "zh" the segmenter makes words of Chinese characters.
 
     >>> text = "Paris🇫🇷, 北京"
     >>> [text[a:b] for a, b in split_words(text)]
@@ -228,7 +229,7 @@ def split_words(text: str, borders: Iterable[int] = ()) -> list[list[int]]:
     """
     if not text:
         return []
-    ids = word_ids(text, "en").astype(np.int64)
+    ids = word_ids(text, language).astype(np.int64)
     begins = np.empty(len(ids), bool)
     begins[0], begins[1:] = True, ids[1:] != ids[:-1]
     if not text.isascii():

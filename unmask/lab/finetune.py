@@ -202,7 +202,7 @@ def assess(job: Job, run: Run, console: Console, prefix: str = "") -> tuple[dict
             console.warn(f"{name}: {what}")
         if name == "dev":
             task.tune(outputs, records)
-        answers = task.decode(outputs)
+        answers = task.for_score(model, task.decode(outputs), records)
         results[name] = {"records": len(records), **task.score(answers, records)}
         between[name] = intervals(task, answers, records, results[name])
         details[name] = task.details(answers, records)

@@ -110,6 +110,7 @@ def evaluate(
         answers = task.answer(predictor.engine, records, update)
     for what in task.cuts(len(records)):
         console.warn(what)
+    answers = task.for_score(predictor.engine, answers, records)
     return {
         "task": task.name,
         "metric": task.metric,
@@ -155,10 +156,15 @@ def check_labels(task: Task, records: Sequence[Record], console: Console) -> Non
 
 
 def predict(
-    predictor: Predictor, given: Any, columns: dict[str, str], console: Console, long: str | None = None
+    predictor: Predictor,
+    given: Any,
+    columns: dict[str, str],
+    console: Console,
+    long: str | None = None,
+    predicate: str | None = None,
 ) -> list[dict[str, Any]]:
-    """`given`: a file, a text, a record, a list of texts or records, or standard input, line by line."""
-    task = predictor.need_task().reading(long)
+    """`given`: a file, a text, a record, a list of texts or records, or standard input, line by line. `predicate`: of each."""
+    task = predictor.need_task("tag" if predicate is not None else None).reading(long)
     if isinstance(given, io.TextIOBase):
         given = lines_asked(predictor, given)
     items: list[Any] = [given] if isinstance(given, str | Path | dict) else list(given)
@@ -167,6 +173,8 @@ def predict(
     elif any(isinstance(item, str) and not item.strip() for item in items):
         raise UserError("an empty text", valid="a text with words in it")
     records = list(asking.records(task, items))
+    if predicate is not None:
+        records = [record | {"predicate": predicate} for record in records]
     shown = {"at", "id", *task.needed, *task.roles} - set(task.target)
     with console.bar("predict") as update:
         answers = task.answer(predictor.engine, records, update)

@@ -11,7 +11,7 @@ from unmask.hub import without_revision
 from unmask.lab.card import code, public_name
 from unmask.lab.curves import finite
 from unmask.lab.summary import describe_model, describe_steps, duration, hardware, replace, shape
-from unmask.lab.task_summary import paired
+from unmask.lab.task_summary import paired, raw_text_note, second_text
 from unmask.model.families import FAMILIES
 from unmask.train.run import Run
 
@@ -62,8 +62,9 @@ def write_card(run: Run, folder: Path, s: dict[str, Any], name: str = "") -> Pat
         "## What it reaches",
         _table(rows),
         "The dev set chose the model and tuned its thresholds, so its figures flatter." if rows else "",
+        raw_text_note(rows),
         "## Use",
-        f"```python\n{unmask_snippet('.', kind, paired(folder))}\n```",
+        f"```python\n{unmask_snippet('.', kind, second_text(folder))}\n```",
         "" if here else f"```python\n{transformers_snippet(folder, '.', kind)}\n```",
         "## Limits",
         "- Its figures hold for records like those above; on other subjects, styles and languages they do not.\n"
@@ -98,16 +99,16 @@ def opens_here_alone(model: dict[str, Any], kind: str) -> bool:
     return (family is not None and family.own) or (kind == "generate" and not writes)
 
 
-def unmask_snippet(folder: str, kind: str, pair: bool = False) -> str:
-    asked = CALLS.get(kind, "[('TEXT', 'SECOND TEXT')]" if pair else "['TEXT']")
+def unmask_snippet(folder: str, kind: str, second: str = "") -> str:
+    asked = CALLS.get(kind, f"[('TEXT', '{second}')]" if second else "['TEXT']")
     return f"import unmask\n\nprint(unmask.predict({folder!r}, {asked}))"
 
 
 def transformers_snippet(folder: Path, shown: str, kind: str) -> str:
     """Lines that open the folder elsewhere; empty when nothing else opens it."""
     model = shape(folder)
-    if opens_here_alone(model, kind) or kind not in PIPELINES:
-        return ""
+    if opens_here_alone(model, kind) or kind not in PIPELINES or second_text(folder) == "PREDICATE":
+        return ""  # nor do others mark a predicate
     _, name, output = PIPELINES[kind]
     if kind in LIBRARIES:
         call = "encode(['TEXT']).shape" if kind == "embed" else "predict([('QUERY', 'PASSAGE')])"

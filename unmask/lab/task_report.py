@@ -17,7 +17,7 @@ from unmask.lab import task_figures as draw
 from unmask.lab.curves import COLORS, THEMES, finite
 from unmask.lab.summary import events, jsonable, render, replace
 from unmask.lab.task_card import transformers_snippet, unmask_snippet, write_card
-from unmask.lab.task_summary import asks, describe_score, paired, task_facts, task_summary
+from unmask.lab.task_summary import asks, describe_score, raw_text_note, second_text, task_facts, task_summary
 from unmask.train.run import Run
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ def write(run: Run) -> Path:
         s=s,
         name=run.path.resolve().name,
         facts=task_facts(s),
-        headline=[r for r in s["scores"] if r["decides"] and r["set"] == _last_set(s, r["task"])],
+        headline=[r for r in s["scores"] if r["shown"] and r["set"] == _last_set(s, r["task"])],
         describe=describe_score,
+        raw_text=raw_text_note(s["scores"]),
         images={name: picture(run, name, figure) for name, figure in shared.items()},
         sections=sections,
         tables=_tables({key: value for key, value in results.items() if key not in OF_RESULTS}),
@@ -100,13 +101,13 @@ def _section(run: Run, name: str, results: dict[str, Any], details: dict[str, An
         "examples": found.get("examples") or [],
         "tables": _tables({key: value for key, value in found.items() if key not in KNOWN}),
         "commands": [
-            f"unmask predict {quote(folder)} {_ask(kind, found, paired(folder))}",
+            f"unmask predict {quote(folder)} {_ask(kind, found, second_text(folder))}",
             f"unmask predict {quote(folder)} FILE --json > answers.json",
             f"unmask evaluate {quote(folder)} FILE",
             f"unmask serve {quote(folder)}",
         ],
         "snippets": [
-            unmask_snippet(str(folder), kind, paired(folder)),
+            unmask_snippet(str(folder), kind, second_text(folder)),
             transformers_snippet(folder, str(folder), kind),
         ],
     }
@@ -186,11 +187,11 @@ def show(value: Any) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + " …"
 
 
-def _ask(kind: str, found: dict[str, Any], pair: bool = False) -> str:
+def _ask(kind: str, found: dict[str, Any], second: str = "") -> str:
     """What to ask: a text that the model answered, where one is enough and short."""
     texts = [e.get("text") for e in found.get("examples") or [] if isinstance(e, dict)]
     short = [t for t in texts if isinstance(t, str) and 0 < len(t) <= 120 and t.isprintable() and t[0] != "-"]
-    return quote(short[0]) if short and asks(kind, pair) == '"TEXT"' else asks(kind, pair)
+    return quote(short[0]) if short and asks(kind, second) == '"TEXT"' else asks(kind, second)
 
 
 def _last_set(s: dict[str, Any], task: str) -> str:

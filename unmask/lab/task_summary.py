@@ -3,16 +3,18 @@
 Read from the run folder alone, at any moment of a run's life; what is not there is left out.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from unmask.data.findings import by_kind, from_rows
 from unmask.errors import UserError, command, quote
-from unmask.files import read_object
 from unmask.lab.curves import finite
 from unmask.lab.summary import describe_model, describe_steps, dig, duration, events, hardware, jsonable, shape
 from unmask.recipe import Recipe
 from unmask.train.run import Run
+
+FIRST = ("raw_text_f1",)  # scores that are shown before the one that chose the model
 
 # What `unmask predict` is given, by task.
 ASKS = {
@@ -22,16 +24,22 @@ ASKS = {
 }
 
 
-def asks(kind: str | None, pair: bool = False) -> str:
-    return ASKS.get(str(kind), '"TEXT" "SECOND TEXT"' if pair else '"TEXT"')
+def asks(kind: str | None, second: str = "") -> str:
+    return ASKS.get(str(kind), f'"TEXT" "{second}"' if second else '"TEXT"')
+
+
+def second_text(folder: Path) -> str:
+    """What the model of a folder reads beside a text: "SECOND TEXT", "PREDICATE", or nothing."""
+    try:
+        learnt = read_object(folder / "unmask.json")["learnt"]
+        return "SECOND TEXT" if learnt.get("pair") is True else "PREDICATE" if learnt.get("predicate") is True else ""
+    except (UserError, KeyError, AttributeError):
+        return ""
 
 
 def paired(folder: Path) -> bool:
     """Whether the model of a folder learnt from pairs of texts."""
-    try:
-        return read_object(folder / "unmask.json")["learnt"].get("pair") is True
-    except (UserError, KeyError, AttributeError):
-        return False
+    return second_text(folder) == "SECOND TEXT"
 
 
 def task_summary(run: Run) -> dict[str, Any]:
@@ -80,7 +88,8 @@ def task_summary(run: Run) -> dict[str, Any]:
             "warnings": _said(log, "warning") + findings(run) + _said(log, "error"),
             "continue": command(f"unmask {verb} --resume", run.path) if state == "interrupted" else None,
             "use": [
-                f"unmask predict {quote(folder)} {asks(kinds[name], paired(folder))}" for name, folder in models.items()
+                f"unmask predict {quote(folder)} {asks(kinds[name], second_text(folder))}"
+                for name, folder in models.items()
             ]
             if state == "finished"
             else None,
@@ -126,7 +135,7 @@ def _scores(results: dict[str, Any]) -> list[dict[str, Any]]:
                     rows.append(
                         {"task": name, "set": split, "records": values.get("records"), "score": key, "value": value,
                          "low": between[0] if between else None, "high": between[1] if between else None,
-                         "decides": key == part.get("metric")}
+                         "decides": key == part.get("metric"), "shown": key in (part.get("metric"), *FIRST)}
                     )  # fmt: skip
     return rows
 
@@ -163,8 +172,12 @@ def task_facts(s: dict[str, Any]) -> list[tuple[str, str]]:
         ("time", duration(s["seconds"])),
         ("trials", f"{s['trials']}" if s["trials"] else None),
         ("on dev while training", describe_best(s)),
-        *[(f"{r['task']} {r['set']}".strip(), describe_score(r)) for r in s["scores"] if r["decides"]],
-        *[(f"{r['set']}, {r['runs']} seeds", describe_seeds(r)) for r in s["over_seeds"] if r["score"] == s["metric"]],
+        *[(f"{r['task']} {r['set']}".strip(), describe_score(r)) for r in s["scores"] if r["shown"]],
+        *[
+            (f"{r['set']}, {r['runs']} seeds", describe_seeds(r))
+            for r in s["over_seeds"]
+            if r["score"] in (s["metric"], *FIRST)
+        ],
         ("kept seed", f"{s['kept_seed']}, the middle one on dev" if s["over_seeds"] else None),
         *[(f"{b['on']}, {b['baseline']}", describe_baseline(b, s["metric"])) for b in s["baselines"]],
         ("hardware", hardware(s)),
@@ -188,6 +201,13 @@ def describe_score(row: dict[str, Any]) -> str:
     """
     between = f" (95 %: {row['low']:.3f} to {row['high']:.3f})" if finite(row["low"]) else ""
     return f"{row['score'].replace('_', ' ')} {row['value']:.4f}{between}, {row['records']:,} records"
+
+
+def raw_text_note(rows: Sequence[dict[str, Any]]) -> str:
+    """What the two figures of a tagger mean; empty for other tasks."""
+    if not any(row["score"] in FIRST for row in rows):
+        return ""
+    return "Raw text f1: the model was given each sentence as text, as `unmask predict` is. The other scores: with the words of the file."
 
 
 def describe_seeds(row: dict[str, Any]) -> str:

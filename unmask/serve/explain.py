@@ -221,6 +221,8 @@ def _span(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any]
 def _tagged(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
     """The logit of a word's tag: of the surest entity, or of `target`, a word of the text, or WORD=TAG."""
     text = record["text"]
+    if task.roles_of_predicates:
+        raise UserError("the roles of a predicate cannot be explained", valid="a model of entities or parts of speech")
     example, tokens = reader.whole([text])
     (answer,) = task.answer(engine, [record])
     words, tags = answer["words"], answer["tags"]

@@ -24,6 +24,9 @@ def line(answer: dict[str, Any]) -> str:
     'who?  →  2.000 Bo; 0.100 Ann'
     """
     asked = " | ".join(short(str(answer[key]).replace("\n", " ")) for key in ASKED if key in answer)
+    if "predicate" in answer:
+        word = answer["predicate"]
+        asked += f" [{word if isinstance(word, str) else answer['text'][slice(*word)]}]"
     return f"{asked}  →  {said(answer)}"
 
 

@@ -46,9 +46,18 @@ class TaskMethods:
         """The label of a text, or of a text and its pair, with probabilities."""
         return self._ask("classify", *(text,) if pair is None else (text, pair), long=long)
 
-    def tag(self, text: Several, long: str | None = None) -> Any:
-        """Entities, or parts of speech: {"entities", "tags", "words"}, with places in the text as it was given."""
-        return self._ask("tag", text, long=long)
+    def tag(self, text: Several, long: str | None = None, predicate: Any = None) -> Any:
+        """Entities, or parts of speech: {"entities", "tags", "words"}, with places in the text as it was given.
+
+        `predicate`, for a model of semantic roles: a word of the text, `run#2` for its second occurrence, or [start, end]; for a
+        list of texts, one for all of them.
+        """
+        self.need_task("tag")
+        if predicate is None:
+            return self._ask("tag", text, long=long)
+        if not many(text):
+            return self.predict([{"text": text, "predicate": predicate}], long=long)[0]
+        return self.predict([{"text": each, "predicate": predicate} for each in text], long=long)
 
     def answer(self, question: Several, context: Several, long: str | None = None) -> Any:
         """The span of the context that answers the question; "" when there is none."""

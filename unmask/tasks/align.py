@@ -62,6 +62,24 @@ def _one_by_one(tokenizer: Tokenizer, text: str, words: Sequence[Span]) -> list[
     return out
 
 
+def mark(
+    ids: Sequence[int], first: np.ndarray, words: Sequence[Span], own: Span, marker: int
+) -> tuple[list[int], np.ndarray]:
+    """The tokens with a marker before and after the words that lie in the characters `own`.
+
+    >>> ids, first = mark([5, 6, 7], np.array([0, 1, 2]), [[0, 3], [4, 8], [9, 13]], [4, 8], 1)
+    >>> ids, first.tolist()
+    ([5, 1, 6, 1, 7], [0, 2, 4])
+    """
+    inside = [w for w, (a, b) in enumerate(words) if a < own[1] and own[0] < b and first[w] >= 0]
+    if not inside:
+        return list(ids), first
+    begin = int(first[inside[0]])
+    later = first[first > first[inside[-1]]]
+    end = int(later.min()) if len(later) else len(ids)
+    return [*ids[:begin], marker, *ids[begin:end], marker, *ids[end:]], first + (first >= begin) + (first >= end)
+
+
 def windows(count: int, first: np.ndarray, room: int) -> tuple[list[tuple[int, int]], np.ndarray]:
     """[start, end) of overlapping windows over `count` tokens, and for each word the window that decides it.
 

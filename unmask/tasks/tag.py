@@ -1,9 +1,16 @@
-"""A tag for every word: entities, or parts of speech (BERT 1810.04805 §5.3).
+"""A tag for every word: entities, parts of speech (BERT 1810.04805 §5.3), or the semantic roles of a predicate.
 
 | record                                                    | row                                | labels                      |
 |-----------------------------------------------------------|------------------------------------|-----------------------------|
 | {"text": "in New York", "spans": [{start, end, label}]}   | [CLS] in new york [SEP]            | O B-loc I-loc               |
 | the same with "words": [[start, end], …] and "tags"       | the words of the file, not ours    | of each word's first token  |
+| the same with "predicate": [start, end]                   | [CLS] ann [SEP] runs [SEP] home [SEP] runs [SEP] | B-A0 O B-A4   |
+
+A predicate is marked where it stands, as its word may occur twice, and is the row's second text, so that every window of a long
+text and every model, with segments or without, has it (Shi & Lin 1904.05255).
+
+The words of a text without words are found as the training file has them (`data/boundaries.py`). So a score over the file's words
+says what raw text gets only as far as the same words are found: `for_score` asks again, by the text alone, and `score` reports both.
 
 Only the first token of a word is labelled and read. A text longer than a row is read in overlapping windows, and each word is decided in
 the one where it stands most inside. A word of which the tokenizer makes nothing is outside ("O").
@@ -21,19 +28,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unmask.batch import Batch, Example, Phase
-from unmask.data.forms import entity_tables, schemes
+from unmask.data.boundaries import Boundaries
+from unmask.data.forms import entity_tables, roles, schemes
 from unmask.data.forms.tag import TagForm, places
 from unmask.data.records import Record
-from unmask.data.text import split_words
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe
 from unmask.tasks import entities
-from unmask.tasks.align import align, in_words, windows
+from unmask.tasks.align import align, in_words, mark, windows
 from unmask.tasks.rows import hide
 from unmask.tasks.tag_details import details as tag_details
-from unmask.tasks.task import Answer, Outputs, Task
+from unmask.tasks.task import Answer, Network, Outputs, Task
 
 if TYPE_CHECKING:
     import torch
@@ -52,6 +59,7 @@ class Tag(TagForm, Task):
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer, learnt)
         self.metric = "token_accuracy" if self.scheme == "none" else "f1"
+        self.split = Boundaries(self.learnt.get("boundaries"))
         self._number = {name: n for n, name in enumerate(self.labels)}
 
     @property
@@ -61,6 +69,14 @@ class Tag(TagForm, Task):
     @property
     def scheme(self) -> str:
         return self.learnt.get("scheme", "BIO")
+
+    @property
+    def roles_of_predicates(self) -> bool:
+        """Whether it labels the roles of a predicate, which is then part of every question."""
+        return bool(self.learnt.get("predicate"))
+
+    def takes(self) -> tuple[int, int | None, str]:
+        return (1, 2, "a text and its predicate") if self.roles_of_predicates else super().takes()
 
     @classmethod
     def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
@@ -81,17 +97,26 @@ class Tag(TagForm, Task):
                 f"task.labels lacks {', '.join(strange[:10])}, which the training files have (scheme {scheme})",
                 valid=", ".join(wanted),
             )
-        return super().study(recipe, config, records) | {"labels": labels, "scheme": scheme}
+        learnt = super().study(recipe, config, records) | {"labels": labels, "scheme": scheme}
+        boundaries = Boundaries.learn((r["text"], r["words"]) for r in records if "words" in r)
+        learnt |= {"boundaries": boundaries} if boundaries else {}
+        lacking = [r["at"] for r in records if "predicate" not in r]
+        if lacking and len(lacking) < len(records):
+            raise UserError(
+                f"{lacking[0]}: no predicate, where other records have one", fix="train on one kind of file"
+            )
+        return learnt | ({} if lacking else {"predicate": True})
 
     @classmethod
     def remember(cls, config: ModelConfig) -> dict[str, Any]:
         labels = list(config.labels)
-        return super().remember(config) | {"labels": labels, "scheme": schemes.scheme_of(labels)}
+        return super().remember(config) | {"labels": labels, "scheme": schemes.scheme_of(labels), "boundaries": {}}
 
     def describe(self, records: Sequence[Record]) -> str:
         counts = Counter(label for r in records for label in self.labels_in(r))
         shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(12))
-        return f"{'tags' if self.scheme == 'none' else f'entities ({self.scheme})'}: {shown}"
+        what = "roles" if self.roles_of_predicates else "entities"
+        return f"{'tags' if self.scheme == 'none' else f'{what} ({self.scheme})'}: {shown}"
 
     def adopt(self, head: Any, before: Task) -> bool:
         from unmask.model.heads import reorder
@@ -117,23 +142,45 @@ class Tag(TagForm, Task):
         text, words = record["text"], record.get("words")
         if words is None:
             borders = [at for s in record["spans"] for at in (s["start"], s["end"])] if labelled else []
-            words = split_words(text, borders)
+            words = self.split(text, borders)
         ids, first = align(self.tokenizer, text, words)
+        second: list[int] | None = None
         room = self.room()
+        if predicate := self._predicate(record):
+            ids, first = mark(ids, first, words, predicate, self.tokenizer.sep)
+            room = self.room(pair=True)
+            second = self.tokenizer.encode(text[slice(*predicate)])[: room // 4]
+            room -= len(second)
         self.longer += self.over(record, len(ids), room)
         if self.settings.long == "first":
             ids, first = ids[:room], np.where(first < room, first, -1)
         cuts, deciding = windows(len(ids), first, room)
-        before = len(self.tokenizer.around[0][0])
+        before = len(self.tokenizer.around[second is not None][0])
         numbers = np.array([self._number[tag] for tag in self.truth(record, words)], np.int64) if labelled else None
         rows = []
         for k, (start, end) in enumerate(cuts):
-            row, segments = self.tokenizer.surround(ids[start:end])
+            row, segments = self.tokenizer.surround(ids[start:end], second)
             own = np.flatnonzero(deciding == k)
             at = first[own] - start + before
             labels = {} if numbers is None else {"tag.positions": at, "tag.targets": numbers[own]}
             rows.append(Example(np.array(row), np.array(segments), labels=labels, about=(text, words, own, at)))
         return rows
+
+    def _predicate(self, record: Record) -> list[int] | None:
+        """The characters of the record's predicate; None for a model of entities or parts of speech."""
+        value = record.get("predicate")
+        if self.roles_of_predicates:
+            try:
+                return roles.locate(record["text"], value)
+            except UserError as error:
+                where = f"{record['at']}: " if "at" in record else ""
+                raise UserError(where + error.got, valid=error.valid, fix=error.fix) from None
+        if value is not None:
+            raise UserError(
+                f"{record.get('at', 'the record')}: a predicate, for a model that was trained without any",
+                fix="leave it out, or fine-tune on a file with predicates",
+            )
+        return None
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
         return hide(example, self.tokenizer, self.settings.hide, rng)
@@ -181,12 +228,37 @@ class Tag(TagForm, Task):
             listed.append({"start": start, "end": stop, "label": label, "text": text[start:stop], "score": share})
         return {"entities": listed} | answer
 
+    def for_score(self, model: Network, answers: Sequence[Answer], records: Sequence[Record]) -> list[Answer]:
+        """Each answer with "raw": the answer to the text alone, None where it has the same words."""
+        texts: list[Record] = [{key: r[key] for key in ("text", "predicate") if key in r} for r in records]
+        other = [n for n, (r, a) in enumerate(zip(texts, answers, strict=True)) if self.split(r["text"]) != a["words"]]
+        raw = dict(zip(other, self.answer(model, [texts[n] for n in other])))
+        return [a | {"raw": raw.get(n)} for n, a in enumerate(answers)]
+
     def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
+        """With `raw_text_f1`, where `for_score` has asked: of words and their tags, or of entities, found in the text alone."""
         tags = [self.truth(r, a["words"]) for a, r in zip(answers, records, strict=True)]
         out = {"token_accuracy": entities.accuracy(tags, [a["tags"] for a in answers])}
-        if self.scheme == "none":
+        if self.scheme != "none":
+            out = entities.scores(self.wanted(records), [self.found(a) for a in answers]) | out
+        if any("raw" not in a for a in answers):
             return out
-        return entities.scores([places(r["spans"]) for r in records], [places(a["entities"]) for a in answers]) | out
+        raw = entities.scores(self.wanted(records), [self.found(a["raw"] or a) for a in answers])
+        return {"raw_text_f1": raw["f1"]} | out
+
+    def wanted(self, records: Sequence[Record]) -> list[list[tuple[int, Any, str]]]:
+        """(start, end, label) of each record's entities; with the scheme none, of its words; or arguments (`roles.py`)."""
+        if self.scheme != "none":
+            return [self._counted(r["spans"]) for r in records]
+        return [[(a, b, tag) for (a, b), tag in zip(r["words"], r["tags"], strict=True)] for r in records]
+
+    def found(self, answer: Answer) -> list[tuple[int, Any, str]]:
+        if self.scheme != "none":
+            return self._counted(answer["entities"])
+        return [(a, b, tag) for (a, b), tag in zip(answer["words"], answer["tags"], strict=True)]
+
+    def _counted(self, spans: Sequence[Mapping[str, Any]]) -> list[tuple[int, Any, str]]:
+        return roles.arguments(places(spans)) if self.roles_of_predicates else [*places(spans)]
 
     def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
         return tag_details(self, answers, records)

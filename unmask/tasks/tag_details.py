@@ -20,15 +20,14 @@ def details(task: "Tag", answers: Sequence[dict[str, Any]], records: Sequence[Re
     lines = []  # (number of mistakes, what is shown)
     for record, answer, tags in zip(records, answers, wanted):
         wrong, want, got = (_words if task.scheme == "none" else _entities)(record, answer, tags)
-        line = {"at": record.get("at", ""), "text": record["text"], "want": want, "got": got, "score": answer["score"]}
+        text = record["text"]
+        if "predicate" in record:
+            text += f"  [{text[slice(*record['predicate'])]}]"
+        line = {"at": record.get("at", ""), "text": text, "want": want, "got": got, "score": answer["score"]}
         lines.append((wrong, line))
     bad = sorted((x for x in lines if x[0]), key=lambda x: (-x[0], -x[1]["score"]))
-    if task.scheme == "none":
-        sets = [[[(n, n, tag) for n, tag in enumerate(tags)] for tags in several] for several in (wanted, found)]
-    else:
-        sets = [[places(r["spans"]) for r in records], [places(a["entities"]) for a in answers]]
     return {
-        "per_label": entities.per_label(*sets),
+        "per_label": entities.per_label(task.wanted(records), [task.found(a) for a in answers]),
         **mistaken(wanted, found),
         "errors": [line for _, line in bad[:WORST]],
         "examples": [line for wrong, line in lines if not wrong and line["want"] != NOTHING][:BEST],

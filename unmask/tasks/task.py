@@ -259,6 +259,10 @@ class Task(Form, Objective):
         """Whether a record's part in a score is its own: not so of recall in a pool of all."""
         return True
 
+    def for_score(self, model: Network, answers: Sequence[Answer], records: Sequence[Record]) -> list[Answer]:
+        """The answers with whatever else a final score needs of the model: not asked while training."""
+        return list(answers)
+
     def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
         raise NotImplementedError(f"{type(self).__name__}.score")
 

@@ -96,7 +96,7 @@ def _columns(
         )
         raise UserError(f"{source.path}: {what}", valid="a word, a tab and its tag on each line", fix="--column tag=N")
     sentences: list[list[Line]] = []
-    for block in _blocks(source):
+    for block in blocks(source):
         rows: list[Line] = []
         for line, text in block:
             row = fields(text, tabs)
@@ -120,11 +120,11 @@ def _columns(
     apart = not _by_character([row[0] for rows in sentences for _, row in rows])
     for rows in sentences:
         words = [row[0] for _, row in rows]
-        text, spans = join(words, [apart or _needs_blank(a, b) for a, b in pairwise(words)])
+        text, spans = join(words, [apart or needs_blank(a, b) for a, b in pairwise(words)])
         yield _sentence(source, text, spans, [row[1] for _, row in rows] if tag >= 0 else None, [n for n, _ in rows])
 
 
-def _blocks(source: Source) -> Iterator[list[tuple[int, str]]]:
+def blocks(source: Source) -> Iterator[list[tuple[int, str]]]:
     """Runs of lines that are not blank. A line of tabs alone is blank too."""
     block: list[tuple[int, str]] = []
     for line, text in source.lines:
@@ -182,7 +182,7 @@ def _by_character(words: Sequence[str]) -> bool:
     return chinese > 0 and single >= 0.95 * len(words) and 3 * chinese >= letters
 
 
-def _needs_blank(a: str, b: str) -> bool:
+def needs_blank(a: str, b: str) -> bool:
     """Between two words of Chinese text: only where Latin words would run together."""
     return len(a) + len(b) > 2 and (a[-1] + b[0]).isascii() and (a[-1] + b[0]).isalnum()
 
@@ -219,7 +219,7 @@ def _universal(
     word, tag = (
         place(given.get(role, usual), width, UNIVERSAL, source) for role, usual in zip(ROLES, ("form", "upos"))
     )
-    for block in _blocks(source):
+    for block in blocks(source):
         said = next((text.split("=", 1)[1].strip() for _, text in block if re.match(r"#\s*text\s*=", text)), None)
         words: list[str] = []
         tags: list[str] = []

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from unmask.data.forms import roles
 from unmask.data.forms.conll import is_conll
 from unmask.data.forms.form import Form
 from unmask.data.forms.trec import is_qrels
@@ -28,6 +29,7 @@ class EmbedForm(Form):
             return (
                 not is_qrels(source)
                 and not is_conll(source)
+                and not roles.form_of(source)
                 and bool(words)
                 and float(np.mean(words)) >= 4
                 and len(set(words)) > 1

@@ -4,6 +4,9 @@
 |----------------------------|--------------------------------------------------------------------------------------|
 | spans, entities, labels    | [{"start": 0, "end": 5, "label": "loc"}, …] or [[0, 5, "loc"], …], places in `text`   |
 | tokens + tags or ner_tags  | ["Paris", "is"] and ["B-loc", "O"]; numbers stand for the names in `task.labels`      |
+| predicate (semantic roles) | its number among the words (from 0), 0 and 1 for each word, or the word itself         |
+
+With a predicate, words and tags may also be texts with blanks between them, as a csv has them.
 """
 
 import re
@@ -12,6 +15,7 @@ from typing import Any
 
 from unmask.data.columns import plain_name
 from unmask.data.forms.conll import find_words, join
+from unmask.data.forms.roles import give_predicate
 from unmask.data.records import Finding, Source, assign, table_rows, text_of
 
 ROLES: Mapping[str, tuple[str, ...]] = {
@@ -19,6 +23,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "word": ("tokens", "words"),
     "tag": ("tags", "ner_tags", "pos_tags", "upos", "ner"),
     "spans": ("spans", "entities", "labels", "label"),
+    "predicate": ("predicate", "predicate_index", "predicate_idx", "verb", "verb_index", "pred", "pred_idx"),
 }
 WANTED = 'CoNLL columns, CoNLL-U, or a table with {"text", "spans"} or {"tokens", "tags"}'
 KEYS = {"start": ("start", "begin", "start_offset"), "end": ("end", "stop", "end_offset")}
@@ -30,6 +35,8 @@ def has_entities(source: Source) -> bool:
     row = next((row for _, row in source.rows if any(isinstance(v, list) and v for v in row.values())), {})
     cells = {plain_name(name): value for name, value in row.items() if isinstance(value, list)}
     names = source.names
+    if all(names & set(ROLES[role]) for role in ("word", "tag", "predicate")):
+        return True
     words = [cells[name] for name in ROLES["word"] if name in cells]
     if words and any(len(cells[name]) == len(words[0]) for name in ROLES["tag"] if name in cells):
         return True
@@ -60,15 +67,25 @@ def read_table(
             value = row.get(found.get("spans", ""))
             if labelled:
                 record["spans"] = _spans(value, text, at, findings)
+        if record and ("predicate" in found or _is_role_row(record)):
+            record = give_predicate(record, row.get(found.get("predicate", "")), findings) or {}
         if record:
             records.append(record)
     return records
+
+
+def _is_role_row(record: Mapping[str, Any]) -> bool:
+    """Whether the tags name a predicate among numbered roles: A0 or ARG0, and one V."""
+    tags = record.get("tags", ())
+    return any(re.fullmatch(r"[BIES]-(A|ARG)\d", tag) for tag in tags) and any(tag in ("B-V", "S-V") for tag in tags)
 
 
 def _of_words(
     at: str, row: Mapping[str, Any], found: Mapping[str, str], labels: Sequence[str], findings: list[Finding]
 ) -> dict[str, Any]:
     words, tags = row.get(found["word"]), row.get(found.get("tag", ""))
+    if "predicate" in found:
+        words, tags = (cell.split() if isinstance(cell, str) else cell for cell in (words, tags))
     if not isinstance(words, list) or not words or not all(isinstance(w, str) and w for w in words):
         what = f"{found['word']} is {words!r:.40}, not a list of words"
         findings.append(Finding(at, what, '["a", "list", "of", "words"]', kind="no words"))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from unmask.data.forms import conll, entity_tables, schemes
+from unmask.data.forms import conll, entity_tables, roles, schemes
 from unmask.data.forms.form import Form
 from unmask.data.records import Finding, Record, Source
 from unmask.data.text import split_words
@@ -24,11 +24,13 @@ class TagForm(Form):
     def recognises(cls, source: Source) -> bool:
         if source.form == "table":
             return entity_tables.has_entities(source) or conll.is_misnamed(source)
-        return conll.is_conll(source)
+        return bool(roles.form_of(source)) or conll.is_conll(source)
 
     @classmethod
     def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
-        if source.form == "text":
+        if "tag" not in settings.columns and roles.form_of(source):
+            records = roles.read_roles(source, settings.columns, findings)
+        elif source.form == "text":
             if not labelled and not conll.is_conll(source) and not settings.columns:  # a text on each line
                 return [{"at": source.at(n), "text": text} for n, text in source.lines if text.strip()]
             records = conll.read_conll(source, settings.columns, findings, labelled)
@@ -40,6 +42,14 @@ class TagForm(Form):
         else:
             records = entity_tables.read_table(source, settings.columns, settings.labels, findings, labelled)
         return checked(records, source.path, settings, findings)
+
+    @classmethod
+    def ask(cls, *parts: Any) -> Record:
+        return dict(zip(("text", "predicate"), parts))
+
+    @classmethod
+    def inseparable(cls, record: Record) -> tuple[str, ...]:
+        return (record["text"],)  # of which there is a record for each predicate
 
     @classmethod
     def labels_in(cls, record: Record) -> list[str]:

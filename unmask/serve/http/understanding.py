@@ -92,6 +92,9 @@ class TagSettings(Strict):
         default="simple", description="none: a tag per word; all others: entities."
     )
     ignore_labels: list[str] = Field(default=["O"], description="Labels to leave out.")
+    predicate: Text | None = Field(
+        default=None, description="Of a model of semantic roles: a word of the text; run#2: its second occurrence."
+    )
 
 
 class TokenClassification(Request):
@@ -124,7 +127,9 @@ async def token_classification(ask: Ask, name: str, predictor: "Predictor", body
             if label not in unwanted
         ]
 
-    found = [shaped(t, a) for t, a in zip(body.listed, await ask(name, "predict", body.listed), strict=True)]
+    word = body.parameters.predicate
+    asked = body.listed if word is None else [{"text": text, "predicate": word} for text in body.listed]
+    found = [shaped(t, a) for t, a in zip(body.listed, await ask(name, "predict", asked), strict=True)]
     return body.shaped(found)
 
 

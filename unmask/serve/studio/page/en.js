@@ -105,6 +105,8 @@ export default {
   "task.tag": "Names in a text",
   "task.tag.text": "Text",
   "task.tag.text.example": "Anna met Bob in Paris last summer.",
+  "task.tag.predicate": "Predicate: a word of the text",
+  "task.tag.predicate.example": "met",
   "task.answer": "Answer in a passage",
   "task.answer.question": "Question",
   "task.answer.question.example": "Where did Anna meet Bob?",

@@ -9,7 +9,7 @@ import { t } from "./texts.js";
 // form → its fields: a name, whether it holds several texts, one a line. A field's texts are named task.FORM.FIELD.
 const FORMS = {
   classify: [["text"], ["pair"]],
-  tag: [["text"]],
+  tag: [["text"], ["predicate"]],
   answer: [["question"], ["context"]],
   choose: [["text"], ["choices", "lines"]],
   rank: [["query"], ["passages", "lines"]],
@@ -17,6 +17,7 @@ const FORMS = {
   similarity: [["text"], ["other"]],
   next: [["text"], ["other"]],
 };
+const SECOND = ["pair", "predicate"]; // asked for only where the model reads a second text
 const now = { form: "", forms: {}, typed: {}, length: "40" }; // forms: by model
 
 export function show(node, models) {
@@ -25,7 +26,7 @@ export function show(node, models) {
   now.form = now.forms[model.name] ?? forms[0];
   const typed = (name) => now.typed[`${now.form}.${name}`] ?? t(`task.${now.form}.${name}.example`);
   const { node: answers, columns } = beside(models);
-  const fields = FORMS[now.form].filter(([name]) => name !== "pair" || model.parts[1] === 2);
+  const fields = FORMS[now.form].filter(([name]) => !SECOND.includes(name) || model.parts[1] === 2);
   const inputs = fields.map(([name, lines]) => {
     const input = area(typed(name), { id: name, rows: lines ? 4 : name === "context" ? 3 : 1 });
     input.addEventListener("input", () => (now.typed[`${now.form}.${name}`] = input.value));

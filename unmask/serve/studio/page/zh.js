@@ -105,6 +105,8 @@ export default {
   "task.tag": "文本中的名称",
   "task.tag.text": "文本",
   "task.tag.text.example": "去年夏天小红在北京遇见了小明。",
+  "task.tag.predicate": "谓词：文本中的一个词",
+  "task.tag.predicate.example": "遇见",
   "task.answer": "在段落中找答案",
   "task.answer.question": "问题",
   "task.answer.question.example": "小红在哪里遇见了小明？",
