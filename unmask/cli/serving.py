@@ -48,8 +48,11 @@ def serve(
     max_inputs: Annotated[int, typer.Option(help="Texts of a request.")] = 1024,
     max_tokens: Annotated[int, typer.Option(help="Tokens that the model reads for a request.")] = 1 << 18,
     max_queue: Annotated[int, typer.Option(help="Tokens that may wait for the models.")] = 1 << 20,
+    max_response: Annotated[int, typer.Option(help="Bytes of a response, estimated before it is computed.")] = 32 << 20,
     timeout: Annotated[float, typer.Option(help="Seconds until an answer is given up.")] = 120.0,
-    slow: Annotated[float, typer.Option(help="Seconds that a client may take to send a request.")] = 20.0,
+    slow: Annotated[
+        float, typer.Option(help="Seconds that a client may take to send a request, or to read the next part of a response.")
+    ] = 20.0,
 ) -> None:
     """Serve models over HTTP: Hugging Face's, OpenAI's and text-embeddings-inference's forms, and a page at /."""
     need_packages()
@@ -59,7 +62,15 @@ def serve(
     from unmask.serve.http.limits import Limits
     from unmask.serve.http.run import free_port, run
 
-    limits = Limits(body=max_body, inputs=max_inputs, tokens=max_tokens, queue=max_queue, wait=timeout, slow=slow)
+    limits = Limits(
+        body=max_body,
+        inputs=max_inputs,
+        tokens=max_tokens,
+        queue=max_queue,
+        response=max_response,
+        wait=timeout,
+        slow=slow,
+    )
     check_key(host, api_key)
     free_port(host, port)  # before models are read, which may take long
     loaded = load_models(models, backend)

@@ -108,6 +108,7 @@ class Predictor(TaskMethods, VectorMethods, LookMethods):
             self.engine = TorchEngine(model, device)
         tokenizer.check_fits(self.engine.config.vocab_size)
         self.tokenizer, self.task = tokenizer, task
+        self.warns = True  # of texts that the tokenizer does not know (unknown.py)
         self.reader = Reader(tokenizer, self.engine.config)
         self._filler = Filler(self.engine, self.reader)
 

@@ -17,7 +17,7 @@ class Pipeline:
     about: str
     request: type[Request]
     answer: Any
-    run: Callable[..., Awaitable[Any]]
+    run: Callable[..., Awaitable[Callable[[], Any]]]  # asks the model, and gives what makes the response of its answers
 
 
 PIPELINES = {
