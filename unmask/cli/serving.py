@@ -51,7 +51,8 @@ def serve(
     max_response: Annotated[int, typer.Option(help="Bytes of a response, estimated before it is computed.")] = 32 << 20,
     timeout: Annotated[float, typer.Option(help="Seconds until an answer is given up.")] = 120.0,
     slow: Annotated[
-        float, typer.Option(help="Seconds that a client may take to send a request, or to read the next part of a response.")
+        float,
+        typer.Option(help="Seconds that a client may take to send a request, or to read the next part of a response."),
     ] = 20.0,
 ) -> None:
     """Serve models over HTTP: Hugging Face's, OpenAI's and text-embeddings-inference's forms, and a page at /."""

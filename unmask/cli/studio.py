@@ -8,6 +8,8 @@ import typer
 from unmask.cli.options import examples, friendly
 from unmask.cli.serving import Backend, Host, Key, Port, check_key, load_models, need_packages
 
+GRACE = 5.0  # seconds to finish what is in flight when told to stop
+
 
 @friendly
 @examples(
@@ -47,7 +49,7 @@ def studio(
         if show:
             typer.launch(url)
 
-    run(loaded, host=host, port=port, runs=found.root, key=api_key, ready=ready)
+    run(loaded, host=host, port=port, runs=found.root, key=api_key, grace=GRACE, ready=ready)
 
 
 VERBS = {"studio": studio}

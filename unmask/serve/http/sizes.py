@@ -39,7 +39,7 @@ def estimate(
     if method == "fill":
         return given + sum(_filling(predictor, text, settings) for item in items for text in cost.texts_in(item))
     if method == "embed" and settings.get("pooling") != "token":
-        return len(items) * predictor.config.hidden * NUMBER
+        return len(items) * (predictor.config.hidden * NUMBER + ENTRY)
     if method == "embed":
         return (tokens + 2 * len(items)) * predictor.config.hidden * NUMBER
     if method == "word_vectors":
