@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from unmask.cli.options import examples, friendly
-from unmask.cli.serving import Backend, Host, Key, Port, check_key, load_models, need_packages
+from unmask.cli.serving import Backend, Host, Key, KeyFile, Port, find_key, load_models, need_packages
 
 GRACE = 5.0  # seconds to finish what is in flight when told to stop
 
@@ -29,6 +29,7 @@ def studio(
     port: Port = 8000,
     backend: Backend = "auto",
     api_key: Key = None,
+    api_key_file: KeyFile = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Open the studio in the browser: fill, look, compare meanings, ask a task's model, watch runs as they train."""
@@ -37,7 +38,7 @@ def studio(
     from unmask.serve.studio.runs import Runs
 
     found = Runs(runs)
-    check_key(host, api_key)
+    key = find_key(host, api_key, api_key_file)
     loaded = load_models(models or found.models(newest), backend)
 
     def ready(url: str) -> None:
@@ -49,7 +50,7 @@ def studio(
         if show:
             typer.launch(url)
 
-    run(loaded, host=host, port=port, runs=found.root, key=api_key, grace=GRACE, ready=ready)
+    run(loaded, host=host, port=port, runs=found.root, key=key, grace=GRACE, ready=ready)
 
 
 VERBS = {"studio": studio}

@@ -9,7 +9,7 @@ import base64
 import hmac
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from unmask.serve.http import current
@@ -23,7 +23,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 log = logging.getLogger("unmask.serve")
 
-OPEN = ("/health",)  # answers without a key
+OPEN = ("/health",)  # answers without a key, and then says no more than whether it does
 ALWAYS = ("/health", "/metrics")  # answer while draining
 PART = 256 << 10  # bytes of a response that are sent at a time
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
@@ -88,7 +88,7 @@ class Gate:
         self._check_origin(visit)
         if scope["method"] == "OPTIONS" and visit.origin:
             return await visit.preflight()
-        if self.key is not None and scope["path"] not in OPEN:
+        if scope["path"] not in OPEN:
             self._check_key(headers)
         if scope["method"] in METHODS[:3]:
             if scope["method"] == "HEAD":  # as GET; granian leaves the body out
@@ -162,7 +162,17 @@ class Gate:
         visit.origin = origin
 
     def _check_key(self, headers: dict[bytes, bytes]) -> None:
-        """`Bearer KEY`, or in a browser any name with the key as password."""
+        if not self.knows_key(headers):
+            raise Refused(
+                401,
+                "key",
+                "the API key is missing or wrong",
+                fix="Authorization: Bearer KEY",
+                headers={"www-authenticate": 'Bearer, Basic realm="unmask", charset="UTF-8"'},
+            )
+
+    def knows_key(self, headers: Mapping[bytes, bytes]) -> bool:
+        """`Bearer KEY`, or in a browser any name with the key as password; anyone where there is no key."""
         kind, _, value = headers.get(b"authorization", b"").partition(b" ")
         given = value.strip()
         if kind.lower() == b"basic":
@@ -172,14 +182,7 @@ class Gate:
                 given = b""
         elif kind.lower() != b"bearer":
             given = b""
-        if not hmac.compare_digest(given, (self.key or "").encode()):
-            raise Refused(
-                401,
-                "key",
-                "the API key is missing or wrong",
-                fix="Authorization: Bearer KEY",
-                headers={"www-authenticate": 'Bearer, Basic realm="unmask", charset="UTF-8"'},
-            )
+        return self.key is None or hmac.compare_digest(given, self.key.encode())
 
 
 class Visit:
