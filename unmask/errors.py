@@ -22,6 +22,10 @@ class UserError(ValueError):
         super().__init__("\n".join(lines))
 
 
+class UnknownTextWarning(UserWarning):
+    """A text that the model's tokenizer does not know, so that an answer says little about it (serve/unknown.py)."""
+
+
 def nearest(name: str, valid: list[str]) -> str:
     """' (did you mean …?)' when one of `valid` is close to `name`, else ''.
 

@@ -3,14 +3,16 @@
 import inspect
 import json
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from unmask.errors import UserError
+from unmask.errors import UnknownTextWarning, UserError
 
 Model = Annotated[str, typer.Argument(help="Model folder, run folder or hub name.")]
 Corpus = Annotated[
@@ -160,7 +162,8 @@ def friendly(function: Callable) -> Callable:
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            with plain_warnings():
+                return function(*args, **kwargs)
         except UserError as error:
             typer.secho(f"error: {error}", fg="red" if sys.stderr.isatty() else None, err=True)
             if kwargs.get("as_json"):
@@ -173,6 +176,23 @@ def friendly(function: Callable) -> Callable:
             raise typer.Exit(130) from None
 
     return run
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings about a user's text are printed each time, in a line on standard error; others as Python does."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Any, category: type[Warning], *more: Any, **named: Any) -> None:
+            if issubclass(category, UnknownTextWarning):
+                typer.secho(f"warning: {message}", fg="yellow" if sys.stderr.isatty() else None, err=True)
+            else:
+                others(message, category, *more, **named)
+
+        warnings.showwarning = show
+        warnings.simplefilter("always", UnknownTextWarning)
+        yield
 
 
 def emit(value: Any) -> None:

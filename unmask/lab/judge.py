@@ -43,6 +43,7 @@ def evaluate(predictor: Predictor, paths: Sequence[str], columns: dict[str, str]
     records = read(predictor, paths, columns, True, console)
     check_labels(task, records, console)
     task.judge_by(records)
+    predictor.check_known(asking.texts(records))
     with console.bar("evaluate") as update:
         answers = task.answer(predictor.engine, records, update)
     for what in task.cuts(len(records)):
@@ -99,6 +100,7 @@ def predict(
         if any(isinstance(item, str) and not item.strip() for item in items):
             raise UserError("an empty text", valid="a text with words in it")
     records = list(asking.records(task, items))
+    predictor.check_known(asking.texts(records))
     shown = {"at", "id", *task.needed, *task.roles} - set(task.target)
     with console.bar("predict") as update:
         answers = task.answer(predictor.engine, records, update)

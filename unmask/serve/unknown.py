@@ -5,18 +5,16 @@ UnknownTextWarning, over HTTP by a header (http/batching.py), in the studio by a
 """
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from unmask.data.tokenizer import Tokenizer
+from unmask.errors import UnknownTextWarning
 from unmask.serve.texts import short
 
 UNKNOWN = 0.5  # share of a text's words from which on it is worth a warning
 LOOK = 400  # characters of a text that are looked at
-TOKENS = 1000  # tokens that are looked at
-
-
-class UnknownTextWarning(UserWarning):
-    """Half of a text or more is unknown to the tokenizer."""
+TOKENS = 1000  # tokens of a text that are looked at
+PART = 1000  # texts that are read at a time
 
 
 def unknown_share(tokenizer: Tokenizer, ids: Sequence[int]) -> float:
@@ -34,18 +32,21 @@ def unknown_share(tokenizer: Tokenizer, ids: Sequence[int]) -> float:
 
 
 def describe(tokenizer: Tokenizer, share: float, where: str = "the text") -> str:
-    return f"{share:.0%} of the words of {where} are {tokenizer.token(tokenizer.unk)}: the model does not know them, so its answer says little"
+    unk = tokenizer.token(tokenizer.unk)
+    return f"{share:.0%} of the words of {where} are unknown to the model ({unk}): its answer says little about them"
 
 
-def warn_unknown(tokenizer: Tokenizer, texts: Iterable[str], stacklevel: int = 3) -> None:
-    """One UnknownTextWarning for all of `texts`, if the tokenizer does not know at least one of them."""
-    texts = list(texts)
-    encodings = tokenizer.encode_batch(text[:LOOK] for text in texts)
-    shares = [unknown_share(tokenizer, encoding.ids) for encoding in encodings]
-    bad = [number for number, share in enumerate(shares) if share >= UNKNOWN]
-    if not bad:
+def warn_unknown(tokenizer: Tokenizer, texts: Sequence[str]) -> None:
+    """One UnknownTextWarning for all of `texts`, where the tokenizer does not know one of them or more."""
+    shares: dict[int, float] = {}  # number of a text that it does not know
+    for start in range(0, len(texts), PART):
+        encodings = tokenizer.encode_batch(text[:LOOK] for text in texts[start : start + PART])
+        found = enumerate((unknown_share(tokenizer, encoding.ids) for encoding in encodings), start)
+        shares |= {number: share for number, share in found if share >= UNKNOWN}
+    if not shares:
         return
-    where = "the text" if len(texts) == 1 else f"{len(bad):,} of {len(texts):,} texts"
-    first = "" if len(texts) == 1 else f" (the first: {short(texts[bad[0]])!r})"
-    mean = sum(shares[number] for number in bad) / len(bad)
-    warnings.warn(describe(tokenizer, mean, where) + first, UnknownTextWarning, stacklevel=stacklevel + 1)
+    first = next(iter(shares))
+    where = "the text" if len(texts) == 1 else f"{len(shares):,} of {len(texts):,} texts"
+    shown = "" if len(texts) == 1 else f"; the first: {short(texts[first])!r}"
+    share = sum(shares.values()) / len(shares)
+    warnings.warn(describe(tokenizer, share, where) + shown, UnknownTextWarning, stacklevel=4)

@@ -25,6 +25,7 @@ from unmask.serve.http.errors import Refused
 from unmask.serve.http.limits import Limits
 from unmask.serve.http.metrics import Metrics
 from unmask.serve.http.turns import Gone, Turns
+from unmask.serve.texts import texts_in
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
@@ -129,7 +130,7 @@ class Batcher:
 
     async def count(self, predictor: "Predictor", items: Sequence[Any]) -> list[int]:
         """Tokens of each item's texts; the client is warned of those that the tokenizer does not know."""
-        texts = [list(cost.texts_in(item)) for item in items]
+        texts = [list(texts_in(item)) for item in items]
         found = await counting.count(predictor.tokenizer, [text for own in texts for text in own], self.limits.tokens)
         request = current.request()
         request.tokens += sum(each.tokens for each in found)

@@ -1,12 +1,13 @@
 """How many tokens a model reads for a question: what batches and limits are counted in."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unmask.model.generation import NEW
 from unmask.serve.filling import MASKS
 from unmask.serve.http.errors import Refused
 from unmask.serve.look_methods import STEPS
+from unmask.serve.texts import texts_in
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
@@ -14,21 +15,6 @@ if TYPE_CHECKING:
 CHARACTERS = (
     64  # of a text for each token; text has about five, a run of blanks or a word that is [UNK] may have any number
 )
-
-
-def texts_in(value: Any) -> Iterator[str]:
-    """
-    >>> list(texts_in({"query": "a", "passages": ["b", "c"], "n": 1}))
-    ['a', 'b', 'c']
-    """
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from texts_in(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from texts_in(part)
 
 
 def check_characters(predictor: "Predictor", method: str, items: Sequence[Any]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_json
 
 from unmask.serve.http import cost
+from unmask.serve.texts import texts_in
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
@@ -34,10 +35,10 @@ def estimate(
     predictor: "Predictor", method: str, items: Sequence[Any], counts: Sequence[int], settings: Mapping[str, Any]
 ) -> int:
     """Bytes of the answers to all `items`, whose texts have `counts` tokens."""
-    given = sum(of_text(text) for item in items for text in cost.texts_in(item)) + ENTRY * len(items)
+    given = sum(of_text(text) for item in items for text in texts_in(item)) + ENTRY * len(items)
     tokens = sum(counts)
     if method == "fill":
-        return given + sum(_filling(predictor, text, settings) for item in items for text in cost.texts_in(item))
+        return given + sum(_filling(predictor, text, settings) for item in items for text in texts_in(item))
     if method == "embed" and settings.get("pooling") != "token":
         return len(items) * (predictor.config.hidden * NUMBER + ENTRY)
     if method == "embed":
@@ -45,7 +46,7 @@ def estimate(
     if method == "word_vectors":
         return given + _occurrences(predictor, *items[0])
     if method == "similarity":
-        return NUMBER * math.prod(sum(1 for _ in cost.texts_in(part)) for part in items[0])
+        return NUMBER * math.prod(sum(1 for _ in texts_in(part)) for part in items[0])
     if method == "attention":
         config = predictor.config
         return given + 4 * config.layers * config.heads * (tokens + 3) ** 2  # float32
@@ -76,10 +77,10 @@ def _of_task(predictor: "Predictor", method: str, items: Sequence[Any], tokens: 
         labels = (predictor.task and predictor.task.learnt.get("labels")) or []
         return len(items) * sum(of_text(str(label)) + NUMBER for label in labels)
     if task == "answer":
-        return (SPANS + 1) * sum(of_text(text) + ENTRY for item in items for text in cost.texts_in(item))
+        return (SPANS + 1) * sum(of_text(text) + ENTRY for item in items for text in texts_in(item))
     if task == "embed":
         return len(items) * predictor.config.hidden * NUMBER
     if task == "generate":
         return len(items) * TOKEN * cost.new_tokens(predictor, {})
-    texts = sum(of_text(text) for item in items for text in cost.texts_in(item))
-    return texts + ENTRY * (tokens + sum(1 for item in items for _ in cost.texts_in(item)))
+    texts = sum(of_text(text) for item in items for text in texts_in(item))
+    return texts + ENTRY * (tokens + sum(1 for item in items for _ in texts_in(item)))
