@@ -47,6 +47,10 @@ def command(start: str, *values: str | Path) -> str:
     return " ".join([start, *(["--"] if dashed else []), *map(quote, values)])
 
 
+class UnknownTextWarning(UserWarning):
+    """A text that the model's tokenizer does not know, so that an answer says little about it (serve/unknown.py)."""
+
+
 def nearest(name: str, valid: list[str]) -> str:
     """' (did you mean …?)' when one of `valid` is close to `name`, else ''.
 

@@ -338,7 +338,26 @@ def test_a_key_is_asked_for(headers: dict[str, str], status: int, guarded: Insid
         answer = guarded.ask("GET", path, headers=headers)
         assert answer.status_code == status, path
         assert ("www-authenticate" in answer.headers) == (status == 401)
-    assert guarded.ask("GET", "/health").status_code == 200
+    health = guarded.ask("GET", "/health", headers=headers)
+    assert health.status_code == 200
+    assert health.json() == {"status": "ok"} | ({"models": ["mlm"]} if status == 200 else {})
+
+
+def test_a_key_comes_from_the_environment_or_a_file_and_not_from_the_process_list(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("sesame\n")
+    asked = {"authorization": "Bearer sesame"}
+    with server(str(folder / "mlm"), "--api-key-file", str(file), UNMASK_API_KEY="other") as found:
+        assert "sesame" not in " ".join(psutil.Process(found.process.pid).cmdline())
+        assert httpx.get(f"{found.url}/models", headers=asked).status_code == 200
+        assert httpx.get(f"{found.url}/models", headers={"authorization": "Bearer other"}).status_code == 401
+        assert not found.complained
+    with server(str(folder / "mlm"), UNMASK_API_KEY="sesame") as found:
+        assert httpx.get(f"{found.url}/models", headers=asked).status_code == 200
+        assert httpx.get(f"{found.url}/models").status_code == 401 and not found.complained
+    with server(str(folder / "mlm"), "--api-key", "sesame") as found:
+        assert httpx.get(f"{found.url}/models", headers=asked).status_code == 200
+        assert "process list" in found.complained[0] and "--api-key-file" in found.complained[1]
 
 
 def test_pages_of_others_are_kept_out(guarded: Inside, running: Server) -> None:
@@ -376,13 +395,17 @@ def test_mistakes_are_said_before_anything_is_served(folder: Path, running: Serv
     mlm, taken = str(folder / "mlm"), ["--port", str(running.port)]
     for arguments, said in (
         ([mlm, *taken], "--port 0"),
-        ([mlm, "--host", "0.0.0.0", *taken], "--api-key KEY"),  # a warning before
+        ([mlm, "--host", "0.0.0.0", *taken], "--api-key-file FILE"),  # a warning before
         ([mlm, mlm], "two models are called mlm"),
         ([f"a/b={mlm}"], "gives no name"),
         ([str(folder / "none")], "none"),
         ([mlm, "--backend", "paper"], "torch, onnx"),
         ([mlm, "--max-body", "0"], "body 0"),
         ([mlm, "--api-key", ""], "an empty API key"),
+        ([mlm, "--api-key", "a b"], "an API key with blanks"),
+        ([mlm, "--api-key-file", str(folder / "none")], "cannot read the API key"),
+        ([mlm, "--api-key-file", str(folder)], "cannot read the API key"),
+        ([mlm, "--api-key", "a", "--api-key-file", str(folder)], "both --api-key and --api-key-file"),
     ):
         found = CliRunner().invoke(app, ["serve", *arguments])
         assert found.exit_code == 2 and said in found.output, (arguments, found.output)

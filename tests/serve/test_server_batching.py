@@ -7,12 +7,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import httpx
+import numpy as np
 import pytest
 from near import gap, near
 from serve.serving import FACTS, base_model, task_model
 
 import unmask
 from unmask.errors import UserError
+from unmask.serve.http.app import make_app
 from unmask.serve.http.batching import THREADS, Batcher
 from unmask.serve.http.errors import Refused
 from unmask.serve.http.limits import DEFAULT, Limits
@@ -166,18 +169,22 @@ def test_a_full_line_refuses_and_recovers(models: dict[str, Predictor]) -> None:
     assert asyncio.run(batcher.ask("mlm", "embed", "Ann")).shape == (32,)
 
 
-def test_an_answer_that_takes_too_long_is_given_up(models: dict[str, Predictor]) -> None:
-    batcher = Watched(models, Limits(wait=0.1))
+def test_an_answer_that_takes_too_long_is_given_up(
+    models: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = threading.Event()
+    monkeypatch.setattr(models["mlm"], "embed", lambda texts, **_: opened.wait(60) and [np.zeros(32)] * len(texts))
+    app = make_app(models, limits=Limits(wait=0.2))
 
-    async def main() -> None:
-        try:
-            await batcher.ask("mlm", "embed", "Ann")
-        finally:
-            batcher.open.set()
+    async def main() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            try:
+                return await client.post("/embed", json={"inputs": "Ann", "model": "mlm"})
+            finally:
+                opened.set()
 
-    with pytest.raises(Refused) as caught:
-        asyncio.run(main())
-    assert caught.value.status == 503
+    answer = asyncio.run(main())
+    assert answer.status_code == 503 and answer.json()["error"]["code"] == "timeout"
 
 
 def test_what_nobody_waits_for_is_not_computed(models: dict[str, Predictor]) -> None:

@@ -1,7 +1,9 @@
 """What the verbs share: flags, worked examples, JSON, and mistakes said without a traceback."""
 
 import inspect
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +13,7 @@ import typer
 from unmask import stopping
 from unmask.console import Console
 from unmask.console import write_json as emit
-from unmask.errors import UserError
+from unmask.errors import UnknownTextWarning, UserError
 
 Model = Annotated[str, typer.Argument(help="Model folder, run folder or hub name.")]
 Corpus = Annotated[
@@ -163,7 +165,8 @@ def friendly(function: Callable) -> Callable:
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            with plain_warnings():
+                return function(*args, **kwargs)
         except UserError as error:
             Console().fail(f"error: {error}")
             if kwargs.get("as_json"):
@@ -187,6 +190,23 @@ def _verb(function: str) -> str:
     ('unmask show-batch', 'unmask tokenizer train')
     """
     return "unmask " + function.replace("_", " " if function.startswith(("tokenizer", "cache")) else "-")
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings about a user's text are printed each time, in a line on standard error; others as Python does."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Any, category: type[Warning], *more: Any, **named: Any) -> None:
+            if issubclass(category, UnknownTextWarning):
+                Console().warn(str(message))
+            else:
+                others(message, category, *more, **named)
+
+        warnings.showwarning = show
+        warnings.simplefilter("always", UnknownTextWarning)
+        yield
 
 
 def make_console(quiet: bool, as_json: bool = False) -> Console:

@@ -16,6 +16,9 @@ from unmask.hub import without_revision
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
 
+KEY = "UNMASK_API_KEY"
+KEY_BYTES = 4096  # of a key file that are read
+
 Models = Annotated[
     list[str], typer.Argument(help="Model folders, run folders or hub names; NAME=FOLDER to choose a name.")
 ]
@@ -23,8 +26,14 @@ Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for other
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
 Backend = Annotated[str, typer.Option(help="torch, onnx (exported folders), or auto: as each folder is.")]
 Key = Annotated[
-    str | None, typer.Option("--api-key", envvar="UNMASK_API_KEY", help="Key that clients must send as a bearer token.")
+    str | None,
+    typer.Option(
+        "--api-key",
+        help="Key that clients must send as a bearer token. Every user of this machine sees it in the process list: "
+        "better set UNMASK_API_KEY, or use --api-key-file.",
+    ),
 ]
+KeyFile = Annotated[Path | None, typer.Option("--api-key-file", help="File that holds the key and nothing else.")]
 
 
 @friendly
@@ -39,6 +48,7 @@ def serve(
     port: Port = 8000,
     backend: Backend = "auto",
     api_key: Key = None,
+    api_key_file: KeyFile = None,
     cors: Annotated[
         list[str] | None, typer.Option(help="Origin whose pages may ask (https://example.org); repeat for several.")
     ] = None,
@@ -50,8 +60,12 @@ def serve(
     max_inputs: Annotated[int, typer.Option(help="Texts of a request.")] = 1024,
     max_tokens: Annotated[int, typer.Option(help="Tokens that the model reads for a request.")] = 1 << 18,
     max_queue: Annotated[int, typer.Option(help="Tokens that may wait for the models.")] = 1 << 20,
+    max_response: Annotated[int, typer.Option(help="Bytes of a response, estimated before it is computed.")] = 32 << 20,
     timeout: Annotated[float, typer.Option(help="Seconds until an answer is given up.")] = 120.0,
-    slow: Annotated[float, typer.Option(help="Seconds that a client may take to send a request.")] = 20.0,
+    slow: Annotated[
+        float,
+        typer.Option(help="Seconds that a client may take to send a request, or to read the next part of a response."),
+    ] = 20.0,
 ) -> None:
     """Serve models over HTTP: Hugging Face's, OpenAI's and text-embeddings-inference's forms, and a page at /."""
     need_packages()
@@ -61,8 +75,16 @@ def serve(
     from unmask.serve.http.limits import Limits
     from unmask.serve.http.run import free_port, run
 
-    limits = Limits(body=max_body, inputs=max_inputs, tokens=max_tokens, queue=max_queue, wait=timeout, slow=slow)
-    check_key(host, api_key)
+    limits = Limits(
+        body=max_body,
+        inputs=max_inputs,
+        tokens=max_tokens,
+        queue=max_queue,
+        response=max_response,
+        wait=timeout,
+        slow=slow,
+    )
+    key = find_key(host, api_key, api_key_file)
     free_port(host, port)  # before models are read, which may take long
     loaded = load_models(models, backend)
     run(
@@ -70,25 +92,46 @@ def serve(
         host=host,
         port=port,
         limits=limits,
-        key=api_key,
+        key=key,
         cors=cors or (),
         hosts=allow_host,
         grace=grace,
-        ready=greeting(loaded, keyed=api_key is not None),
+        ready=greeting(loaded, keyed=key is not None),
     )
 
 
-def check_key(host: str, key: str | None) -> None:
-    """An empty key is a mistake; none at all is one where other machines may ask, and is said."""
+def find_key(host: str, flag: str | None, file: Path | None) -> str | None:
+    """The key that clients must send: from a file, the environment or the command line; None without one."""
     from unmask.serve.http.run import is_local
 
-    if key is not None and not key:
-        raise UserError("an empty API key", valid="any text without blanks", fix="--api-key KEY")
-    if not is_local(host) and not key:
+    environment = os.environ.get(KEY)
+    if flag is not None and file is not None:
+        raise UserError("both --api-key and --api-key-file", fix="leave --api-key out")
+    key = read_key(file) if file is not None else flag if flag is not None else environment
+    if key is not None and (not key or not key.isascii() or not key.isprintable() or " " in key):
+        got = "an API key with blanks or characters beyond ASCII" if key else "an empty API key"
+        raise UserError(
+            got, valid="letters, digits and signs, without blanks", fix=f"export {KEY}=$(openssl rand -hex 16)"
+        )
+    if flag is not None:
+        Console().warn(
+            "--api-key is visible to every user of this machine in the process list\n"
+            f"  fix:   {KEY} in the environment, or --api-key-file FILE"
+        )
+    if not is_local(host) and key is None:
         Console().warn(
             f"{host} is open to other machines, and there is no key: anyone there may ask\n"
-            "  fix:   --api-key KEY, or UNMASK_API_KEY in the environment"
+            f"  fix:   {KEY} in the environment, or --api-key-file FILE"
         )
+    return key
+
+
+def read_key(file: Path) -> str:
+    try:
+        with file.expanduser().open("rb") as opened:
+            return opened.read(KEY_BYTES).decode("utf-8", "replace").strip()
+    except OSError as error:
+        raise UserError(f"cannot read the API key from {file}: {error.strerror or error}") from None
 
 
 def need_packages() -> None:

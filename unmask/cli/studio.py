@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from unmask.cli.options import examples, friendly
-from unmask.cli.serving import Backend, Host, Key, Port, check_key, load_models, need_packages
+from unmask.cli.serving import Backend, Host, Key, KeyFile, Port, find_key, load_models, need_packages
 from unmask.console import write
+
+GRACE = 5.0  # seconds to finish what is in flight when told to stop
 
 
 @friendly
@@ -28,6 +30,7 @@ def studio(
     port: Port = 8000,
     backend: Backend = "auto",
     api_key: Key = None,
+    api_key_file: KeyFile = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Open the studio in the browser: fill, look, compare meanings, ask a task's model, watch runs as they train."""
@@ -36,7 +39,7 @@ def studio(
     from unmask.serve.studio.runs import Runs
 
     found = Runs(runs)
-    check_key(host, api_key)
+    key = find_key(host, api_key, api_key_file)
     loaded = load_models(models or found.models(newest), backend)
 
     def ready(url: str) -> None:
@@ -45,7 +48,7 @@ def studio(
         if show:
             typer.launch(url)
 
-    run(loaded, host=host, port=port, runs=found.root, key=api_key, ready=ready)
+    run(loaded, host=host, port=port, runs=found.root, key=key, grace=GRACE, ready=ready)
 
 
 VERBS = {"studio": studio}

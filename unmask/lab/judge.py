@@ -106,6 +106,7 @@ def evaluate(
             refuse(skipped)
     check_labels(task, records, console)
     task.judge_by(records)
+    predictor.check_known(asking.texts(records))
     with console.bar("evaluate") as update:
         answers = task.answer(predictor.engine, records, update)
     for what in task.cuts(len(records)):
@@ -175,6 +176,7 @@ def predict(
     records = list(asking.records(task, items))
     if predicate is not None:
         records = [record | {"predicate": predicate} for record in records]
+    predictor.check_known(asking.texts(records))
     shown = {"at", "id", *task.needed, *task.roles} - set(task.target)
     with console.bar("predict") as update:
         answers = task.answer(predictor.engine, records, update)

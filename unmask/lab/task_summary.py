@@ -9,6 +9,7 @@ from typing import Any
 
 from unmask.data.findings import by_kind, from_rows
 from unmask.errors import UserError, command, quote
+from unmask.files import read_object
 from unmask.lab.curves import finite
 from unmask.lab.summary import describe_model, describe_steps, dig, duration, events, hardware, jsonable, shape
 from unmask.recipe import Recipe

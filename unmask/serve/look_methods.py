@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from unmask.errors import UserError
@@ -23,6 +23,7 @@ class LookMethods:
     engine: Engine
     reader: Reader
     task: Task | None
+    check_known: Callable[[Any], None]
 
     @property
     def model(self) -> Model:
@@ -46,7 +47,9 @@ class LookMethods:
             return [self.attention(a, b) for a, b in zip(texts, pairs)]
         if pair is not None and not isinstance(pair, str):
             raise UserError("one text and a list of pairs", valid="two texts, or two lists of one length")
-        example, tokens = self.reader.whole(several([text] if pair is None else [text, pair]))
+        texts = several([text] if pair is None else [text, pair])
+        self.check_known(texts)
+        example, tokens = self.reader.whole(texts)
         return Attention(tokens, engine.attention(example))
 
     def explain(self, *parts: Any, target: str | None = None, steps: int = STEPS) -> Any:
@@ -58,6 +61,8 @@ class LookMethods:
         """
         engine = self._torch("explain")
         from unmask.serve.explain import explain
+
+        self.check_known(parts)
 
         if len(parts) == 1 and many(parts[0]) and not isinstance(parts[0], tuple):
             questions = [part if isinstance(part, tuple) else (part,) for part in parts[0]]

@@ -41,7 +41,8 @@ from unmask.serve.progress import Update
 from unmask.serve.reader import Long, Reader
 from unmask.serve.scoring import Method
 from unmask.serve.task_methods import TaskMethods
-from unmask.serve.texts import several
+from unmask.serve.texts import several, texts_in
+from unmask.serve.unknown import warn_unknown
 from unmask.serve.vector_methods import VectorMethods
 from unmask.stopping import during
 from unmask.tasks import folder as task_folder
@@ -111,6 +112,7 @@ class Predictor(TaskMethods, VectorMethods, LookMethods):
         tokenizer.check_fits(self.engine.config.vocab_size)
         tokenizer.check_segments(self.engine.config.segments)
         self.tokenizer, self.task = tokenizer, task
+        self.warns = True  # of texts that the tokenizer does not know (unknown.py)
         self.reader = Reader(tokenizer, self.engine.config)
         self._filler = Filler(self.engine, self.reader)
 
@@ -148,7 +150,9 @@ class Predictor(TaskMethods, VectorMethods, LookMethods):
         `long`: "refuse", or "windows" to read the part of a long text around its masks. `update`: told (done, total, "").
         """
         self._need("mlm", "fill a mask")
-        out = self._filler.fill(several(text), top, joint, grow, candidates, long, update)
+        texts = several(text)
+        self.check_known(texts)
+        out = self._filler.fill(texts, top, joint, grow, candidates, long, update)
         return out[0] if isinstance(text, str) else out
 
     @overload
@@ -159,6 +163,7 @@ class Predictor(TaskMethods, VectorMethods, LookMethods):
         """Whether `b` follows `a`: {"next": p, "other": 1 − p}."""
         self._need("nsp", "tell whether a text follows another")
         firsts, seconds = several(a), several(b)
+        self.check_known([*firsts, *seconds])
         if len(firsts) != len(seconds):
             raise UserError(f"{len(firsts)} first and {len(seconds)} second texts", valid="as many of each")
         out = []
@@ -184,7 +189,9 @@ class Predictor(TaskMethods, VectorMethods, LookMethods):
         """
         if not (self.config.causal and scoring.from_left(self.engine)):
             self._need("mlm", "score a text")
-        out = scoring.score(self.engine, self.reader, several(text), method, long, update)
+        texts = several(text)
+        self.check_known(texts)
+        out = scoring.score(self.engine, self.reader, texts, method, long, update)
         return out[0] if isinstance(text, str) else out
 
     def minimal_pairs(
@@ -208,6 +215,7 @@ class Predictor(TaskMethods, VectorMethods, LookMethods):
         if not {"lm", "mlm"} & set(self.heads):
             self._need("lm", "continue a text")
         texts = several(text)
+        self.check_known(texts)
         if isinstance(self.task, Generate):
             out = causal.answers(self.engine, self.task, texts, **settings)
             return out[0] if isinstance(text, str) else out
@@ -234,6 +242,11 @@ class Predictor(TaskMethods, VectorMethods, LookMethods):
             found += ["attention"] if config.encoder == "transformer" else []
             found += ["explain"]
         return sorted(set(found))
+
+    def check_known(self, texts: Any) -> None:
+        """Warns of texts that the tokenizer does not know."""
+        if self.warns:
+            warn_unknown(self.tokenizer, several(list(texts_in(texts))))
 
     def _need(self, head: str, what: str) -> None:
         if head not in self.heads:

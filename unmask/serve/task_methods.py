@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from unmask.errors import UserError
@@ -19,6 +19,7 @@ Several = str | Iterable[str]
 class TaskMethods:
     engine: Engine
     task: Task | None
+    check_known: Callable[[Any], None]
 
     def __call__(self, *parts: Any) -> Any:
         """The answer of a fine-tuned model to what its task asks: a text, a text and its pair, a question and a passage …
@@ -37,6 +38,7 @@ class TaskMethods:
         """
         task = self.need_task().reading(long)
         given = asking.records(task, records)
+        self.check_known(asking.texts(given))
         with shown(update) as tell:
             return task.answer(self.engine, given, tell)
 

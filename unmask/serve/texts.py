@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,22 @@ def several(text: str | Iterable[str]) -> list[str]:
             raise UserError(f"{item!r:.80} is not text", valid="a str, or a list of them")
     # Half of a surrogate pair (a shell argument that is not UTF-8) can be neither encoded nor printed.
     return [re.sub("[\ud800-\udfff]", "\ufffd", item) for item in texts]
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Every text in a text, a list, a record.
+
+    >>> list(texts_in({"query": "a", "passages": ["b", "c"], "n": 1}))
+    ['a', 'b', 'c']
+    """
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from texts_in(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from texts_in(part)
 
 
 def which(texts: list[str], number: int, what: str = "text") -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, overload
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -22,6 +22,7 @@ class VectorMethods:
     engine: Engine
     reader: Reader
     task: Task | None
+    check_known: Callable[[Any], None]
 
     @overload
     def embed(self, text: str, pooling: Pooling = ..., layer: int = ..., long: Long | None = ...) -> np.ndarray: ...  # type: ignore[overload-overlap]
@@ -58,14 +59,18 @@ class VectorMethods:
         `token`: (T, D) for each text, [CLS] first and [SEP] last.
         `long`: a text too long is read in "windows", or "refuse"d; unless said, a folder of sentence vectors reads its own kind in windows.
         """
-        out = vectors.embed(self.engine, self.reader, self.task, several(text), pooling, layer, long, update)
+        texts = several(text)
+        self.check_known(texts)
+        out = vectors.embed(self.engine, self.reader, self.task, texts, pooling, layer, long, update)
         return out[0] if isinstance(text, str) else out
 
     def word_vectors(
         self, word: str, texts: Iterable[str], layer: int = -1, long: Long = "refuse", update: Update | None = None
     ) -> WordVectors:
         """The vectors of a word wherever it stands in the texts: a word of two senses has two kinds of them."""
-        return vectors.word_vectors(self.engine, self.reader, word, several(texts), layer, long, update)
+        given = several(texts)
+        self.check_known(given)
+        return vectors.word_vectors(self.engine, self.reader, word, given, layer, long, update)
 
     @overload
     def similarity(self, a: str, b: str) -> float: ...  # type: ignore[overload-overlap]

@@ -11,6 +11,11 @@ TEXTS = ("text", "pair", "question", "context", "query", "positive")  # roles th
 LISTS = ("choices", "passages", "negatives")  # roles that hold several
 
 
+def texts(records: Sequence[Record]) -> list[Any]:
+    """All that they ask about: texts, and lists of texts."""
+    return [record[role] for record in records for role in (*TEXTS, *LISTS) if role in record]
+
+
 def ask(task: Task, *parts: Any) -> Record:
     least, most, wanted = task.takes()
     if len(parts) < least or (most is not None and len(parts) > most):

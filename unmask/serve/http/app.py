@@ -49,9 +49,11 @@ def make_app(
     gate = Gate(app, limits, metrics, hosts=hosts, key=key, cors=cors)
 
     @app.get("/health", tags=["server"], summary="Whether it answers.", operation_id="health")
-    async def health() -> Response:
-        state = "draining" if gate.draining else "ok"
-        return Answer({"status": state, "models": list(models)}, status_code=503 if gate.draining else 200)
+    async def health(request: Request) -> Response:
+        said: dict[str, Any] = {"status": "draining" if gate.draining else "ok"}
+        if gate.knows_key(dict(request.headers.raw)):
+            said["models"] = list(models)
+        return Answer(said, status_code=503 if gate.draining else 200)
 
     @app.get(
         "/metrics",

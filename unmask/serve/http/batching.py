@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UserError
-from unmask.serve.http import cost
+from unmask.serve import unknown
+from unmask.serve.http import cost, counting, current, sizes
 from unmask.serve.http.errors import Refused
 from unmask.serve.http.limits import Limits
 from unmask.serve.http.metrics import Metrics
 from unmask.serve.http.turns import Gone, Turns
+from unmask.serve.texts import texts_in
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
@@ -42,7 +44,6 @@ ALONE = (
     "word_vectors",
 )
 THREADS = 4  # calls at a time, of which one forward pass computes
-INLINE = 4000  # characters that are counted on the spot; more are counted in a thread
 Key = tuple[str, str, str, int]  # model, method, settings, 0 or the number of a question that is answered alone
 
 
@@ -64,13 +65,13 @@ class Batcher:
         self.waiting: dict[Key, deque[Question]] = {}
         self.tokens = 0  # of all that waits or is computed
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="unmask-predict")
-        self.counting = ThreadPoolExecutor(1, thread_name_prefix="unmask-count")
         self.calls: dict[asyncio.Task, bool] = {}  # those that compute: whether it is a long one
         self.newest: asyncio.Task | None = None  # the one that others wait for, while it is young
         self.alone = 0
         self.turns = Turns()
         for predictor in models.values():
             predictor.engine.turn = self.turns.take
+            predictor.warns = False  # clients are warned here
 
     async def ask(self, model: str, method: str, *args: Any, **settings: Any) -> Any:
         """One question, its answer, as `models[model].method(*args, **settings)` gives it; a list of them, a list.
@@ -108,16 +109,15 @@ class Batcher:
             raise Refused(
                 413, "too_many_inputs", f"{len(items):,} inputs", valid=f"at most {self.limits.inputs:,} in a request"
             )
-        if sum(len(text) for item in items for text in cost.texts_in(item)) <= INLINE:
-            counts = cost.tokens(predictor, items)
-        else:
-            counts = await asyncio.get_running_loop().run_in_executor(self.counting, cost.tokens, predictor, items)
-        costs = [cost.read(predictor, method, item, n, settings) for item, n in zip(items, counts, strict=True)]
+        cost.check_characters(predictor, method, items)
+        counts = await self.count(predictor, items)
+        charged = [cost.charged(n, item) for n, item in zip(counts, items, strict=True)]
+        costs = [cost.read(predictor, method, item, n, settings) for item, n in zip(items, charged, strict=True)]
         if sum(costs) > self.limits.tokens:
             raise Refused(
                 413,
                 "too_many_tokens",
-                f"the model would read {sum(costs):,} tokens for this",
+                f"the model would read at least {sum(costs):,} tokens for this",
                 valid=f"at most {self.limits.tokens:,} in a request",
                 fix="send it in parts, or start the server with a greater --max-tokens",
             )
@@ -125,7 +125,33 @@ class Batcher:
             raise Refused(
                 429, "busy", f"{self.tokens:,} tokens wait already", fix="ask again in a moment", headers={"retry-after": "1"}
             )  # fmt: skip
+        self.reserve(sizes.estimate(predictor, method, items, counts, settings))
         return costs
+
+    async def count(self, predictor: "Predictor", items: Sequence[Any]) -> list[int]:
+        """Tokens of each item's texts; the client is warned of those that the tokenizer does not know."""
+        texts = [list(texts_in(item)) for item in items]
+        found = await counting.count(predictor.tokenizer, [text for own in texts for text in own], self.limits.tokens)
+        request = current.request()
+        request.tokens += sum(each.tokens for each in found)
+        worst = max((each.unknown for each in found), default=0.0)
+        if worst >= unknown.UNKNOWN:
+            where = "the text" if len(found) == 1 else "a text"
+            request.warn(f"unknown_tokens: {unknown.describe(predictor.tokenizer, worst, where)}")
+        counts = iter(found)
+        return [sum(next(counts).tokens for _ in own) for own in texts]
+
+    def reserve(self, size: int) -> None:
+        """Memory for the answers, or a refusal."""
+        if size > self.limits.response:
+            raise Refused(
+                413,
+                "response_too_large",
+                f"the response would have about {size:,} bytes",
+                valid=f"at most {self.limits.response:,} bytes",
+                fix="ask for fewer candidates, send fewer or shorter texts, or start the server with a greater --max-response",
+            )
+        current.request().reserve(size)
 
     async def put(
         self,
@@ -144,13 +170,7 @@ class Batcher:
         self.waiting.setdefault(key, deque()).extend(questions)
         self._count(sum(costs))
         self._begin()
-        try:
-            async with asyncio.timeout(self.limits.wait):
-                answers = await asyncio.gather(*(q.done for q in questions), return_exceptions=True)
-        except TimeoutError:
-            raise Refused(
-                503, "timeout", f"no answer within {self.limits.wait:g} seconds", fix="ask for less, or again later"
-            ) from None
+        answers = await asyncio.gather(*(q.done for q in questions), return_exceptions=True)
         for number, answer in enumerate(answers, 1):
             if isinstance(answer, UserError) and len(items) > 1:
                 where = f"input {number} of {len(items)}"

@@ -1,36 +1,60 @@
 """How many tokens a model reads for a question: what batches and limits are counted in."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unmask.model.generation import NEW
 from unmask.serve.filling import MASKS
+from unmask.serve.http.errors import Refused
 from unmask.serve.look_methods import STEPS
+from unmask.serve.texts import texts_in
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
 
-
-def texts_in(value: Any) -> Iterator[str]:
-    """
-    >>> list(texts_in({"query": "a", "passages": ["b", "c"], "n": 1}))
-    ['a', 'b', 'c']
-    """
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from texts_in(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from texts_in(part)
+CHARACTERS = (
+    64  # of a text for each token; text has about five, a run of blanks or a word that is [UNK] may have any number
+)
 
 
-def tokens(predictor: "Predictor", items: Sequence[Any]) -> list[int]:
-    """Of each item's texts, without special tokens."""
-    texts = [list(texts_in(item)) for item in items]
-    lengths = iter([len(e) for e in predictor.tokenizer.encode_batch([t for own in texts for t in own])])
-    return [sum(next(lengths) for _ in own) for own in texts]
+def check_characters(predictor: "Predictor", method: str, items: Sequence[Any]) -> None:
+    """Refuses, before anything is counted, a text that is far too long for a model that reads it in one row."""
+    if in_windows(predictor, method):
+        return
+    most = predictor.config.max_positions * CHARACTERS
+    longest = max((len(text) for item in items for text in texts_in(item)), default=0)
+    if longest > most:
+        raise Refused(
+            413,
+            "too_long",
+            f"a text has {longest:,} characters; the model reads {predictor.config.max_positions:,} tokens",
+            valid=f"at most {most:,} characters: {CHARACTERS} for each token",
+            fix="send it in parts",
+        )
+
+
+def in_windows(predictor: "Predictor", method: str) -> bool:
+    """Whether a text may be longer than the model's positions: tasks read it in windows, or its beginning."""
+    if method in ("embed", "similarity"):
+        return getattr(predictor.task, "name", "") == "embed"
+    return predictor.task is not None and method not in ("fill", "score", "next", "attention", "word_vectors")
+
+
+def charged(tokens: int, item: Any) -> int:
+    """Tokens of an item for the limits: a word of a megabyte may be one [UNK], and is not as cheap as that."""
+    return max(tokens, sum(len(text) for text in texts_in(item)) // CHARACTERS)
+
+
+def masks_in(predictor: "Predictor", text: str) -> int:
+    tokenizer = predictor.tokenizer
+    own = "" if tokenizer.mask is None else tokenizer.mask_token
+    return len(MASKS.findall(text)) + (text.count(own) if own and not MASKS.fullmatch(own) else 0)
+
+
+def new_tokens(predictor: "Predictor", settings: Mapping[str, Any]) -> int:
+    """That are written for a prompt, at most."""
+    given = {**predictor.engine.generation, **settings}
+    return max(whole(given, "max_new_tokens") or NEW, whole(given, "max_length"))
 
 
 def read(predictor: "Predictor", method: str, item: Any, count: int, settings: Mapping[str, Any]) -> int:
@@ -39,11 +63,12 @@ def read(predictor: "Predictor", method: str, item: Any, count: int, settings: M
     if method == "score" and "lm" not in predictor.heads:
         return count * count
     if method == "fill":
-        masks = sum(len(MASKS.findall(text)) for text in texts_in(item)) * max(1, len(settings.get("candidates") or ()))
-        return count * (1 + masks * max(1, _whole(settings, "joint")) * max(1, _whole(settings, "grow")))
+        masks = sum(masks_in(predictor, text) for text in texts_in(item)) * max(
+            1, len(settings.get("candidates") or ())
+        )
+        return count * (1 + masks * max(1, whole(settings, "joint")) * max(1, whole(settings, "grow")))
     if method == "generate" or (method == "predict" and getattr(predictor.task, "name", "") == "generate"):
-        longest = max(_whole(settings, "max_new_tokens") or NEW, _whole(settings, "max_length"))
-        return (count + longest) * max(1, _whole(settings, "num_beams"))
+        return (count + new_tokens(predictor, settings)) * max(1, whole(settings, "num_beams"))
     if method == "explain":
         return (count + NEW * ("lm" in predictor.heads)) * 2 * STEPS
     first = next(texts_in(item), "")  # a query is read with each passage, a question with each choice
@@ -51,6 +76,6 @@ def read(predictor: "Predictor", method: str, item: Any, count: int, settings: M
     return count + max(0, several) * min(count, len(first)) // 4
 
 
-def _whole(settings: Mapping[str, Any], name: str) -> int:
+def whole(settings: Mapping[str, Any], name: str) -> int:
     value = settings.get(name)
     return value if isinstance(value, int) else 0

@@ -9,11 +9,12 @@ import base64
 import hmac
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
+from unmask.serve.http import current
 from unmask.serve.http.body import Bodies, ClientGone, Receive
-from unmask.serve.http.errors import Refused
+from unmask.serve.http.errors import Refused, in_a_header
 from unmask.serve.http.limits import Limits
 from unmask.serve.http.metrics import Metrics
 
@@ -22,8 +23,9 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 log = logging.getLogger("unmask.serve")
 
-OPEN = ("/health",)  # answers without a key
+OPEN = ("/health",)  # answers without a key, and then says no more than whether it does
 ALWAYS = ("/health", "/metrics")  # answer while draining
+PART = 256 << 10  # bytes of a response that are sent at a time
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -51,7 +53,7 @@ class Gate:
     ):
         self.app, self.limits, self.metrics = app, limits, metrics
         self.hosts, self.key, self.cors = hosts, key, cors
-        self.bodies = Bodies(limits)
+        self.bodies, self.responses = Bodies(limits), current.Budget(limits.responses)
         self.draining = False
         self.active = 0  # requests that are being answered
         self.answering: set[asyncio.Future] = set()
@@ -86,7 +88,7 @@ class Gate:
         self._check_origin(visit)
         if scope["method"] == "OPTIONS" and visit.origin:
             return await visit.preflight()
-        if self.key is not None and scope["path"] not in OPEN:
+        if scope["path"] not in OPEN:
             self._check_key(headers)
         if scope["method"] in METHODS[:3]:
             if scope["method"] == "HEAD":  # as GET; granian leaves the body out
@@ -100,10 +102,11 @@ class Gate:
             ]
             # Bodies are JSON here, whatever curl -d calls them.
             scope["headers"] = [*kept, (b"content-type", b"application/json")]
-            await self._answer(scope, body, receive, visit.send)
+            with current.open_request(self.responses) as visit.request:
+                await self._answer(visit, body, receive)
 
-    async def _answer(self, scope: MutableMapping[str, Any], body: bytes, receive: Receive, send: Send) -> None:
-        """The app, until it has answered or its client is gone."""
+    async def _answer(self, visit: "Visit", body: bytes, receive: Receive) -> None:
+        """The app, until it has answered, its time is over, or its client is gone."""
         first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         gone = asyncio.ensure_future(_until_gone(receive))
 
@@ -113,12 +116,17 @@ class Gate:
             await asyncio.shield(gone)
             return {"type": "http.disconnect"}
 
-        answering = asyncio.ensure_future(self.app(scope, replay, send))
+        answering = asyncio.ensure_future(self.app(visit.scope, replay, visit.send))
         self.answering.add(answering)
         try:
-            await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not answering.done():
+            await asyncio.wait((answering, gone), timeout=self.limits.wait, return_when=asyncio.FIRST_COMPLETED)
+            if visit.status:  # being sent: every part has a time limit of its own
+                await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done() and gone.done():
                 raise ClientGone
+            if not answering.done():
+                said = f"no answer within {self.limits.wait:g} seconds"
+                raise Refused(503, "timeout", said, fix="ask for less, or again later")
             if answering.cancelled():
                 raise Refused(503, "draining", "the server stopped before this was done")
             await answering
@@ -154,7 +162,17 @@ class Gate:
         visit.origin = origin
 
     def _check_key(self, headers: dict[bytes, bytes]) -> None:
-        """`Bearer KEY`, or in a browser any name with the key as password."""
+        if not self.knows_key(headers):
+            raise Refused(
+                401,
+                "key",
+                "the API key is missing or wrong",
+                fix="Authorization: Bearer KEY",
+                headers={"www-authenticate": 'Bearer, Basic realm="unmask", charset="UTF-8"'},
+            )
+
+    def knows_key(self, headers: Mapping[bytes, bytes]) -> bool:
+        """`Bearer KEY`, or in a browser any name with the key as password; anyone where there is no key."""
         kind, _, value = headers.get(b"authorization", b"").partition(b" ")
         given = value.strip()
         if kind.lower() == b"basic":
@@ -164,14 +182,7 @@ class Gate:
                 given = b""
         elif kind.lower() != b"bearer":
             given = b""
-        if not hmac.compare_digest(given, (self.key or "").encode()):
-            raise Refused(
-                401,
-                "key",
-                "the API key is missing or wrong",
-                fix="Authorization: Bearer KEY",
-                headers={"www-authenticate": 'Bearer, Basic realm="unmask", charset="UTF-8"'},
-            )
+        return self.key is None or hmac.compare_digest(given, self.key.encode())
 
 
 class Visit:
@@ -181,6 +192,7 @@ class Visit:
         self.gate, self.scope, self._send = gate, scope, send
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.status, self.code, self.origin = 0, "", ""
+        self.request: current.Current | None = None
         self.method = scope["method"] if scope["method"] in METHODS else "other"
         self.started = time.perf_counter()
 
@@ -188,7 +200,21 @@ class Visit:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = self._dress(message.get("headers", ()))
-        await self._send(message)
+        if len(message.get("body", b"")) <= PART:
+            await self._send(message)
+        else:
+            await self._send_in_parts(message)
+
+    async def _send_in_parts(self, message: Message) -> None:
+        """What a client does not read stays here, where it is counted, and not in the buffers of its connection."""
+        body, more = message["body"], message.get("more_body", False)
+        for start in range(0, len(body), PART):
+            left = more or start + PART < len(body)
+            part = {"type": "http.response.body", "body": bytes(body[start : start + PART]), "more_body": left}
+            try:
+                await asyncio.wait_for(self._send(part), self.gate.limits.slow)
+            except TimeoutError:
+                raise ClientGone from None
 
     def _dress(self, headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         has = {name.lower() for name, _ in headers}
@@ -196,6 +222,9 @@ class Visit:
         if self.origin:
             added |= {"access-control-allow-origin": self.origin, "vary": "origin"}
             added["cross-origin-resource-policy"] = "cross-origin"
+            added["access-control-expose-headers"] = "x-error-message, x-unmask-warning"
+        if self.request and self.request.warnings:
+            added["x-unmask-warning"] = in_a_header("; ".join(self.request.warnings))
         return [*headers, *((k.encode(), v.encode()) for k, v in added.items() if k.encode() not in has)]
 
     async def preflight(self) -> None:

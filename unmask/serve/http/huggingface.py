@@ -11,7 +11,7 @@ from unmask.errors import nearest
 from unmask.serve.http.batching import find
 from unmask.serve.http.errors import Refused
 from unmask.serve.http.pipelines import PIPELINES, Pipeline, own, possible
-from unmask.serve.http.reading import Answer, Route
+from unmask.serve.http.reading import Answer, Route, answer
 from unmask.serve.http.shapes import REFUSALS, Ask, Request, names
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
 
     def add(task: str, pipeline: Pipeline) -> None:
         async def call(name: Name, body: Any) -> Answer:
-            return Answer(await pipeline.run(ask, name, find(models, name), body))
+            return await answer(await pipeline.run(ask, name, find(models, name), body))
 
         call.__annotations__["body"] = pipeline.request
         router.add_api_route(
@@ -59,7 +59,7 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
             task = "sentence-similarity"  # a client that has one address asks both things of vectors
         pipeline = PIPELINES[task]
         request = pipeline.request.model_validate(body.model_dump(exclude_unset=True))
-        return Answer(await pipeline.run(ask, name, predictor, request))
+        return await answer(await pipeline.run(ask, name, predictor, request))
 
     for task, pipeline in PIPELINES.items():
         add(task, pipeline)

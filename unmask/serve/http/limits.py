@@ -23,9 +23,15 @@ class Limits:
     inputs: int = 1024  # texts or records of a request
     tokens: int = 1 << 18  # tokens that the model reads for a request; a score reads its text once per token
     queue: int = 1 << 20  # tokens that wait for the model: above, new requests are refused (429)
+    response: int = 32 << 20  # bytes of a response, estimated before it is computed (413)
+    responses: int = (
+        128 << 20
+    )  # bytes of all responses that are computed or being sent: above, new ones are refused (503)
     batch: int = 1 << 14  # tokens of one call of the model
-    wait: float = 120.0  # seconds until an answer is given up (503)
-    slow: float = 20.0  # seconds that a client may take to send its head, or its body
+    wait: float = 120.0  # seconds from a request's body until its response begins (503)
+    slow: float = (
+        20.0  # seconds that a client may take to send its head, or its body, or to read the next part of a response
+    )
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -1,6 +1,5 @@
 """OpenAI's /v1/embeddings and /v1/models: `openai.OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="none")` works."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,9 +8,9 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from unmask.errors import UserError
-from unmask.serve.http import cost
+from unmask.serve.http import current
 from unmask.serve.http.batching import find
-from unmask.serve.http.reading import Answer, Route, Strict
+from unmask.serve.http.reading import Answer, Route, Strict, answer
 from unmask.serve.http.shapes import REFUSALS, Ask, Several, Text, Texts, as_base64, names, sized
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
 
     @router.post("/embeddings", summary="A vector per text.", response_model=EmbeddingList, operation_id="embeddings")
     async def embeddings(body: NamedEmbeddings) -> Answer:
-        predictor = find(models, body.model)
+        find(models, body.model)
         texts = [body.input] if isinstance(body.input, str) else body.input
         if not all(isinstance(text, str) for text in texts):
             raise UserError(
@@ -60,17 +59,20 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
                 valid="a text, or a list of texts",
                 fix="send text (LangChain: check_embedding_ctx_length=False)",
             )
-        vectors = sized(np.stack(await ask(body.model, "embed", list(texts))), body.dimensions, normalize=True)
-        shaped: Any = [as_base64(v) for v in vectors] if body.encoding_format == "base64" else vectors.tolist()
-        used = sum(await asyncio.to_thread(cost.tokens, predictor, texts))
-        return Answer(
-            {
+        found = await ask(body.model, "embed", list(texts))
+        used = current.request().tokens
+
+        def made() -> dict[str, Any]:
+            vectors = sized(np.stack(found), body.dimensions, normalize=True)
+            shaped: Any = [as_base64(v) for v in vectors] if body.encoding_format == "base64" else vectors.tolist()
+            return {
                 "object": "list",
                 "model": body.model,
                 "data": [{"object": "embedding", "index": n, "embedding": v} for n, v in enumerate(shaped)],
                 "usage": {"prompt_tokens": used, "total_tokens": used},
             }
-        )
+
+        return await answer(made)
 
     @router.get("/models", summary="What is served.", operation_id="openai_models")
     async def listed() -> Answer:

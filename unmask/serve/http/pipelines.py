@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from unmask.serve.http import understanding, writing
 from unmask.serve.http.shapes import Request
+from unmask.serve.languages import languages, own_text, own_words
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
@@ -17,7 +18,7 @@ class Pipeline:
     about: str
     request: type[Request]
     answer: Any
-    run: Callable[..., Awaitable[Any]]
+    run: Callable[..., Awaitable[Callable[[], Any]]]  # asks the model, and gives what makes the response of its answers
 
 
 PIPELINES = {
@@ -81,6 +82,12 @@ OF_TASK = {  # of a fine-tuned model → its own
 }
 
 
+SAMPLES = {  # language → a text, the same with a mask, another
+    "en": ("a good film", "a {} film", "it is long"),
+    "zh": ("一部好电影", "一部{}电影", "片子很长"),
+}
+
+
 def own(predictor: "Predictor") -> str:
     """The pipeline that a model is made for."""
     if predictor.task is not None:
@@ -102,14 +109,19 @@ def possible(predictor: "Predictor") -> list[str]:
 
 def sample(predictor: "Predictor") -> str:
     """A body to try with `own`, as a shell can quote it."""
+    text, masked, other = SAMPLES.get(next(iter(languages(predictor.tokenizer)), ""), ("", "", ""))
+    if not text:  # neither English nor Chinese
+        words = [word.replace("'", "") for word in own_words(predictor.tokenizer)] or ["a"]
+        text, masked, other = own_text(predictor.tokenizer, words), " ".join(["{}", *words[1:]]), words[0]
+    mask = predictor.tokenizer.mask_token if predictor.tokenizer.mask is not None else other
     inputs: dict[str, Any] = {
-        "fill-mask": f"a {predictor.tokenizer.mask_token} film" if predictor.tokenizer.mask is not None else "a film",
-        "text-classification": {"text": "a film", "text_pair": "it is long"} if _takes_pairs(predictor) else "a film",
-        "question-answering": {"question": "who came?", "context": "Anna came late."},
-        "multiple-choice": {"text": "the film was", "choices": ["good", "long"]},
-        "text-ranking": {"query": "a film", "texts": ["of a film", "of a list"]},
+        "fill-mask": masked.format(mask),
+        "text-classification": {"text": text, "text_pair": other} if _takes_pairs(predictor) else text,
+        "question-answering": {"question": other, "context": text},
+        "multiple-choice": {"text": text, "choices": [other, text]},
+        "text-ranking": {"query": other, "texts": [text, other]},
     }
-    return json.dumps({"inputs": inputs.get(own(predictor), "a film")}, ensure_ascii=False)
+    return json.dumps({"inputs": inputs.get(own(predictor), text)}, ensure_ascii=False)
 
 
 def _takes_pairs(predictor: "Predictor") -> bool:

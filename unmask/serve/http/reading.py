@@ -3,8 +3,10 @@ nested too deeply is a mistake of the client; an answer never holds NaN.
 
     router = APIRouter(route_class=Route)     # its bodies come through `read`
     return Answer(value)                      # numpy arrays and answers of a Predictor are fine
+    return await answer(lambda: value)        # the same; a large one is made and serialised outside the event loop
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -14,7 +16,10 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json, to_json
 
+from unmask.serve.http import current
 from unmask.serve.http.errors import Refused
+
+SMALL = 256 << 10  # bytes of a response that is made in the event loop
 
 
 class Strict(BaseModel):
@@ -78,7 +83,33 @@ class Answer(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return to_json(content, inf_nan_mode="null", fallback=plain)
+        return content if isinstance(content, bytes) else dump(content)
+
+
+async def answer(make: Callable[[], Any]) -> Answer:
+    """What `make` gives, as JSON."""
+    if current.request().size <= SMALL:
+        return Answer(make())
+    return Answer(await asyncio.to_thread(lambda: as_json(make())))
+
+
+def as_json(value: Any, depth: int = 2) -> bytes:
+    """The same bytes as `dump`, in several calls: a single one would hold the interpreter, and so all other requests, to its end.
+
+    >>> as_json({"rows": [[1, 2], [3.5]], "n": None}) == dump({"rows": [[1, 2], [3.5]], "n": None})
+    True
+    """
+    if isinstance(value, np.ndarray) or hasattr(value, "as_dict"):
+        value = plain(value)
+    if depth and isinstance(value, list):
+        return b"[%b]" % b",".join([as_json(item, depth - 1) for item in value])
+    if depth and isinstance(value, dict):
+        return b"{%b}" % b",".join([b"%b:%b" % (dump(str(k)), as_json(v, depth - 1)) for k, v in value.items()])
+    return dump(value)
+
+
+def dump(value: Any) -> bytes:
+    return to_json(value, inf_nan_mode="null", fallback=plain)
 
 
 def plain(value: Any) -> Any:

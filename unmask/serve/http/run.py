@@ -2,6 +2,9 @@
 
 granian reads heads and cuts clients that are slow with them; uvicorn was measured to keep such sockets for more than 40 s, and to hang at
 SIGTERM on a body that never ends.
+
+Told to stop, the process ends within its grace period whatever its threads do. One that computes is left behind (`_leave`); one that
+is inside a C call and does not let go of the interpreter, so that no Python runs at all, is what `killer.py` is for.
 """
 
 import asyncio
@@ -10,12 +13,14 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unmask.console import Console
 from unmask.errors import UserError
+from unmask.serve.http import killer
 from unmask.serve.http.app import make_app
 from unmask.serve.http.gate import Gate
 from unmask.serve.http.limits import DEFAULT, LOOPBACK, Limits
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 4096  # at a time, idle ones too
 HEAD = 64 << 10  # bytes of a request's head
+LATE = 3.0  # seconds beyond the grace period after which the process is killed
 
 
 def run(
@@ -45,10 +51,10 @@ def run(
     known = (*LOOPBACK, host, *(hosts or ())) if is_local(host) or hosts else None
     gate = make_app(models, runs=runs, limits=limits, key=key, cors=cors, hosts=known)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    killer.start(grace + LATE)
     unanswered = asyncio.run(_serve(gate, host, port, limits, grace, ready))
     if unanswered:  # a thread still computes: waiting for it would outlast the grace
-        Console().say(f"{unanswered} unanswered after {grace:g} seconds")
-        os._exit(0)
+        _leave(f"{unanswered} unanswered after {grace:g} seconds")
 
 
 async def _serve(
@@ -74,10 +80,11 @@ async def _serve(
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _told, stop)
+        # Not loop.add_signal_handler, which would take the wakeup descriptor that the killer reads.
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(_told, stop))
     serving = asyncio.ensure_future(server.serve())
     telling = asyncio.ensure_future(_tell(host, port, ready))
-    stopping = asyncio.ensure_future(stop.wait())
+    stopping = asyncio.ensure_future(_until(stop))
     await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
     telling.cancel()
     gate.draining = True
@@ -91,7 +98,30 @@ async def _serve(
         await asyncio.wait_for(serving, 1.0)
     except TimeoutError:  # a socket that is neither read nor closed
         unanswered = unanswered or 1
+    if stop.is_set():
+        _leave_after(LATE / 2)  # nothing is in flight: a thread that still computes does so for nobody
     return unanswered
+
+
+def _leave(said: str = "") -> None:
+    if said:
+        Console().say(said)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _leave_after(seconds: float) -> None:
+    timer = threading.Timer(seconds, _leave)
+    timer.daemon = True  # does not keep a process that ends before
+    timer.start()
+
+
+async def _until(stop: asyncio.Event) -> None:
+    """Looks now and then: a signal that another thread received does not wake the loop."""
+    while not stop.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), 0.5)
 
 
 def _told(stop: asyncio.Event) -> None:

@@ -1,6 +1,5 @@
 """What several forms share: vectors at the length that a client wants, cutting a text that is too long when it is asked for."""
 
-import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -9,6 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from unmask.errors import UserError
+from unmask.serve.http.cost import CHARACTERS
+from unmask.serve.http.counting import SLICE, in_pool, slices
 from unmask.serve.http.reading import Strict
 from unmask.tasks.nearness import unit
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 Text = Annotated[str, Field(examples=["a text"])]
 Ask = Callable[..., Awaitable[Any]]  # Batcher.ask
+Make = Callable[[], Any]  # makes a response of a Predictor's answers (reading.answer)
 Item = TypeVar("Item")
 Several = Annotated[list[Item], Field(min_length=1)]
 Texts = Several[Text]
@@ -54,7 +56,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         (400, "The body cannot be read."),
         (401, "The API key is missing or wrong."),
         (404, "No such model, or no such page."),
-        (413, "The body, the inputs or their tokens are too many."),
+        (413, "The body, a text, the inputs, their tokens or the response would be too large."),
         (422, "The body is JSON, but not what was asked for, or the model cannot do it."),
         (429, "Too much waits already."),
         (503, "Stopping, or no answer in time."),
@@ -93,10 +95,22 @@ class Cutting(Strict):
 
     async def cut(self, predictor: "Predictor", texts: list[str]) -> list[str]:
         """Each text as far as the model reads."""
-        return await asyncio.to_thread(self._cut, predictor, texts) if self.truncate else texts
+        if not self.truncate:
+            return texts
+        most = predictor.config.max_positions * CHARACTERS  # a text that is longer than this loses the rest first
+        texts = [text[-most:] if self.left else text[:most] for text in texts]
+        cut = [
+            await in_pool(lambda parts=parts: self._cut(predictor, [text for _, text in parts]))  # type: ignore[misc]
+            for parts in slices(texts, max(SLICE, most))  # every text whole
+        ]
+        return [text for part in cut for text in part]
+
+    @property
+    def left(self) -> bool:
+        return self.truncation_direction.lower() == "left"
 
     def _cut(self, predictor: "Predictor", texts: list[str]) -> list[str]:
-        tokenizer, left = predictor.tokenizer, self.truncation_direction.lower() == "left"
+        tokenizer, left = predictor.tokenizer, self.left
         most = predictor.config.max_positions - len(tokenizer.surround([], None)[0])
 
         def part(text: str, offsets: Sequence[tuple[int, int]]) -> str:

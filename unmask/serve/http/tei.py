@@ -13,7 +13,7 @@ from pydantic import Field
 from unmask import __version__
 from unmask.errors import UserError
 from unmask.serve.http.batching import find
-from unmask.serve.http.reading import Answer, Route, Strict
+from unmask.serve.http.reading import Answer, Route, Strict, answer
 from unmask.serve.http.shapes import REFUSALS, Ask, Cutting, Several, Text, Texts, sized
 from unmask.serve.http.understanding import Labelled, Ranked, Sentences, cosines, labels
 
@@ -81,15 +81,19 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
         name = choose(body.model, "embed")
         texts = [body.inputs] if isinstance(body.inputs, str) else list(body.inputs)
         found = await ask(name, "embed", await body.cut(models[name], texts))
-        return Answer(sized(np.stack(found), body.dimensions, body.normalize))
+        return await answer(lambda: sized(np.stack(found), body.dimensions, body.normalize))
 
     @router.post("/rerank", summary="Put passages in order.", response_model=list[Reranked], operation_id="rerank")
     async def rerank(body: Rerank) -> Answer:
-        answer = await ask(choose(body.model, "rank"), "predict", (body.query, list(body.texts)))
-        scores = np.array(answer["scores"], np.float64)
-        shown = scores if body.raw_scores else 1 / (1 + np.exp(-scores))
-        rows = [{"index": n, "score": float(shown[n])} for n in answer["order"]]
-        return Answer([row | {"text": body.texts[row["index"]]} if body.return_text else row for row in rows])
+        found = await ask(choose(body.model, "rank"), "predict", (body.query, list(body.texts)))
+
+        def ranked() -> list[dict[str, Any]]:
+            scores = np.array(found["scores"], np.float64)
+            shown = scores if body.raw_scores else 1 / (1 + np.exp(-scores))
+            rows = [{"index": n, "score": float(shown[n])} for n in found["order"]]
+            return [row | {"text": body.texts[row["index"]]} if body.return_text else row for row in rows]
+
+        return await answer(ranked)
 
     @router.post("/predict", summary="Label texts or pairs.", response_model=list[Labelled], operation_id="predict")
     async def predict(body: Predict) -> Answer:
@@ -97,12 +101,12 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
         many = isinstance(body.inputs, list) and isinstance(body.inputs[0], list)
         items: list[Any] = list(body.inputs) if many else [body.inputs]
         asked = [item if isinstance(item, str) else item[0] if len(item) == 1 else tuple(item) for item in items]
-        found = [labels(answer) for answer in await ask(name, "predict", asked)]
-        return Answer(found if many else found[0])
+        found = await ask(name, "predict", asked)
+        return await answer(lambda: [labels(each) for each in found] if many else labels(found[0]))
 
     @router.post("/similarity", summary="Cosines of texts.", response_model=list[float], operation_id="similarity")
     async def similarity(body: Similarity) -> Answer:
-        return Answer(await cosines(ask, choose(body.model, "embed"), body.inputs))
+        return await answer(await cosines(ask, choose(body.model, "embed"), body.inputs))
 
     @router.get("/info", summary="The first model, and the server.", operation_id="info")
     async def info() -> Answer:

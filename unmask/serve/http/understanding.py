@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import Field
 
 from unmask.serve.http.reading import Strict
-from unmask.serve.http.shapes import Ask, Cutting, Request, Several, Text, Texts, sized
+from unmask.serve.http.shapes import Ask, Cutting, Make, Request, Several, Text, Texts, sized
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
@@ -32,7 +32,7 @@ class Filled(Strict):
     sequence: str
 
 
-async def fill_mask(ask: Ask, name: str, predictor: "Predictor", body: FillMask) -> Any:
+async def fill_mask(ask: Ask, name: str, predictor: "Predictor", body: FillMask) -> Make:
     settings: dict[str, Any] = {"top": body.parameters.top_k}
     if body.parameters.targets:
         settings["candidates"] = tuple(body.parameters.targets)
@@ -45,7 +45,7 @@ async def fill_mask(ask: Ask, name: str, predictor: "Predictor", body: FillMask)
         return masks[0] if len(masks) == 1 else masks
 
     found = await ask(name, "fill", body.inputs, **settings)
-    return [shaped(one) for one in found] if isinstance(found, list) else shaped(found)
+    return lambda: [shaped(one) for one in found] if isinstance(found, list) else shaped(found)
 
 
 # --------------------------------------------------------------------------------------------------- classify
@@ -78,10 +78,11 @@ def labels(answer: dict[str, Any]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: -row["score"])
 
 
-async def text_classification(ask: Ask, name: str, predictor: "Predictor", body: Classify) -> Any:
+async def text_classification(ask: Ask, name: str, predictor: "Predictor", body: Classify) -> Make:
     predictor.need_task("classify")
     asked = [item if isinstance(item, str) else (item.text, item.text_pair) for item in body.listed]
-    return [labels(answer)[: body.parameters.top_k] for answer in await ask(name, "predict", asked)]
+    found = await ask(name, "predict", asked)
+    return lambda: [labels(answer)[: body.parameters.top_k] for answer in found]
 
 
 # -------------------------------------------------------------------------------------------------------- tag
@@ -111,7 +112,7 @@ class Entity(Strict):
     end: int
 
 
-async def token_classification(ask: Ask, name: str, predictor: "Predictor", body: TokenClassification) -> Any:
+async def token_classification(ask: Ask, name: str, predictor: "Predictor", body: TokenClassification) -> Make:
     predictor.need_task("tag")
     whole, unwanted = body.parameters.aggregation_strategy != "none", set(body.parameters.ignore_labels)
 
@@ -129,8 +130,8 @@ async def token_classification(ask: Ask, name: str, predictor: "Predictor", body
 
     word = body.parameters.predicate
     asked = body.listed if word is None else [{"text": text, "predicate": word} for text in body.listed]
-    found = [shaped(t, a) for t, a in zip(body.listed, await ask(name, "predict", asked), strict=True)]
-    return body.shaped(found)
+    found = await ask(name, "predict", asked)
+    return lambda: body.shaped([shaped(t, a) for t, a in zip(body.listed, found, strict=True)])
 
 
 # ----------------------------------------------------------------------------------------------------- answer
@@ -158,7 +159,7 @@ class Answered(Strict):
     end: int
 
 
-async def question_answering(ask: Ask, name: str, predictor: "Predictor", body: QuestionAnswering) -> Any:
+async def question_answering(ask: Ask, name: str, predictor: "Predictor", body: QuestionAnswering) -> Make:
     predictor.need_task("answer")
     settings = body.parameters
 
@@ -172,8 +173,8 @@ async def question_answering(ask: Ask, name: str, predictor: "Predictor", body: 
         ]
         return rows[0] if settings.top_k == 1 and rows else rows
 
-    found = [shaped(a) for a in await ask(name, "predict", [(item.question, item.context) for item in body.listed])]
-    return body.shaped(found)
+    found = await ask(name, "predict", [(item.question, item.context) for item in body.listed])
+    return lambda: body.shaped([shaped(a) for a in found])
 
 
 # ------------------------------------------------------------------------------------------------------ vectors
@@ -186,10 +187,9 @@ class FeatureExtraction(Request, Cutting):
     encoding_format: Literal["float"] = "float"
 
 
-async def feature_extraction(ask: Ask, name: str, predictor: "Predictor", body: FeatureExtraction) -> Any:
+async def feature_extraction(ask: Ask, name: str, predictor: "Predictor", body: FeatureExtraction) -> Make:
     found = await ask(name, "embed", await body.cut(predictor, body.listed))
-    vectors = sized(np.stack(found), body.dimensions, body.normalize)
-    return body.shaped(vectors)
+    return lambda: body.shaped(sized(np.stack(found), body.dimensions, body.normalize))
 
 
 class Sentences(Strict):
@@ -202,14 +202,18 @@ class SentenceSimilarity(Request):
     parameters: dict[str, Any] = Field(default={}, max_length=0)
 
 
-async def sentence_similarity(ask: Ask, name: str, predictor: "Predictor", body: SentenceSimilarity) -> list[float]:
+async def sentence_similarity(ask: Ask, name: str, predictor: "Predictor", body: SentenceSimilarity) -> Make:
     return await cosines(ask, name, body.inputs)
 
 
-async def cosines(ask: Ask, name: str, given: Sentences) -> list[float]:
+async def cosines(ask: Ask, name: str, given: Sentences) -> Make:
     found = await ask(name, "embed", [given.source_sentence, *given.sentences])
-    vectors = sized(np.stack(found), None, True)
-    return (vectors[1:] @ vectors[0]).tolist()
+
+    def shaped() -> list[float]:
+        vectors = sized(np.stack(found), None, True)
+        return (vectors[1:] @ vectors[0]).tolist()
+
+    return shaped
 
 
 # -------------------------------------------------------------------------------------------- several texts at once
@@ -232,11 +236,10 @@ class Chosen(Strict):
     scores: list[float]
 
 
-async def multiple_choice(ask: Ask, name: str, predictor: "Predictor", body: MultipleChoice) -> Any:
+async def multiple_choice(ask: Ask, name: str, predictor: "Predictor", body: MultipleChoice) -> Make:
     predictor.need_task("choose")
     found = await ask(name, "predict", [(i.text, list(i.choices), i.context) for i in body.listed])
-    found = [{key: a[key] for key in Chosen.model_fields} for a in found]
-    return body.shaped(found)
+    return lambda: body.shaped([{key: a[key] for key in Chosen.model_fields} for a in found])
 
 
 class Passages(Strict):
@@ -253,7 +256,7 @@ class Ranked(Strict):
     score: float
 
 
-async def text_ranking(ask: Ask, name: str, predictor: "Predictor", body: TextRanking) -> list[dict[str, Any]]:
+async def text_ranking(ask: Ask, name: str, predictor: "Predictor", body: TextRanking) -> Make:
     predictor.need_task("rank")
     answer = await ask(name, "predict", (body.inputs.query, list(body.inputs.texts)))
-    return [{"index": n, "score": answer["scores"][n]} for n in answer["order"]]
+    return lambda: [{"index": n, "score": answer["scores"][n]} for n in answer["order"]]

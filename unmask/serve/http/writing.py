@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from unmask.serve.http.reading import Strict
-from unmask.serve.http.shapes import Ask, Request, Text, Texts
+from unmask.serve.http.shapes import Ask, Make, Request, Text, Texts
 
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
@@ -51,13 +51,13 @@ class Written(Strict):
     generated_text: str
 
 
-async def text_generation(ask: Ask, name: str, predictor: "Predictor", body: TextGeneration) -> list[dict[str, str]]:
+async def text_generation(ask: Ask, name: str, predictor: "Predictor", body: TextGeneration) -> Make:
     given = settings_of(body.parameters)
     full = given.pop("return_full_text")
     for key in ("details", "decoder_input_details", "watermark"):
         given.pop(key, None)
     found = await ask(name, "generate", body.listed, **given)
-    return [{"generated_text": a.text + a.new if full and a.continues else a.new} for a in found]
+    return lambda: [{"generated_text": a.text + a.new if full and a.continues else a.new} for a in found]
 
 
 class RewriteSettings(Strict):
@@ -79,9 +79,10 @@ class Translation(Strict):
     translation_text: str
 
 
-def rewriting(key: str) -> Callable[..., Awaitable[list[dict[str, str]]]]:
-    async def rewrite(ask: Ask, name: str, predictor: "Predictor", body: Rewrite) -> list[dict[str, str]]:
+def rewriting(key: str) -> Callable[..., Awaitable[Make]]:
+    async def rewrite(ask: Ask, name: str, predictor: "Predictor", body: Rewrite) -> Make:
         given = settings_of(body.parameters.generate_parameters)
-        return [{key: a.new} for a in await ask(name, "generate", body.listed, **given)]
+        found = await ask(name, "generate", body.listed, **given)
+        return lambda: [{key: a.new} for a in found]
 
     return rewrite

@@ -2,9 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
+from unmask.data.tokenizer import Tokenizer
+from unmask.serve.languages import languages, own_text, own_words
+
 if TYPE_CHECKING:
     from unmask.serve.predictor import Predictor
 
+HOLE = "\N{REPLACEMENT CHARACTER}"  # where a mask will stand
 TASKS = ("classify", "tag", "answer", "choose", "rank", "generate")  # tasks with a form of their own
 
 
@@ -23,7 +27,17 @@ def describe(name: str, predictor: "Predictor") -> dict[str, Any]:
         "forms": forms(predictor),
         "mask": tokenizer.mask_token if tokenizer.mask is not None else None,
         "positions": config.max_positions,
+        "languages": languages(tokenizer),
+        "own": None if languages(tokenizer) else _own(tokenizer),
     }
+
+
+def _own(tokenizer: Tokenizer) -> dict[str, Any]:
+    """A text for a model that knows none of the page's example texts."""
+    words = own_words(tokenizer)
+    middle = len(words) // 2
+    masked = own_text(tokenizer, [*words[:middle], HOLE, *words[middle + 1 :]]).replace(HOLE, "[MASK]")
+    return {"words": words, "text": own_text(tokenizer, words), "masked": masked}
 
 
 def forms(predictor: "Predictor") -> list[str]:

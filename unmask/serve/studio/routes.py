@@ -17,7 +17,7 @@ from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from unmask.errors import UserError
-from unmask.serve.http.reading import Answer, Route
+from unmask.serve.http.reading import Answer, Route, answer
 from unmask.serve.predictor import Predictor
 from unmask.serve.senses import project
 from unmask.serve.studio import models as told
@@ -124,11 +124,11 @@ def _questions(router: APIRouter, models: Mapping[str, Predictor], ask: Ask) -> 
         more: dict[str, Any] = {"joint": q.joint} if q.joint else {}
         more |= {"grow": q.grow} if q.grow > 1 else {}
         more |= {"candidates": tuple(q.candidates)} if q.candidates else {}
-        return Answer(await ask(q.model, "fill", q.text, top=q.top, **more))
+        return await _asked(ask(q.model, "fill", q.text, top=q.top, **more))
 
     @router.post("/studio/score")
     async def score(q: TextQuestion) -> Response:
-        return Answer(await ask(q.model, "score", q.text))
+        return await _asked(ask(q.model, "score", q.text))
 
     @router.post("/studio/attention")
     async def attention(q: TextQuestion) -> Response:
@@ -138,15 +138,19 @@ def _questions(router: APIRouter, models: Mapping[str, Predictor], ask: Ask) -> 
             raise UserError(
                 f"{weights.shape[-1]} tokens are too many to draw lines between", valid=f"at most {DRAWN} tokens"
             )
+
         # A byte each: 256 shades are more than an eye tells apart, and JSON of the numbers would be 10 times as long.
-        shades = np.rint(weights * 255).clip(0, 255).astype(np.uint8)
-        tokens = [asdict(token) for token in found.tokens]
-        data = base64.b64encode(shades.tobytes()).decode()
-        return Answer({"tokens": tokens, "shape": list(shades.shape), "shades": data})
+        def drawn() -> dict[str, Any]:
+            shades = np.rint(weights * 255).clip(0, 255).astype(np.uint8)
+            tokens = [asdict(token) for token in found.tokens]
+            data = base64.b64encode(shades.tobytes()).decode()
+            return {"tokens": tokens, "shape": list(shades.shape), "shades": data}
+
+        return await answer(drawn)
 
     @router.post("/studio/explain")
     async def explain(q: ExplainQuestion) -> Response:
-        return Answer(await ask(q.model, "explain", *q.parts, target=q.target or None))
+        return await _asked(ask(q.model, "explain", *q.parts, target=q.target or None))
 
     @router.post("/studio/word")
     async def word(q: WordQuestion) -> Response:
@@ -156,24 +160,35 @@ def _questions(router: APIRouter, models: Mapping[str, Predictor], ask: Ask) -> 
             raise UserError(
                 f"{q.word!r} stands in {len(found.places)} places", valid="three or more, to see which are near"
             )
-        points, shares = project(found.vectors)
-        return Answer({"places": [asdict(place) for place in found.places], "points": points, "shares": shares})
+
+        def projected() -> dict[str, Any]:
+            points, shares = project(found.vectors)
+            return {"places": [asdict(place) for place in found.places], "points": points, "shares": shares}
+
+        return await answer(projected)
 
     @router.post("/studio/similarity")
     async def similarity(q: SimilarityQuestion) -> Response:
-        return Answer({"similarity": await ask(q.model, "similarity", q.sentences, q.sentences)})
+        found = await ask(q.model, "similarity", q.sentences, q.sentences)
+        return await answer(lambda: {"similarity": found})
 
     @router.post("/studio/task")
     async def task(q: TaskQuestion) -> Response:
         if q.form == "generate":
             if len(q.parts) != 1 or not isinstance(q.parts[0], str):
                 raise UserError(f"{len(q.parts)} parts for generate", valid="one text")
-            return Answer(await ask(q.model, "generate", q.parts[0], max_new_tokens=q.length))
+            return await _asked(ask(q.model, "generate", q.parts[0], max_new_tokens=q.length))
         if q.form in ("similarity", "next"):
             if len(q.parts) != 2 or not all(isinstance(part, str) for part in q.parts):
                 raise UserError(f"{len(q.parts)} parts for {q.form}", valid="two texts")
             return Answer({q.form: await ask(q.model, q.form, *q.parts)})
-        return Answer(await ask(q.model, "predict", tuple(q.parts)))
+        return await _asked(ask(q.model, "predict", tuple(q.parts)))
+
+
+async def _asked(asking: Awaitable[Any]) -> Response:
+    """A Predictor's answer as it is."""
+    found = await asking
+    return await answer(lambda: found)
 
 
 def _runs(router: APIRouter, root: Path | None) -> None:

@@ -28,9 +28,19 @@ async function send(path, options) {
     throw new Problem({ message: t("server.gone"), gone: true, fix: "unmask studio runs/" });
   }
   const found = await answer.json().catch(() => ({}));
+  const warning = answer.headers.get("x-unmask-warning");
+  if (warning) warned.set(found, warning);
   if (answer.ok) return found;
   const said = typeof found.error === "object" && found.error ? found.error : { message: found.error };
   throw new Problem({ ...said, message: said.message || t("server.said", { status: answer.status }) });
+}
+
+const warned = new WeakMap(); // answer → what the server warns of
+
+/** What stands above an answer that is not to be trusted; null above others. */
+export function note(found) {
+  const share = /^unknown_tokens: (\d+)%/.exec(warned.get(found) ?? "")?.[1];
+  return share ? el("p", { class: "trouble note", role: "status" }, t("unknown.note", { share })) : null;
 }
 
 /** What a view shows where it cannot show an answer. */

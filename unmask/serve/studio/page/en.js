@@ -20,6 +20,7 @@ export default {
   "server.said": "The server answered {status}.",
   "problem.valid": "valid:",
   "problem.fix": "fix:",
+  "unknown.note": "{share}% of the words are unknown to this model ([UNK]): its answer says little about the text.",
   "plot.missing": "The plots need plotly: pip install 'unmask[serve]'",
   "keys.send": "Ctrl+Enter",
 

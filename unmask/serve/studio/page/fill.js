@@ -1,9 +1,9 @@
 // Fill: type, hide words by a click, see what the model would put there, put one in. Two models side by side.
 
-import { into, post } from "./api.js";
+import { into, note, post } from "./api.js";
 import { beside } from "./beside.js";
 import { area, arrows, bar, el, field, marked, percent, readable, select } from "./dom.js";
-import { t } from "./texts.js";
+import { example, t } from "./texts.js";
 import { isMask, isWord, pieces } from "./words.js";
 
 const MASK = "[MASK]";
@@ -13,7 +13,8 @@ const PAUSE = 300; // milliseconds without a key after which the model is asked
 const now = { text: "", given: "", hidden: [], put: -1, top: "5", joint: "0", grow: "1", only: "" };
 
 export function show(node, models) {
-  if (now.text === now.given) Object.assign(now, { text: t("fill.example"), given: t("fill.example"), hidden: [] });
+  const given = example("fill", models[0]);
+  if (now.text === now.given) Object.assign(now, { text: given, given, hidden: [] });
   const paper = el("p", { class: "paper", lang: "", "aria-label": t("fill.words") });
   const { node: answers, columns } = beside(models);
   const input = area(now.text, { id: "text", "aria-label": t("fill.text") });
@@ -100,6 +101,7 @@ export function show(node, models) {
         if (only.length) Object.assign(settings, { candidates: only, grow: 1 });
         const filling = await post("fill", { model: model.name, text: now.text, ...settings });
         return [
+          note(filling),
           ...filling.masks.map((mask, number) => candidates(mask, number, filling.masks.length)),
           together(filling),
         ];

@@ -1,16 +1,16 @@
 // Look: where the heads of a model look, which tokens an answer comes from, and which words surprise it.
 
-import { into, post } from "./api.js";
+import { into, note, post } from "./api.js";
 import { attention } from "./attention.js";
 import { area, el, field, marked, readable, select } from "./dom.js";
-import { t } from "./texts.js";
+import { example, t } from "./texts.js";
 import { isMask, isWord, pieces } from "./words.js";
 
 const now = { text: "", given: "", pair: "", target: "" };
 const WORST = 12; // nats of the strongest colour
 
 export function show(node, [model]) {
-  if (now.text === now.given) now.text = now.given = t("look.example");
+  if (now.text === now.given) now.text = now.given = example("look", model);
   const input = area(now.text, { id: "text" });
   const pair = area(now.pair, { id: "pair", rows: 1 });
   input.addEventListener("input", () => (now.text = input.value));
@@ -36,17 +36,22 @@ export function show(node, [model]) {
       const all = pieces(text);
       const hide = model.methods.includes("fill") && !model.task && !more.length && !all.some(isMask);
       const last = hide ? all.findLastIndex(isWord) : -1;
-      const note = last < 0 ? null : el("p", { class: "faint small" }, t("look.hidden", { word: all[last] }));
+      const hidden = last < 0 ? null : el("p", { class: "faint small" }, t("look.hidden", { word: all[last] }));
       if (last >= 0) all[last] = model.mask;
       const question = { model: model.name, parts: [all.join(""), ...more], target: targets?.value || null };
-      return [note, ...explained(await post("explain", question))];
+      const found = await post("explain", question);
+      return [note(found), hidden, ...explained(found)];
     });
   const all = () => {
-    into(parts.attention, async () =>
-      attention(await post("attention", { model: model.name, text: now.text, pair: now.pair || null })),
-    );
+    into(parts.attention, async () => {
+      const found = await post("attention", { model: model.name, text: now.text, pair: now.pair || null });
+      return [note(found), attention(found)];
+    });
     explain();
-    into(parts.score, async () => scored(await post("score", { model: model.name, text: now.text })));
+    into(parts.score, async () => {
+      const found = await post("score", { model: model.name, text: now.text });
+      return [note(found), scored(found)].flat();
+    });
   };
   const section = (name, more = null) =>
     el(

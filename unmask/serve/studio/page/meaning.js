@@ -1,9 +1,9 @@
 // Meaning: a word's vectors in many sentences as points, and how near the sentences are to each other.
 
-import { into, post } from "./api.js";
+import { into, note, post } from "./api.js";
 import { area, el, field, marked, select } from "./dom.js";
 import { colour, draw, plain } from "./plot.js";
-import { t } from "./texts.js";
+import { example, t } from "./texts.js";
 
 const now = { sentences: "", word: "", given: "", layer: "-1" };
 const WRITTEN = 14; // sentences whose similarities are written into their fields, at most
@@ -11,9 +11,9 @@ const WRITTEN = 14; // sentences whose similarities are written into their field
 export function show(node, [model]) {
   if (now.sentences === now.given)
     Object.assign(now, {
-      sentences: t("meaning.example"),
-      given: t("meaning.example"),
-      word: t("meaning.word.example"),
+      sentences: example("meaning", model),
+      given: example("meaning", model),
+      word: example("meaning.word", model),
     });
   if (Number(now.layer) > model.layers) now.layer = "-1";
   const input = area(now.sentences, { id: "sentences", rows: 6 });
@@ -41,13 +41,14 @@ export function show(node, [model]) {
         sentences: texts,
         layer: Number(now.layer),
       });
-      return scattered(found, texts);
+      return [note(found), scattered(found, texts)].flat();
     });
   const all = () => {
     scatter();
-    into(matrix, async () =>
-      heat((await post("similarity", { model: model.name, sentences: lines() })).similarity, lines()),
-    );
+    into(matrix, async () => {
+      const found = await post("similarity", { model: model.name, sentences: lines() });
+      return [note(found), heat(found.similarity, lines())].flat();
+    });
   };
   const section = (name, found) =>
     el(

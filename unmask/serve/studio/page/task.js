@@ -1,10 +1,10 @@
 // Task: the form that a model was fine-tuned for, and its answer. Two models side by side.
 
-import { into, post } from "./api.js";
+import { into, note, post } from "./api.js";
 import { answer } from "./answers.js";
 import { beside } from "./beside.js";
 import { area, el, field, select } from "./dom.js";
-import { t } from "./texts.js";
+import { example, t } from "./texts.js";
 
 // form → its fields: a name, whether it holds several texts, one a line. A field's texts are named task.FORM.FIELD.
 const FORMS = {
@@ -24,7 +24,7 @@ export function show(node, models) {
   const [model] = models;
   const forms = model.forms.length ? model.forms : ["classify"]; // which says what the model would need
   now.form = now.forms[model.name] ?? forms[0];
-  const typed = (name) => now.typed[`${now.form}.${name}`] ?? t(`task.${now.form}.${name}.example`);
+  const typed = (name) => now.typed[`${now.form}.${name}`] ?? example(`task.${now.form}.${name}`, model);
   const { node: answers, columns } = beside(models);
   const fields = FORMS[now.form].filter(([name]) => !SECOND.includes(name) || model.parts[1] === 2);
   const inputs = fields.map(([name, lines]) => {
@@ -45,13 +45,11 @@ export function show(node, models) {
       .filter((part, n) => n === 0 || part !== "" || model.parts[0] === 2 || fields[n][0] !== "pair");
   const ask = () =>
     columns.forEach(({ model: one, found }) =>
-      into(found, async () =>
-        answer(
-          now.form,
-          parts(),
-          await post("task", { model: one.name, form: now.form, parts: parts(), length: Number(now.length) }),
-        ),
-      ),
+      into(found, async () => {
+        const question = { model: one.name, form: now.form, parts: parts(), length: Number(now.length) };
+        const said = await post("task", question);
+        return [note(said), answer(now.form, question.parts, said)].flat();
+      }),
     );
   const again = (value) => {
     now.forms[model.name] = value;

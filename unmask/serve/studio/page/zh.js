@@ -20,6 +20,7 @@ export default {
   "server.said": "服务器返回 {status}。",
   "problem.valid": "可用：",
   "problem.fix": "解决：",
+  "unknown.note": "这个模型不认识其中 {share}% 的词（[UNK]），答案没有多少参考价值。",
   "plot.missing": "绘图需要 plotly：pip install 'unmask[serve]'",
   "keys.send": "Ctrl+Enter",
 

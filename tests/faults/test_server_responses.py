@@ -1,0 +1,216 @@
+"""What a small request may make of a server: a response that is far larger than itself is refused before it is computed, a large one
+that is allowed does not silence the others, and long texts do not hold up short ones. Against the real command where it can be."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from serve.serving import FACTS, Server, base_model, server, task_model
+
+import unmask
+from unmask.data.tokenizer import Tokenizer
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import TokenizerRecipe
+from unmask.serve.http.app import make_app
+from unmask.serve.http.limits import Limits
+
+MB = 1 << 20
+WORDS = [f"w{n}x" for n in range(1200)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`wide` has more than 1,000 whole words, so that `top_k: 1000` gives 1,000 candidates."""
+    root = tmp_path_factory.mktemp("served")
+    tokenizer = Tokenizer.train([" ".join(WORDS)] * 3, TokenizerRecipe(kind="wordpiece", vocab_size=0, min_frequency=1))
+    shape = {"hidden": 16, "heads": 2, "layers": 1, "intermediate": 16, "max_positions": 512, "dropout": 0.0}
+    config = preset("bert-tiny", **shape, vocab_size=tokenizer.size, pad_id=tokenizer.pad)
+    hf.save(Model(config, ("mlm",)).init(0), root / "wide", tokenizer)
+    task_model(root / "classify", base_model(root / "mlm"), "classify")
+    return root
+
+
+@pytest.fixture(scope="module")
+def running(folder: Path) -> Iterator[Server]:
+    with server(str(folder / "wide"), str(folder / "classify"), "--max-tokens", "2000000") as found:
+        httpx.post(f"{found.url}/models/wide", json={"inputs": "w1x [MASK]"})
+        yield found
+        assert not found.complained, found.complained
+
+
+class Watch:
+    """What a server holds above what it held before, and how long /health takes, while a block runs."""
+
+    def __init__(self, running: Server):
+        self.url, self.process = running.url, psutil.Process(running.process.pid)
+        self.over, self.memory, self.slowest = threading.Event(), 0, 0.0
+
+    def __enter__(self) -> "Watch":
+        self.before = self.process.memory_info().rss
+        self.threads = [threading.Thread(target=call) for call in (self._look, self._ask)]
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def _look(self) -> None:
+        while not self.over.wait(0.02):
+            self.memory = max(self.memory, self.process.memory_info().rss - self.before)
+
+    def _ask(self) -> None:
+        with httpx.Client(timeout=60) as client:
+            while not self.over.wait(0.05):
+                started = time.monotonic()
+                assert client.get(f"{self.url}/health").status_code == 200
+                self.slowest = max(self.slowest, time.monotonic() - started)
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        for thread in self.threads:
+            thread.join()
+
+
+MANY = ["w1x " * 60 + "[MASK]"] * 500
+LARGE = {
+    "inputs": {"inputs": MANY, "parameters": {"top_k": 1000}},
+    "masks": {"inputs": "[MASK] " * 300 + "w1x" * 6000, "parameters": {"top_k": 1000}},
+    "blanks": {"inputs": ["[MASK] w1x" + " " * 30_000] * 4, "parameters": {"top_k": 1000}},
+    "targets": {"inputs": ["[MASK] " + "é" * 20_000] * 4, "parameters": {"top_k": 1000, "targets": WORDS}},
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_a_response_of_100_mb_is_refused_before_it_is_computed(kind: str, running: Server) -> None:
+    with Watch(running) as seen:
+        answer = httpx.post(f"{running.url}/models/wide/pipeline/fill-mask", json=LARGE[kind], timeout=300)
+    assert answer.status_code == 413, answer.text[:300]
+    error = answer.json()["error"]
+    assert error["code"] == "response_too_large" and error["valid"] == f"at most {32 * MB:,} bytes"
+    figure = int(error["message"].split("about ")[1].split()[0].replace(",", ""))
+    assert figure > 100 * MB / 2
+    assert seen.memory < 100 * MB, f"{seen.memory / MB:.0f} MB"
+
+
+def test_a_large_response_leaves_health_alone(running: Server) -> None:
+    """About 20 MB, four times at once."""
+    asked = {"inputs": MANY[:40], "parameters": {"top_k": 1000}}
+    with Watch(running) as seen, ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: httpx.post(f"{running.url}/models/wide", json=asked, timeout=300), range(4)))
+    assert {a.status_code for a in answers} == {200}
+    assert all(len(a.content) > 10 * MB for a in answers) and len(answers[0].json()[39]) == 1000
+    assert seen.memory < 800 * MB, f"{seen.memory / MB:.0f} MB"
+    assert seen.slowest < 10, f"{seen.slowest:.1f} s"
+
+
+def test_the_estimate_is_no_less_than_what_is_sent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every route that asks a model: what was reserved for its response is at least what was sent, and not 100 times as much."""
+    app = make_app({name: unmask.load(folder / name) for name in ("wide", "classify", "mlm")}, hosts=None)
+    reserved: list[int] = []
+    real = type(app.responses).take
+
+    def take(budget: Any, count: int) -> None:
+        reserved.append(count)
+        real(budget, count)
+
+    monkeypatch.setattr(type(app.responses), "take", take)
+    text = "w1x w2x w3x " * 20
+    asked = {
+        "/models/wide": {"inputs": [text + "[MASK] \n\x01 é"] * 3, "parameters": {"top_k": 50}},
+        "/models/wide/pipeline/feature-extraction": {"inputs": [text] * 9},
+        "/models/classify": {"inputs": FACTS},
+        "/v1/embeddings": {"input": [text] * 9, "model": "wide"},
+        "/embed": {"inputs": [text] * 9, "model": "wide"},
+        "/predict": {"inputs": [[fact] for fact in FACTS]},
+        "/studio/fill": {"model": "wide", "text": "[MASK] " + text + "[MASK]", "top": 20, "joint": 5},
+        "/studio/score": {"model": "wide", "text": text},
+        "/studio/attention": {"model": "wide", "text": text},
+        "/studio/explain": {"model": "classify", "parts": [FACTS[0]]},
+        "/studio/word": {"model": "wide", "word": "w1x", "sentences": [text] * 5},
+        "/studio/similarity": {"model": "wide", "sentences": [text] * 30},
+    }
+
+    async def main() -> None:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://a") as client:
+            for path, body in asked.items():
+                reserved.clear()
+                answer = await client.post(path, json=body, timeout=120)
+                assert answer.status_code == 200, (path, answer.text)
+                assert len(answer.content) <= sum(reserved) < 100 * len(answer.content), path
+        assert app.responses.held == 0
+
+    asyncio.run(main())
+
+
+def test_responses_of_all_clients_together_are_bounded(folder: Path) -> None:
+    """A client that does not read its response is cut, and what was held for it is given back."""
+    app = make_app({"wide": unmask.load(folder / "wide")}, hosts=None, limits=Limits(responses=MB, slow=1.0))
+    body = json.dumps({"inputs": MANY[:2], "parameters": {"top_k": 1000}}).encode()
+    statuses: list[int] = []
+
+    async def client() -> None:
+        sent = [{"type": "http.request", "body": body}]
+
+        async def receive() -> Any:
+            return sent.pop() if sent else await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+            elif message.get("more_body"):
+                await asyncio.Event().wait()  # never reads
+
+        scope = {"type": "http", "method": "POST", "path": "/models/wide", "headers": [], "query_string": b""}
+        await app(scope | {"raw_path": b"", "root_path": "", "scheme": "http"}, receive, send)
+
+    async def main() -> None:
+        await asyncio.wait_for(asyncio.gather(*(client() for _ in range(3))), 60)
+        assert sorted(statuses) == [200, 503, 503]
+        assert app.responses.held == 0
+
+    asyncio.run(main())
+
+
+# ---------------------------------------------------------------------------------------------------------- long texts
+
+
+def test_a_text_of_too_many_characters_is_refused_before_it_is_counted(running: Server) -> None:
+    for text in ("w" * 1_900_000 + " [MASK]", "w1x " * 400_000 + "[MASK]"):
+        answer = httpx.post(f"{running.url}/models/wide", json={"inputs": text}, timeout=60)
+        error = answer.json()["error"]
+        assert answer.status_code == 413 and error["code"] == "too_long", answer.text
+        assert "512 tokens" in error["message"] and error["valid"].startswith(f"at most {512 * 64:,} characters")
+
+
+def test_a_short_text_does_not_wait_for_long_ones_to_be_counted(running: Server) -> None:
+    """A classifier reads long texts in windows, so that all of them have to be counted."""
+    texts = {"long": "Ann lives in Rome . " * 95_000, "short": "Ann lives in Rome . " * 250}
+
+    async def main() -> None:
+        async with httpx.AsyncClient(base_url=running.url, timeout=300) as client:
+            body = {kind: {"inputs": text} for kind, text in texts.items()}
+            long = [asyncio.ensure_future(client.post("/models/classify", json=body["long"])) for _ in range(4)]
+            await asyncio.sleep(0.5)
+            assert (await client.post("/models/classify", json=body["short"])).status_code == 200
+            assert not any(one.done() for one in long)
+            for one in long:
+                one.cancel()
+
+    asyncio.run(main())
+
+
+def test_counting_is_inside_the_time_limit(folder: Path) -> None:
+    long = {"inputs": "Ann lives in Rome . " * 95_000}
+    with server(str(folder / "classify"), "--timeout", "0.5", "--max-tokens", "9000000") as found:
+        started = time.monotonic()
+        answer = httpx.post(f"{found.url}/models/classify", json=long, timeout=300)
+        assert answer.status_code == 503 and answer.json()["error"]["code"] == "timeout"
+        assert time.monotonic() - started < 15

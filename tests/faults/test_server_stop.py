@@ -1,0 +1,74 @@
+"""SIGTERM ends a server within its grace period, whatever its threads are doing. Each in a process of its own."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from serve.serving import base_model
+
+GRACE = 1
+SERVER = """
+import re, sys
+import unmask
+from unmask.serve.http.run import run
+
+model = unmask.load(sys.argv[1])
+WORK = {
+    "c-call": lambda: re.match(r"(a+)+$", "a" * 60 + "b"),  # for years, and without letting go of the interpreter
+    "python": lambda: all(True for _ in iter(int, 1)),
+}
+def embed(texts, **settings):
+    print("working", flush=True)
+    WORK[sys.argv[2]]()
+model.embed = embed
+run({"mlm": model}, port=0, grace=float(sys.argv[3]), ready=lambda url: print(url, flush=True))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return base_model(tmp_path_factory.mktemp("stopped") / "mlm")
+
+
+@contextmanager
+def working(folder: Path, work: str, stay: bool) -> Iterator[subprocess.Popen]:
+    """A server with a thread at work for a client that waits (`stay`), or has left."""
+    command = [sys.executable, "-c", SERVER, str(folder), work, str(GRACE)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            url = process.stdout.readline().strip()
+
+            def ask() -> None:
+                with suppress(httpx.HTTPError):
+                    httpx.post(f"{url}/embed", json={"inputs": "Ann"}, timeout=300 if stay else 1)
+
+            client = threading.Thread(target=ask, daemon=True)
+            client.start()
+            assert process.stdout.readline().strip() == "working"
+            if stay:
+                time.sleep(0.3)
+            else:
+                client.join(60)
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+@pytest.mark.parametrize(("work", "stay"), [("c-call", True), ("python", False)])
+def test_a_stop_ends_the_process_whatever_a_thread_does(work: str, stay: bool, folder: Path) -> None:
+    with working(folder, work, stay) as process:
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.terminate()
+        code = process.wait(30)  # told 1 s, and 3 s until it is killed; the machine may be busy
+        assert code == (-9 if work == "c-call" else 0)
+        _, left = psutil.wait_procs(children, timeout=30)
+        assert not left
