@@ -14,19 +14,27 @@ from typing import Any
 from rich.console import Console as RichConsole
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from unmask.train.track import Board
+
 Update = Callable[[float, float, str], None]  # done, total, what is going on
 SECONDS = 10.0  # between two lines of progress, where there is no terminal
 
 
 class Log:
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, board: Board | None = None):
+        """`board`: also gets every event."""
         self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 – open as long as the run
+        self._board = board
 
     def write(self, event: str, **values: Any) -> None:
         self._file.write(json.dumps({"event": event, **values}, ensure_ascii=False) + "\n")
+        if self._board:
+            self._board.write(event, values)
 
     def close(self) -> None:
         self._file.close()
+        if self._board:
+            self._board.close()
 
 
 class Console:
