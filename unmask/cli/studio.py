@@ -12,7 +12,7 @@ from unmask.cli.serving import Backend, Host, Key, Port, check_key, load_models,
 @friendly
 @examples(
     "unmask studio runs/",
-    "unmask studio runs/ runs/quickstart/model sentence-transformers/all-MiniLM-L6-v2",
+    "unmask studio runs/ runs/quickstart-1/pretrain film=runs/quickstart-1/classify",
     "unmask studio runs/ --newest 0 --port 8080",
 )
 def studio(
