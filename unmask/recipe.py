@@ -296,6 +296,7 @@ class TrainRecipe(Section):
     checkpoint_minutes: Positive = 10.0  # and at least so often
     keep: Count = 1  # last checkpoints kept, beside the best
     log_every: Count = 1  # steps per line of log.jsonl
+    track: Literal["none", "tensorboard"] = "none"  # tensorboard = its event files too, in the run's tensorboard/
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto = bf16 where the device is fast at it
     activation_checkpointing: bool = (

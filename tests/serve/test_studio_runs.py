@@ -159,6 +159,37 @@ def test_the_newest_models_are_opened_by_name(root: Path) -> None:
     assert Runs(root).models(0) == []
 
 
+def test_a_run_is_listed_with_its_score_on_test_or_dev(root: Path) -> None:
+    for name, results in {
+        "both": {"metric": "accuracy", "dev": {"accuracy": 0.5}, "test": {"records": 8, "accuracy": 0.75}},
+        "dev": {"metric": "f1", "dev": {"f1": 0.5}},
+        "odd": {"metric": ["f1"], "dev": {"f1": 0.5}, "test": 3},
+        "none": {"metric": "f1", "test": {"f1": None}},
+    }.items():
+        (make(root, name, [step(9)], task={"kind": "classify"}) / "results.json").write_text(json.dumps(results))
+    found = {entry["name"]: entry["score"] for entry in Runs(root).entries()}
+    assert found["both"] == {"on": "test", "metric": "accuracy", "value": 0.75}
+    assert found["dev"] == {"on": "dev", "metric": "f1", "value": 0.5}
+    assert found["odd"] is None and found["none"] is None
+
+
+def test_of_the_newest_run_the_best_model_is_first(root: Path) -> None:
+    """A quickstart is one run of several parts; the one that was written last need not be the best."""
+    scores = {"finetune/old": 0.99, "quickstart-1/pretrain": None, "quickstart-1/good": 0.9, "quickstart-1/bad": 0.6}
+    for number, (name, score) in enumerate(scores.items()):
+        folder = make(root, name, [{"event": "end", "step": 10}])
+        (folder / "model").mkdir()
+        (folder / "model" / "config.json").write_text("{}")
+        if score is not None:
+            results = {"metric": "accuracy", "test": {"accuracy": score}}
+            (folder / "results.json").write_text(json.dumps(results))
+        for file in folder.rglob("*"):
+            os.utime(file, (number + 1, number + 1))
+    (root / "quickstart-1" / "results.json").write_text("{}")
+    names = [text.split("=")[0] for text in Runs(root).models(4)]
+    assert names == ["good", "bad", "pretrain", "old"]
+
+
 def test_the_rows_of_a_real_run(store: Any, root: Path) -> None:
     run = api.pretrain(
         store.path, preset="bert-tiny", steps=2, batch=4, length=32, out=root / "a", sets=["model.layers=1"]

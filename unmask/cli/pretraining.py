@@ -45,7 +45,7 @@ def quickstart(
     "unmask pretrain corpus/ --objective mlm --mask-unit word --mask-rate 0.3:0.15 --minutes 5",
     "unmask pretrain sample:python-docs --preset bert-tiny --steps 200 --set train.checkpoint_every=50 --out runs/docs",
     "unmask pretrain corpus/ --from runs/docs/model --steps 500      # go on with another text",
-    "unmask pretrain corpus/ --from runs/docs/model --extend-vocab 500 --mix general/:0.2 --steps 500",
+    "unmask pretrain corpus/ --from runs/docs/model --extend-vocab 500 --mix sample:python-docs:0.2 --steps 500",
     "unmask pretrain --resume runs/docs                              # go on after a kill or Ctrl-C",
     "torchrun --nproc-per-node 2 -m unmask pretrain corpus/ --steps 1000 --out runs/two",
 )

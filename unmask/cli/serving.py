@@ -38,7 +38,7 @@ KeyFile = Annotated[Path | None, typer.Option("--api-key-file", help="File that 
 
 @friendly
 @examples(
-    "unmask serve runs/quickstart/model",
+    "unmask serve runs/quickstart-1/classify",
     "unmask serve film=runs/finetune/classify-1 runs/pretrain/bert-mini-1 --port 8080",
     "UNMASK_API_KEY=secret unmask serve runs/docs/model --host 0.0.0.0",
 )

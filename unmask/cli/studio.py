@@ -15,7 +15,7 @@ GRACE = 5.0  # seconds to finish what is in flight when told to stop
 @friendly
 @examples(
     "unmask studio runs/",
-    "unmask studio runs/ runs/quickstart/model sentence-transformers/all-MiniLM-L6-v2",
+    "unmask studio runs/ runs/quickstart-1/pretrain film=runs/quickstart-1/classify",
     "unmask studio runs/ --newest 0 --port 8080",
 )
 def studio(

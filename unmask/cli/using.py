@@ -31,7 +31,7 @@ def info(run: Path, as_json: Json = False) -> None:
 
 @friendly
 @examples(
-    'unmask fill runs/quickstart/model "a film that is [MASK] to the last minute ."',
+    'unmask fill runs/quickstart-1/pretrain "a film that is [MASK] to the last minute ."',
     'unmask fill runs/docs/model "the [MASK] of a [MASK]" --top 3 --joint 10 --json',
     'unmask fill runs/docs/model "a word of up to three pieces: [MASK]" --grow 3',
     'unmask fill runs/docs/model "the list is [MASK]" --candidates sorted,empty,reversed',
@@ -61,9 +61,9 @@ def fill(
 
 @friendly
 @examples(
-    'unmask generate runs/gpt2/model "the list is" --max-new-tokens 20',
-    'unmask generate runs/gpt2/model "the list is" "a tuple" --do-sample --temperature 0.8 --seed 1 --json',
-    'unmask generate runs/bart/model "the list is [MASK] in place" --num-beams 4',
+    'unmask generate runs/pretrain/gpt2-mini-1 "the list is" --max-new-tokens 20',
+    'unmask generate runs/pretrain/gpt2-mini-1 "the list is" "a tuple" --do-sample --temperature 0.8 --seed 1 --json',
+    'unmask generate runs/pretrain/bart-mini-1 "the list is [MASK] in place" --num-beams 4',
 )
 def generate(
     model: Model,
@@ -102,7 +102,7 @@ def generate(
 
 
 @friendly
-@examples('unmask next runs/bert/model "He opened the door." "The room was empty."')
+@examples('unmask next runs/pretrain/bert-mini-1 "He opened the door." "The room was empty."')
 def next(model: Model, a: str, b: str, as_json: Json = False) -> None:
     """Judge whether text B follows text A (models trained with nsp)."""
     from unmask import api
@@ -225,7 +225,7 @@ def explain(
 @friendly
 @examples(
     'unmask attention MODEL "the list is sorted"',
-    'unmask attention MODEL "the list is sorted" "it is in order" --layer 3 --head 5',
+    'unmask attention MODEL "the list is sorted" "it is in order" --layer 3 --head 2',
 )
 def attention(
     model: Model,

@@ -79,7 +79,9 @@ def prepare(
     key = _key(parts)
     path = Path(out) if out is not None else _place(corpus, key)
     report = progress or (lambda done, total, message: None)
-    if not _is_there(path, key, parts):
+    if _is_there(path, key, parts):
+        report(1, 1, "already there")
+    else:
         partial = path.with_name(f"{path.name}.partial-{key}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

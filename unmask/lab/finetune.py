@@ -28,7 +28,7 @@ from unmask.tasks import beside, teacher
 from unmask.tasks.task import RecordRows
 from unmask.train import checkpoint
 from unmask.train.distributed import World
-from unmask.train.fit import Evaluation, describe, doubt_of, fit
+from unmask.train.fit import Evaluation, describe, doubt_of, fit, open_log
 from unmask.train.loader import Bucketed, micro_size
 from unmask.train.log import Console, clock
 from unmask.train.run import Run, environment
@@ -134,6 +134,8 @@ def train(
             watch(float(values[task.metric]))
         return values
 
+    if seen and not type(task).heads and not watch and world.main:
+        look_first(run, recipe, measure, console)
     doubt = doubt_of({task.metric: len(seen)}, recipe.task.margin)
     evaluation = Evaluation(measure, task.metric, higher=True, patience=recipe.task.patience, first=False, doubt=doubt)
     state = fit(run, trainer, loader, evaluation if seen else None, job.save, console, resume=resume, title=title)
@@ -144,6 +146,17 @@ def train(
         restore(job, run.checkpoints / "best" / "model")
         console.say(f"the model of step {best['step']:,} is kept: {describe({task.metric: best[task.metric]})}")
     return state
+
+
+def look_first(run: Run, recipe: Recipe, measure: Callable[[], dict[str, Any]], console: Console) -> None:
+    """What a model that needs no new head reaches before it is trained: said and logged once, and never a choice for the model to keep."""
+    if any(e.get("event") == "eval" for e in run.events()):
+        return
+    values = measure()
+    console.say(f"  before training  held-out {describe(values)}")
+    log = open_log(run, recipe.train, 0)
+    log.write("eval", step=0, elapsed=0.0, **values)
+    log.close()
 
 
 def settle(

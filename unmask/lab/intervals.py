@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from unmask.lab.task_summary import COUNTS
 from unmask.seeds import generator
 from unmask.tasks.metrics import wilson
 from unmask.tasks.task import Task
 
 RIGHT = ("accuracy", "exact")  # scores that are right records / records
-NO_SCORE = ("records", "total", "_thresh")  # ends of names: counts and thresholds, which are not reached but found
+NO_SCORE = (*COUNTS, "_thresh")  # ends of names: counts and thresholds, which are not reached but found
 DRAWS, SECONDS = 200, 10.0
 FEWEST = 10  # records below which drawing them again says nothing
 

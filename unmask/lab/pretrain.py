@@ -16,7 +16,7 @@ from unmask.model.config import with_tokenizer
 from unmask.recipe import Recipe
 from unmask.serve.predictor import load
 from unmask.stopping import continues_with
-from unmask.train import checkpoint, pretraining
+from unmask.train import checkpoint, pretraining, track
 from unmask.train.distributed import World
 from unmask.train.log import Console, Log, clock
 from unmask.train.mix import Mixed
@@ -89,6 +89,7 @@ def resume(path: str | Path, console: Console) -> Run:
 
 def join(recipe: Recipe, console: Console) -> tuple[World, Console]:
     """The processes of this run; only the first one speaks."""
+    track.check(recipe.train.track)
     if recipe.train.threads:
         torch.set_num_threads(recipe.train.threads)
     world = World.join(pick_device(recipe.train.device).type)

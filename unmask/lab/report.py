@@ -69,7 +69,7 @@ def _fills(run: Run) -> list[dict[str, Any]]:
         found = run.read_json("fills.json")
     except UserError:
         return []
-    return [{"text": f["text"], "fills": [x for x in f["fills"] if finite(x.get("probability"))]} for f in found]
+    return [f | {"fills": [x for x in f["fills"] if finite(x.get("probability"))]} for f in found]
 
 
 def _problems(corpus: dict[str, Any]) -> dict[str, Any]:

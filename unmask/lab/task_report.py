@@ -15,6 +15,7 @@ import yaml
 from unmask.errors import UserError, quote
 from unmask.lab import task_figures as draw
 from unmask.lab.curves import COLORS, THEMES, finite
+from unmask.lab.intervals import NO_SCORE
 from unmask.lab.summary import events, jsonable, render, replace
 from unmask.lab.task_card import transformers_snippet, unmask_snippet, write_card
 from unmask.lab.task_summary import asks, describe_score, raw_text_note, second_text, task_facts, task_summary
@@ -202,7 +203,7 @@ def _last_set(s: dict[str, Any], task: str) -> str:
 def _metrics(run: Run) -> list[str]:
     """Scores that were measured while training."""
     keys = dict.fromkeys(key for e in events(run, "eval") for key, value in e.items() if finite(value))
-    return [key for key in keys if key not in ("step", "elapsed", "time", "loss", "perplexity")]
+    return [k for k in keys if k not in ("step", "elapsed", "time", "loss", "perplexity") and not k.endswith(NO_SCORE)]
 
 
 def _read(run: Run, name: str) -> dict[str, Any]:

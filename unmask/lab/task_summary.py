@@ -16,7 +16,7 @@ from unmask.recipe import Recipe
 from unmask.train.run import Run
 
 FIRST = ("raw_text_f1",)  # scores that are shown before the one that chose the model
-
+COUNTS = ("records", "total")  # ends of names: how many records there were, which is no score
 # What `unmask predict` is given, by task.
 ASKS = {
     "answer": '"QUESTION" "PASSAGE"',
@@ -131,7 +131,7 @@ def _scores(results: dict[str, Any]) -> list[dict[str, Any]]:
         for split in ("dev", "test"):
             values = part.get(split) or {}
             for key, value in values.items():
-                if key != "records" and finite(value):
+                if not key.endswith(COUNTS) and finite(value):
                     between = dig(part, "intervals", split, key)
                     rows.append(
                         {"task": name, "set": split, "records": values.get("records"), "score": key, "value": value,
@@ -168,6 +168,7 @@ def task_facts(s: dict[str, Any]) -> list[tuple[str, str]]:
         *[(f"files{_of(name)}", _join(files)) for name, files in s["files"].items()],
         *[(f"records{_of(n)}", _counts(r)) for n, r in (records.items() if several else [("", records)])],
         *[(f"labels{_of(name)}", _list(labels)) for name, labels in s["labels"].items()],
+        *[(f"f1 and auc{_of(name)}", f"of the label {positive}") for name, positive in _positives(s).items()],
         ("steps", describe_steps(s)),
         ("learning rate", f"{s['lr']:.2g}" if finite(s["lr"]) and s["lr"] else None),
         ("time", duration(s["seconds"])),
@@ -186,6 +187,14 @@ def task_facts(s: dict[str, Any]) -> list[tuple[str, str]]:
         *[("use", command) for command in s["use"] or []],
     ]
     return [(label, text) for label, text in rows if text]
+
+
+def _positives(s: dict[str, Any]) -> dict[str, str]:
+    """Task → the label that f1 and auc are of (`tasks/targets.py`), where a classifier has two."""
+    kinds = s["tasks"] or {"": s["task"]}
+    scored = {r["task"] for r in s["scores"] if r["score"] == "f1"}
+    two = {name: labels for name, labels in s["labels"].items() if len(labels) == 2}
+    return {name: labels[1] for name, labels in two.items() if name in scored and kinds.get(name) == "classify"}
 
 
 def describe_best(s: dict[str, Any]) -> str:

@@ -71,6 +71,12 @@ class One:
     def metric(self) -> str:
         return self.decides if self.weights is None else "macro_f1"
 
+    @property
+    def positive(self) -> str:
+        """Of two labels the second one, in the model's order (--labels, else sorted): 1, yes, positive. It is the one that f1 and auc are of,
+        as it is scikit-learn's `classes_[1]`."""
+        return self.labels[1] if len(self.labels) == 2 else ""
+
     def stratum(self, record: Record) -> str:
         return str(record["label"])
 
@@ -80,7 +86,8 @@ class One:
             " …" if len(counts) > SHOWN else ""
         )
         weighed = "" if self.weights is None else f"; rare labels weigh more, {self.metric.replace('_', ' ')} decides"
-        return f"{len(self.labels)} labels: {said}{weighed}"
+        positive = f"; f1 and auc are of {self.positive}" if self.positive else ""
+        return f"{len(self.labels)} labels: {said}{weighed}{positive}"
 
     def aim(self, record: Record) -> np.ndarray:
         """The label as the loss reads it."""
@@ -140,11 +147,12 @@ class One:
         place = self.place | {name: len(self.place) + n for n, name in enumerate(sorted(set(want) - set(self.place)))}
         aims = np.array([place[name] for name in want], np.int64)
         table = metrics.confusion(aims, [place[a["label"]] for a in answers], len(place))
-        first = 1 if len(self.labels) == 2 else 0  # of two labels that exclude each other, one says everything
+        first = 1 if self.positive else 0  # of two labels that exclude each other, one says everything
         truth = aims[:, None] == np.arange(first, len(self.labels))
         return metrics.known(
             {
                 "accuracy": metrics.accuracy(table),
+                "f1": metrics.micro_f1(table[1, 1], table[:, 1].sum(), table[1].sum()) if self.positive else None,
                 "macro_f1": metrics.macro_f1(np.diag(table), table.sum(0), table.sum(1)),
                 "mcc": metrics.mcc(table),
                 "auc": metrics.macro_auc(self.scores(answers)[:, first:], truth),

@@ -17,6 +17,7 @@ from unmask.train.health import Health
 from unmask.train.loader import Loader
 from unmask.train.log import Console, Log, is_sum
 from unmask.train.run import Run
+from unmask.train.track import Board
 from unmask.train.trainer import NonFinite, Step, Trainer
 
 # Ends of the names of scores that are shares of 1, an "@10" left aside; "mean" is that of several tasks' own.
@@ -68,7 +69,7 @@ def fit(
         state |= resume.state
         trainer.optimizers.load_state(resume.optimizer())
     world, settings, total = trainer.world, trainer.settings, trainer.plan.steps
-    log = Log(run.log) if world.main else None
+    log = open_log(run, settings, state["step"]) if world.main else None
     begun, before, saved = time.monotonic(), state["elapsed"], time.monotonic()
 
     def write(event: str, **values: Any) -> None:
@@ -145,6 +146,12 @@ def fit(
     if evaluation and state["step"] == total and (text := keep_last(evaluation, state)):
         console.say(text)
     return state
+
+
+def open_log(run: Run, settings: Any, done: int) -> Log:
+    """log.jsonl of a run that is at step `done`, and TensorBoard's events where they are asked for."""
+    board = Board(run.path / "tensorboard", done + 1 if done else 0) if settings.track == "tensorboard" else None
+    return Log(run.log, board)
 
 
 def keep_last(evaluation: Evaluation, state: dict[str, Any]) -> str:

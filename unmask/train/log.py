@@ -10,20 +10,27 @@ from typing import Any
 from unmask.console import Console as Console
 from unmask.console import Update as Update
 from unmask.console import clock as clock
+from unmask.train.track import Board
 
 FIXED = "fixed"  # under which an evaluation has its values under the fixed masking (`train/heldout.py`)
 FIXED_TEXT = "15 % of the tokens (80 % [MASK], 10 % random, 10 % kept), seed 0"
 
 
 class Log:
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, board: Board | None = None):
+        """`board`: also gets every event."""
         self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 – open as long as the run
+        self._board = board
 
     def write(self, event: str, **values: Any) -> None:
         self._file.write(json.dumps({"event": event, **values}, ensure_ascii=False) + "\n")
+        if self._board:
+            self._board.write(event, values)
 
     def close(self) -> None:
         self._file.close()
+        if self._board:
+            self._board.close()
 
 
 def is_sum(values: dict[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from unmask.console import Console
 from unmask.errors import UserError
 from unmask.serve.http import killer
 from unmask.serve.http.app import make_app

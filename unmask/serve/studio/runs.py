@@ -4,6 +4,7 @@ A run goes by its path below the folder, as `pretrain/bert-tiny-1`. A list of ru
 their logs; a log that grows is read from where the reader stopped.
 """
 
+import math
 import os
 import re
 from contextlib import suppress
@@ -21,6 +22,7 @@ SHOWN = 1000  # characters of a name in the list
 TAIL = 1 << 16  # bytes at the end of a log that say how far a run is
 CHUNK = 1 << 20  # bytes of a log that are read at once
 REPORT = 256 << 20  # bytes of a report, at most
+LEAST = {"value": -math.inf}  # the score of a run that has none
 OWN = ("plan.json", "results.json", "model/config.json", "report.html")  # what changes how a run is listed
 
 
@@ -111,9 +113,12 @@ class Runs:
         return read_bytes(path, REPORT)
 
     def models(self, most: int) -> list[str]:
-        """The newest finished runs' models as NAME=FOLDER, so many at most; of two of one name the newer one."""
+        """The newest finished runs' models as NAME=FOLDER, so many at most; of two of one name the newer one.
+
+        Runs that are parts of one (of a quickstart) count as one run, its best model first.
+        """
         found: dict[str, str] = {}
-        for entry in self.entries():
+        for entry in self._best_first(self.entries()):
             path = self.root / entry["name"]
             name = re.sub(r"[^\w.-]", "-", path.name)
             if len(found) < most and entry["state"] == "finished" and entry["model"] and self._inside(path / "model"):
@@ -121,6 +126,16 @@ class Runs:
         return list(found.values())
 
     # ---------------------------------------------------------------------------------------------- inside
+
+    def _best_first(self, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The entries in their order, but parts of one run together and by their score."""
+        wholes: dict[Path, list[dict[str, Any]]] = {}
+        for entry in entries:
+            path = self.root / entry["name"]
+            whole = path.parent if (path.parent / "results.json").is_file() else path
+            wholes.setdefault(whole, []).append(entry)
+        worth = [sorted(parts, key=lambda e: -(e.get("score") or LEAST)["value"]) for parts in wholes.values()]
+        return [entry for parts in worth for entry in parts]
 
     def _find(self, folder: Path, deep: int, found: list[Path]) -> None:
         if len(found) >= MOST or not self._inside(folder):
@@ -195,6 +210,7 @@ class Runs:
             "steps": {"done": done, "total": total},
             "train": _last(events, "train"),
             "eval": _last(events, "eval"),
+            "score": _score(results),
             "warnings": [str(e.get("text")) for e in events if e.get("event") in ("warning", "error")][-5:],
             "report": (run.path / "report.html").is_file(),
             "model": (run.model / "config.json").is_file(),
@@ -257,6 +273,22 @@ def _last(events: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     """The numbers of the last event of a kind."""
     found: dict[str, Any] = next((e for e in reversed(events) if e.get("event") == kind), {})
     return {key: value for key, value in found.items() if isinstance(value, int | float) and key != "event"}
+
+
+def _score(results: dict[str, Any]) -> dict[str, Any] | None:
+    """What a finished run reached on the test records, or on the dev records where there are none.
+
+    >>> _score({"metric": "accuracy", "dev": {"accuracy": 0.5}, "test": {"accuracy": 0.75}})
+    {'on': 'test', 'metric': 'accuracy', 'value': 0.75}
+    >>> _score({"metric": "accuracy", "dev": []})
+    """
+    metric = results.get("metric")
+    for on in ("test", "dev"):
+        scores = results.get(on)
+        value = scores.get(metric) if isinstance(scores, dict) and isinstance(metric, str) else None
+        if isinstance(value, int | float) and math.isfinite(value):
+            return {"on": on, "metric": metric, "value": value}
+    return None
 
 
 def _stamp(path: Path) -> tuple[float, int]:

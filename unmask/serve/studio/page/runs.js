@@ -139,13 +139,18 @@ async function listed(node) {
   return true;
 }
 
-/** The last score on held-out records: a share if there is one, else the loss. */
+const SHARE = /accuracy|f1|ndcg|recall|mrr|map|exact|rouge|pearson|spearman|auc|mcc/;
+
+/** What the finished run reached on its test or dev records; before that, the last held-out score: a share if there is one, else the loss. */
 function best(run) {
-  const shares = Object.entries(run.eval ?? {}).filter(
-    ([key, value]) => /accuracy|f1|ndcg|recall|rouge|pearson|spearman/.test(key) && value >= -1 && value <= 1,
-  );
-  if (!shares.length) return [number(run.eval?.loss)];
-  return [percent(shares[0][1]), el("small", {}, shares[0][0].replaceAll("_", " "))];
+  if (run.score) return scored(run.score.metric, run.score.value, `${run.score.on} `);
+  const found = Object.entries(run.eval ?? {}).find(([key, value]) => SHARE.test(key) && value >= -1 && value <= 1);
+  return found ? scored(...found) : [number(run.eval?.loss)];
+}
+
+function scored(metric, value, on = "") {
+  const share = SHARE.test(metric) && value >= -1 && value <= 1;
+  return [share ? percent(value) : number(value), el("small", {}, on + metric.replaceAll("_", " "))];
 }
 
 function when(seconds) {

@@ -1,0 +1,137 @@
+"""Every command of README, of the reference pages and of `--help` works: they take as given what `given.py` makes, and run as
+`documented.py` says. The guides, which take nothing as given, are in test_guides.py."""
+
+import re
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+
+import given as prepared
+import pytest
+from documented import (
+    CHECKED,
+    DOCS,
+    PROGRAMS,
+    ROOT,
+    SHELL,
+    Session,
+    check_spelling,
+    commands,
+    examples,
+    fenced,
+    inline,
+    verbs,
+)
+
+PAGES = [ROOT / "README.md", DOCS / "objectives.md", DOCS / "results.md"]
+DOCUMENTS = [p for p in (*ROOT.glob("README*.md"), *DOCS.glob("*.md")) if p.stem not in ("log", "design")]
+NETWORK = {"owner/name": "a model of the hub", "--push": "uploads to the hub"}  # in prose: checked, not run
+LONG = {"unmask quickstart": "15 minutes; tests/lab/test_quickstart.py runs it on few reviews"}
+NAMES = {
+    "MODEL": "runs/pretrain/bert-mini-1/model",
+    "FOLDER": "runs/pretrain/bert-mini-1/model",
+    "RUN": "runs/docs",
+    "STORE": "runs/store",
+    "CORPUS": "corpus/",
+    "TEXT": "the list is [MASK] in place",
+    "FILE": "pairs.jsonl",
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("given")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        prepared.make()
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of what is given, to be in."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def runs_here(line: str) -> bool:
+    """Whether a command in prose is whole, and neither long nor one of the network."""
+    whole = line.startswith("# python") or len(line.split()) > 2 or line in ("unmask samples",)
+    return whole and not any(name in line for name in NETWORK) and not any(line.startswith(name) for name in LONG)
+
+
+def run_all(lines: list[str], skip_done: bool = True) -> dict[str, str]:
+    said: dict[str, str] = {}
+    with ExitStack() as servers:
+        session = Session(servers, NAMES)
+        session.keep = False
+        for line in dict.fromkeys(lines):
+            if runs_here(line):
+                said[line] = session.run(line)
+            elif line.startswith("unmask"):
+                check_spelling(line)
+            else:
+                CHECKED[line.split()[0]](line.split())
+    return said
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_the_commands_of_a_page_work(page: Path, folder: Path) -> None:
+    said = run_all([line for line in commands(page) if not is_sketch(line)] + inline(page))
+    if page.stem == "README":
+        (shown,) = [text for line, text in said.items() if line.startswith("unmask tokenizer show")]
+        assert "训" in shown and "练" in shown and "[UNK]" not in shown
+
+
+def is_sketch(line: str) -> bool:
+    """A python block that shows how something is written, and is run by a test of its own (tests/contract)."""
+    return line.startswith("# python") and "class Mine(" in line
+
+
+HELP = {name: examples(command.help or "") for name, command in verbs()}
+
+
+@pytest.mark.parametrize("verb", sorted(HELP))
+def test_the_examples_of_a_verb_work(verb: str, folder: Path) -> None:
+    assert HELP[verb]
+    run_all(HELP[verb])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+def test_commands_in_prose_are_spelt_right(document: Path) -> None:
+    for line in inline(document):
+        if line.startswith("unmask"):
+            check_spelling(line)
+        elif line.split()[0] in CHECKED:
+            CHECKED[line.split()[0]](re.sub("['\"]", "", line).split())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+def test_no_command_stands_where_no_test_finds_it(document: Path) -> None:
+    """A block of commands is marked `bash`; every line in it begins with a program that a test knows."""
+    for language, block in fenced(document):
+        starts = [line.split()[0] for line in block.replace("\\\n", " ").splitlines() if line.split()]
+        if language == "bash":
+            assert set(starts) <= set(PROGRAMS), (document.name, starts)
+        elif language == "":
+            assert not set(starts) & (set(PROGRAMS) - {"make"} | {"$", "hf"}), (document.name, block)
+
+
+def test_the_readmes_have_the_same_commands() -> None:
+    english, chinese = ROOT / "README.md", ROOT / "README.zh.md"
+
+    def plain(path: Path) -> list[str]:
+        return sorted(re.sub(r"\s+#.*", "", line) for line in [*commands(path), *inline(path)])
+
+    assert plain(english) == plain(chinese)
+
+
+def test_an_unknown_program_fails() -> None:
+    with ExitStack() as servers, pytest.raises(AssertionError, match="no test knows how to run 'frobnicate'"):
+        Session(servers).run("frobnicate corpus/")
+    with pytest.raises(AssertionError, match="no verb 'frobnicate'"):
+        check_spelling("unmask frobnicate x")
+    with pytest.raises(AssertionError, match="fill has no"):
+        check_spelling("unmask fill MODEL --tops 3")
+    assert set(CHECKED) | set(SHELL) | {"unmask", "torchrun"} == set(PROGRAMS)

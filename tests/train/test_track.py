@@ -1,0 +1,71 @@
+"""TensorBoard reads back what log.jsonl has, also of a run that was resumed; without the package the mistake is named first."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab.tiny import labelled, model_folder
+
+from unmask import UserError, api
+from unmask.train import track
+from unmask.train.fit import open_log
+from unmask.train.run import Run
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = accumulator.EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def logged(run: Run, event: str, key: str) -> list[tuple[int, Any]]:
+    return [(e["step"], pytest.approx(e[key], rel=1e-6)) for e in run.events() if e["event"] == event and key in e]
+
+
+def test_events_of_pretraining_are_those_of_the_log(store: Any, tmp_path: Path) -> None:
+    run = api.pretrain(
+        store.path, preset="bert-tiny", steps=4, batch=4, length=32, out=tmp_path / "run",
+        sets=["model.layers=1", "train.track=tensorboard", "train.evaluations=2"],
+    )  # fmt: skip
+    found = scalars(run.path / "tensorboard")
+    assert len(found["train/loss"]) == 4
+    assert found["train/loss"] == logged(run, "train", "loss")
+    assert found["train/grad_norm"] == logged(run, "train", "grad_norm")
+    assert found["eval/loss"] == logged(run, "eval", "loss") and found["eval/loss"][0][0] == 0
+
+
+def test_events_of_finetuning_have_its_scores(tmp_path: Path) -> None:
+    files = {"train": labelled(tmp_path / "train.csv", 24), "dev": labelled(tmp_path / "dev.csv", 8, 500)}
+    run = api.finetune(
+        model_folder(tmp_path / "start"),
+        **files,
+        steps=2,
+        batch=4,
+        out=tmp_path / "run",
+        sets=["train.track=tensorboard"],
+    )
+    found = scalars(run.path / "tensorboard")
+    assert found["eval/accuracy"] == logged(run, "eval", "accuracy") and found["eval/f1"]
+
+
+def test_a_resumed_run_hides_the_steps_that_it_does_again(tmp_path: Path) -> None:
+    run, settings = Run(tmp_path), type("Settings", (), {"track": "tensorboard"})
+    for done, loss, last in ((0, 1.0, 5), (3, 2.0, 6)):  # stopped after step 5, the last checkpoint was at step 3
+        log = open_log(run, settings, done)
+        for step in range(done + 1, last + 1):
+            log.write("train", step=step, loss=loss)
+        log.close()
+    assert scalars(tmp_path / "tensorboard")["train/loss"] == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)]
+
+
+def test_nothing_is_written_unless_asked_for(store: Any, tmp_path: Path) -> None:
+    run = api.pretrain(store.path, preset="bert-tiny", steps=1, batch=4, length=32, out=tmp_path / "run", sets=["model.layers=1"])  # fmt: skip
+    assert not (run.path / "tensorboard").exists()
+
+
+def test_a_missing_package_is_said_before_the_text_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(track, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="not installed") as caught:
+        api.pretrain(tmp_path / "nothing", sets=["train.track=tensorboard"], out=tmp_path / "run")
+    assert caught.value.fix == "pip install 'unmask[track]'"
