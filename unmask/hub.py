@@ -44,8 +44,8 @@ def resolve(name: str | Path, patterns: Sequence[str]) -> Path:
     path = Path(name).expanduser()
     if path.exists():
         return path
-    found = NAME.fullmatch(str(name))
-    if not found or path.parts[0] == LOCAL:
+    found = _hub_name(str(name))
+    if not found:
         _missing(str(name))
     # Imported here: 0.25 s that nobody with a folder needs to wait for.
     from huggingface_hub import snapshot_download
@@ -69,8 +69,8 @@ def resolve(name: str | Path, patterns: Sequence[str]) -> Path:
 
 def pin(name: str) -> str:
     """A hub name with the commit that it stands for now; paths, and names that are pinned already, as they are."""
-    found = NAME.fullmatch(name)
-    if not found or Path(name).expanduser().exists() or COMMIT.fullmatch(found["revision"] or ""):
+    found = _hub_name(name)
+    if not found or COMMIT.fullmatch(found["revision"] or ""):
         return name
     commit = resolve(name, ["config.json"]).name  # the folder of a snapshot is called after its commit
     return f"{found['repository']}@{commit}" if COMMIT.fullmatch(commit) else name
@@ -81,8 +81,14 @@ def without_revision(name: str) -> str:
     >>> without_revision("google-bert/bert-base-uncased@main"), without_revision("runs/a@b/model")
     ('google-bert/bert-base-uncased', 'runs/a@b/model')
     """
+    found = _hub_name(name)
+    return found["repository"] if found else name
+
+
+def _hub_name(name: str) -> re.Match[str] | None:
+    """Repository and revision, where `name` is no path that is here, nor one of a run."""
     found = NAME.fullmatch(name)
-    return found["repository"] if found and not Path(name).expanduser().exists() else name
+    return found if found and not name.startswith(f"{LOCAL}/") and not Path(name).expanduser().exists() else None
 
 
 def _missing(name: str) -> NoReturn:

@@ -26,7 +26,7 @@ def watch():
         if frame is not None:
             time.sleep(delay)
             open(marker, "w").close()
-            return os.kill(os.getpid(), number)
+            return os.killpg(0, number)
         time.sleep(0.001)
 
 threading.Thread(target=watch, daemon=True).start()
@@ -45,6 +45,7 @@ def stopped(folder: Path, name: str, number: signal.Signals, *words: str, delay:
         capture_output=True,
         text=True,
         timeout=240,
+        start_new_session=True,  # the signal goes to the group, as Ctrl-C in a terminal does
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
     assert "Traceback" not in done.stderr, done.stderr
@@ -76,13 +77,13 @@ def test_a_signal_ends_tokenizer_training_at_once(random_words: Path, number: si
     assert not (tmp_path / "tok").exists()
 
 
-def test_sigterm_while_text_is_prepared(text_file: Path, tmp_path: Path) -> None:
-    words = ["prepare", str(text_file), "--kind", "char", "-o", "store", "--set", "data.workers=1"]
-    code, said, _ = stopped(tmp_path, "encode_here", signal.SIGTERM, *words)
-    assert code == 143
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_while_text_is_prepared(random_words: Path, workers: int, tmp_path: Path) -> None:
+    words = ["prepare", str(random_words), "--kind", "byte", "-o", "store", "--workers", str(workers)]
+    code, said, _ = stopped(tmp_path, {1: "encode_here", 2: "encode_in"}[workers], signal.SIGTERM, *words, delay=1.0)
+    assert code == 143, said
     assert "unmask prepare was stopped by SIGTERM while preparing the text; to continue: run the same command" in said
-    again = subprocess.run([sys.executable, "-m", "unmask", *words], cwd=tmp_path, capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
+    assert not (tmp_path / "store" / "meta.json").exists()
 
 
 def test_sigterm_while_labelled_files_are_read(tmp_path: Path) -> None:

@@ -19,11 +19,18 @@ print(json.dumps([[c.token for c in model.fill("a [MASK] cab").masks[0].candidat
 
 FIRST, SECOND = "a" * 40, "b" * 40
 TRAIN = """
-import hashlib, json, sys, unmask
-out, model, recipe = sys.argv[1:]
-run = unmask.finetune(model, recipe=recipe or None, train="train.csv", task="classify", steps=1, out=out)
-weights = hashlib.sha256((run.model / "model.safetensors").read_bytes()).hexdigest()
-print(json.dumps([run.recipe().start, (run.model / "README.md").read_text(), weights]))
+import json, unmask
+run = unmask.finetune("me/tiny", train="train.csv", task="classify", steps=1, out="run")
+print(json.dumps([run.recipe().start, (run.model / "README.md").read_text()]))
+"""
+AGAIN = """
+import json, sys
+from unmask.hub import resolve
+from unmask.lab.keywords import task_recipe
+def read(name):
+    return (resolve(name, ["*.safetensors"]) / "model.safetensors").read_bytes().hex()
+kept, new = task_recipe("", recipe="run/recipe.yaml").start, task_recipe("me/tiny").start
+print(json.dumps({"kept": [kept, read(kept)], "new": [new, read(new)], "asked": read("me/tiny@" + sys.argv[1])}))
 """
 
 
@@ -74,22 +81,20 @@ def test_a_missing_path_is_reported_as_a_missing_path(tmp_path: Path) -> None:
 
 
 def test_a_run_keeps_the_commit_that_it_began_with(tmp_path: Path) -> None:
-    def train(out: str, model: str, recipe: str = "") -> list[str]:
-        done = call(server, tmp_path / "home", "-c", TRAIN, out, model, recipe, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
     labelled(tmp_path / "train.csv", 40)
-    for seed, name in enumerate(("first", "second")):
-        model_folder(tmp_path / name, seed=seed)
+    first, second = (
+        (model_folder(tmp_path / name, seed=seed) / "model.safetensors").read_bytes().hex()
+        for seed, name in enumerate(("first", "second"))
+    )
     with hub() as server:
         server.publish("me/tiny", tmp_path / "first", FIRST)
-        start, card, weights = train("one", "me/tiny")
+        done = call(server, tmp_path / "home", "-c", TRAIN, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        start, card = json.loads(done.stdout)
         assert start == f"me/tiny@{FIRST}" and f"me/tiny@{FIRST}" in card
         server.publish("me/tiny", tmp_path / "second", SECOND)
-        again = train("two", "", "one/recipe.yaml")  # the same files, though the hub has newer ones
-        assert again == [start, card, weights]
-        newer = train("three", "me/tiny")
-        assert newer[0] == f"me/tiny@{SECOND}" and newer[2] != weights
-        asked = train("four", f"me/tiny@{FIRST}")  # a revision that is asked for
-        assert asked[0] == start and asked[2] == weights
+        done = call(server, tmp_path / "home", "-c", AGAIN, FIRST, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["kept"] == [start, first]  # the same files, though the hub has newer ones
+    assert found["new"] == [f"me/tiny@{SECOND}", second] and found["asked"] == first != second

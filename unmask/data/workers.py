@@ -4,7 +4,7 @@ Plain child processes that talk over their standard input and output, rather tha
 `spawn` runs the user's script again in every child, so that `unmask.pretrain("corpus/")` at the top of a
 script would start itself without end, and its `fork` is unsafe once torch or tokenizers have threads. A
 worker imports neither torch nor the user's script, ends when its input does (also when the parent was
-killed), and leaves Ctrl-C to the parent.
+killed), and leaves Ctrl-C and SIGTERM to the parent.
 """
 
 import os
@@ -131,6 +131,7 @@ def _serve(encode: DocumentEncoder) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a terminal or a service manager signals the whole group
+        signal.signal(number, signal.SIG_IGN)
     with suppress(BrokenPipeError):  # the parent was killed while we answered
         _serve(DocumentEncoder(Tokenizer.load(sys.argv[1]), sys.argv[2]))

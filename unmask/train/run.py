@@ -51,7 +51,12 @@ class Run:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UserError(
                 f"{path} exists already, and a run is never overwritten",
-                fix="another --out" + (f", or go on with it: {again}" if (again := cls(path).resume_command()) else ""),
+                fix="another --out"
+                + (
+                    f", or go on with it: {command(f'unmask {verb} --resume', path)}"
+                    if (verb := cls(path).verb())
+                    else ""
+                ),
             )
 
     def verb(self) -> str:
