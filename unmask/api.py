@@ -347,10 +347,12 @@ def info(run: str | Path) -> dict[str, Any]:
     from unmask.lab.describe import describe, is_model
     from unmask.lab.report import summary
     from unmask.train.run import Run
+    from unmask.train.run_files import shown
 
     if is_model(run):
         return describe(run)
-    return summary(Run.open(run))
+    with shown(run):
+        return summary(Run.open(run))
 
 
 def quickstart(

@@ -38,6 +38,11 @@ def open_regular(path: str | Path) -> BinaryIO:
     return os.fdopen(number, "rb")
 
 
+def is_there(path: str | Path) -> bool:
+    """Also for what is no regular file, or a link to nothing: reading it then says so."""
+    return os.path.lexists(path)
+
+
 def size_of(path: str | Path) -> int:
     """Bytes of a regular file, which a library opens next."""
     try:

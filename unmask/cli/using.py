@@ -25,8 +25,10 @@ def info(run: Path, as_json: Json = False) -> None:
     if as_json:
         return emit(found)
     from unmask.tables import model_summary, run_summary
+    from unmask.train.run_files import shown
 
-    model_summary(found) if found.get("kind") == "model" else run_summary(found)
+    with shown(run):
+        model_summary(found) if found.get("kind") == "model" else run_summary(found)
 
 
 @friendly

@@ -33,7 +33,19 @@ from unmask.data.tokenizer_file import (
     table_growth,
 )
 from unmask.errors import UserError
-from unmask.files import AGAIN, COUNT, FLAG, check, check_fields, or_null, read_bytes, read_object, read_text, size_of
+from unmask.files import (
+    AGAIN,
+    COUNT,
+    FLAG,
+    check,
+    check_fields,
+    is_there,
+    or_null,
+    read_bytes,
+    read_object,
+    read_text,
+    size_of,
+)
 from unmask.protobuf import fields
 
 FILES = ("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "added_tokens.json")
@@ -45,7 +57,7 @@ CONTROL, OWN = 3, 4  # types of a SentencePiece piece: never in text; always one
 
 def find(folder: Path) -> Path | None:
     """The file of a folder that holds its vocabulary."""
-    return next((folder / name for name in FILES[:5] if name != "merges.txt" and (folder / name).is_file()), None)
+    return next((folder / name for name in FILES[:5] if name != "merges.txt" and is_there(folder / name)), None)
 
 
 def read(file: Path, config: dict[str, Any], named: dict[str, str], most: int | None = None) -> Foreign:
@@ -62,7 +74,7 @@ def read(file: Path, config: dict[str, Any], named: dict[str, str], most: int | 
     try:
         backend, notes = reader(file, config, named)
         added = file.with_name("added_tokens.json")
-        if added.is_file():
+        if is_there(added):
             _add(backend, added)
     except (UserError, KeyboardInterrupt, SystemExit):
         raise

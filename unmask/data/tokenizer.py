@@ -35,7 +35,7 @@ from unmask.data.corpus import Corpus
 from unmask.data.templates import ROLES, TEMPLATES, roles_in
 from unmask.data.vocabulary import CJK, learn
 from unmask.errors import UserError
-from unmask.files import WORD, check, read_object
+from unmask.files import WORD, check, is_there, read_object
 from unmask.hub import resolve
 from unmask.recipe import TokenizerRecipe
 
@@ -121,7 +121,7 @@ class Tokenizer:
         folder = path if path.is_dir() else path.parent
         file: Path | None = path
         if path.is_dir():
-            file = folder / "tokenizer.json" if (folder / "tokenizer.json").is_file() else foreign.find(folder)
+            file = folder / "tokenizer.json" if is_there(folder / "tokenizer.json") else foreign.find(folder)
         if file is None:
             raise UserError(
                 f"no tokenizer in {path}",
@@ -327,7 +327,7 @@ def _named(config: dict[str, Any], name: str, folder: Path) -> str:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
-    return read_object(file) if file.is_file() else {}
+    return read_object(file) if is_there(file) else {}
 
 
 def tokenizer_folder(corpus: Corpus, settings: TokenizerRecipe) -> Path:

@@ -5,7 +5,7 @@ from typing import Any
 
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.files import read_object
+from unmask.files import is_there, read_object
 from unmask.model import hf
 from unmask.model.families import FAMILIES
 from unmask.serve.onnx_engine import OnnxEngine, is_export
@@ -18,7 +18,7 @@ def is_model(folder: str | Path) -> bool:
     >>> is_model("no-such-folder")
     False
     """
-    return any((Path(folder) / name).is_file() for name in SETTINGS)
+    return any(is_there(Path(folder) / name) for name in SETTINGS)
 
 
 def describe(folder: str | Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from unmask.files import (
     Rule,
     check,
     check_fields,
+    is_there,
     list_of,
     or_null,
     read_object,
@@ -133,7 +134,7 @@ def default_generation(config: ModelConfig) -> dict[str, Any]:
 
 def read_generation(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """What a folder says of generation; one older than generation_config.json says it in config.json."""
-    if (folder / GENERATION_FILE).is_file():
+    if is_there(folder / GENERATION_FILE):
         return read_object(folder / GENERATION_FILE)
     return {key: value for key, value in settings.items() if key in GENERATION_KEYS}
 

@@ -18,6 +18,7 @@ from typing import Any, get_args
 
 from unmask.errors import UserError, nearest
 
+MOST_BEAMS = 1000  # each is a row of the batch
 NEW = 64  # tokens that are written unless more or fewer are asked for
 
 
@@ -75,7 +76,12 @@ class Generation:
         changes = {key: value for key, value in given.items() if value is not None}
         if "max_length" in changes and "max_new_tokens" not in changes:
             stated.pop("max_new_tokens", None)
-        made = replace(cls(), **({key: value for key, value in stated.items() if key in valid} | changes))
+        try:
+            made = replace(cls(), **({key: value for key, value in stated.items() if key in valid} | changes))
+        except UserError as error:
+            if error.got.split()[0] in stated.keys() - changes.keys():
+                raise UserError(f"generation_config.json: {error.got[:200]}", valid=error.valid) from None
+            raise
         idle = [key for key in DRAWING if key in changes and changes[key] != getattr(cls, key)]
         if idle and not made.do_sample:
             what = f"{idle[0]} {changes[idle[0]]!r} without do_sample: the likeliest tokens are taken, nothing is drawn"
@@ -87,7 +93,10 @@ class Generation:
         for name in ("forced_bos_token_id", "forced_eos_token_id", "decoder_start_token_id"):
             token = getattr(self, name)
             if token is not None and not 0 <= token < size:
-                raise UserError(f"{name} {token}", valid=f"0 to {size - 1:,}, the model's vocabulary")
+                raise UserError(
+                    f"{name} {token}, from generation_config.json or given",
+                    valid=f"0 to {size - 1:,}, the model's vocabulary",
+                )
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -96,7 +105,7 @@ class Generation:
                 raise UserError(f"{field.name} {value!r}", valid=_named(field.type))
         for name, good, valid in (
             ("max_new_tokens", self.max_new_tokens is None or self.max_new_tokens > 0, "1 or more tokens"),
-            ("num_beams", self.num_beams > 0, "1 or more"),
+            ("num_beams", 0 < self.num_beams <= MOST_BEAMS, f"1 to {MOST_BEAMS:,}"),
             ("temperature", self.temperature > 0, "above 0; for no chance at all leave do_sample out"),
             ("top_k", self.top_k >= 0, "0 = all, or 1 and more"),
             ("top_p", 0 < self.top_p <= 1, "above 0, at most 1"),

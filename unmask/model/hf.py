@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unmask.errors import UserError
-from unmask.files import read_object
+from unmask.files import is_there, read_object
 from unmask.hub import resolve
 from unmask.model.config import ModelConfig, change
 from unmask.model.config_file import (
@@ -136,7 +136,7 @@ def load(
     found_config = _untied(found_config, tensors)
     config = change(found_config, **(changes or {}))
     architecture, found = _heads_in(tensors, found_config, settings)
-    beside = read_tensors(folder / HEADS_FILE) if (folder / HEADS_FILE).is_file() else {}
+    beside = read_tensors(folder / HEADS_FILE) if is_there(folder / HEADS_FILE) else {}
     stored = {key.split(".")[1] for key in beside if key.startswith("heads.")} & set(HEADS)
     generator = folder / GENERATOR
     if generator.is_dir():

@@ -18,6 +18,7 @@ from unmask.files import (
     WORD,
     check,
     check_fields,
+    is_there,
     list_of,
     or_null,
     read_json,
@@ -62,7 +63,7 @@ def write(folder: Path, sentence: Sentence, width: int) -> None:
 
 def read(folder: Path) -> Sentence | None:
     """None when the folder says nothing of sentence vectors; UserError when it wants what is not done here."""
-    if not (folder / MODULES).is_file():
+    if not is_there(folder / MODULES):
         return None
     modules = read_json(folder / MODULES)
     check(folder / MODULES, "the file", modules, list_of(OBJECT))
@@ -77,7 +78,7 @@ def read(folder: Path) -> Sentence | None:
             fix="remove modules.json to use the transformer alone",
         )
     transformer = _inside(folder, kinds.get("Transformer", "")) / TRANSFORMER
-    texts = read_object(transformer) if transformer.is_file() else {}
+    texts = read_object(transformer) if is_there(transformer) else {}
     check_fields(transformer, texts, {"max_seq_length": or_null(COUNT), "do_lower_case": or_null(FLAG)})
     length = texts.get("max_seq_length") or _limit(folder / "tokenizer_config.json")
     pooling = _pooling(_inside(folder, kinds["Pooling"]) / "config.json")
@@ -92,7 +93,7 @@ def _inside(folder: Path, name: str) -> Path:
 
 
 def _prompt(file: Path) -> str:
-    settings = read_object(file) if file.is_file() else {}
+    settings = read_object(file) if is_there(file) else {}
     check_fields(file, settings, {"prompts": or_null(OBJECT), "default_prompt_name": or_null(WORD)})
     prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "", "")
     check(file, "prompts", prompt, WORD)
@@ -112,7 +113,7 @@ def _pooling(file: Path) -> str:
 
 
 def _limit(file: Path) -> int:
-    value = read_object(file).get("model_max_length", 0) if file.is_file() else 0
+    value = read_object(file).get("model_max_length", 0) if is_there(file) else 0
     return value if type(value) is int and 0 <= value < 10**6 else 0  # transformers writes 10**30 for "not known"
 
 

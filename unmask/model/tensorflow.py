@@ -20,9 +20,11 @@ import torch
 from torch import Tensor
 
 from unmask.errors import UserError
+from unmask.files import open_regular, read_bytes, size_of
 from unmask.protobuf import fields, varint
 
 MAGIC = 0xDB4775248B80FB57  # the table's last eight bytes
+INDEX = 64 << 20  # bytes of an index, at most
 FOOTER, TRAILER = 48, 5  # bytes; the trailer of a block is its compression and its checksum
 FLOAT_TYPES = {1: "<f4", 2: "<f8", 14: "bf16", 19: "<f2"}  # TensorFlow's number for a type → numpy's name
 OPTIMIZER = re.compile(r"(.*/)?(adam_[mv]|AdamWeightDecayOptimizer\w*|Adam(_1)?|global_step|m|v|good_steps|loss_scale)")
@@ -103,7 +105,7 @@ def rename(variable: str) -> tuple[str, bool]:
 def read_index(path: Path) -> tuple[dict[str, Entry], int]:
     """Every variable that the index names, and the number of data files."""
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, INDEX)
         if len(data) < FOOTER or int.from_bytes(data[-8:], "little") != MAGIC:
             raise ValueError("it does not end as the index of a TensorFlow checkpoint does")
         _, at = _handle(data, len(data) - FOOTER)
@@ -143,9 +145,9 @@ def _read(index: Path, variable: str, entry: Entry, shards: int) -> np.ndarray:
         # Before anything is read: a damaged entry may ask for more than there is memory.
         if entry.size != math.prod(entry.shape) * width:
             raise ValueError(f"{entry.size:,} bytes for the shape {entry.shape}")
-        if entry.offset + entry.size > path.stat().st_size:
-            raise ValueError(f"the file ends after {path.stat().st_size:,} bytes")
-        with open(path, "rb") as file:
+        if entry.offset + entry.size > (size := size_of(path)):
+            raise ValueError(f"the file ends after {size:,} bytes")
+        with open_regular(path) as file:
             file.seek(entry.offset)
             data = file.read(entry.size)
         if masked(crc32c(data)) != entry.crc:

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from unmask.errors import UserError
-from unmask.files import AGAIN, open_regular, read_object, size_of
+from unmask.files import AGAIN, is_there, open_regular, read_object, size_of
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.model.tensorflow import checkpoints, read_checkpoint
@@ -60,7 +60,7 @@ def has_weights(folder: Path) -> bool:
 def settings_file(folder: Path) -> Path:
     """config.json; or, in TensorFlow's folders, bert_config.json in the same words."""
     for name in ("config.json", "bert_config.json"):
-        if (folder / name).is_file():
+        if is_there(folder / name):
             return folder / name
     raise UserError(
         f"{folder} is not a model folder: it has no config.json",

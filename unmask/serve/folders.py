@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 
 from unmask.errors import UserError, quote
+from unmask.files import is_there
 
 
 def model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str | Path:
@@ -14,9 +15,9 @@ def model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str |
     folder = Path(path).expanduser()
     if not folder.is_dir():
         return str(path)  # a name on the hub, or a mistake that is explained when it is opened
-    if (folder / "config.json").is_file() or (folder / "bert_config.json").is_file():
+    if is_there(folder / "config.json") or is_there(folder / "bert_config.json"):
         return folder
-    if (folder / "model" / "config.json").is_file():  # a finished run, or a checkpoint
+    if is_there(folder / "model" / "config.json"):  # a finished run, or a checkpoint
         return folder / "model"
     several = sorted(p.parent for base in (folder, folder / "model") for p in base.glob("*/config.json"))
     if several:  # tasks that were trained together

@@ -16,6 +16,7 @@ from unmask.files import (
     WORD,
     Rule,
     check_fields,
+    is_there,
     list_of,
     one_of,
     or_null,
@@ -86,7 +87,7 @@ def write(task: Task, folder: Path) -> None:
 def read(folder: Path, config: ModelConfig, heads: Iterable[str], tokenizer: Tokenizer) -> Task | None:
     """The task that the folder's model was fine-tuned for; None when it was not."""
     file = Path(folder) / FILE
-    if file.is_file():
+    if is_there(file):
         values = _values(file)
         check_learnt(file, values["task"], values["learnt"], config)
         task = TASKS[values["task"]](_settings(file, values), tokenizer, values["learnt"])

@@ -80,6 +80,7 @@ def fit(
         nonlocal saved
         saved = time.monotonic()
         if world.main:
+            run.check_there()
             path = run.checkpoints / f"step-{state['step']:08d}"
             checkpoint.write(path, save_model, trainer.optimizers.state(), state)
             checkpoint.prune(run.checkpoints, settings.keep)
@@ -97,6 +98,7 @@ def fit(
         if gain is not None and gain >= 0:  # of two that are equal the later one has learnt more
             state["best"] = state["evaluation"]
             if world.main and state["step"] < total:  # at the end the model itself is the best one
+                run.check_there()
                 checkpoint.write(run.checkpoints / "best", save_model, None, state)
         console.say(f"  step {state['step']:,}/{total:,}  held-out " + describe(values))
 

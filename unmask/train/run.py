@@ -28,6 +28,7 @@ class Run:
         self.model = self.path / "model"
         self.checkpoints = self.path / "checkpoints"
         self.log = self.path / "log.jsonl"
+        self.locked = False  # by this object
 
     @classmethod
     def create(cls, out: str | Path | None, verb: str, name: str) -> "Run":
@@ -99,8 +100,14 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """One process at a time writes into the folder. The lock ends with the process, however it ends."""
-        handle = open(self.path / "lock", "a+")  # noqa: SIM115 – held open as long as the lock
+        """One process at a time writes into the folder. The lock ends with the process, however it ends.
+
+        Whatever fails because the folder was deleted or moved meanwhile is said so.
+        """
+        try:
+            handle = open(self.path / "lock", "a+")  # noqa: SIM115 – held open as long as the lock
+        except OSError as error:
+            raise UserError(f"cannot write into {self.path}: {error.strerror}", fix="another --out") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -114,9 +121,22 @@ class Run:
             handle.truncate(0)
             handle.write(f"process {os.getpid()} on {platform.node()}")
             handle.flush()
+            self.locked = True
             yield
+        except (OSError, UserError):
+            self.check_there()
+            raise
         finally:
+            self.locked = False
             handle.close()
+
+    def check_there(self) -> None:
+        """UserError when the folder was deleted or moved. What is written later would make half of it anew."""
+        if not (self.path / "lock" if self.locked else self.path).exists():
+            raise UserError(
+                f"{self.path} was deleted or moved while a run was writing into it",
+                fix="put it back and continue with --resume, or begin again with another --out",
+            ) from None
 
     def in_use(self) -> bool:
         """Does a process hold the lock? A shared one is tried and let go at once."""

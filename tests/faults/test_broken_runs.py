@@ -1,0 +1,53 @@
+"""`unmask info` of a run whose files hold something else than a run writes: a message that names the file, never a traceback."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from unmask.cli import app
+
+RECIPE = {"preset": "bert-tiny", "objective": "mlm", "seed": 0, "start": "runs/a/model"}
+TASK = {"kind": "classify", "train": ["a.csv"]}
+CASES: dict[str, tuple[str, Any, list[str]]] = {  # what → file, what it holds, words of the message
+    "stretches": ("plan.json", {"stretches": {"a": 1}}, ["plan.json", "stretches"]),
+    "words": ("plan.json", {"stretches": [{"start": "a", "steps": "b"}]}, ["plan.json", "stretches"]),
+    "metric": ("results.json", {"task": "classify", "metric": [1], "best": {}}, ["results.json", "metric"]),
+    "best": ("results.json", {"task": "classify", "metric": "accuracy", "best": 3}, ["results.json", "best"]),
+    "dev": ("results.json", {"task": "classify", "metric": "accuracy", "best": {}, "dev": 7}, ["results.json", "dev"]),
+    "records": ("data.json", {"records": [1]}, ["data.json", "records"]),
+    "start": ("recipe.yaml", {**RECIPE, "task": TASK, "start": [1]}, ["recipe.yaml", "start"]),
+    "deep": ("recipe.yaml", json.loads("[" * 100 + "]" * 100), ["recipe.yaml", "nested"]),
+}
+
+
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "recipe.yaml").write_text(json.dumps({**RECIPE, "task": TASK}))
+    (folder / "plan.json").write_text(json.dumps({"stretches": [{"start": 0, "steps": 10}]}))
+    (folder / "log.jsonl").write_text('{"event": "train", "step": 1, "loss": 1.0}\n')
+    return folder
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_a_damaged_run_is_said_by_file_and_field(tmp_path: Path, what: str) -> None:
+    folder = run(tmp_path)
+    assert CliRunner().invoke(app, ["info", str(folder)]).exit_code == 0
+    name, value, words = CASES[what]
+    (folder / name).write_text(json.dumps(value))
+    done = CliRunner().invoke(app, ["info", str(folder)])
+    assert done.exit_code == 2, done.output
+    assert all(word in done.output for word in words), done.output
+
+
+def test_a_log_that_is_a_pipe(tmp_path: Path) -> None:
+    folder = run(tmp_path)
+    (folder / "log.jsonl").unlink()
+    os.mkfifo(folder / "log.jsonl")
+    done = CliRunner().invoke(app, ["info", str(folder)])
+    assert done.exit_code == 2
+    assert "log.jsonl" in done.output

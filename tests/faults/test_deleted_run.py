@@ -1,0 +1,46 @@
+"""A run folder that is deleted or moved while a run writes into it ends the run with a sentence, and is not half made anew."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unmask import UserError, api
+from unmask.data.store import TokenStore
+from unmask.train import fit
+from unmask.train.run import Run
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved"])
+@pytest.mark.parametrize("event", ["train", "eval", "checkpoint"])
+def test_a_run_folder_that_is_gone(
+    how: str, event: str, store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+
+    class Gone(fit.Log):
+        def write(self, kind: str, **values: Any) -> None:
+            super().write(kind, **values)
+            if kind == event and out.exists():
+                shutil.rmtree(out) if how == "deleted" else out.rename(tmp_path / "elsewhere")
+
+    monkeypatch.setattr(fit, "Log", Gone)
+    sets = ["train.eval_every=2", "train.checkpoint_every=3", "train.log_every=1", "train.eval_rows=4"]
+    with pytest.raises(UserError, match="was deleted or moved while a run was writing into it"):
+        api.pretrain(
+            str(store.path), preset="bert-tiny", objective="mlm", steps=6, length=32, batch=2, out=out, sets=sets
+        )
+    assert not out.exists()
+
+
+def test_results_of_a_run_that_is_gone(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", "finetune", "x")
+
+    def finish() -> None:
+        with run.lock():
+            shutil.rmtree(run.path)
+            run.write_json("results.json", {})
+
+    with pytest.raises(UserError, match="was deleted or moved"):
+        finish()
