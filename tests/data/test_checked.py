@@ -181,3 +181,21 @@ def test_a_damaged_store_of_the_cache_is_made_again_as_advised(
     assert os.system(caught.value.fix.split("  (")[0]) == 0
     assert api.prepare(text_file, vocab_size=300).path == store.path
     assert (store.path / "train" / "tokens.bin").read_bytes() == whole
+
+
+def test_a_damaged_tokenizer_of_the_cache_is_an_error(
+    text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run trains its tokenizer once; one changed letter in what is kept would cut the text into other ids."""
+    monkeypatch.setenv("UNMASK_CACHE", str(tmp_path / "cache"))
+    api.prepare(text_file, tmp_path / "one", vocab_size=300)
+    (kept,) = (tmp_path / "cache" / "tokenizers").iterdir()
+    flip(kept / "tokenizer.json", 0.8)
+    for use_it in (
+        lambda: api.prepare(text_file, tmp_path / "two", vocab_size=300),
+        lambda: api.dry_run(text_file, preset="bert-tiny", steps=1, vocab_size=300),
+    ):
+        with pytest.raises(UserError, match=r"damaged: .*tokenizer\.json") as caught:
+            use_it()
+    assert os.system(caught.value.fix.split("  (")[0]) == 0
+    assert api.prepare(text_file, tmp_path / "two", vocab_size=300).meta["key"]

@@ -35,6 +35,28 @@ def write_sums(path: Path, of: Path | None = None) -> None:
         write_all(sums_path(path), sums_of(file))
 
 
+def write_folder_sums(folder: Path) -> None:
+    """The checksums of every file in a folder."""
+    for path in sorted(p for p in folder.iterdir() if p.suffix != ".sum"):
+        write_sums(path)
+
+
+def verify_folder(folder: Path, fix: str) -> None:
+    """Every file of a folder that was written with checksums, whole."""
+    for path in sorted({p.with_suffix("") if p.suffix == ".sum" else p for p in folder.glob("*")}):
+        read_checked(path, fix)
+
+
+def read_checked(path: Path, fix: str, summed: bool = True) -> bytes:
+    """A small file, whole and verified."""
+    try:
+        size = path.stat().st_size
+        Checked(path, size, fix, summed).verify(0, size)
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"this file is damaged: {path}: {error.strerror}", fix=fix) from None
+
+
 def write_all(path: Path, data: bytes) -> None:
     """All or nothing, and on the disk."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
@@ -97,7 +119,7 @@ class Checked:
         return values if self._seen.find(0) < 0 else Lazy(self, values)
 
     def damaged(self, why: str) -> UserError:
-        return UserError(f"the token store is damaged: {self.path}: {why}", fix=self.fix)
+        return UserError(f"this file is damaged: {self.path}: {why}", fix=self.fix)
 
     def _size(self, path: Path) -> int:
         try:

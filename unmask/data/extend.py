@@ -26,8 +26,9 @@ from typing import Any
 import tokenizers
 
 from unmask.data.cache import cache_dir
+from unmask.data.checked import write_folder_sums
 from unmask.data.corpus import Corpus
-from unmask.data.tokenizer import Tokenizer
+from unmask.data.tokenizer import Tokenizer, cached_tokenizer
 from unmask.data.vocabulary import sample
 from unmask.errors import UserError
 from unmask.files import read_object
@@ -89,13 +90,14 @@ def extended(
     key = f"{corpus.fingerprint()}\0{tokenizer.fingerprint()}\0{count}\0{SAMPLE_MB} {LEAST} {EVERY} {HAIR}"
     folder = cache_dir() / "tokenizers" / f"extended-{count}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     if (folder / REPORT).exists():
-        return Tokenizer.load(folder), read_object(folder / REPORT)
+        return cached_tokenizer(folder), read_object(folder / REPORT)
     new, report = extend(tokenizer, (document.text for document in corpus), count, progress)
     if keep:
         partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
         try:
             new.save(partial)
             (partial / REPORT).write_text(json.dumps(report, ensure_ascii=False), "utf-8")
+            write_folder_sums(partial)
             partial.rename(folder)
         except OSError:  # another process was faster, with the same result; or no room: made again next time
             pass

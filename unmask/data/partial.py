@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from unmask.data.checked import sums_of, sums_path, write_all, write_sums
+from unmask.data.checked import sums_of, sums_path, write_all, write_folder_sums, write_sums
 from unmask.data.encode import Result
 from unmask.data.store import SPLITS
 
@@ -141,8 +141,7 @@ def write_checksums(folder: Path, meta: bytes) -> None:
     """The checksums of a complete store; that of meta.json, whose presence says that all is there, before it."""
     for path in (folder / split / f"{name}.bin" for split in SPLITS for name in ("tokens", "flags", *OFFSETS)):
         write_sums(path)
-    for path in [p for p in sorted((folder / "tokenizer").iterdir()) if p.suffix != ".sum"]:
-        write_sums(path)
+    write_folder_sums(folder / "tokenizer")
     write_all(sums_path(folder / "meta.json"), sums_of(io.BytesIO(meta)))
 
 

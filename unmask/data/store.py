@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 from unmask.data.cache import cache_dir
-from unmask.data.checked import Checked, Lazy, sums_of, sums_path, write_all, write_sums
+from unmask.data.checked import Checked, Lazy, read_checked, sums_of, sums_path, verify_folder, write_all, write_sums
 from unmask.data.chunks import as_berts, pair_chunks
 from unmask.data.flags import DOCUMENT
 from unmask.data.tokenizer import Tokenizer
@@ -142,15 +142,13 @@ class TokenStore:
         summed, again = has_sums(path), rebuild(path)
         self.notes = [] if summed else [f"{path} has no checksums (an older version wrote it): {UNNOTICED}"]
         if summed:
-            found = (path / "tokenizer").glob("*")
-            for file in sorted({p.with_suffix("") if p.suffix == ".sum" else p for p in found}):
-                read_checked(file, again)
+            verify_folder(path / "tokenizer", again)
         try:
             self.train, self.heldout = (Split(path / name, meta["dtype"], meta[name], again, summed) for name in SPLITS)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, UserError):
                 raise
-            raise UserError(f"the token store is damaged: {path / 'meta.json'}: {error!r}", fix=again) from None
+            raise UserError(f"this file is damaged: {path / 'meta.json'}: {error!r}", fix=again) from None
 
     @classmethod
     def open(cls, path: str | Path) -> "TokenStore":
@@ -222,17 +220,6 @@ def read_meta(path: Path) -> dict[str, Any] | None:
     if not isinstance(meta, dict):
         raise UserError(f"{file} is not the description of a token store", fix=rebuild(path))
     return meta
-
-
-def read_checked(file: Path, fix: str, summed: bool = True) -> bytes:
-    """A small file, whole and verified."""
-    try:
-        size = file.stat().st_size
-        checked = Checked(file, size, fix, summed)
-        checked.verify(0, size)
-        return file.read_bytes()
-    except OSError as error:
-        raise UserError(f"the token store is damaged: {file}: {error.strerror}", fix=fix) from None
 
 
 def has_sums(path: Path) -> bool:

@@ -18,6 +18,7 @@ vowels in Thai or Hindi; that is BERT's rule.
 import hashlib
 import json
 import re
+import shlex
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -31,6 +32,7 @@ from tokenizers import AddedToken, processors
 
 from unmask.data import foreign, tokenizer_file
 from unmask.data.cache import cache_dir
+from unmask.data.checked import verify_folder
 from unmask.data.corpus import Corpus
 from unmask.data.templates import ROLES, TEMPLATES, roles_in
 from unmask.data.vocabulary import CJK, learn
@@ -335,3 +337,10 @@ def tokenizer_folder(corpus: Corpus, settings: TokenizerRecipe) -> Path:
     settings = settings.settled()
     key = hashlib.sha256(f"{corpus.fingerprint()}\0{settings.model_dump_json()}".encode()).hexdigest()[:16]
     return cache_dir() / "tokenizers" / f"{settings.kind}-{settings.vocab_size or 'auto'}-{key}"
+
+
+def cached_tokenizer(folder: Path) -> Tokenizer:
+    """A tokenizer of the cache, its files verified; one that an older version wrote has no checksums."""
+    if any(folder.glob("*.sum")):
+        verify_folder(folder, f"rm -r {shlex.quote(str(folder))}  (then the same command again)")
+    return Tokenizer.load(folder)

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from unmask.data import extend as extension
+from unmask.data.checked import write_folder_sums
 from unmask.data.corpus import Corpus
 from unmask.data.mix import parts as mix_parts
 from unmask.data.prepare import prepare as build_store
 from unmask.data.store import TokenStore
-from unmask.data.tokenizer import Tokenizer, tokenizer_folder
+from unmask.data.tokenizer import Tokenizer, cached_tokenizer, tokenizer_folder
 from unmask.errors import UserError
 from unmask.model.config import with_tokenizer
 from unmask.recipe import Recipe
@@ -118,7 +119,7 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
     settings = with_tokenizer(recipe).tokenizer
     folder = tokenizer_folder(corpus, settings)
     if (folder / "tokenizer.json").exists():
-        tokenizer = Tokenizer.load(folder)
+        tokenizer = cached_tokenizer(folder)
         console.say(f"tokenizer: {settings.kind}, {tokenizer.size:,} tokens, trained on this text before (cached)")
         return tokenizer
     with console.bar("tokenizer") as update:
@@ -129,6 +130,7 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
     partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
     try:
         tokenizer.save(partial)
+        write_folder_sums(partial)
         partial.rename(folder)
     except OSError:  # another process was faster, with the same result
         pass

@@ -16,7 +16,7 @@ from unmask.data.flags import SENTENCE, WORD
 from unmask.data.mix import Turns, parts
 from unmask.data.prepare import cached_store
 from unmask.data.store import TokenStore
-from unmask.data.tokenizer import Tokenizer, tokenizer_folder
+from unmask.data.tokenizer import Tokenizer, cached_tokenizer, tokenizer_folder
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import change, preset, with_tokenizer
@@ -147,7 +147,10 @@ def _text(recipe: Recipe) -> tuple[Tokenizer | None, int, str, dict[str, Any] | 
         return store.tokenizer, store.meta["train"]["tokens"], "counted in the store", None
     corpus = Corpus(sources, recipe.data)
     named = recipe.tokenizer.path or recipe.start or tokenizer_folder(corpus, recipe.tokenizer)
-    tokenizer = Tokenizer.load(named) if Path(named).exists() or isinstance(named, str) else None
+    if isinstance(named, Path):
+        tokenizer = cached_tokenizer(named) if named.exists() else None
+    else:
+        tokenizer = Tokenizer.load(named)
     report = None
     if tokenizer and recipe.start and recipe.tokenizer.extend:
         tokenizer, report = extended(tokenizer, corpus, recipe.tokenizer.extend, keep=False)
