@@ -109,7 +109,7 @@ def find_column(columns: Sequence[str], wanted: str) -> str | None:
 
 
 def no_column(where: str, wanted: str, columns: Sequence[str]) -> UserError:
-    numbers = f" (or a number from 1 to {len(columns)})" if columns else ""
+    numbers = f", or a number from 1 to {len(columns)}" if wanted.lstrip("-").isdecimal() else ""
     return UserError(f"{where}: no column {wanted!r}{nearest(wanted, list(columns))}", valid=shown(columns) + numbers)
 
 

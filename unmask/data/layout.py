@@ -27,7 +27,7 @@ STRICT = 0.95  # … with other separators, which prose has too
 FEW = 10  # rows from which a column of labels can be seen
 WORDS, CHARACTERS = 4, 12  # a longer cell (words; Chinese characters) is a text and no name
 _MARK = re.compile(r"O|[BIESLUMW](-\S+)?")  # a tag of an entity
-_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_QUOTED = re.compile(r'"(?:[^"]|"")*"(?!")')
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 
 Row = list[str]
