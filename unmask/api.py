@@ -4,7 +4,7 @@ run = unmask.pretrain("corpus/", preset="bert-mini", minutes=5)
 unmask.load(run.model).fill("the president of the united [MASK]")
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -175,7 +175,7 @@ def doctor(
     dev: Sequence[str | Path] = (),
     test: Sequence[str | Path] = (),
     model: str | Path = "",
-    columns: dict[str, str] | None = None,
+    columns: Mapping[str, str | int] | None = None,
     labels: Sequence[str] | None = None,
     sets: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def doctor(
     from unmask.lab import checkup
     from unmask.lab.job import make_recipe as finetune_recipe
 
-    values = {"task": {"kind": task, "columns": columns or {}, "labels": list(labels or [])}}
+    values = {"task": {"kind": task, "columns": _names(columns), "labels": list(labels or [])}}
     given = {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)}
     parts = checkup.roles_of(_paths(files), given)
     return checkup.check_up(finetune_recipe(values, list(sets)), parts, model_in(str(model)))
@@ -236,20 +236,20 @@ def evaluate(
     model: str | Path,
     file: str | Path | Sequence[str | Path],
     *,
-    columns: dict[str, str] | None = None,
+    columns: Mapping[str, str | int] | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
     """The scores of a fine-tuned model on a labelled file."""
     from unmask.lab import judge
 
-    return judge.evaluate(load(model), _paths(file), columns or {}, console or Console(quiet=True))
+    return judge.evaluate(load(model), _paths(file), _names(columns), console or Console(quiet=True))
 
 
 def predict(
     model: Any,
     texts: Any,
     *,
-    columns: dict[str, str] | None = None,
+    columns: Mapping[str, str | int] | None = None,
     long: str | None = None,
     console: Console | None = None,
 ) -> list[dict[str, Any]]:
@@ -259,7 +259,12 @@ def predict(
     from unmask.lab import judge
 
     loaded = load(model) if isinstance(model, str | Path) else model
-    return judge.predict(loaded, texts, columns or {}, console or Console(quiet=True), long)
+    return judge.predict(loaded, texts, _names(columns), console or Console(quiet=True), long)
+
+
+def _names(columns: Mapping[str, str | int] | None) -> dict[str, str]:
+    """Role → column; a number, counted from 1, is a name too."""
+    return {role: str(name) for role, name in (columns or {}).items()}
 
 
 def _paths(file: str | Path | Sequence[str | Path]) -> list[str]:
@@ -319,7 +324,7 @@ def export(
     int8: bool = False,
     out: str | Path | None = None,
     data: str | Path | Sequence[str | Path] = (),
-    columns: dict[str, str] | None = None,
+    columns: Mapping[str, str | int] | None = None,
     push: str = "",
     dry_run: bool = False,
     console: Console | None = None,
@@ -332,7 +337,7 @@ def export(
     from unmask.lab import exporting
 
     return exporting.export(
-        model, to, int8, out, _paths(data), columns or {}, push, dry_run, console or Console(quiet=True)
+        model, to, int8, out, _paths(data), _names(columns), push, dry_run, console or Console(quiet=True)
     )
 
 

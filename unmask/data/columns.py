@@ -85,6 +85,8 @@ DEEPEST = 3  # objects in objects that are opened
 class Unassigned(UserError):
     """No column plays a role that is needed; what the file holds may tell which one could."""
 
+    role = ""
+
 
 def plain_name(column: str) -> str:
     """A column's name as the forms know it: in lower case, a Chinese one in English.
@@ -145,11 +147,13 @@ def assign(
                 found[role] = column
     lacking = next((role for role in needed if role not in found), None)
     if lacking is not None:
-        raise Unassigned(
+        error = Unassigned(
             f"{where}: no column for {lacking!r}",
             valid=f"{shown(columns)}; usually called {', '.join(roles[lacking][:6])}",
             fix=f"--column {lacking}=NAME",
         )
+        error.role = lacking
+        raise error
     return {role: found[role] for role in roles if role in found}
 
 
