@@ -4,7 +4,7 @@ run = unmask.pretrain("corpus/", preset="bert-mini", minutes=5)
 unmask.load(run.model).fill("the president of the united [MASK]")
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +163,7 @@ def doctor(
     dev: Sequence[str | Path] = (),
     test: Sequence[str | Path] = (),
     model: str | Path = "",
-    columns: dict[str, str] | None = None,
+    columns: Mapping[str, str | int] | None = None,
     labels: Sequence[str] | None = None,
     sets: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def doctor(
     from unmask.lab import checkup
     from unmask.lab.job import make_recipe as finetune_recipe
 
-    values = {"task": {"kind": task, "columns": columns or {}, "labels": list(labels or [])}}
+    values = {"task": {"kind": task, "columns": _names(columns), "labels": list(labels or [])}}
     given = {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)}
     parts = roles_of(_paths(files), given)
     return checkup.check_up(finetune_recipe(values, list(sets)), parts, model_in(str(model)))
@@ -225,7 +225,7 @@ def evaluate(
     model: str | Path,
     file: str | Path | Sequence[str | Path],
     *,
-    columns: dict[str, str] | None = None,
+    columns: Mapping[str, str | int] | None = None,
     bad: str = "refuse",
     pairs: str | Path | None = None,
     length: int | None = None,
@@ -246,14 +246,14 @@ def evaluate(
     loaded.need_task()
     if pairs or length or rows:
         raise UserError("--pairs, --length and --rows are for a pre-trained model; this one is fine-tuned for a task")
-    return judge.evaluate(loaded, _paths(file), columns or {}, said, bad)
+    return judge.evaluate(loaded, _paths(file), _names(columns), said, bad)
 
 
 def predict(
     model: Any,
     texts: Any,
     *,
-    columns: dict[str, str] | None = None,
+    columns: Mapping[str, str | int] | None = None,
     long: str | None = None,
     predicate: str | None = None,
     console: Console | None = None,
@@ -265,7 +265,12 @@ def predict(
     from unmask.lab import judge
 
     loaded = load(model) if isinstance(model, str | Path) else model
-    return judge.predict(loaded, texts, columns or {}, console or Console(quiet=True), long, predicate)
+    return judge.predict(loaded, texts, _names(columns), console or Console(quiet=True), long, predicate)
+
+
+def _names(columns: Mapping[str, str | int] | None) -> dict[str, str]:
+    """Role → column; a number, counted from 1, is a name too."""
+    return {role: str(name) for role, name in (columns or {}).items()}
 
 
 def _paths(file: str | Path | Sequence[str | Path]) -> list[str]:
@@ -325,7 +330,7 @@ def export(
     int8: bool = False,
     out: str | Path | None = None,
     data: str | Path | Sequence[str | Path] = (),
-    columns: dict[str, str] | None = None,
+    columns: Mapping[str, str | int] | None = None,
     push: str = "",
     dry_run: bool = False,
     console: Console | None = None,
@@ -338,7 +343,7 @@ def export(
     from unmask.lab import exporting
 
     return exporting.export(
-        model, to, int8, out, _paths(data), columns or {}, push, dry_run, console or Console(quiet=True)
+        model, to, int8, out, _paths(data), _names(columns), push, dry_run, console or Console(quiet=True)
     )
 
 

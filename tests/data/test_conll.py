@@ -219,6 +219,9 @@ def test_a_file_is_recognised_by_what_it_holds(tmp_path: Path) -> None:
     assert [r["tags"] for r in records] == [["B-per", "O"], ["B-per"]] and not findings
     with pytest.raises(UserError, match=r"from the first line on.*\n?.*mv .*h.csv .*h.conll"):
         read(tmp_path / "h.csv", "Bob,B-per\nleft,O\nAnn,B-per\n")
+    texts = tmp_path / "i.csv"  # labels that look like tags, of texts
+    texts.write_text("".join(f"a text of words {n},{'BO'[n % 2]}\n" for n in range(30)))
+    assert not Tag.recognises(open_source(str(texts), []))
     records, findings = read(tmp_path / "lines.txt", "A text of words .\n\nAnother.\n", labelled=False)
     assert [r["text"] for r in records] == ["A text of words .", "Another."] and not findings
 

@@ -496,7 +496,7 @@ def test_problems_of_csv(tmp_path):
     found = corpus(tmp_path / "a.csv")
     assert [(d.text, d.line) for d in found] == [("good", 2), ("more", 4), ("two\nlines", 6), ("never closed\n7,x", 9)]
     assert places(found) == [
-        f"{tmp_path}/a.csv:3: 1 fields, the header has 2",
+        f"{tmp_path}/a.csv:3: 1 field, the header has 2",
         f"{tmp_path}/a.csv:3: no 'text'",
         f"{tmp_path}/a.csv:4: 3 fields, the header has 2",
         f"{tmp_path}/a.csv:8: 'text' is empty",

@@ -105,6 +105,7 @@ def test_text_for_pre_training_is_read_by_its_name(tmp_path: Path) -> None:
         (["a\tb", '1\t"so they say', "0\tno\tmore", "0\tno", '1\t"and'], True),  # and a ragged row
         (["a\tb", '1\t"So," he said', "0\tno"], True),  # text after the closing quote
         (["a\tb", '1\t"over', 'two lines"', "0\tno"], False),
+        (["a\tb", '1\t"so ""good""', 'a film"', "0\tno"], False),
         (["a\tb\tc", '1\t"over', 'two lines"\t1', "0\tno\t1"], False),
         (["a\tb", '1\t"a tab\tin it"', "0\tno"], False),
         (["a\tb", '1\t"so ""good"""', '0\t"no"'], False),

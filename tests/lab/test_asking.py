@@ -232,7 +232,7 @@ def test_a_run_names_its_folder_by_its_task_and_its_model_by_where_it_is(
     train = csv(tmp_path / "t.csv", "text,label", *[f"a joy {n},{('neg', 'pos')[n % 2]}" for n in range(24)])
     opened: list[str] = []
     reader = labelled.open_source
-    monkeypatch.setattr(labelled, "open_source", lambda path, found: opened.append(path) or reader(path, found))
+    monkeypatch.setattr(labelled, "open_source", lambda path, *a, **k: opened.append(path) or reader(path, *a, **k))
     run = api.finetune(start, train=train, steps=1)
     assert opened == [train]  # once, though the folder is called after what is in it
     assert str(run.path) == "runs/finetune/classify-1" and run.read_json("learnt.json")["pair"] is False

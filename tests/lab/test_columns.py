@@ -185,6 +185,11 @@ def test_columns_by_number_from_training_to_prediction(tmp_path: Path, monkeypat
     with pytest.raises(UserError, match="no column for 'text'") as caught:
         api.predict(run.path, "unnamed.tsv", columns={"label": 3})
     assert "--column text=2" in (caught.value.fix or "")
+    Path("texts.tsv").write_text("".join(f"{n}\t{row[3]}\n" for n, row in enumerate(rows)))
+    with pytest.raises(UserError, match="no column for 'text'") as caught:
+        api.predict(run.path, "texts.tsv")  # no label in it, and none is needed
+    assert caught.value.fix == "--column text=2"
+    assert len(api.predict(run.path, "texts.tsv", columns={"text": 2})) == 40
 
 
 def test_labels_that_are_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

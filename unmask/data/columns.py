@@ -85,6 +85,8 @@ DEEPEST = 3  # objects in objects that are opened
 class Unassigned(UserError):
     """No column plays a role that is needed; what the file holds may tell which one could."""
 
+    role = ""
+
 
 def plain_name(column: str) -> str:
     """A column's name as the forms know it: in lower case, a Chinese one in English.
@@ -109,7 +111,7 @@ def find_column(columns: Sequence[str], wanted: str) -> str | None:
 
 
 def no_column(where: str, wanted: str, columns: Sequence[str]) -> UserError:
-    numbers = f" (or a number from 1 to {len(columns)})" if columns else ""
+    numbers = f", or a number from 1 to {len(columns)}" if wanted.lstrip("-").isdecimal() else ""
     return UserError(f"{where}: no column {wanted!r}{nearest(wanted, list(columns))}", valid=shown(columns) + numbers)
 
 
@@ -145,11 +147,13 @@ def assign(
                 found[role] = column
     lacking = next((role for role in needed if role not in found), None)
     if lacking is not None:
-        raise Unassigned(
+        error = Unassigned(
             f"{where}: no column for {lacking!r}",
             valid=f"{shown(columns)}; usually called {', '.join(roles[lacking][:6])}",
             fix=f"--column {lacking}=NAME",
         )
+        error.role = lacking
+        raise error
     return {role: found[role] for role in roles if role in found}
 
 

@@ -27,7 +27,7 @@ STRICT = 0.95  # … with other separators, which prose has too
 FEW = 10  # rows from which a column of labels can be seen
 WORDS, CHARACTERS = 4, 12  # a longer cell (words; Chinese characters) is a text and no name
 _MARK = re.compile(r"O|[BIESLUMW](-\S+)?")  # a tag of an entity
-_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"(?!")')
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 
 Row = list[str]
@@ -57,18 +57,18 @@ def layout_of(text: str, ending: str, given: Collection[str] = (), whole: bool =
     named = ending in (".csv", ".tsv")
     if words_or_judgements(lines, named):
         return Layout("text")
+    bare = "\t" in text and bare_quotes(lines)
     if named:
-        separator = _separator(lines, "\t" if ending == ".tsv" else ",")
+        separator = _separator(lines, "\t" if ending == ".tsv" else ",", bare)
     else:
-        found = [s for s in ("\t", ",", ";", "|") if any(s in line for line in lines)]
-        verdicts = {s: _evidence(lines, s) for s in found}
+        verdicts = {s: _evidence(lines, s, bare) for s in ("\t", ",", ";", "|") if s in text}
         chosen = next((s for s, verdict in verdicts.items() if verdict == "table"), None)
         if chosen is None:
             unsure = next((s for s, verdict in verdicts.items() if verdict == "unsure"), None)
             why = f"most lines have {NAMES[unsure]}, as a table has, but no line names columns" if unsure else ""
             return Layout("text", why=why, doubt=unsure is not None)
         separator = chosen
-    quotes = separator != "\t" or not bare_quotes(lines)
+    quotes = separator != "\t" or not bare
     rows = parse(lines, separator, quotes)
     why = no_header(rows, given)
     numbers = tuple(str(n + 1) for n in range(_usual(rows)[0])) if why else ()
@@ -123,7 +123,7 @@ def _value(text: str) -> object:
 # ------------------------------------------------------------------------------------------------------ tables
 
 
-def _separator(lines: Sequence[str], usual: str) -> str:
+def _separator(lines: Sequence[str], usual: str, bare: bool = False) -> str:
     """The separator of a file that is called a table: the one by which most rows are as wide as the first.
 
     >>> _separator(["id;text", "1;so, so"], ","), _separator(["text"], ","), _separator(["a,b", "c,d"], "\\t")
@@ -131,16 +131,16 @@ def _separator(lines: Sequence[str], usual: str) -> str:
     """
     shares = {}
     for separator in sorted(SEPARATORS, key=lambda s: s != usual):  # of equal ones the usual one
-        rows = parse(lines, separator, separator != "\t" or not bare_quotes(lines))
+        rows = parse(lines, separator, separator != "\t" or not bare)
         if rows and len(rows[0]) > 1:
             known = sum(plain_name(cell) in KNOWN for cell in rows[0])
             shares[separator] = sum(len(row) == len(rows[0]) for row in rows) / len(rows) + known
     return max(shares, key=shares.__getitem__, default=usual)
 
 
-def _evidence(lines: Sequence[str], separator: str) -> Literal["table", "text", "unsure"]:
+def _evidence(lines: Sequence[str], separator: str, bare: bool) -> Literal["table", "text", "unsure"]:
     """Whether lines with any other name are a table."""
-    rows = parse(lines, separator, separator != "\t" or not bare_quotes(lines))
+    rows = parse(lines, separator, separator != "\t" or not bare)
     width, share = _usual(rows)
     if width < 2 or len(rows) < 2:
         return "text"
@@ -226,9 +226,10 @@ def bare_quotes(lines: Sequence[str]) -> bool:
     They do where text follows a closing quote, and where a quoted field would run over lines that are whole rows themselves.
     """
     opened = [field for line in lines if '"' in line for field in line.split("\t") if field.startswith('"')]
-    if any((match := _QUOTED.match(field)) and match.end() < len(field.rstrip()) for field in opened):
+    closed = [(match.end() if (match := _QUOTED.match(field)) else 0, len(field.rstrip())) for field in opened]
+    if any(0 < end < length for end, length in closed):
         return True
-    if all(_QUOTED.fullmatch(field.rstrip()) for field in opened):
+    if all(end for end, _ in closed):
         return False
     widths = [line.count("\t") for line in lines]
     usual = Counter(width for line, width in zip(lines, widths) if line).most_common(1)[0][0]

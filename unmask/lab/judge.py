@@ -33,7 +33,6 @@ def _read(
     task: Task, paths: Sequence[str], columns: dict[str, str], labelled: bool, console: Console, skip: bool = False
 ) -> tuple[list[Record], list[Finding]]:
     """(records, errors of the rows that were skipped)."""
-    columns = {role: str(name) for role, name in columns.items()}  # a number is a name too
     findings: list[Finding] = []
     records: list[Record] = []
     skipped: list[Finding] = []
@@ -57,10 +56,14 @@ def _read(
 
 
 def kept_columns(trained: dict[str, str], source: Source) -> dict[str, str]:
-    """The columns named for the training file that this file has too; a number counts only where no line names columns."""
+    """The columns named for the training file that this file has too. Numbers count only where no line names columns, and
+    only together: a file with fewer columns has them in other places."""
     if source.form != "table":
         return trained
-    return {role: name for role, name in trained.items() if name in source.columns or role in FILES}
+    numbers = [name for role, name in trained.items() if name.isdecimal() and role not in FILES]
+    moved = any(name not in source.columns for name in numbers)
+    there = [name for name in source.columns if not (moved and name in numbers)]
+    return {role: name for role, name in trained.items() if name in there or role in FILES}
 
 
 def _read_one(

@@ -9,7 +9,7 @@ from typing import Any
 
 from unmask.data.columns import Unassigned, find_column, no_column, plain_name, shown
 from unmask.data.forms.rank import FILES
-from unmask.data.propose import flags, looks
+from unmask.data.propose import flags, looks, written
 from unmask.data.records import Source, assign
 from unmask.errors import UserError
 from unmask.recipe import TaskRecipe
@@ -80,6 +80,9 @@ def explained(error: UserError, source: Source, kind: type[Task], settings: Task
         return error
     seen = looks(source)
     fitting = [flag for flag in flags(seen, settings.columns, source.columns) if flag.split()[1] == kind.name]
+    texts = [look.column for look in seen if look.kind == "text"]
+    if not fitting and error.role == "text" and len(texts) == 1:
+        fitting = [written(kind.name, {**settings.columns, "text": texts[0]})]
     if not fitting:
         return error
     said = "; ".join(str(look) for look in seen if look.kind != "other")

@@ -44,7 +44,8 @@ def is_conll(source: Source) -> bool:
 def is_misnamed(source: Source) -> bool:
     """Whether a csv or tsv has no header but a word and its tag from its first line on."""
     tags = [list(row.values())[-1] for _, row in source.rows[:LOOKED_AT] if row]
-    if source.form != "table" or len(source.columns) < 2:
+    texts = sum(" " in str(next(iter(row.values()), "")).strip() for _, row in source.rows[:LOOKED_AT])
+    if source.form != "table" or len(source.columns) < 2 or 20 * texts > len(source.rows[:LOOKED_AT]):  # no words
         return False
     names = [] if source.layout.columns else source.columns[-1:]  # numbered ones are not in the file
     return all(isinstance(tag, str) and _MARK.fullmatch(tag) for tag in [*names, *tags])
