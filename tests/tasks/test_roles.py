@@ -14,6 +14,7 @@ from unmask.cli import app
 from unmask.data.forms.roles import arguments
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.lab import augment
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
@@ -161,3 +162,15 @@ def test_the_row_marks_the_predicate_in_every_window(kind: str) -> None:
     for r in rows:
         ids = r.ids.tolist()
         assert any(ids[n : n + len(second)] == second for n in range(len(ids) - len(second) - 1, 0, -1))
+
+
+def test_augmented_text_keeps_its_predicate() -> None:
+    record = {
+        "at": "f:1",
+        "text": "so Ann told Bob",
+        "predicate": [7, 11],
+        "spans": [{"start": 3, "end": 6, "label": "A0"}],
+    }
+    assert augment.free(record, "text") == [(0, 2), (12, 15)]
+    changed = augment.put_in(record, {"text": [(0, 2, "then")]})
+    assert changed["text"][slice(*changed["predicate"])] == "told"
