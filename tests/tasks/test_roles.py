@@ -20,6 +20,7 @@ from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.serve.http.app import make_app
+from unmask.serve.http.pipelines import sample
 from unmask.tasks import entities
 from unmask.tasks.tag import Tag
 
@@ -124,6 +125,7 @@ def test_the_server_takes_a_predicate(run: Path) -> None:
     where = "/models/roles/pipeline/token-classification"
     body = {"inputs": TEXT, "parameters": {"predicate": "told#2"}}
     assert [(e["word"], e["entity_group"]) for e in client.post(where, json=body).json()] == SECOND
+    assert client.post("/models/roles", content=sample(api.load(run / "model"))).status_code == 200
     refused = client.post(where, json={"inputs": TEXT, "parameters": {"predicate": "told"}})
     assert refused.status_code == 422 and refused.json()["error"]["valid"] == "told#1, told#2"
 

@@ -109,7 +109,10 @@ def sample(predictor: "Predictor") -> str:
         "multiple-choice": {"text": "the film was", "choices": ["good", "long"]},
         "text-ranking": {"query": "a film", "texts": ["of a film", "of a list"]},
     }
-    return json.dumps({"inputs": inputs.get(own(predictor), "a film")}, ensure_ascii=False)
+    body = {"inputs": inputs.get(own(predictor), "a film")}
+    if predictor.task is not None and predictor.task.learnt.get("predicate"):
+        body["parameters"] = {"predicate": "film"}
+    return json.dumps(body, ensure_ascii=False)
 
 
 def _takes_pairs(predictor: "Predictor") -> bool:
