@@ -14,11 +14,13 @@ from unmask.cli import app
 from unmask.data.forms.roles import arguments
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.lab import augment
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.serve.http.app import make_app
+from unmask.serve.http.pipelines import sample
 from unmask.tasks import entities
 from unmask.tasks.tag import Tag
 
@@ -123,6 +125,7 @@ def test_the_server_takes_a_predicate(run: Path) -> None:
     where = "/models/roles/pipeline/token-classification"
     body = {"inputs": TEXT, "parameters": {"predicate": "told#2"}}
     assert [(e["word"], e["entity_group"]) for e in client.post(where, json=body).json()] == SECOND
+    assert client.post("/models/roles", content=sample(api.load(run / "model"))).status_code == 200
     refused = client.post(where, json={"inputs": TEXT, "parameters": {"predicate": "told"}})
     assert refused.status_code == 422 and refused.json()["error"]["valid"] == "told#1, told#2"
 
@@ -161,3 +164,15 @@ def test_the_row_marks_the_predicate_in_every_window(kind: str) -> None:
     for r in rows:
         ids = r.ids.tolist()
         assert any(ids[n : n + len(second)] == second for n in range(len(ids) - len(second) - 1, 0, -1))
+
+
+def test_augmented_text_keeps_its_predicate() -> None:
+    record = {
+        "at": "f:1",
+        "text": "so Ann told Bob",
+        "predicate": [7, 11],
+        "spans": [{"start": 3, "end": 6, "label": "A0"}],
+    }
+    assert augment.free(record, "text") == [(0, 2), (12, 15)]
+    changed = augment.put_in(record, {"text": [(0, 2, "then")]})
+    assert changed["text"][slice(*changed["predicate"])] == "told"

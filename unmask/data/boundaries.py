@@ -33,6 +33,7 @@ SHAPES = 3  # so many of the windows hold shapes, the others the characters them
 CLITIC = 3  # the window that alone decides between two letters, as in "do|n't" and "can|not"
 LOOKED_AT = 200_000  # words
 CACHED = 40, 100_000  # characters of a run whose boundaries are remembered, and how many such runs
+MOST = 200_000  # characters of a text that are looked at one by one; a longer one is split at all punctuation
 NEAR = 8  # characters of punctuation between two letters that may belong to one word
 RARE = 0.05  # share of a character's occurrences
 _CLOSING = tuple(".,;:!?)]}%…'’”»、。，；：！？）》」")
@@ -86,7 +87,7 @@ class Boundaries:
         >>> [text[a:b] for a, b in Boundaries({})(text)], [text[a:b] for a, b in Boundaries(None)(text)]
         (['Bre-X', ',', 'U.S', '.'], ['Bre', '-', 'X', ',', 'U', '.', 'S', '.'])
         """
-        if not self.learnt:
+        if not self.learnt or len(text) > MOST:
             return split_words(text, borders)
         cuts, words = sorted(borders), []
         for start, end in _runs(text):

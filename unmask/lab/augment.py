@@ -183,15 +183,15 @@ def hide(
 
 
 def free(record: Record, role: str) -> list[tuple[int, int]]:
-    """Places of words that may change: made of letters, and of no entity."""
+    """Places of words that may change: made of letters, of no entity, and not the predicate."""
     text = record[role]
     if role == "text" and "words" in record:
         tags = record.get("tags") or [OUTSIDE] * len(record["words"])
         words = [(s, e) for (s, e), tag in zip(record["words"], tags) if tag == OUTSIDE and WORD.fullmatch(text[s:e])]
     else:
         words = [m.span() for m in WORD.finditer(text)]
-    spans = record.get("spans", ()) if role == "text" else ()
-    return [(s, e) for s, e in words if not any(s < span["end"] and span["start"] < e for span in spans)]
+    taken = [(s["start"], s["end"]) for s in record.get("spans", ())] + [record.get("predicate", (0, 0))]
+    return [(s, e) for s, e in words if role != "text" or not any(s < end and start < e for start, end in taken)]
 
 
 def vocabulary(tokenizer: Tokenizer, size: int) -> tuple[np.ndarray, np.ndarray, dict[str, list[int]]]:
@@ -252,6 +252,8 @@ def put_in(record: Record, changed: dict[str, list[tuple[int, int, str]]]) -> Re
 
     if "spans" in record:
         out["spans"] = [{**s, "start": moved(s["start"]), "end": moved(s["end"])} for s in record["spans"]]
+    if "predicate" in record:
+        out["predicate"] = [moved(place) for place in record["predicate"]]
     if "words" in record:
         out["words"] = [[moved(start), moved(end)] for start, end in record["words"]]
     return out

@@ -100,7 +100,7 @@ class Tag(TagForm, Task):
         learnt = super().study(recipe, config, records) | {"labels": labels, "scheme": scheme}
         boundaries = Boundaries.learn((r["text"], r["words"]) for r in records if "words" in r)
         learnt |= {"boundaries": boundaries} if boundaries else {}
-        lacking = [r["at"] for r in records if "predicate" not in r]
+        lacking = [r.get("at", "a record") for r in records if "predicate" not in r]
         if lacking and len(lacking) < len(records):
             raise UserError(
                 f"{lacking[0]}: no predicate, where other records have one", fix="train on one kind of file"

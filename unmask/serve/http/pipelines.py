@@ -121,7 +121,10 @@ def sample(predictor: "Predictor") -> str:
         "multiple-choice": {"text": text, "choices": [other, text]},
         "text-ranking": {"query": other, "texts": [text, other]},
     }
-    return json.dumps({"inputs": inputs.get(own(predictor), text)}, ensure_ascii=False)
+    body: dict[str, Any] = {"inputs": inputs.get(own(predictor), text)}
+    if predictor.task is not None and predictor.task.learnt.get("predicate"):
+        body["parameters"] = {"predicate": text.split()[-1].strip(".。")}
+    return json.dumps(body, ensure_ascii=False)
 
 
 def _takes_pairs(predictor: "Predictor") -> bool:
