@@ -214,3 +214,27 @@ def test_counting_is_inside_the_time_limit(folder: Path) -> None:
         answer = httpx.post(f"{found.url}/models/classify", json=long, timeout=300)
         assert answer.status_code == 503 and answer.json()["error"]["code"] == "timeout"
         assert time.monotonic() - started < 15
+
+
+def test_a_passage_is_a_text_and_too_many_are_refused(running: Server) -> None:
+    """400,000 texts in 2 MB would take the event loop seconds to look at."""
+    body = {"inputs": [["a"] * 2] * 1024, "model": "classify"}
+    answer = httpx.post(f"{running.url}/predict", json=body, timeout=120)
+    assert answer.status_code != 413
+    many = {"model": "classify", "parts": ["a", ["a"] * 9000]}
+    answer = httpx.post(f"{running.url}/studio/task", json=many, timeout=120)
+    assert answer.status_code == 413 and answer.json()["error"]["message"] == "9,001 texts", answer.text
+
+
+def test_what_characters_alone_make_too_much_is_not_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An explanation reads its text a hundred times."""
+    predictor = unmask.load(folder / "classify")
+    app = make_app({"classify": predictor}, hosts=None)
+    monkeypatch.setattr(predictor, "tokenizer", None)  # whatever counts would fail
+
+    async def main() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://a") as client:
+            return await client.post("/studio/explain", json={"model": "classify", "parts": ["Ann . " * 16_000] * 3})
+
+    answer = asyncio.run(main())
+    assert answer.status_code == 413 and answer.json()["error"]["code"] == "too_many_tokens", answer.text
