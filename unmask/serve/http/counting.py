@@ -55,7 +55,7 @@ def slices(texts: Sequence[str], size: int = SLICE) -> Iterator[list[Part]]:
     """Short texts together, long ones in parts, at most `size` characters at a time; a part ends at a blank where it can.
 
     >>> list(slices(["a", "bc", "one two three"], 6))
-    [[(0, 'a'), (1, 'bc')], [(2, 'one')], [(2, ' two')], [(2, ' three')]]
+    [[(0, 'a'), (1, 'bc'), (2, 'one')], [(2, ' two')], [(2, ' three')]]
     """
     batch: list[Part] = []
     held = 0
