@@ -210,8 +210,14 @@ def test_a_short_text_does_not_wait_for_long_ones_to_be_counted(running: Server)
 def test_counting_is_inside_the_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predictor = unmask.load(folder / "classify")
     app = make_app({"classify": predictor}, hosts=None, limits=Limits(wait=1.0))
-    real, counted = predictor.tokenizer.encode_batch, threading.Event()
-    monkeypatch.setattr(predictor.tokenizer, "encode_batch", lambda texts: (counted.wait(5), real(texts))[1])
+    real, counted, waits = predictor.tokenizer.encode_batch, threading.Event(), [5.0]  # seconds of the first call
+
+    def encode_batch(texts: Any) -> Any:
+        if waits:
+            counted.wait(waits.pop())
+        return real(texts)
+
+    monkeypatch.setattr(predictor.tokenizer, "encode_batch", encode_batch)
 
     async def main() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://a") as client:
