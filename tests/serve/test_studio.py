@@ -107,10 +107,12 @@ def test_every_word_of_the_table_is_used_and_every_used_one_is_there() -> None:
     code = "".join(path.read_text("utf-8") for path in PAGE.glob("*.js") if path.stem not in ("en", "zh"))
     known = table("en")
     plain = set(re.findall(r"\bt\(\s*\"([\w.]+)\"", code)) | set(re.findall(r"\"(look\.(?:pseudo|perplexity))\"", code))
+    plain |= {f"{key}.example" for key in re.findall(r"\bexample\(\s*\"([\w.]+)\"", code)}
     assert plain <= set(known), plain - set(known)
     made = [
         re.sub(r"\$\{[^}]*\}", r"[\\w.]+", pattern.replace(".", r"\."))
         for pattern in re.findall(r"t\(\s*`([^`]+)`", code)
+        + [f"{key}.example" for key in re.findall(r"\bexample\(\s*`([^`]+)`", code)]
     ]
     unused = [key for key in known if key not in plain and not any(re.fullmatch(pattern, key) for pattern in made)]
     assert not unused

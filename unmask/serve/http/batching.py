@@ -43,6 +43,7 @@ ALONE = (
     "minimal_pairs",
     "word_vectors",
 )
+TEXTS = 8  # texts of an input, on average: choices, passages
 THREADS = 4  # calls at a time, of which one forward pass computes
 Key = tuple[str, str, str, int]  # model, method, settings, 0 or the number of a question that is answered alone
 
@@ -105,12 +106,33 @@ class Batcher:
         self, predictor: "Predictor", method: str, items: Sequence[Any], settings: Mapping[str, Any]
     ) -> list[int]:
         """Tokens that the model will read for each; refuses what is too much."""
-        if len(items) > self.limits.inputs:
-            raise Refused(
-                413, "too_many_inputs", f"{len(items):,} inputs", valid=f"at most {self.limits.inputs:,} in a request"
-            )
+        texts = sum(1 for item in items for _ in texts_in(item))
+        for found, what, most in (
+            (len(items), "inputs", self.limits.inputs),
+            (texts, "texts", TEXTS * self.limits.inputs),
+        ):
+            if found > most:
+                raise Refused(413, "too_many_inputs", f"{found:,} {what}", valid=f"at most {most:,} in a request")
         cost.check_characters(predictor, method, items)
+        self.costs(predictor, method, items, [0] * len(items), settings)  # too many already by their characters?
         counts = await self.count(predictor, items)
+        costs = self.costs(predictor, method, items, counts, settings)
+        if self.tokens and self.tokens + sum(costs) > self.limits.queue:
+            raise Refused(
+                429, "busy", f"{self.tokens:,} tokens wait already", fix="ask again in a moment", headers={"retry-after": "1"}
+            )  # fmt: skip
+        self.reserve(sizes.estimate(predictor, method, items, counts, settings))
+        return costs
+
+    def costs(
+        self,
+        predictor: "Predictor",
+        method: str,
+        items: Sequence[Any],
+        counts: Sequence[int],
+        settings: Mapping[str, Any],
+    ) -> list[int]:
+        """Tokens that the model reads for each item, or a refusal."""
         charged = [cost.charged(n, item) for n, item in zip(counts, items, strict=True)]
         costs = [cost.read(predictor, method, item, n, settings) for item, n in zip(items, charged, strict=True)]
         if sum(costs) > self.limits.tokens:
@@ -121,11 +143,6 @@ class Batcher:
                 valid=f"at most {self.limits.tokens:,} in a request",
                 fix="send it in parts, or start the server with a greater --max-tokens",
             )
-        if self.tokens and self.tokens + sum(costs) > self.limits.queue:
-            raise Refused(
-                429, "busy", f"{self.tokens:,} tokens wait already", fix="ask again in a moment", headers={"retry-after": "1"}
-            )  # fmt: skip
-        self.reserve(sizes.estimate(predictor, method, items, counts, settings))
         return costs
 
     async def count(self, predictor: "Predictor", items: Sequence[Any]) -> list[int]:

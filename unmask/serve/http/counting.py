@@ -32,7 +32,7 @@ async def in_pool(call: Callable[[], Found]) -> Found:
 
 async def count(tokenizer: Tokenizer, texts: Sequence[str], most: int) -> list[Count]:
     """Of each text, without special tokens. Stops once there are more than `most`: what is left then counts as nothing."""
-    counts = [Count() for _ in texts]
+    counts, total = [Count() for _ in texts], 0
     short = sum(map(len, texts)) <= INLINE
     for parts in slices(texts):
         found = measure(tokenizer, parts) if short else await in_pool(lambda parts=parts: measure(tokenizer, parts))  # type: ignore[misc]
@@ -40,7 +40,8 @@ async def count(tokenizer: Tokenizer, texts: Sequence[str], most: int) -> list[C
             first = not counts[number].tokens
             counts[number].tokens += tokens
             counts[number].unknown = unknown if first else counts[number].unknown
-        if sum(c.tokens for c in counts) > most:
+            total += tokens
+        if total > most:
             break
     return counts
 
@@ -54,7 +55,7 @@ def slices(texts: Sequence[str], size: int = SLICE) -> Iterator[list[Part]]:
     """Short texts together, long ones in parts, at most `size` characters at a time; a part ends at a blank where it can.
 
     >>> list(slices(["a", "bc", "one two three"], 6))
-    [[(0, 'a'), (1, 'bc')], [(2, 'one')], [(2, ' two')], [(2, ' three')]]
+    [[(0, 'a'), (1, 'bc'), (2, 'one')], [(2, ' two')], [(2, ' three')]]
     """
     batch: list[Part] = []
     held = 0

@@ -48,7 +48,7 @@ export function show(node, models) {
       into(found, async () => {
         const question = { model: one.name, form: now.form, parts: parts(), length: Number(now.length) };
         const said = await post("task", question);
-        return [note(said), answer(now.form, question.parts, said)].flat();
+        return [note(said), answer(question.form, question.parts, said)].flat();
       }),
     );
   const again = (value) => {
