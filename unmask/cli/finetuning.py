@@ -163,7 +163,7 @@ def doctor(
 @friendly
 @examples(
     "unmask evaluate runs/finetune/classify-1 test.csv",
-    "unmask evaluate runs/finetune/classify-1 test.csv --column text=review --json",
+    "unmask evaluate runs/finetune/classify-1 reviews.csv --column text=review --json",
 )
 def evaluate(
     model: Model,
