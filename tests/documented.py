@@ -35,7 +35,6 @@ BUDGETS = {"--minutes", "--steps", "--epochs", "--tokens"}
 LESS = {
     "--seeds": "2",
     "--trials": "1",
-    "--vocab-size": "300",
     "--extend-vocab": "20",
 }  # option → value that is given instead
 
@@ -81,7 +80,7 @@ def examples(help: str) -> list[str]:
 def small(arguments: list[str]) -> list[str]:
     """The same command, its pre-training two steps long, and of a small shape where a new model is made; files are small already."""
     verb, rest = arguments[0], list(arguments[1:])
-    for option, value in LESS.items():
+    for option, value in (LESS | ({"--vocab-size": "300"} if verb == "prepare" else {})).items():
         rest = [value if n and rest[n - 1] == option else a for n, a in enumerate(rest)]
     if verb not in ("pretrain", "tune") or "--resume" in rest:
         return [verb, *rest]
@@ -193,7 +192,7 @@ class Session:
         """Run a command or a python block; what it printed."""
         line = line.replace(USUAL, self.address)
         if line.startswith(PYTHON):
-            exec(compile(line, "a python block", "exec"), self.names)
+            exec(compile(re.sub(r"minutes=\d+", "steps=2", line), "a python block", "exec"), self.names)
             return ""
         words = [self.placeholders.get(word, word) for word in shlex.split(line, comments=True)]
         settings = dict(word.split("=", 1) for word in itertools.takewhile(SETTING.match, words))
@@ -206,7 +205,7 @@ class Session:
             subprocess.run(["bash", "-c", line], check=True)
         elif program == "torchrun":
             at = words.index("unmask") + 1
-            several = ["torch.distributed.run", "--master-port", "0", *words[1:at], *small(words[at:])]
+            several = ["torch.distributed.run", "--standalone", *words[1:at], *small(words[at:])]
             subprocess.run([sys.executable, "-m", *several], check=True, capture_output=True, timeout=300)
         else:
             given = ""

