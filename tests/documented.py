@@ -5,6 +5,7 @@ What is changed of a command is changed here and nowhere else: budgets become a 
 A program that is in neither table fails the test that finds it.
 """
 
+import gzip
 import itertools
 import json
 import os
@@ -27,8 +28,9 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PYTHON = "# python\n"
 USUAL = "127.0.0.1:8000"  # where a server listens
-PROGRAMS = ("unmask", "torchrun", "pytest", "python", "make", "pip", "tensorboard", "curl", "head", "cat")
+PROGRAMS = ("unmask", "torchrun", "pytest", "python", "make", "pip", "tensorboard", "curl", "head", "cat", "zcat")
 SETTING = re.compile(r"[A-Z_]+=")  # of the environment, before a command
+PIPED = {"cat": open, "zcat": gzip.open}  # what a command reads from
 SHELL = ("curl", "head")  # run as they are
 SHAPE = {"hidden": 32, "heads": 4, "layers": 1, "intermediate": 64}
 BUDGETS = {"--minutes", "--steps", "--epochs", "--tokens"}
@@ -209,9 +211,9 @@ class Session:
             subprocess.run([sys.executable, "-m", *several], check=True, capture_output=True, timeout=300)
         else:
             given = ""
-            if program == "cat":  # cat FILE | unmask …
+            if program in PIPED:  # cat FILE | unmask …
                 assert words[2:4] == ["|", "unmask"], line
-                given, words = Path(words[1]).read_text("utf-8"), words[3:]
+                given, words = PIPED[program](words[1], "rt", encoding="utf-8").read(), words[3:]
             check_spelling(shlex.join(words))
             return self.unmask(words[1:], line, given, settings)
         return ""

@@ -1,6 +1,7 @@
 """What README and `--help` take as given: files with the names that they use, small, and runs where the default names put them."""
 
 import csv
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -38,6 +39,7 @@ def texts() -> None:
             blocks = [f"The {THINGS[n % 8]} of number {n} {said} {n % 7} .\nIt is the {THINGS[n % 5]} again ." for n in range(part, 160, 2)]  # fmt: skip
             Path(folder, f"{part}.txt").write_text("\n\n".join(blocks), "utf-8")
     text = "\n".join(f"A note of the day {n} , and of the {THINGS[n % 8]} ." for n in range(200))
+    Path("logs.gz").write_bytes(gzip.compress(text.encode()))
     Path("news.txt.zst").write_bytes(zstandard.compress(text.encode()))
     for name in ("texts", "lines"):
         Path(f"{name}.txt").write_text("a text\nanother one\n", "utf-8")

@@ -15,6 +15,7 @@ import pytest
 from documented import (
     CHECKED,
     DOCS,
+    PIPED,
     PROGRAMS,
     ROOT,
     SHELL,
@@ -86,7 +87,7 @@ def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def runs_here(line: str) -> bool:
     """Whether a command in prose is whole, and neither long nor one of the network."""
     words = line.split()
-    whole = line.startswith("# python") or len(words) > 2 and " ".join(words[1:]) not in HELP or line in ALONE
+    whole = line.startswith("# python") or (len(words) > 2 and " ".join(words[1:]) not in HELP) or line in ALONE
     return whole and not any(name in line for name in NETWORK) and not any(line.startswith(name) for name in LONG)
 
 
@@ -173,4 +174,4 @@ def test_an_unknown_program_fails() -> None:
         check_spelling("unmask frobnicate x")
     with pytest.raises(AssertionError, match="fill has no"):
         check_spelling("unmask fill MODEL --tops 3")
-    assert set(CHECKED) | set(SHELL) | {"unmask", "torchrun", "cat"} == set(PROGRAMS)
+    assert set(CHECKED) | set(SHELL) | set(PIPED) | {"unmask", "torchrun"} == set(PROGRAMS)
