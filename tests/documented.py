@@ -5,7 +5,10 @@ What is changed of a command is changed here and nowhere else: budgets become a 
 A program that is in neither table fails the test that finds it.
 """
 
+import gzip
+import itertools
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -25,14 +28,15 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PYTHON = "# python\n"
 USUAL = "127.0.0.1:8000"  # where a server listens
-PROGRAMS = ("unmask", "torchrun", "pytest", "python", "make", "pip", "tensorboard", "curl", "head")
+PROGRAMS = ("unmask", "torchrun", "pytest", "python", "make", "pip", "tensorboard", "curl", "head", "cat", "zcat")
+SETTING = re.compile(r"[A-Z_]+=")  # of the environment, before a command
+PIPED = {"cat": open, "zcat": gzip.open}  # what a command reads from
 SHELL = ("curl", "head")  # run as they are
 SHAPE = {"hidden": 32, "heads": 4, "layers": 1, "intermediate": 64}
 BUDGETS = {"--minutes", "--steps", "--epochs", "--tokens"}
 LESS = {
     "--seeds": "2",
     "--trials": "1",
-    "--vocab-size": "300",
     "--extend-vocab": "20",
 }  # option → value that is given instead
 
@@ -78,7 +82,7 @@ def examples(help: str) -> list[str]:
 def small(arguments: list[str]) -> list[str]:
     """The same command, its pre-training two steps long, and of a small shape where a new model is made; files are small already."""
     verb, rest = arguments[0], list(arguments[1:])
-    for option, value in LESS.items():
+    for option, value in (LESS | ({"--vocab-size": "300"} if verb == "prepare" else {})).items():
         rest = [value if n and rest[n - 1] == option else a for n, a in enumerate(rest)]
     if verb not in ("pretrain", "tune") or "--resume" in rest:
         return [verb, *rest]
@@ -103,10 +107,11 @@ def redirected(arguments: list[str]) -> tuple[list[str], str]:
 
 
 @contextmanager
-def served(arguments: list[str]) -> Iterator[str]:
+def served(arguments: list[str], settings: dict[str, str] | None = None) -> Iterator[str]:
     """`unmask serve …` in a process of its own, from when it listens; gives host:port. Told to stop, it ends well."""
-    command = [sys.executable, "-m", "unmask", *arguments, "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    here = ["127.0.0.1" if a == "0.0.0.0" else a for a in without_port(arguments)]
+    command = [sys.executable, "-m", "unmask", *here, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | (settings or {})) as process:
         assert process.stdout
         try:
             said = ""
@@ -189,9 +194,11 @@ class Session:
         """Run a command or a python block; what it printed."""
         line = line.replace(USUAL, self.address)
         if line.startswith(PYTHON):
-            exec(compile(line, "a python block", "exec"), self.names)
+            exec(compile(re.sub(r"minutes=\d+", "steps=2", line), "a python block", "exec"), self.names)
             return ""
         words = [self.placeholders.get(word, word) for word in shlex.split(line, comments=True)]
+        settings = dict(word.split("=", 1) for word in itertools.takewhile(SETTING.match, words))
+        words = words[len(settings) :]
         program = words[0]
         assert program in PROGRAMS, f"no test knows how to run {program!r}, of {line!r}"
         if program in CHECKED:
@@ -200,24 +207,28 @@ class Session:
             subprocess.run(["bash", "-c", line], check=True)
         elif program == "torchrun":
             at = words.index("unmask") + 1
-            several = ["torch.distributed.run", "--master-port", "0", *words[1:at], *small(words[at:])]
+            several = ["torch.distributed.run", "--standalone", *words[1:at], *small(words[at:])]
             subprocess.run([sys.executable, "-m", *several], check=True, capture_output=True, timeout=300)
         else:
+            given = ""
+            if program in PIPED:  # cat FILE | unmask …
+                assert words[2:4] == ["|", "unmask"], line
+                given, words = PIPED[program](words[1], "rt", encoding="utf-8").read(), words[3:]
             check_spelling(shlex.join(words))
-            return self.unmask(words[1:], line)
+            return self.unmask(words[1:], line, given, settings)
         return ""
 
-    def unmask(self, arguments: list[str], line: str) -> str:
+    def unmask(self, arguments: list[str], line: str, given: str, settings: dict[str, str]) -> str:
         if arguments[0] in ("serve", "studio"):
             if self.keep:
-                self.address = self.servers.enter_context(served(arguments))
+                self.address = self.servers.enter_context(served(arguments, settings))
             else:
-                with served(without_port(arguments)):
+                with served(arguments, settings):
                     return ""
             return ""
         arguments, file = redirected(arguments)
         expanded = [path for a in arguments for path in (sorted(map(str, Path().glob(a))) if "*" in a else [a])]
-        result = CliRunner().invoke(app, small(expanded))
+        result = CliRunner().invoke(app, small(expanded), input=given, env=settings)
         assert result.exit_code == 0, (line, result.output, result.exception)
         if file:
             Path(file).write_text(result.stdout, "utf-8")

@@ -1,6 +1,7 @@
 """What README and `--help` take as given: files with the names that they use, small, and runs where the default names put them."""
 
 import csv
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -30,7 +31,7 @@ def table(path: str, head: list[str], rows: list[tuple[Any, ...]]) -> None:
 
 def texts() -> None:
     for folder, said in (
-        ("corpus", "is sorted in place , and the president says so"),
+        ("corpus", "is sorted or empty or reversed in place , and the president of the united states says so"),
         ("law", "is void under section"),
     ):
         Path(folder).mkdir()
@@ -38,8 +39,10 @@ def texts() -> None:
             blocks = [f"The {THINGS[n % 8]} of number {n} {said} {n % 7} .\nIt is the {THINGS[n % 5]} again ." for n in range(part, 160, 2)]  # fmt: skip
             Path(folder, f"{part}.txt").write_text("\n\n".join(blocks), "utf-8")
     text = "\n".join(f"A note of the day {n} , and of the {THINGS[n % 8]} ." for n in range(200))
+    Path("logs.gz").write_bytes(gzip.compress(text.encode()))
     Path("news.txt.zst").write_bytes(zstandard.compress(text.encode()))
-    Path("texts.txt").write_text("a text\nanother one\n", "utf-8")
+    for name in ("texts", "lines"):
+        Path(f"{name}.txt").write_text("a text\nanother one\n", "utf-8")
     Path("drugs.tsv").write_text("sorted in place\tphrase\nthe president\tphrase\n", "utf-8")
     docs = Path("docs")
     docs.mkdir()
@@ -54,7 +57,10 @@ def reviews(first: int, count: int) -> list[tuple[str, str]]:
 def labelled() -> None:
     for name, first, count in (("train", 0, 40), ("test", 100, 12), ("other", 200, 12), ("new", 300, 4)):
         table(f"{name}.csv", ["text", "label"], reviews(first, count))
-    table("reviews.csv", ["review", "label"], reviews(0, 60))
+    long = [
+        (f"{text} I went there with a friend. We left at {n}.", label) for n, (text, label) in enumerate(reviews(0, 60))
+    ]
+    table("reviews.csv", ["review", "label"], long)
     for name, label in (("train", "stars"), ("data", "label")):
         lines(f"{name}.jsonl", [{"review": text, label: value} for text, value in reviews(0, 24)])
     for name, first in (("train", 0), ("test", 4)):

