@@ -30,12 +30,12 @@ import transformers
 from scipy import stats
 
 from unmask import api
+from unmask.console import Console
 from unmask.data.samples import SAMPLES
 from unmask.lab import quickstart
 from unmask.lab.job import make_recipe, prepare
 from unmask.model import hf
 from unmask.recipe import Recipe
-from unmask.train.log import Console
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from parity import peer

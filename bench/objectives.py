@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask import api
+from unmask.console import Console
 from unmask.data.samples import SAMPLES
 from unmask.lab import quickstart
 from unmask.model.config import with_tokenizer
@@ -19,7 +20,6 @@ from unmask.recipe import Recipe
 from unmask.settings import merge
 from unmask.train import pretraining
 from unmask.train.distributed import World
-from unmask.train.log import Console
 
 OBJECTIVES = {
     "mlm": {"objective": "mlm"},

@@ -72,7 +72,7 @@ def test_a_folder_of_transformers_is_trained_further(store: TokenStore, text_fil
 
 
 def test_a_new_head_on_an_old_model_is_said(store: TokenStore, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    from unmask.train.log import Console
+    from unmask.console import Console
 
     first = unmask.pretrain(
         store.path, preset="bert-tiny", objective="mlm", steps=2, batch=4, length=32, out=tmp_path / "a"

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unmask.console import Console
 from unmask.data.store import TokenStore
 from unmask.errors import UserError
 from unmask.lab import texts
 from unmask.lab.keywords import AnyRecipe, Corpora, make_recipe, model_in, task_recipe
 from unmask.recipe import Recipe
-from unmask.train.log import Console
 
 # ------------------------------------------------------------------------------------------------ text
 

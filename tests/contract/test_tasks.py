@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import unmask
 from unmask import api
 from unmask.cli import app
+from unmask.console import Console
 from unmask.data.records import Record
 from unmask.data.tokenizer import Tokenizer
 from unmask.lab import finetune, judge
@@ -33,7 +34,6 @@ from unmask.registry import TASKS
 from unmask.serve.predictor import Predictor
 from unmask.train.distributed import World
 from unmask.train.fit import Interrupted
-from unmask.train.log import Console
 from unmask.train.run import Run
 
 SHAPE = {

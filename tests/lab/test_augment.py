@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from unmask import api
+from unmask.console import Console
 from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
@@ -19,7 +20,6 @@ from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.train.distributed import World
-from unmask.train.log import Console
 from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")

@@ -10,6 +10,7 @@ import pytest
 from lab import tiny
 
 from unmask import api
+from unmask.console import Console
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.lab import baseline, task_report
@@ -21,7 +22,6 @@ from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.tables import task_results
 from unmask.tasks.task import Task
-from unmask.train.log import Console
 
 TAGS = [
     {"text": "anna saw york", "spans": [{"start": 0, "end": 4, "label": "PER"}, {"start": 9, "end": 13, "label": "LOC"}]},

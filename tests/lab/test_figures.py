@@ -11,9 +11,9 @@ from rich.console import Console as RichConsole
 from sklearn.metrics import f1_score
 
 from unmask import api
+from unmask.console import Console
 from unmask.lab import report, task_report
 from unmask.tasks.targets import One
-from unmask.train.log import Console
 from unmask.train.run import Run
 
 

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from unmask import api
+from unmask.console import Console
 from unmask.errors import UserError
 from unmask.lab import multitask
 from unmask.lab.job import make_recipe
@@ -18,7 +19,6 @@ from unmask.lab.multitask import Shared, Taking
 from unmask.recipe import Recipe
 from unmask.train.distributed import World
 from unmask.train.loader import Bucketed
-from unmask.train.log import Console
 from unmask.train.run import Run
 
 

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from unmask import api
 from unmask.cli import app
+from unmask.console import Console
 from unmask.data.samples import SAMPLES
 from unmask.lab import quickstart as lab
 from unmask.recipe import Recipe
 from unmask.serve.studio.models import describe
 from unmask.serve.studio.runs import Runs
-from unmask.train.log import Console
 
 WORDS = {"1": "good fine lovely great moving clever", "0": "bad awful dull poor boring silly"}
 

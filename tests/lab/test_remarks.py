@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from lab.tiny import model_folder
 
+from unmask.console import Console
 from unmask.lab import finetune
 from unmask.lab.job import Job, make_recipe, prepare
 from unmask.train.distributed import World
-from unmask.train.log import Console
 
 LONG = "anna saw a good film number one . " * 20
 FILES: dict[str, list[dict[str, Any]]] = {

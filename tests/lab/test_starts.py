@@ -12,13 +12,13 @@ import pytest
 import torch
 from lab.tiny import model_folder, sentence
 
+from unmask.console import Console
 from unmask.lab import finetune
 from unmask.lab import job as jobs
 from unmask.lab.job import Job
 from unmask.model import hf
 from unmask.tasks import targets
 from unmask.train.distributed import World
-from unmask.train.log import Console
 from unmask.train.run import Run
 
 TEXTS = [sentence(n)[0] for n in range(30)]

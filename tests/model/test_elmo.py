@@ -187,13 +187,13 @@ def test_it_answers(store: TokenStore) -> None:
 @pytest.mark.parametrize("name", ["elmo-mini", "cbow-mini"])
 def test_a_frozen_encoder_classifies(name: str, store: TokenStore, tmp_path) -> None:
     """The head alone is trained, and ELMo's mix, through the same door as everything else."""
+    from unmask.console import Console
     from unmask.lab.finetune import run_job
     from unmask.lab.job import Job
     from unmask.lab.labelled import Sets
     from unmask.recipe import Recipe
     from unmask.tasks.classify import Classify
     from unmask.train.distributed import World
-    from unmask.train.log import Console
     from unmask.train.run import Run
 
     train = {"epochs": 10, "batch": 8, "length": 16, "optimizer": "adamw", "lr": 1e-2}

@@ -9,6 +9,7 @@ from objectives.rows import ORDINARY, TOKENIZER, row
 
 import unmask
 from unmask.batch import Phase
+from unmask.console import Console
 from unmask.data.corpus import Corpus
 from unmask.data.flags import WORD
 from unmask.data.prepare import prepare
@@ -22,7 +23,6 @@ from unmask.objectives.objective import build
 from unmask.objectives.units import Phrases, distribution, read_phrases, take, words
 from unmask.recipe import DataRecipe, Recipe, TokenizerRecipe
 from unmask.seeds import generator
-from unmask.train.log import Console
 
 UNITS = ["word", "span", "ngram", "named"]
 

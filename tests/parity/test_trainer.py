@@ -13,6 +13,7 @@ from near import gap
 from parity import peer
 
 from unmask.batch import Phase
+from unmask.console import Console
 from unmask.data.store import TokenStore
 from unmask.data.tokenizer import Tokenizer
 from unmask.lab.finetune import train
@@ -26,7 +27,6 @@ from unmask.registry import TASKS
 from unmask.tasks.task import RecordRows, Task
 from unmask.train.distributed import World
 from unmask.train.loader import Bucketed
-from unmask.train.log import Console
 from unmask.train.run import Run
 
 STEPS, BATCH = 20, 8

@@ -11,6 +11,7 @@ from near import near
 from transformers import AutoModelForSequenceClassification
 
 from unmask.batch import Phase, collate
+from unmask.console import Console
 from unmask.data.forms import cells as labels
 from unmask.data.records import Finding, Source, open_source
 from unmask.data.store import TokenStore
@@ -28,7 +29,6 @@ from unmask.tasks import targets
 from unmask.tasks.classify import Classify
 from unmask.tasks.task import Outputs
 from unmask.train.distributed import World
-from unmask.train.log import Console
 from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")

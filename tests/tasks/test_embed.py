@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import unmask
 from unmask.batch import collate
 from unmask.cli import app
+from unmask.console import Console
 from unmask.data.records import Finding, open_source
 from unmask.data.store import TokenStore
 from unmask.errors import UserError
@@ -31,7 +32,6 @@ from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import nearness
 from unmask.tasks.embed import Embed
 from unmask.train.distributed import World
-from unmask.train.log import Console
 from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import unmask
 from unmask.batch import Phase, collate
 from unmask.cli import app
+from unmask.console import Console
 from unmask.data.forms import rank as judged
 from unmask.data.forms.trec import is_qrels, read_qrels, read_texts
 from unmask.data.records import Finding, open_source
@@ -32,7 +33,6 @@ from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.rank import Rank
 from unmask.train.distributed import World
-from unmask.train.log import Console
 from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")

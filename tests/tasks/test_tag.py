@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from unmask import api
 from unmask.batch import Example, collate
 from unmask.cli import app
+from unmask.console import Console
 from unmask.data.forms import schemes
 from unmask.data.text import split_words
 from unmask.data.tokenizer import Tokenizer
@@ -30,7 +31,6 @@ from unmask.tasks.align import align, windows
 from unmask.tasks.tag import Tag
 from unmask.tasks.task import Outputs
 from unmask.train.distributed import World
-from unmask.train.log import Console
 from unmask.train.run import Run
 
 CONLL = """Alice B-per

@@ -158,7 +158,7 @@ def general(texts: Path) -> Path:
 def test_continued_with_new_words_it_opens_in_transformers_with_equal_ids(
     general: Path, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    from unmask.train.log import Console
+    from unmask.console import Console
 
     short = {"start": str(general), "extend_vocab": 4, "steps": 3, "batch": 4, "length": 32}
     expected = unmask.dry_run(texts / "domain.txt", **short)

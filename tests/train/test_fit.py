@@ -9,12 +9,12 @@ import pytest
 from lab.tiny import labelled, model_folder
 
 from unmask import api
+from unmask.console import Console
 from unmask.lab import finetune
 from unmask.recipe import TrainRecipe
 from unmask.tasks.classify import Classify
 from unmask.train.distributed import World
 from unmask.train.fit import Evaluation, doubt_of, fit, keep_last
-from unmask.train.log import Console
 from unmask.train.run import Run
 from unmask.train.trainer import Step
 

@@ -143,7 +143,7 @@ def test_both_losses_are_tracked_from_before_the_first_step(run, store: TokenSto
 
 
 def test_the_progress_line_shows_both(store: TokenStore, others: Path, tmp_path: Path, capsys) -> None:
-    from unmask.train.log import Console
+    from unmask.console import Console
 
     path, tokenizer = others / "poems.txt", str(store.path / "tokenizer")
     unmask.pretrain(

@@ -8,6 +8,7 @@ import torch
 from near import gap
 
 from unmask.batch import Phase
+from unmask.console import Console
 from unmask.data.rows import Rows
 from unmask.data.store import TokenStore
 from unmask.model.config import preset
@@ -18,7 +19,6 @@ from unmask.train import loader as loading
 from unmask.train import pretraining
 from unmask.train.distributed import World
 from unmask.train.loader import Loader
-from unmask.train.log import Console
 from unmask.train.schedule import plan
 from unmask.train.trainer import NonFinite, Trainer
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from unmask.batch import Example, collate, groups
+from unmask.console import Console
 from unmask.data.records import Record
 from unmask.data.tokenizer import Tokenizer
 from unmask.data.vocabulary import CJK
@@ -31,7 +32,6 @@ from unmask.serve.pieces import INSIDE, is_ideograph, piece
 from unmask.tasks.beside import parse
 from unmask.train.checkpoint import checksum
 from unmask.train.distributed import World
-from unmask.train.log import Console
 from unmask.train.run import Run
 
 FILE = "augmented.jsonl"

@@ -20,6 +20,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
+from unmask.console import Console
 from unmask.data.records import Record
 from unmask.data.text import language_of
 from unmask.lab import finetune
@@ -30,7 +31,6 @@ from unmask.tasks.metrics import indicator
 from unmask.tasks.targets import TARGETS, Number, Several
 from unmask.train import checkpoint
 from unmask.train.distributed import World
-from unmask.train.log import Console
 from unmask.train.run import Run
 
 LINEAR, SCRATCH = "TF-IDF + linear", "without pre-training"

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable
 
+from unmask.console import Console
 from unmask.errors import UserError
 from unmask.recipe import Recipe
 from unmask.train import loader as loading
 from unmask.train.distributed import World
-from unmask.train.log import Console
 from unmask.train.schedule import Plan, plan
 from unmask.train.trainer import CALIBRATION, Trainer
 

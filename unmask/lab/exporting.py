@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from unmask.console import Console
 from unmask.errors import UserError
 from unmask.lab import judge
 from unmask.serve.folders import model_folder
-from unmask.train.log import Console
 
 LINES = 500  # of a text file, for a model without a task
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from unmask.batch import Example
+from unmask.console import Console, clock
 from unmask.data.findings import KEPT, as_rows
 from unmask.data.records import Finding, Record
 from unmask.errors import UserError
@@ -30,7 +31,6 @@ from unmask.train import checkpoint
 from unmask.train.distributed import World
 from unmask.train.fit import Evaluation, describe, doubt_of, fit, open_log
 from unmask.train.loader import Bucketed, micro_size
-from unmask.train.log import Console, clock
 from unmask.train.run import Run, environment
 from unmask.train.schedule import Plan
 from unmask.train.trainer import Trainer

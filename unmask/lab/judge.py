@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from unmask.console import Console
 from unmask.data.findings import as_rows, by_kind
 from unmask.data.forms.rank import FILES
 from unmask.data.records import Finding, Record, Source, open_source
@@ -19,7 +20,6 @@ from unmask.serve.predictor import Predictor
 from unmask.serve.texts import named_files
 from unmask.tasks import asking
 from unmask.tasks.task import Task
-from unmask.train.log import Console
 
 
 def read(

@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from unmask.console import Console
 from unmask.data import doctor
 from unmask.data.findings import by_kind, condense
 from unmask.data.records import Finding, Record, Source, open_source
@@ -13,7 +14,6 @@ from unmask.lab.pick import explained, pick_task
 from unmask.recipe import TaskRecipe
 from unmask.stopping import during
 from unmask.tasks.task import Task
-from unmask.train.log import Console
 
 SHOWN = 10  # errors of one kind that are printed
 

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from unmask.batch import Batch, Phase
+from unmask.console import Console, clock
 from unmask.errors import UserError
 from unmask.lab import budget, finetune, task_report
 from unmask.lab.job import Job
@@ -34,7 +35,6 @@ from unmask.train import checkpoint
 from unmask.train.distributed import World
 from unmask.train.fit import Evaluation, doubt_of, fit
 from unmask.train.loader import Bucketed, Loader
-from unmask.train.log import Console, clock
 from unmask.train.run import Run
 from unmask.train.schedule import Plan
 from unmask.train.trainer import Step, Trainer

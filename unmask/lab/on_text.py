@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from unmask.console import Console
 from unmask.data.corpus import Corpus
 from unmask.data.prepare import prepare
 from unmask.data.store import Split, TokenStore
@@ -17,7 +18,7 @@ from unmask.recipe import DataRecipe
 from unmask.serve.predictor import Predictor
 from unmask.train.distributed import World
 from unmask.train.heldout import running
-from unmask.train.log import FIXED_TEXT, Console
+from unmask.train.log import FIXED_TEXT
 from unmask.train.trainer import evaluate as measure
 
 LENGTH = 128  # tokens of a row, where the model reads as many

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from unmask.console import Console, clock
 from unmask.data.store import TokenStore
 from unmask.errors import UserError
 from unmask.hub import without_revision
@@ -18,7 +19,7 @@ from unmask.serve.predictor import load
 from unmask.stopping import continues_with
 from unmask.train import checkpoint, pretraining, track
 from unmask.train.distributed import World
-from unmask.train.log import Console, Log, clock
+from unmask.train.log import Log
 from unmask.train.mix import Mixed
 from unmask.train.run import Run, environment
 from unmask.train.schedule import Plan

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from unmask.console import Console, clock
 from unmask.data.records import Record
 from unmask.data.samples import SAMPLES
 from unmask.errors import UserError
@@ -25,7 +26,6 @@ from unmask.lab.job import make_recipe, prepare
 from unmask.recipe import Recipe
 from unmask.settings import merge
 from unmask.train.distributed import World
-from unmask.train.log import Console, clock
 from unmask.train.run import Run
 
 TEST, LABELLED, DEV, LENGTH = 5000, 2000, 500, 256

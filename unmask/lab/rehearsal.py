@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from unmask.console import Console
 from unmask.data.findings import as_rows, by_kind, from_rows
 from unmask.lab import budget, finetune, multitask, repeat
 from unmask.lab.job import Job, open_teacher
@@ -19,7 +20,6 @@ from unmask.train import estimate
 from unmask.train.distributed import World
 from unmask.train.fit import eval_every
 from unmask.train.loader import Bucketed
-from unmask.train.log import Console
 from unmask.train.trainer import Trainer
 
 SECONDS = 2.0  # of steps that are timed, at least

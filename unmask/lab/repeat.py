@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from unmask.console import Console
 from unmask.errors import UserError, command
 from unmask.lab import finetune, task_report
 from unmask.lab.intervals import NO_SCORE
@@ -23,7 +24,6 @@ from unmask.stopping import continues_with
 from unmask.train import checkpoint
 from unmask.train.distributed import World
 from unmask.train.fit import Interrupted, is_share
-from unmask.train.log import Console
 from unmask.train.run import Run, environment
 
 OWN = {"recipe.yaml", "results.json", "report.html", "lock"}  # files that the parent has of its own

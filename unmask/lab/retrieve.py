@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from unmask.console import Console
 from unmask.data.forms.trec import by_place, read_qrels, read_texts
 from unmask.data.records import Finding, open_source
 from unmask.data.text import detect_language, word_ids
@@ -21,7 +22,6 @@ from unmask.serve.predictor import Predictor
 from unmask.serve.predictor import load as load_predictor
 from unmask.tasks.nearness import unit
 from unmask.tasks.ranking import judge, mean, order
-from unmask.train.log import Console
 
 FOUND = 100  # passages that each stage gives to the next
 SMOOTH = 60  # of the fusion: how much the first places differ

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from unmask.console import Console
 from unmask.data import extend as extension
 from unmask.data.checked import write_folder_sums
 from unmask.data.corpus import Corpus
@@ -18,7 +19,6 @@ from unmask.data.tokenizer import Tokenizer, cached_tokenizer, tokenizer_folder
 from unmask.errors import UserError
 from unmask.model.config import with_tokenizer
 from unmask.recipe import Recipe
-from unmask.train.log import Console
 
 
 @contextmanager

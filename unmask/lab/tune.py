@@ -13,6 +13,7 @@ import time
 import warnings
 from typing import Any
 
+from unmask.console import Console
 from unmask.data.findings import KEPT, as_rows
 from unmask.errors import UserError, command
 from unmask.lab import finetune, task_report
@@ -28,7 +29,6 @@ from unmask.stopping import continues_with
 from unmask.tasks import folder as task_folder
 from unmask.train.distributed import World
 from unmask.train.fit import Interrupted
-from unmask.train.log import Console
 from unmask.train.run import Run, environment
 from unmask.train.trainer import NonFinite
 

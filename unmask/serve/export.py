@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask import __version__
+from unmask.console import Console
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError, quote
 from unmask.model import hf
@@ -28,7 +29,6 @@ from unmask.serve.onnx_engine import FILE, VERSION, OnnxEngine
 from unmask.tasks import folder as task_folder
 from unmask.tasks.generate import Generate
 from unmask.tasks.task import Task
-from unmask.train.log import Console
 
 FORMATS = ("onnx",)
 NAME = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")  # of a repository on the hub

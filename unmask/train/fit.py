@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unmask.console import Console
 from unmask.errors import UserError, command
 from unmask.train import checkpoint
 from unmask.train.health import Health
 from unmask.train.loader import Loader
-from unmask.train.log import Console, Log, is_sum
+from unmask.train.log import Log, is_sum
 from unmask.train.run import Run
 from unmask.train.track import Board
 from unmask.train.trainer import NonFinite, Step, Trainer

@@ -1,15 +1,12 @@
 """What a run remembers of what happened: `Log` appends a JSON line per event to the run's `log.jsonl`.
 
-What a person sees meanwhile is printed by `unmask/console.py`, whose `Console` can be imported from here too.
+What a person sees meanwhile is printed by `unmask/console.py`.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
-from unmask.console import Console as Console
-from unmask.console import Update as Update
-from unmask.console import clock as clock
 from unmask.train.track import Board
 
 FIXED = "fixed"  # under which an evaluation has its values under the fixed masking (`train/heldout.py`)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from unmask.console import Console
 from unmask.data.chunks import as_berts
 from unmask.data.corpus import Corpus
 from unmask.data.extend import new_pieces
@@ -35,7 +36,6 @@ from unmask.train.fit import Evaluation, fit
 from unmask.train.health import Health, off_the_plateau, text_warnings
 from unmask.train.heldout import Heldout, has_fixed, heldout, measure_all, running
 from unmask.train.loader import Loader
-from unmask.train.log import Console
 from unmask.train.mix import Mixed, loader
 from unmask.train.run import Run
 from unmask.train.schedule import Plan, lengths, plan
