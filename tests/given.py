@@ -33,6 +33,7 @@ def texts() -> None:
     for folder, said in (
         ("corpus", "is sorted or empty or reversed in place , and the president of the united states says so"),
         ("law", "is void under section"),
+        ("text", "is a list of words that a pre-trained model reads"),
     ):
         Path(folder).mkdir()
         for part in range(2):

@@ -63,7 +63,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "tune without a file": ("tune model --train nosuch.csv", ["nosuch.csv"]),
     "tune what is not there": ("tune model --train reviews.csv --search rate", ["rate", "lr"]),
     "tune what leaves no choice": ("tune model --train reviews.csv --search pooling", ["pooling", "lr"]),
-    "evaluate what has no task": ("evaluate model reviews.csv", ["unmask finetune"]),
+    "evaluate what has no task": ("evaluate model reviews.csv --column label=1", ["unmask finetune"]),
     "predict without a task": ("predict model text", ["unmask finetune"]),
     "doctor without a file": ("doctor nosuch.csv", ["nosuch.csv"]),
 }  # fmt: skip

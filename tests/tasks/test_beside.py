@@ -152,7 +152,7 @@ def test_it_resumes_bit_for_bit(place: Path, tmp_path: Path, monkeypatch: pytest
 
     def stop(self: Trainer, number: int, batches: Any) -> Any:
         if number == 5:
-            raise Interrupted("enough")
+            raise Interrupted("enough", fix="go on")
         return step(self, number, batches)
 
     with monkeypatch.context() as patch:

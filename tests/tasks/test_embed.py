@@ -336,7 +336,7 @@ def test_a_foreign_folder_is_read_and_what_is_not_done_is_said(tmp_path: Path) -
     (tmp_path / "1_Pooling" / "config.json").write_text('{"embedding_dimension": 32, "pooling_mode": "mean"}')
     assert sentence.read(tmp_path) == sentence.Sentence("mean", False, 77, True, "query: ")
     (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
-    with pytest.raises(UserError, match="pooled by 'max'"):
+    with pytest.raises(UserError, match="pooling_mode is 'max'"):
         sentence.read(tmp_path)
     (tmp_path / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}]')
     with pytest.raises(UserError, match="Dense"):

@@ -285,7 +285,7 @@ def test_it_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     def stop(self: Trainer, number: int, batches: Any) -> Any:
         if number == 4:
-            raise Interrupted("enough")
+            raise Interrupted("enough", fix="go on")
         return step(self, number, batches)
 
     def run(name: str) -> Any:

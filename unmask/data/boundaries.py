@@ -39,6 +39,21 @@ RARE = 0.05  # share of a character's occurrences
 _CLOSING = tuple(".,;:!?)]}%…'’”»、。，；：！？）》」")
 _OPENING = tuple("([{$£€¥#@‘“«（《「")
 _QUOTES = ('"', "``", "''")
+VALID = f"null, or {{segment, letters, contexts: {len(WINDOWS)} objects of true and false}}"
+
+
+def are_valid(found: Any) -> bool:
+    """Whether a value from a file is what `learn` gives."""
+    if not found:
+        return found is None or found == {}
+    if not isinstance(found, dict) or not all(isinstance(found.get(k, False), bool) for k in ("segment", "letters")):
+        return False
+    contexts = found.get("contexts", [{} for _ in WINDOWS])
+    return (
+        isinstance(contexts, list)
+        and len(contexts) == len(WINDOWS)
+        and all(isinstance(c, dict) and all(isinstance(v, bool) for v in c.values()) for c in contexts)
+    )
 
 
 class Boundaries:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from unmask.data import boundaries
 from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.files import (
@@ -71,8 +72,12 @@ MAY: dict[str, dict[str, Rule]] = {
         "mean": NUMBER,
         "sd": ABOVE_ZERO,
     },
-    "tag": {"scheme": one_of("BIO", "BIOES", "IO", "none")},
-    "answer": {"none": FLAG, "chinese": FLAG},
+    "tag": {
+        "scheme": one_of("BIO", "BIOES", "IO", "none"),
+        "predicate": FLAG,
+        "boundaries": (boundaries.are_valid, boundaries.VALID),
+    },
+    "answer": {"none": FLAG, "chinese": FLAG, "longest": POSITIVE},
     "generate": {"language": WORD},
 }
 
