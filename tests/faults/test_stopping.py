@@ -14,7 +14,8 @@ from lab.tiny import labelled, model_folder
 
 # Runs the command line, and sends a signal to it `delay` seconds after a function is on the main thread's stack.
 CHILD = """
-import os, sys, threading, time
+import os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with SIGINT ignored
 name, number, delay, marker = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
 
 def watch():
