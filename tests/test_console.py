@@ -151,3 +151,21 @@ def test_only_the_console_prints() -> None:
             tree = ast.parse(file.read_text("utf-8"))
             assert not calls(tree) & (banned | rich_names(tree)), f"{file.relative_to(ROOT)}: use unmask.console"
     assert "sys.stdout.write" in calls(ast.parse((ROOT / "console.py").read_text("utf-8")))
+
+
+def test_advice_about_a_file_that_starts_with_a_dash_can_be_followed(tmp_path: Path) -> None:
+    rows = "".join(f"gj04\t{n % 2}\tThe sailors rode the breeze {n}.\n" for n in range(40))
+    (tmp_path / "-my table.tsv").write_text(rows)
+    done = unmask_in(tmp_path, "doctor", "--", "-my table.tsv")
+    assert done.exit_code == 2 and "fix:   unmask doctor './-my table.tsv' --task classify" in done.stderr
+    command = done.stderr.partition("fix:   unmask ")[2].partition(" (")[0]
+    done = unmask_in(tmp_path, *shlex.split(command))
+    assert done.exit_code == 0, done.output
+
+
+def test_only_errors_quotes_for_the_shell() -> None:
+    for file in sorted(ROOT.rglob("*.py")):
+        if file != ROOT / "errors.py":
+            assert "shlex.quote" not in calls(ast.parse(file.read_text("utf-8"))), (
+                f"{file.relative_to(ROOT)}: use errors.quote"
+            )

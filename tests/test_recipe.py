@@ -237,3 +237,15 @@ def test_two_budgets_are_named_by_their_flags(make) -> None:
 def test_dir_lists_what_the_package_offers() -> None:
     assert {"load", "pretrain", "finetune", "UserError", *unmask.__all__} <= set(dir(unmask))
     assert all(callable(getattr(unmask, name)) for name in unmask.__all__ if not name.startswith("_"))
+
+
+def test_a_recipe_of_thousands_of_files_is_read_again_and_a_larger_one_is_refused_before_the_run(
+    tmp_path: Path,
+) -> None:
+    files = [f"texts/document-number-{n:06d}-of-the-corpus.txt" for n in range(9000)]  # as a shell expands texts/*.txt
+    Recipe.build({"data": {"corpus": files}}).write(tmp_path / "recipe.yaml")
+    assert Recipe.read(tmp_path / "recipe.yaml")["data"]["corpus"] == files
+    (tmp_path / "a.txt").write_text("one text .\n" * 50)
+    with pytest.raises(UserError, match="too large: ") as caught:
+        unmask.pretrain([str(tmp_path / "a.txt")] * 60_000, steps=1, out=tmp_path / "run")
+    assert "a pattern in quotes" in (caught.value.fix or "") and not (tmp_path / "run").exists()

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from unmask.errors import UserError
 
 SETTINGS = 16 << 20  # bytes of a JSON file with settings
-RECIPE = 256 << 10  # bytes of a YAML file: a recipe of every field has 6 kB
+RECIPE = 2 << 20  # bytes of a YAML file: a recipe of every field has 6 kB, but it may list thousands of files
 VALUES = 1_000_000  # in a JSON file, unless the caller knows better
 DEPTH = 64  # levels of nesting
 LARGEST = 10**40  # transformers writes 10**30 for "no limit"
@@ -106,6 +106,24 @@ def read_yaml(path: str | Path) -> Any:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read {path}: {error}", valid="YAML without anchors and aliases") from None
     return value
+
+
+def check_recipe(text: str) -> None:
+    """Refuses a recipe that `read_yaml` would refuse, before a run is written that nothing can open."""
+    import yaml
+
+    from unmask.settings import load
+
+    try:
+        if (size := len(text.encode())) > RECIPE:
+            raise ValueError(f"{size:,} bytes, and at most {RECIPE:,} are read")
+        load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(
+            f"the recipe of this run would be too large: {error}",
+            valid="fewer files or labels by name",
+            fix="name the folder of the files, or a pattern in quotes: 'texts/*.txt'",
+        ) from None
 
 
 def parse_json(text: str | bytes, values: int = VALUES, finite: bool = True) -> Any:

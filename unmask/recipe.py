@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from unmask.errors import UserError
-from unmask.files import read_yaml
+from unmask.files import check_recipe, read_yaml
 from unmask.settings import Dumper, explain, load, merge, nested
 
 Count = Annotated[int, Field(ge=1)]
@@ -365,7 +365,9 @@ class Recipe(Section):
             return cls.read(path)
 
     def write(self, path: str | Path) -> None:
-        Path(path).write_text(self.text(), "utf-8")
+        text = self.text()
+        check_recipe(text)
+        Path(path).write_text(text, "utf-8")
 
     def text(self) -> str:
         return yaml.dump(self.model_dump(mode="json"), Dumper=Dumper, sort_keys=False, allow_unicode=True)

@@ -33,7 +33,10 @@ def nested(path: str, value: Any) -> dict[str, Any]:
     return value
 
 
-NODES, DEPTH = 20_000, 32  # of one YAML text: a recipe has a few hundred, three levels deep
+NODES, DEPTH = (
+    50_000,
+    32,
+)  # of one YAML text: a recipe has a few hundred values, three levels deep, and the names of files
 
 
 class _Loader(yaml.SafeLoader):

@@ -156,6 +156,9 @@ def test_a_store_without_checksums_opens_and_says_so(made: Path, capsys: pytest.
     (made / "meta.json").write_text('{"format": 1, "dtype": "uint16"}')
     with pytest.raises(UserError, match=r"damaged: .*meta\.json"):
         TokenStore.open(made)
+    (made / "meta.json").write_text("[" * 100_000)
+    with pytest.raises(UserError, match=r"meta\.json: it is nested"):
+        TokenStore.open(made)
 
 
 def test_lost_checksums_are_damage(made: Path) -> None:

@@ -1,5 +1,6 @@
 """What a file says that a verb does not need is not looked at (`predict`), and bad rows can be left out (`evaluate --bad skip`)."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,22 @@ def test_a_txt_file_of_words_and_tags_is_not_taken_for_lines_of_text(models: dic
     assert [a["text"] for a in api.predict(models["tag"], tmp_path / "new.txt")] == ["Ann ran", "so ran"]
     (tmp_path / "new.txt").write_text("Ann ran so\nwhat a film\n")
     assert [a["text"] for a in api.predict(models["tag"], tmp_path / "new.txt")] == ["Ann ran so", "what a film"]
+
+
+@pytest.mark.parametrize("name", ["new.txt", "new.md", "new", "new.txt.gz"])
+def test_lines_of_text_are_answered_whatever_the_file_is_called(
+    name: str, models: dict[str, str], tmp_path: Path
+) -> None:
+    content = b"a joy\nso dull\n"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert [a["text"] for a in api.predict(models["classify"], tmp_path / name)] == ["a joy", "so dull"]
+
+
+def test_words_and_tags_are_no_texts_for_a_classifier(models: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "new.conll").write_text("Ann B-PER\nran O\n")
+    with pytest.raises(UserError, match="not a table") as caught:
+        api.predict(models["classify"], tmp_path / "new.conll")
+    assert caught.value.fix is None  # there is no column to name
 
 
 # ---------------------------------------------------------------------------------------------------------- --bad skip

@@ -20,8 +20,8 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 BROKEN: dict[str, tuple[str, str, str]] = {  # what → file, text, words of the reason
     "yaml aliases": ("recipe.yaml", BOMB, "anchors and aliases"),
     "yaml depth": ("recipe.yaml", "[" * 5000, "nested"),
-    "yaml size": ("recipe.yaml", "a: " + "x" * 1_000_000, "1,000,003 bytes"),
-    "yaml many": ("recipe.yaml", "- a\n" * 30_000, "20,000 values"),
+    "yaml size": ("recipe.yaml", "a: " + "x" * 3_000_000, "3,000,003 bytes"),
+    "yaml many": ("recipe.yaml", "- a\n" * 60_000, "50,000 values"),
     "yaml list": ("recipe.yaml", "[1, 2]", "not a mapping"),
     "recipe inf": ("recipe.yaml", "train: {lr: 1e400}", "train.lr"),
     "json depth": ("plan.json", "[" * 50_000, "nested"),

@@ -177,7 +177,7 @@ def evaluate(
     bad: Annotated[
         str,
         typer.Option(
-            help="refuse = rows that cannot be read or judged are errors; skip = leave them out, and list them."
+            help="refuse = rows that cannot be read or scored are errors; skip = leave them out and list them."
         ),
     ] = "refuse",
     pairs: Annotated[

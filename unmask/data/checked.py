@@ -71,7 +71,7 @@ def write_all(path: Path, data: bytes) -> None:
 
 
 class Checked:
-    """A file of `size` bytes and which of its blocks were verified. `fix` says how the file is made again."""
+    """A file of `size` bytes and which of its blocks were verified. `fix` says how to rebuild the file."""
 
     def __init__(self, path: Path, size: int, fix: str, summed: bool = True):
         """`summed`: False for a file of the time before checksums, of which only the size is compared."""

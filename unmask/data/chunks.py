@@ -20,7 +20,7 @@ Read = Callable[[str, int, int], np.ndarray]  # values [start, end) of a file of
 
 
 def pair_chunks(read: Read, documents: int, length: int) -> Iterator[np.ndarray]:
-    """(c, 2) int64 blocks of [first, last) sentence numbers, for a split of so many documents."""
+    """(c, 2) int64 blocks of [first, last) sentence numbers, for a split with that many documents."""
     assert length > 3, length
     first_document = 0
     while first_document < documents:

@@ -67,6 +67,8 @@ CHINESE: dict[str, str] = {  # Chinese name, simplified or traditional → Engli
     **dict.fromkeys(("实体", "實體"), "entities"),
     **dict.fromkeys(("编号", "编码", "序号", "編號"), "id"),
 }
+# What a column of plain texts is called, where no task says more; the first one that a table has is read.
+TEXTS = ("text", "sentence", "document", "passage", "content", "review", "comment", "body", "article", "message")
 KNOWN = {
     *CHINESE,
     *CHINESE.values(),
@@ -147,10 +149,13 @@ def assign(
                 found[role] = column
     lacking = next((role for role in needed if role not in found), None)
     if lacking is not None:
+        usual_names = ", ".join(roles[lacking][:6])
         error = Unassigned(
-            f"{where}: no column for {lacking!r}",
-            valid=f"{shown(columns)}; usually called {', '.join(roles[lacking][:6])}",
-            fix=f"--column {lacking}=NAME",
+            f"{where}: no column for {lacking!r}" + ("" if columns else ", as it is not a table"),
+            valid=f"{shown(columns)}; usually called {usual_names}"
+            if columns
+            else f"a table with a column {usual_names}",
+            fix=f"--column {lacking}=NAME" if columns else None,
         )
         error.role = lacking
         raise error

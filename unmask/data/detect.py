@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 
-from unmask.data.columns import plain_name
+from unmask.data.columns import TEXTS, plain_name
 from unmask.data.decode import (
     check_codec,
     damage,
@@ -42,18 +42,6 @@ KINDS: dict[str, Kind] = {
     ".tsv": "tsv",
     ".parquet": "parquet",
 }
-TEXT_COLUMNS = (
-    "text",
-    "review",
-    "content",
-    "sentence",
-    "body",
-    "document",
-    "article",
-    "passage",
-    "comment",
-    "message",
-)
 
 SHORT, MANY = 1 << 18, 3  # so many files of at most so many bytes are a folder of texts, one document each …
 BOOK, LIBRARY = 1 << 21, 20  # … and so are so many of this size
@@ -233,7 +221,7 @@ def choose_column(file: str, columns: Sequence[str], texts: set[str], wanted: st
     if wanted in columns or not wanted:  # none: the whole record is asked for
         return wanted, ""
     if wanted == "text":
-        known = [name for name in columns if plain_name(name) in TEXT_COLUMNS]
+        known = [name for name in columns if plain_name(name) in TEXTS]
         guess = known if len(known) == 1 else [name for name in columns if name in texts]
         if len(guess) == 1:
             return guess[0], f"there is no column 'text', and {guess[0]!r} is the one that holds text"

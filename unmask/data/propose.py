@@ -3,7 +3,6 @@
 Nothing is taken silently: a user reads the proposal and passes it on.
 """
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,6 +10,7 @@ from typing import Any, Literal
 from unmask.data.columns import find_column
 from unmask.data.layout import is_number
 from unmask.data.records import Source
+from unmask.errors import quote
 
 LOOKED_AT = 2_000  # rows
 LETTERS = 8  # characters of a text on average, at least
@@ -102,6 +102,4 @@ def written(task: str, columns: Mapping[str, str]) -> str:
     >>> written("classify", {"text": "user review", "label": "2"})
     "--task classify --column 'text=user review' --column label=2"
     """
-    return " ".join(
-        [f"--task {task}", *(f"--column {shlex.quote(f'{role}={name}')}" for role, name in columns.items())]
-    )
+    return " ".join([f"--task {task}", *(f"--column {quote(f'{role}={name}')}" for role, name in columns.items())])

@@ -8,7 +8,6 @@ import csv
 import io
 import json
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from unmask.data.detect import HEAD, KINDS, ending_of, probe_labelled
 from unmask.data.layout import Layout, shifted
 from unmask.data.readers import Reading
 from unmask.data.report import Problem, Report
-from unmask.errors import UserError
+from unmask.errors import UserError, command
 
 Record = dict[str, Any]  # a task's own keys, and "at": the file and line it came from
 READ = ("text", "pair", "question", "context", "query", "passage")  # roles of which a number is seldom meant
@@ -231,7 +230,7 @@ def _json_source(path: Path, name: str, report: Report, findings: list[Finding])
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
-        fix = f"python -m json.tool {shlex.quote(name)} shows the place"
+        fix = f"{command('python -m json.tool', Path(name))} shows the place"
         raise UserError(f"{name}:{line}: not JSON: {error}", fix=fix) from None
     if not (isinstance(value, list) and any(isinstance(item, dict) for item in value)):
         return Source(name, "json", value=value)

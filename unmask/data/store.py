@@ -26,7 +26,6 @@ sentence:
 import io
 import json
 import os
-import shlex
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
@@ -40,11 +39,12 @@ from unmask.data.checked import Checked, Lazy, read_checked, sums_of, sums_path,
 from unmask.data.chunks import as_berts, pair_chunks
 from unmask.data.flags import DOCUMENT
 from unmask.data.tokenizer import Tokenizer
-from unmask.errors import UserError, quote
+from unmask.errors import UserError, command, quote
+from unmask.files import parse_json
 
 FORMAT = 1  # of the folder; a store of another format is refused
 SPLITS = ("train", "heldout")
-UNNOTICED = "damage to it will not be noticed. Prepare the text again to have them"
+UNNOTICED = "damage to it will not be noticed. Prepare the text again to add them"
 USED = "used"  # an empty file whose time says when the store was last opened; `unmask cache prune` reads it
 
 
@@ -52,7 +52,7 @@ class Split:
     """One side of the held-out split; its arrays are memory-mapped, read-only and verified before they are used."""
 
     def __init__(self, path: Path, dtype: str, counts: dict[str, Any], fix: str, summed: bool):
-        """`fix`: how the store is made again; `summed`: whether it has checksums."""
+        """`fix`: how to rebuild the store; `summed`: whether it has checksums."""
         self.path, self.counts, self.summed = path, counts, summed
         tokens, documents, sentences = counts["tokens"], counts["documents"], counts["sentences"]
         shapes = {
@@ -98,7 +98,7 @@ class Split:
                     blocks = pair_chunks(self.read, self.counts["documents"], length)
                     self._chunks[length] = np.concatenate([np.zeros((0, 2), np.int64), *blocks])
                     return self._chunks[length]
-            again = f"rm {shlex.quote(str(path))}  (it is made again when it is next needed)"
+            again = f"{command('rm', path)}  (it is rebuilt the next time it is needed)"
             file = Checked(path, path.stat().st_size // 16 * 16, again, sums_path(path).exists())
             self._chunks[length] = file.map(np.dtype("int64"), 2)
         return self._chunks[length]
@@ -214,7 +214,7 @@ def read_meta(path: Path) -> dict[str, Any] | None:
         return None
     text = read_checked(file, rebuild(path), has_sums(path))
     try:
-        meta = json.loads(text)
+        meta = parse_json(text)
     except ValueError as error:  # of a store without checksums
         raise UserError(f"cannot read {file}: {error}", fix=rebuild(path)) from None
     if not isinstance(meta, dict):
@@ -228,10 +228,10 @@ def has_sums(path: Path) -> bool:
 
 
 def rebuild(path: Path) -> str:
-    """How a damaged store is made again, to be pasted."""
-    folder = shlex.quote(str(path))
+    """The command that rebuilds a damaged store."""
+    folder = quote(path)
     if path.resolve().parent == (cache_dir() / "stores").resolve():
-        return f"rm -r {folder}  (then the same command again, or --resume of the run: the text is prepared anew)"
+        return f"rm -r {folder}  (then the same command again, or --resume of the run: the text is prepared again)"
     return f"rm -r {folder} && unmask prepare CORPUS -o {folder}"
 
 

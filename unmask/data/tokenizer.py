@@ -18,7 +18,6 @@ vowels in Thai or Hindi; that is BERT's rule.
 import hashlib
 import json
 import re
-import shlex
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -36,7 +35,7 @@ from unmask.data.checked import verify_folder
 from unmask.data.corpus import Corpus
 from unmask.data.templates import ROLES, TEMPLATES, roles_in
 from unmask.data.vocabulary import CJK, learn
-from unmask.errors import UserError
+from unmask.errors import UserError, command
 from unmask.files import WORD, check, is_there, read_object
 from unmask.hub import resolve
 from unmask.recipe import TokenizerRecipe
@@ -342,5 +341,5 @@ def tokenizer_folder(corpus: Corpus, settings: TokenizerRecipe) -> Path:
 def cached_tokenizer(folder: Path) -> Tokenizer:
     """A tokenizer of the cache, its files verified; one that an older version wrote has no checksums."""
     if any(folder.glob("*.sum")):
-        verify_folder(folder, f"rm -r {shlex.quote(str(folder))}  (then the same command again)")
+        verify_folder(folder, f"{command('rm -r', folder)}  (then the same command again)")
     return Tokenizer.load(folder)

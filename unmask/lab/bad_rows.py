@@ -1,4 +1,4 @@
-"""`unmask evaluate --bad skip`: rows that cannot be read or judged are left out of a labelled file, counted and listed.
+"""`unmask evaluate --bad skip`: rows that cannot be read or scored are left out of a labelled file, counted and listed.
 
 A record may be made of several rows (the passages of a query, the words of a sentence), so bad rows are taken out of the file and
 what is left is read again. What is wrong with a file as a whole is still refused.

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from unmask.console import Console
+from unmask.data.detect import ending_of
 from unmask.data.findings import as_rows, by_kind
+from unmask.data.forms.conll import ENDINGS
 from unmask.data.forms.rank import FILES
 from unmask.data.records import Finding, Record, Source, open_source
 from unmask.errors import UserError
@@ -71,8 +73,8 @@ def _read_one(
 ) -> list[Record]:
     if not labelled:  # a label's column was named for the training file, and this one may have none
         given = {role: name for role, name in given.items() if role not in task.target or name in source.columns}
-        texts = source.form == "text" and len(task.needed) == 1 and Path(source.path).suffix.lower() == ".txt"
-        if texts and not task.recognises(source):
+        lines = source.form == "text" and len(task.needed) == 1 and ending_of(source.path) not in ENDINGS
+        if lines and not task.recognises(source):  # a text on each line
             return [asking.ask(task, text) | {"at": source.at(line)} for line, text in source.lines if text.strip()]
     settings = task.settings.model_copy(update={"columns": given})
     names = {source.at(line): row["id"] for line, row in source.rows if row.get("id") not in (None, "")}
@@ -97,7 +99,7 @@ def _without_label(findings: list[Finding], source: Source, task: Task, given: d
 def evaluate(
     predictor: Predictor, paths: Sequence[str], columns: dict[str, str], console: Console, bad: str = "refuse"
 ) -> dict[str, Any]:
-    """Scores on labelled files. `bad`: "refuse" rows that cannot be read or judged, or "skip" them and list them."""
+    """Scores on labelled files. `bad`: "refuse" rows that cannot be read or scored, or "skip" them and list them."""
     bad_rows.check(bad)
     task = predictor.need_task().reading(None)
     records, skipped = _read(task, paths, columns, True, console, skip=bad == "skip")

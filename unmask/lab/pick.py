@@ -1,7 +1,6 @@
 """Which task labelled files are for: the one that the recipe names, else the only one that recognises them."""
 
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from unmask.data.columns import Unassigned, find_column, no_column, plain_name, 
 from unmask.data.forms.rank import FILES
 from unmask.data.propose import flags, looks, written
 from unmask.data.records import Source, assign
-from unmask.errors import UserError
+from unmask.errors import UserError, command, quote
 from unmask.recipe import TaskRecipe
 from unmask.registry import TASKS
 from unmask.tasks.task import Task
@@ -27,7 +26,7 @@ def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> type[Task]:
         raise UserError(
             f"{unsure.path}: a table or plain text? {unsure.layout.why}",
             valid="a table with a line of column names, such as text and label; or plain text, for --task embed",
-            fix=f"unmask doctor {shlex.quote(unsure.path)} --task embed (if it is plain text)",
+            fix=f"{command('unmask doctor', Path(unsure.path))} --task embed (if it is plain text)",
         )
     kinds = {name: TASKS[name] for name in TASKS.names()}
     by_role = {name: kind for name, kind in kinds.items() if set(settings.columns) <= set(kind.roles)}
@@ -63,9 +62,8 @@ def none_fits(source: Source, settings: TaskRecipe) -> UserError:
     why = f"; {source.layout.why}: its first line names no columns" if source.layout.columns else ""
     seen = looks(source)
     said = "; ".join(str(look) for look in seen if look.kind != "other")
-    commands = [
-        f"unmask doctor {shlex.quote(source.path)} {flag}" for flag in flags(seen, settings.columns, source.columns)
-    ]
+    doctor = command("unmask doctor", Path(source.path))
+    commands = [f"{doctor} {flag}" for flag in flags(seen, settings.columns, source.columns)]
     fix = ", or ".join(commands) + " (finetune takes the same --task and --column)" if commands else None
     return UserError(
         f"{what} (the columns {shown(source.columns)}{why})",
@@ -104,8 +102,8 @@ def nested_json(source: Source, what: str) -> UserError:
         valid = '[{"text": "…", "label": "…"}, …]'
         return UserError(f"{what} (a JSON {type(value).__name__} without records)", valid=valid)
     code = f"import json, sys; [print(json.dumps(r)) {each}]"
-    files = [shlex.quote(name) for name in (source.path, str(Path(source.path).with_suffix(".jsonl")))]
-    fix = f"python -c {shlex.quote(code)} < {files[0]} > {files[1]}" if source.path.lower().endswith(".json") else None
+    files = [quote(name) for name in (Path(source.path), Path(source.path).with_suffix(".jsonl"))]
+    fix = f"python -c {quote(code)} < {files[0]} > {files[1]}" if source.path.lower().endswith(".json") else None
     return UserError(f"{what} (nested JSON: {says})", valid="a record on each line, or one list of records", fix=fix)
 
 

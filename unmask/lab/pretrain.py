@@ -10,6 +10,7 @@ import torch
 from unmask.console import Console, clock
 from unmask.data.store import TokenStore
 from unmask.errors import UserError
+from unmask.files import check_recipe
 from unmask.hub import without_revision
 from unmask.lab import report
 from unmask.lab.texts import prepare, prepare_mix
@@ -32,6 +33,7 @@ def begin(recipe: Recipe, out: str | Path | None, console: Console) -> Run:
     """A new run, from the text to the report."""
     recipe = with_tokenizer(recipe)
     pretraining.check(recipe)
+    check_recipe(recipe.text())
     if out is not None:
         Run.check_free(out)
     world, console = join(recipe, console)

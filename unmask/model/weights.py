@@ -45,7 +45,7 @@ OLD_PATTERNS = ["pytorch_model*.bin", "pytorch_model.bin.index.json", "*.ckpt.in
 LARGEST, MOST_LAYERS = 10**6, 1000
 FORMATS = ("model.safetensors", "pytorch_model.bin")
 HEADER = 16 << 20  # bytes of a safetensors header: 100,000 tensors
-SHARED = 4  # tensors of a pickle may share memory, as tied matrices do; in all so many times the file's bytes
+SHARED = 4  # tensors of a pickle may share memory, as tied matrices do; their total is at most this many times the file's bytes
 
 
 def has_weights(folder: Path) -> bool:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unmask.data.columns import TEXTS
 from unmask.data.records import Finding, assign, is_table, open_source, table_rows, text_of
 from unmask.errors import UserError
 
 ROLES: Mapping[str, Sequence[str]] = {
-    "text": ("text", "sentence", "document", "passage", "content"),
+    "text": TEXTS,
     "sense": ("sense", "label", "class", "category", "group"),
 }
 
@@ -60,7 +61,7 @@ def named_files(items: Sequence[Any]) -> list[str]:
     if items and all(isinstance(item, str | Path) and _is_file(item) for item in items):
         return [str(Path(item).expanduser()) for item in items]
     if len(items) == 1 and isinstance(items[0], str | Path) and _looks_like_file(str(items[0])):
-        raise UserError(f"{items[0]}: no such file", valid="a text, or the name of a file that is there")
+        raise UserError(f"{items[0]}: no such file", valid="a text, or the path of an existing file")
     return []
 
 

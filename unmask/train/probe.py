@@ -36,7 +36,7 @@ class Speed:
     basis: str  # what they were measured on, for people
     rows: int  # rows per measured pass
     layers: int  # layers of the largest model that was timed
-    operations: float  # about so many floating-point operations were done
+    operations: float  # floating-point operations that were done, roughly
 
 
 def outline(config: ModelConfig, objective: Objective) -> Model:

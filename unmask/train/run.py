@@ -102,7 +102,7 @@ class Run:
     def lock(self) -> Iterator[None]:
         """One process at a time writes into the folder. The lock ends with the process, however it ends.
 
-        Whatever fails because the folder was deleted or moved meanwhile is said so.
+        If something fails because the folder was deleted or moved meanwhile, the error says so.
         """
         try:
             handle = open(self.path / "lock", "a+")  # noqa: SIM115 – held open as long as the lock
@@ -131,7 +131,7 @@ class Run:
             handle.close()
 
     def check_there(self) -> None:
-        """UserError when the folder was deleted or moved. What is written later would make half of it anew."""
+        """UserError when the folder was deleted or moved. Writing on would recreate half of it."""
         if not (self.path / "lock" if self.locked else self.path).exists():
             raise UserError(
                 f"{self.path} was deleted or moved while a run was writing into it",

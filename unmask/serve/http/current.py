@@ -21,7 +21,7 @@ class Budget:
     >>> budget.take(80)
     >>> budget.take(30)
     Traceback (most recent call last):
-    unmask.serve.http.errors.Refused: responses of 80 bytes are being made already
+    unmask.serve.http.errors.Refused: responses of 80 bytes in total are already in progress
     """
 
     def __init__(self, limit: float):
@@ -29,7 +29,7 @@ class Budget:
 
     def take(self, count: int) -> None:
         if self.held and self.held + count > self.limit:
-            message = f"responses of {self.held:,} bytes are being made already"
+            message = f"responses of {self.held:,} bytes in total are already in progress"
             raise Refused(503, "busy", message, fix="ask again in a moment", headers={"retry-after": "1"})
         self.held += count
 

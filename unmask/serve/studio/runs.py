@@ -113,7 +113,7 @@ class Runs:
         return read_bytes(path, REPORT)
 
     def models(self, most: int) -> list[str]:
-        """The newest finished runs' models as NAME=FOLDER, so many at most; of two of one name the newer one.
+        """The newest finished runs' models as NAME=FOLDER, at most `most`; of two with the same name, the newer one.
 
         Runs that are parts of one (of a quickstart) count as one run, its best model first.
         """

@@ -21,6 +21,7 @@ function own(key, { words, text, masked }) {
   if (key === "meaning.word") return words[0] ?? "";
   if (key === "meaning") return words.slice(1).map((word) => `${words[0]} ${word}`).join("\n");
   if (key.endsWith(".pair")) return "";
+  if (key.endsWith(".predicate")) return words[0] ?? "";
   return /\.(choices|passages)$/.test(key) ? words.slice(0, 3).join("\n") : text;
 }
 
