@@ -240,6 +240,10 @@ def evaluate(
 
     loaded, said = load(model), console or Console(quiet=True)
     if loaded.task is None and not columns:
+        if bad != "refuse":
+            raise UserError(
+                "--bad is for a model that was fine-tuned for a task; this one reads any text", fix="leave it out"
+            )
         from unmask.lab import on_text  # which imports torch
 
         return on_text.evaluate(loaded, _paths(file), str(pairs) if pairs else None, length, rows or on_text.ROWS, said)

@@ -170,6 +170,8 @@ def test_what_cannot_be_is_refused(runs: dict[str, Run], text_file: Path, tmp_pa
         unmask.evaluate(model, text_file, length=100_000)
     with pytest.raises(UserError, match="not fine-tuned"):
         unmask.evaluate(model, text_file, columns={"text": "review"})
+    with pytest.raises(UserError, match="--bad"):
+        unmask.evaluate(model, text_file, bad="skip")
     with pytest.raises(UserError):
         unmask.evaluate(model, tmp_path / "nowhere.txt")
     other = unmask.prepare(text_file, tmp_path / "other", vocab_size=300)

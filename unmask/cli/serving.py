@@ -129,9 +129,12 @@ def find_key(host: str, flag: str | None, file: Path | None) -> str | None:
 def read_key(file: Path) -> str:
     try:
         with file.expanduser().open("rb") as opened:
-            return opened.read(KEY_BYTES).decode("utf-8", "replace").strip()
+            key = opened.read(KEY_BYTES + 1)
     except OSError as error:
         raise UserError(f"cannot read the API key from {file}: {error.strerror or error}") from None
+    if len(key) > KEY_BYTES:
+        raise UserError(f"{file} has more than {KEY_BYTES:,} bytes", valid="a file that holds the API key alone")
+    return key.decode("utf-8", "replace").strip()
 
 
 def need_packages() -> None:

@@ -42,8 +42,8 @@ def write_folder_sums(folder: Path) -> None:
 
 
 def verify_folder(folder: Path, fix: str) -> None:
-    """Every file of a folder that was written with checksums, whole."""
-    for path in sorted({p.with_suffix("") if p.suffix == ".sum" else p for p in folder.glob("*")}):
+    """Every file of a folder that was written with checksums, whole; hidden files (a desktop's .DS_Store) are not ours."""
+    for path in sorted({p.with_suffix("") if p.suffix == ".sum" else p for p in folder.glob("[!.]*")}):
         read_checked(path, fix)
 
 
