@@ -10,7 +10,7 @@ from unmask.data.records import Finding, assign, is_table, open_source, table_ro
 from unmask.errors import UserError
 
 ROLES: Mapping[str, Sequence[str]] = {
-    "text": ("text", "sentence", "document", "passage", "content"),
+    "text": ("text", "sentence", "document", "passage", "content", "review", "comment", "tweet", "message"),
     "sense": ("sense", "label", "class", "category", "group"),
 }
 
