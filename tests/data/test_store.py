@@ -615,8 +615,9 @@ def test_a_corpus_without_a_token(tokenizers, tmp_path):
 def test_damaged_and_foreign_folders_are_refused(expected, tmp_path):
     with pytest.raises(UserError, match="no such token store"):
         TokenStore.open(tmp_path / "nowhere")
-    with pytest.raises(UserError, match="not a token store"):
+    with pytest.raises(UserError, match="not a token store") as caught:
         TokenStore.open(tmp_path)
+    assert " -o " not in str(caught.value.fix)  # a run or a corpus is no place for a store
     store = tmp_path / "store"
     shutil.copytree(expected, store)
     os.truncate(store / "train" / "tokens.bin", 100)

@@ -405,7 +405,7 @@ def test_mistakes_are_said_before_anything_is_served(folder: Path, running: Serv
         ([mlm, "--api-key", "a b"], "an API key with blanks"),
         ([mlm, "--api-key-file", str(folder / "none")], "cannot read the API key"),
         ([mlm, "--api-key-file", str(folder)], "cannot read the API key"),
-        ([mlm, "--api-key-file", str(folder / "mlm" / "tokenizer.json")], "more than 4,096 bytes"),
+        ([mlm, "--api-key-file", str(folder / "mlm" / "model.safetensors")], "more than 4,096 bytes"),
         ([mlm, "--api-key", "a", "--api-key-file", str(folder)], "both --api-key and --api-key-file"),
     ):
         found = CliRunner().invoke(app, ["serve", *arguments])

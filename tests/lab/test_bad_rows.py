@@ -202,3 +202,17 @@ def test_a_question_whose_answer_is_not_there(models: dict[str, str], tmp_path: 
     found = api.evaluate(models["answer"], tmp_path / "bad.json", bad="skip")
     assert (found["records"], found["skipped"], found["total"]) == (2, 1, 2)
     assert "'Bob'" in found["skipped_rows"][0]["what"]
+
+
+def test_a_bad_row_is_refused_with_the_flag_that_skips_it(models: dict[str, str], tmp_path: Path) -> None:
+    """And an empty file without it: there is nothing to skip."""
+    file = tmp_path / "a.csv"
+    file.write_text("text,label\na joy,pos\n,neg\n")
+    with pytest.raises(UserError) as caught:
+        api.evaluate(models["classify"], file)
+    assert "--bad skip" in str(caught.value.fix)
+    assert api.evaluate(models["classify"], file, bad="skip")["skipped"] == 1
+    file.write_text("")
+    with pytest.raises(UserError) as caught:
+        api.evaluate(models["classify"], file)
+    assert "--bad" not in str(caught.value)

@@ -226,3 +226,50 @@ def test_a_wrong_place_is_put_right_by_the_nearest_one(tmp_path: Path, monkeypat
     Path("spans.jsonl").write_text(json.dumps(spans) + "\n")
     (found,) = [f for f in api.doctor("spans.jsonl")["findings"] if f["error"]]
     assert found["fix"] == "it stands at 18–21"
+
+
+def test_a_ragged_file_without_a_header_gets_the_columns_as_advice(tmp_path: Path) -> None:
+    """Not `unmask doctor FILE --json`, which is what was just run."""
+    file = tmp_path / "train.tsv"
+    rows = [f"{n}\t{'good' if n % 2 else 'bad'}\t{sentence(n)[0]} {n}" for n in range(40)]
+    rows[3] = "3\tgood"
+    file.write_text("\n".join(rows) + "\n", "utf-8")
+    run = CliRunner().invoke(app, ["doctor", str(file)])
+    assert run.exit_code == 2
+    advice = next(line.split("fix:")[1] for line in run.output.splitlines() if "fix:" in line)
+    argv = shlex.split(advice.split(" (")[0])
+    assert argv[:2] == ["unmask", "doctor"] and "text=3" in argv and "label=2" in argv
+    found = json.loads(CliRunner().invoke(app, [*argv[1:], "--json"]).stdout)
+    assert {f["at"] for f in found["findings"] if f["error"]} == {f"{file}:4"}
+
+
+def test_an_empty_file_gets_no_advice_that_leads_back(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("", "utf-8")
+    with pytest.raises(UserError, match="no rows; give a file with records") as caught:
+        api.doctor(str(file))
+    assert caught.value.fix is None
+
+
+def test_an_object_in_a_text_column_names_what_is_inside(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    rows = [{"text": {"id": 1, "body": sentence(n)[0]}, "label": "ab"[n % 2]} for n in range(4)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    found = api.doctor(str(file), task="classify")["findings"]
+    assert "--column text=NAME.body" in found[-1]["fix"]
+    assert not api.doctor(str(file), task="classify", columns={"text": "text.body"})["errors"]
+
+
+def test_dates_are_not_proposed_as_labels(tmp_path: Path) -> None:
+    file = tmp_path / "news.csv"
+    rows = [f"{sentence(n)[0]} {sentence(n + 1)[0]} {n},2017/{n % 3 + 1}/27" for n in range(40)]
+    file.write_text("body text,published\n" + "\n".join(rows) + "\n", "utf-8")
+    with pytest.raises(UserError) as caught:
+        api.doctor(str(file))
+    assert "published" not in f"{caught.value.valid} {caught.value.fix}"
+
+
+def test_tokenizer_show_takes_a_run(tmp_path: Path) -> None:
+    model_folder(tmp_path / "run" / "model")
+    run = CliRunner().invoke(app, ["tokenizer", "show", str(tmp_path / "run"), sentence(0)[0]])
+    assert run.exit_code == 0 and "film" in run.output

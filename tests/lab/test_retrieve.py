@@ -165,3 +165,17 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, models: tuple[
 
 def test_python_has_it() -> None:
     assert unmask.retrieve("numbers", ["a class", "a list of numbers"])[0]["id"] == "2"
+
+
+def test_two_named_columns_are_not_an_id_and_a_text(tmp_path: Path) -> None:
+    """A review and its label: the reviews are searched, not the labels."""
+    from unmask.data.forms.trec import read_texts
+
+    for head in ("review,sentiment", "评论,标签"):
+        (tmp_path / "a.csv").write_text(f"{head}\na long and dull film,bad\na joy to watch,good\n", "utf-8")
+        assert read_texts(str(tmp_path / "a.csv"), []) == {"1": "a long and dull film", "2": "a joy to watch"}
+    (tmp_path / "b.csv").write_text("words,verdict\na long and dull film,bad\na joy to watch,good\n", "utf-8")
+    with pytest.raises(UserError, match="no column for 'text'"):
+        read_texts(str(tmp_path / "b.csv"), [])
+    (tmp_path / "c.tsv").write_text("7\ta long and dull film\n9\ta joy to watch\n", "utf-8")
+    assert list(read_texts(str(tmp_path / "c.tsv"), [])) == ["7", "9"]

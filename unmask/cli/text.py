@@ -89,9 +89,10 @@ def tokenizer_train(
 @examples("unmask tokenizer show runs/tokenizer 'The president spoke.'")
 def tokenizer_show(folder: str, text: str, as_json: Json = False) -> None:
     """Show how a tokenizer cuts a text."""
+    from unmask import api
     from unmask.data.tokenizer import Tokenizer
 
-    t = Tokenizer.load(folder)
+    t = Tokenizer.load(api.model_in(folder))
     ids = t.encode(text)
     if as_json:
         return emit({"tokens": [t.token(i) for i in ids], "ids": ids})

@@ -3,6 +3,7 @@
 Nothing is taken silently: a user reads the proposal and passes it on.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from unmask.errors import quote
 LOOKED_AT = 2_000  # rows
 LETTERS = 8  # characters of a text on average, at least
 LABELS = 50  # different labels, at most
+DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(\b|T)|\d{4}年\d")
 FILLED = 0.9  # share of the cells of a column that have something in them
 
 
@@ -49,6 +51,8 @@ def look(column: str, cells: Sequence[Any]) -> Look:
     ('text', 'label')
     >>> look("c", ["0.5", "1.25", "4", "3.3"]).kind, look("d", ["1", "2", "3", "4"]).kind
     ('score', 'other')
+    >>> look("e", ["2017/1/27", "2016/12/2", "2017/1/27", "2016/12/2"]).kind
+    'other'
     """
     plain = [cell for cell in cells if isinstance(cell, str | int | float)]
     filled = [str(cell).strip() for cell in plain if str(cell).strip()]
@@ -56,6 +60,8 @@ def look(column: str, cells: Sequence[Any]) -> Look:
         return Look(column, "other", 0, ())
     size, different = sum(map(len, filled)) / len(filled), sorted(set(filled))
     numbers = all(map(is_number, filled))
+    if all(map(DATE.match, filled)):
+        return Look(column, "other", size, ())
     if numbers and len(different) > len(filled) / 2 and any(float(cell) % 1 for cell in filled):
         return Look(column, "score", size, ())
     if 1 < len(different) <= min(LABELS, len(filled) / 2) and max(map(len, different)) <= 40:

@@ -286,7 +286,11 @@ def text_of(value: Any, at: str, role: str, findings: list[Finding]) -> str:
         what = f"no {role}"
     elif isinstance(value, str):
         what = f"an empty {role}"
-    findings.append(Finding(at, what, "fill it in, or remove the row", kind=f"no {role}"))
+    fix = "fill it in, or remove the row"
+    if isinstance(value, dict):
+        key = next((key for key, inside in value.items() if isinstance(inside, str)), "KEY")
+        fix = f"--column {role}=NAME.{key}, where NAME is this column's name"
+    findings.append(Finding(at, what, fix, kind=f"no {role}"))
     return ""
 
 

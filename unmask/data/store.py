@@ -158,7 +158,9 @@ class TokenStore:
             raise UserError(
                 f"{path} is not a token store (no meta.json)" if path.exists() else f"no such token store: {path}",
                 valid="a folder that `unmask prepare` wrote",
-                fix=f"unmask prepare CORPUS -o {quote(path)}",
+                fix=f"unmask prepare CORPUS, and the folder that it prints in place of {path}"
+                if path.exists()  # a run or a corpus: no place to write a store to
+                else f"unmask prepare CORPUS -o {quote(path)}",
             )
         if meta.get("format") != FORMAT:
             raise UserError(

@@ -23,6 +23,8 @@ from unmask.serve.texts import named_files
 from unmask.tasks import asking
 from unmask.tasks.task import Task
 
+SKIP = "--bad skip leaves out these rows and lists them"
+
 
 def read(
     predictor: Predictor, paths: Sequence[str], columns: dict[str, str], labelled: bool, console: Console
@@ -32,9 +34,14 @@ def read(
 
 
 def _read(
-    task: Task, paths: Sequence[str], columns: dict[str, str], labelled: bool, console: Console, skip: bool = False
+    task: Task,
+    paths: Sequence[str],
+    columns: dict[str, str],
+    labelled: bool,
+    console: Console,
+    skip: bool | None = None,
 ) -> tuple[list[Record], list[Finding]]:
-    """(records, errors of the rows that were skipped)."""
+    """(records, errors of the rows that were skipped). `skip`: None for a verb without --bad."""
     findings: list[Finding] = []
     records: list[Record] = []
     skipped: list[Finding] = []
@@ -52,7 +59,8 @@ def _read(
         elif not source.empty:
             records += read_one(source, own)
         findings += own if labelled else _without_label(own, source, task, given)
-    refuse(findings)
+    rows = not any(f.error and f.kind in (*bad_rows.WHOLE, "not of the task") for f in findings)
+    refuse(findings, fix=SKIP if skip is False and rows else None)
     warn_of(findings, console)
     return records, skipped
 

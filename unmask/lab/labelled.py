@@ -68,8 +68,9 @@ def read_sets(settings: TaskRecipe, opened: Opened | None = None) -> tuple[type[
     parts, findings = opened.parts, list(opened.findings)
     try:
         kind = pick_task(settings, parts["train"])
-    except UserError:
-        refuse(findings)  # errors in the files say why no task fits
+    except UserError as error:  # errors in the files may say why no task fits
+        empty = any(source.empty for source in parts["train"])
+        refuse(findings, fix="" if empty else error.fix or "")
         raise
     columns = kind.columns(parts["train"][0], settings)
     settings = kind.settle(parts["train"], settings)
@@ -97,13 +98,16 @@ def read_source(kind: type[Task], source: Source, settings: TaskRecipe, findings
         return []
 
 
-def refuse(findings: Sequence[Finding]) -> None:
-    """Stop when a finding is an error, with all of them."""
+def refuse(findings: Sequence[Finding], fix: str | None = None) -> None:
+    """Stop when a finding is an error, with all of them. `fix`: what to do beside that; by default, how to list those not shown."""
     errors = [f for f in findings if f.error]
     if errors:
-        lines = "\n".join(str(f) for f in condense(errors, SHOWN))
+        shown = condense(errors, SHOWN)
+        if fix is None and any(f not in errors for f in shown):  # one that stands for others
+            fix = "unmask doctor FILE --json gives all of them"
+        lines = "\n".join(map(str, shown))
         count = f"{len(errors):,} problem{'s' * (len(errors) > 1)}"
-        raise UserError(f"{count} in the labelled files:\n{lines}", fix="unmask doctor FILE --json gives all of them")
+        raise UserError(f"{count} in the labelled files:\n{lines}", fix=fix or None)
 
 
 def warn_of(findings: Sequence[Finding], console: Console) -> None:

@@ -13,13 +13,14 @@ from typing import NamedTuple
 from unmask.data.records import Finding, Source, assign, open_source, text_of
 
 TITLE = ("title",)
-TEXT = ("text", "passage", "query", "question", "contents", "content", "body", "document", "sentence", "abstract")
+TEXT = ("text", "passage", "query", "question", "contents", "content", "body", "document", "sentence", "abstract", "review", "comment", "tweet", "message", "post")  # fmt: skip
 ID = ("_id", "id", "query_id", "qid", "passage_id", "doc_id", "docid", "docno", "pid", "num")
 JUDGED = {
     "query": ("query_id", "query-id", "qid"),
     "passage": ("passage_id", "corpus-id", "corpus_id", "doc_id", "docid", "docno", "pid"),
     "relevance": ("relevance", "score", "label", "rel", "grade"),
 }
+LOOKED_AT = 200  # rows by which ids are told from texts
 LINE = re.compile(r"\s+")
 
 
@@ -51,8 +52,12 @@ def read_texts(path: str, findings: list[Finding]) -> dict[str, str]:
 
 
 def _headless(source: Source) -> bool:
-    """Whether the first line is no header but a text, as in MS MARCO's tsv."""
-    return len(source.columns) == 2 and not source.names & set(TEXT)
+    """Whether the first line is no header but an id and a text, as in MS MARCO's tsv. Ids are not longer than texts."""
+    if len(source.columns) != 2 or source.names & set(TEXT):
+        return False
+    rows = [dict(zip(source.columns, source.columns)), *(row for _, row in source.rows[:LOOKED_AT])]
+    first, second = (sum(len(str(row.get(name) or "")) for row in rows) for name in source.columns)
+    return first <= second
 
 
 def _table(source: Source, findings: list[Finding]) -> list[tuple[str, str, str]]:
