@@ -153,6 +153,8 @@ def _check_values(value: Any, finite: bool, surrogates: bool = False) -> None:
     def bad(item: Any) -> str:
         if isinstance(item, float) and finite and not math.isfinite(item):
             return f"{item} is not a finite number"
+        if not isinstance(item, str | int | float | list | dict | None):  # YAML's dates, sets and bytes
+            return f"a value of the type {type(item).__name__}, which no setting has"
         if type(item) is int and abs(item) > LARGEST:
             return "a number of more than 40 digits"
         if surrogates and isinstance(item, str) and any("\ud800" <= c <= "\udfff" for c in item):

@@ -173,6 +173,15 @@ def test_lost_checksums_are_damage(made: Path) -> None:
     TokenStore.open(made)
 
 
+@pytest.mark.parametrize("name", ["meta.json", "train/tokens.bin", "tokenizer/tokenizer.json", "tokenizer/vocab.txt"])
+@pytest.mark.parametrize("kind", ["empty", "pipe", "folder"])
+def test_a_file_that_is_empty_or_none_is_damage(made: Path, name: str, kind: str) -> None:
+    (made / name).unlink()
+    {"empty": Path.touch, "pipe": os.mkfifo, "folder": Path.mkdir}[kind](made / name)
+    with pytest.raises(UserError, match=r"damaged|not a "):
+        TokenStore.open(made)
+
+
 def test_a_damaged_store_of_the_cache_is_made_again_as_advised(
     text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

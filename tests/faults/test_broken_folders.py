@@ -127,6 +127,9 @@ def split(pattern: str) -> dict[str, Any]:
 HOSTILE: dict[str, tuple[str, dict[str, Any], list[str]]] = {  # what → file, values, words of the message
     "labels": ("config.json", {"id2label": None, "num_labels": 10**9}, ["config.json", "num_labels", "1000000000"]),
     "many labels": ("config.json", {"id2label": None, "num_labels": 90_000}, ["config.json"]),
+    "many names": (
+        "config.json", {"id2label": {str(n): f"l{n}" for n in range(200_000)}}, ["config.json", "id2label", "200,000"]
+    ),
     "label numbers": ("config.json", {"id2label": {"0": "a", "x": "b"}}, ["config.json", "id2label"]),
     "width": ("config.json", {"hidden_size": 10**8}, ["config.json", "hidden_size"]),
     "layers": ("config.json", {"num_hidden_layers": 10**7}, ["config.json", "num_hidden_layers"]),
@@ -160,7 +163,7 @@ def test_the_command_line_names_file_and_field(folder: Path, what: str) -> None:
 def test_numbers_in_small_files_ask_for_no_memory(good: Path, tmp_path: Path) -> None:
     """In a process of its own, whose peak is measured; what it needs without any folder is taken off."""
     folders = []
-    for what in ("labels", "many labels", "width", "layers", "growing"):
+    for what in ("labels", "many labels", "many names", "width", "layers", "growing"):
         folders.append(shutil.copytree(good / "classify", tmp_path / what))
         edit(folders[-1], HOSTILE[what][0], **HOSTILE[what][1])
     entries = shutil.copytree(good / "classify", tmp_path / "entries")

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from unmask import UserError
 from unmask.cli import app
+from unmask.train.run import Run
 
 RECIPE = {"preset": "bert-tiny", "objective": "mlm", "seed": 0, "start": "runs/a/model"}
 TASK = {"kind": "classify", "train": ["a.csv"]}
@@ -51,3 +53,14 @@ def test_a_log_that_is_a_pipe(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["info", str(folder)])
     assert done.exit_code == 2
     assert "log.jsonl" in done.output
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_lock_that_is_no_file_is_not_written(tmp_path: Path, kind: str) -> None:
+    """Going on with somebody else's run must not empty a file that its lock is a link to."""
+    other, lock = tmp_path / "other", run(tmp_path) / "lock"
+    other.write_text("kept")
+    lock.symlink_to(other) if kind == "link" else os.mkfifo(lock)
+    with pytest.raises(UserError, match="cannot write into"), Run(lock.parent).lock():
+        pass
+    assert other.read_text() == "kept"

@@ -79,6 +79,31 @@ class Watch:
             thread.join()
 
 
+WRONG = {  # bodies of 2 MB that hold a million values of the wrong type
+    "inputs": ("/models/wide/pipeline/fill-mask", b'{"inputs": [' + b"1," * 900_000 + b"1]}"),
+    "lists": ("/embed", b'{"inputs": [' + b"[]," * 600_000 + b"[]]}"),
+    "keys": ("/embed", b'{"inputs": "a"' + b"".join(b',"%d":1' % n for n in range(150_000)) + b"}"),
+    "fewer keys": ("/embed", b'{"inputs": "a"' + b"".join(b',"%d":1' % n for n in range(90_000)) + b"}"),
+    "fewer inputs": ("/models/wide/pipeline/fill-mask", b'{"inputs": [' + b"1," * 90_000 + b"1]}"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_body_of_many_wrong_values_holds_up_nobody(kind: str, running: Server) -> None:
+    path, body = WRONG[kind]
+    with Watch(running) as seen:
+        answer = httpx.post(f"{running.url}{path}", content=body, timeout=60)
+    assert answer.status_code == (422 if "fewer" in kind else 413), answer.text[:300]
+    assert seen.slowest < 1, f"{seen.slowest:.2f} s"
+    assert seen.memory < 100 * MB, f"{seen.memory / MB:.0f} MB"
+
+
+def test_commas_in_a_text_are_no_values(running: Server) -> None:
+    texts = ['a, "b" [c] {d} ' * 20] * 1000
+    answer = httpx.post(f"{running.url}/embed", json={"model": "wide", "inputs": texts, "truncate": True}, timeout=60)
+    assert answer.json()["error"]["code"] != "too_many_values" if answer.status_code != 200 else True
+
+
 MANY = ["w1x " * 60 + "[MASK]"] * 500
 LARGE = {
     "inputs": {"inputs": MANY, "parameters": {"top_k": 1000}},

@@ -119,3 +119,11 @@ def test_sigterm_in_the_training_loop_saves_and_exits_with_143(tmp_path: Path) -
     code, said, _ = stopped(tmp_path, "step", signal.SIGTERM, *words)
     assert code == 143
     assert "everything up to here is saved" in said and "fix:   unmask finetune --resume run" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_before_a_verb_is_chosen(number: signal.Signals) -> None:
+    """typer takes a moment to build the commands."""
+    code = f"import os, time, unmask.cli as cli; cli.app = lambda: (os.kill(os.getpid(), {int(number)}), time.sleep(20)); cli.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 128 + number and done.stderr.startswith("unmask was stopped by"), done.stderr

@@ -24,6 +24,7 @@ BROKEN: dict[str, tuple[str, str, str]] = {  # what → file, text, words of the
     "yaml many": ("recipe.yaml", "- a\n" * 60_000, "50,000 values"),
     "yaml list": ("recipe.yaml", "[1, 2]", "not a mapping"),
     "recipe inf": ("recipe.yaml", "train: {lr: 1e400}", "train.lr"),
+    "yaml bytes": ("recipe.yaml", "start: !!binary /////w==", "start: a value of the type bytes"),
     "json depth": ("plan.json", "[" * 50_000, "nested"),
     "json depth within Python's": ("results.json", '{"a": ' + "[" * 300 + "]" * 300 + "}", "nested"),
     "json list": ("plan.json", "[1]", "plan.json is a list"),
@@ -94,6 +95,16 @@ def test_only_regular_files_are_opened(tmp_path: Path, file: str, kind: str) -> 
     assert found["good"]["state"] == "interrupted"
     if (file, kind) != ("recipe.yaml", "folder"):  # which makes it no run
         assert found["bad"]["state"] == "failed" and file in found["bad"]["problem"]
+
+
+def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    root = tmp_path / os.fsdecode(b"root\xff")
+    make(root, "good", [step(1)])
+    os.rename(make(root, "bad", [step(1)]), os.fsencode(root) + b"/bad\xff")
+    found = listing(root)
+    assert found["good"]["state"] == "interrupted"
+    assert found["bad?"]["state"] == "failed" and "not UTF-8" in found["bad?"]["problem"]
+    assert Runs(root).models(9) == []
 
 
 def test_a_lock_and_a_report_that_are_pipes(tmp_path: Path) -> None:

@@ -43,9 +43,13 @@ for _name, _group in text.GROUPS.items():
 
 
 def main() -> None:
-    stopping.listen()
     try:
+        stopping.listen()
         app()
+    except KeyboardInterrupt as stop:  # before a verb was chosen
+        what, then = stopping.message(stop, "unmask")
+        print(f"{what}; to continue: {then}", file=sys.stderr, flush=True)
+        os._exit(stopping.exit_code(stop))
     except SystemExit as end:
         if end.code in (130, 143):  # stopped: what still computes in a thread is not waited for
             sys.stdout.flush()

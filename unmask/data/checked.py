@@ -9,6 +9,7 @@ whoever edits a file can edit its checksums too.
 
 import operator
 import os
+import stat
 import zlib
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -81,9 +82,10 @@ class Checked:
             raise self.damaged(f"it has {found:,} bytes, not {size:,}")
         blocks = -(-size // BLOCK)
         self._seen = bytearray(blocks) if summed else bytearray(b"\1") * blocks
+        known = summed and (blocks > 0 or sums_path(path).exists())  # an empty file may have been a longer one
+        if known and self._size(sums_path(path)) != 4 * blocks:
+            raise self.damaged(f"{sums_path(path).name} does not have a checksum for each of its blocks")
         if summed and blocks:
-            if self._size(sums_path(path)) != 4 * blocks:
-                raise self.damaged(f"{sums_path(path).name} does not have a checksum for each of its blocks")
             self._sums = np.memmap(sums_path(path), "<u4", "r")
         if size <= EAGER:
             self.verify(0, size)
@@ -123,9 +125,12 @@ class Checked:
 
     def _size(self, path: Path) -> int:
         try:
-            return path.stat().st_size
+            found = path.stat()
         except OSError as error:
             raise self.damaged(error.strerror or str(error)) from None
+        if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for ever
+            raise self.damaged("not a regular file")
+        return found.st_size
 
 
 class Lazy:

@@ -42,7 +42,7 @@ PATTERNS = [
 ]
 OLD_PATTERNS = ["pytorch_model*.bin", "pytorch_model.bin.index.json", "*.ckpt.index", "*.ckpt.data-*"]
 # Sizes up to these need not be in the weights, as that of rotated positions, or of layers that are one.
-LARGEST, MOST_LAYERS = 10**6, 1000
+LARGEST, MOST_LAYERS, MOST_LABELS = 10**6, 1000, 100_000
 FORMATS = ("model.safetensors", "pytorch_model.bin")
 HEADER = 16 << 20  # bytes of a safetensors header: 100,000 tensors
 SHARED = 4  # tensors of a pickle may share memory, as tied matrices do; their total is at most this many times the file's bytes
@@ -187,6 +187,11 @@ def _check_plain(path: Path, tensors: dict[str, Tensor], size: int) -> None:
 def check_sizes(config: ModelConfig, tensors: dict[str, Tensor], file: Path) -> None:
     """A size in config.json far above those of the weights is a mistake, found before it is asked of the memory."""
     widest = max([LARGEST, *(size for value in tensors.values() for size in value.shape)])
+    if len(config.labels) > max([MOST_LABELS, *(size for value in tensors.values() for size in value.shape)]):
+        raise UserError(
+            f"{file}: id2label has {len(config.labels):,} names, far more than the weights have",
+            valid="the config.json that the weights were saved with",
+        )
     keys = FAMILIES[config.family].fields
     for field in fields(config):
         value = getattr(config, field.name)

@@ -105,9 +105,12 @@ class Run:
         If something fails because the folder was deleted or moved meanwhile, the error says so.
         """
         try:
-            handle = open(self.path / "lock", "a+")  # noqa: SIM115 – held open as long as the lock
+            # A link or a pipe in a folder of somebody else's would have another file emptied, or wait for ever.
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            handle = os.fdopen(os.open(self.path / "lock", flags, 0o666), "a+")
         except OSError as error:
-            raise UserError(f"cannot write into {self.path}: {error.strerror}", fix="another --out") from None
+            why = error.strerror or "lock is not a regular file"
+            raise UserError(f"cannot write into {self.path}: {why}", fix="another --out") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

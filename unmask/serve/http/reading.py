@@ -7,6 +7,7 @@ nested too deeply is a mistake of the client; an answer never holds NaN.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -20,6 +21,9 @@ from unmask.serve.http import current
 from unmask.serve.http.errors import Refused
 
 SMALL = 256 << 10  # bytes of a response that is made in the event loop
+VALUES = 100_000  # in a body: each costs a hundred times its bytes once it is parsed and checked
+KEYS = 1000  # of an object in a body
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 
 class Strict(BaseModel):
@@ -33,15 +37,40 @@ def read(raw: bytes) -> Any:
     >>> read(b'{"inputs": "a"}')
     {'inputs': 'a'}
     """
+    _check_many(raw)
     try:
         value = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         raise Refused(
             400, "invalid_json", f"the body is not JSON: {error}", valid='UTF-8 JSON such as {"inputs": "a text"}'
         ) from None
+    if most_keys(value) > KEYS:
+        raise Refused(422, "invalid", f"an object has {most_keys(value):,} keys", valid=f"at most {KEYS:,}")
     if rb"\u0000" in raw and _holds_nul(value):
         raise Refused(422, "invalid", "a text holds NUL (\\u0000)", valid="texts without it")
     return value
+
+
+def _check_many(raw: bytes) -> None:
+    """Refuses, before it is parsed, a body of so many values that checking them would hold up everyone."""
+    if sum(map(raw.count, (b",", b"[", b"{"))) <= VALUES:
+        return
+    bare = STRING.sub(b"", raw)  # texts may hold as many commas as they like
+    found = sum(map(bare.count, (b",", b"[", b"{")))
+    if found > VALUES:
+        raise Refused(
+            413, "too_many_values", f"the body holds about {found:,} values", valid=f"at most {VALUES:,}", fix="send it in parts"
+        )  # fmt: skip
+
+
+def most_keys(value: Any) -> int:
+    """
+    >>> most_keys({"a": [{"b": 1, "c": 2, "d": 3}]})
+    3
+    """
+    if isinstance(value, dict):
+        return max(len(value), max(map(most_keys, value.values()), default=0))
+    return max(map(most_keys, value), default=0) if isinstance(value, list) else 0
 
 
 def _holds_nul(value: Any) -> bool:

@@ -20,7 +20,7 @@ Text = Annotated[str, Field(examples=["a text"])]
 Ask = Callable[..., Awaitable[Any]]  # Batcher.ask
 Make = Callable[[], Any]  # makes a response of a Predictor's answers (reading.answer)
 Item = TypeVar("Item")
-Several = Annotated[list[Item], Field(min_length=1)]
+Several = Annotated[list[Item], Field(min_length=1, fail_fast=True)]  # of many mistakes the first is said
 Texts = Several[Text]
 
 

@@ -92,7 +92,7 @@ class TagSettings(Strict):
     aggregation_strategy: Literal["none", "simple", "first", "average", "max"] = Field(
         default="simple", description="none: a tag per word; all others: entities."
     )
-    ignore_labels: list[str] = Field(default=["O"], description="Labels to leave out.")
+    ignore_labels: list[str] = Field(default=["O"], fail_fast=True, description="Labels to leave out.")
     predicate: Text | None = Field(
         default=None, description="Of a model of semantic roles: a word of the text; run#2: its second occurrence."
     )

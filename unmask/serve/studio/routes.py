@@ -21,7 +21,7 @@ from unmask.serve.http.reading import Answer, Route, answer
 from unmask.serve.predictor import Predictor
 from unmask.serve.senses import project
 from unmask.serve.studio import models as told
-from unmask.serve.studio.runs import Runs
+from unmask.serve.studio.runs import Runs, readable
 
 Ask = Callable[..., Awaitable[Any]]
 PAGE = Path(__file__).parent / "page"
@@ -201,7 +201,7 @@ def _runs(router: APIRouter, root: Path | None) -> None:
 
     @router.get("/studio/runs")
     def listed() -> Response:
-        return Answer({"folder": runs().root.name, "runs": runs().entries()})
+        return Answer({"folder": readable(runs().root.name), "runs": runs().entries()})
 
     @router.get("/studio/run")
     def details(name: Name) -> Response:

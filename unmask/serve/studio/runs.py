@@ -173,14 +173,16 @@ class Runs:
 
     def _entry(self, path: Path) -> dict[str, Any]:
         """What the list says of a run; read again only when one of its files has changed."""
-        run, name = Run(path), path.relative_to(self.root).as_posix()
+        run, name = Run(path), readable(path.relative_to(self.root).as_posix())
         stamp = [_stamp(path / file) for file in ("recipe.yaml", "log.jsonl", *OWN)]
         if name not in self._known or self._known[name][0] != stamp:
             try:
+                if path.relative_to(self.root).as_posix() != name:
+                    raise UserError("the name of its folder is not UTF-8")
                 self._known[name] = stamp, self._read(run)
             except Exception as error:  # whatever is wrong with one run, the others are listed
                 why = error.got if isinstance(error, UserError) else f"it cannot be read ({type(error).__name__})"
-                problem = why.replace(f"{self.root}{os.sep}", "")
+                problem = readable(why.replace(f"{self.root}{os.sep}", ""))
                 self._known[name] = (
                     stamp,
                     {"verb": "", "what": "", "state": "failed", "model": False, "problem": problem},
@@ -225,6 +227,15 @@ class Runs:
             handle.seek(max(0, size - TAIL))
             data = handle.read(TAIL)
         return lines(data if size <= TAIL else data[data.find(b"\n") + 1 :])
+
+
+def readable(name: str) -> str:
+    """A name whose bytes are no UTF-8, as JSON can say it.
+
+    >>> readable("a\\udcff"), readable("à")
+    ('a?', 'à')
+    """
+    return name.encode("utf-8", "replace").decode()
 
 
 def lines(data: bytes) -> list[dict[str, Any]]:
