@@ -303,6 +303,7 @@ def search(
     queries: str | Path | None = None,
     judgements: str | Path | None = None,
     run: str | Path | None = None,
+    columns: Mapping[str, str | int] | None = None,
     console: Console | None = None,
 ) -> Any:
     """Search a file of passages; or, with a file of queries, the scores of such a search by `judgements`, and its results as a TREC `run`."""
@@ -314,8 +315,9 @@ def search(
             fix='unmask search FILE "query"',
         )
     return lab.search_file(
-        str(passages), query, queries, judgements, top, console or Console(quiet=True), bm25, embedder, reranker, run
-    )
+        str(passages), query, queries, judgements, top, console or Console(quiet=True), bm25, embedder, reranker, run,
+        _names(columns),
+    )  # fmt: skip
 
 
 def load(model: str | Path, device: str = "auto", backend: str = "auto"):

@@ -101,7 +101,7 @@ def test_a_body_of_many_wrong_values_holds_up_nobody(kind: str, running: Server)
 def test_commas_in_a_text_are_no_values(running: Server) -> None:
     texts = ['a, "b" [c] {d} ' * 20] * 1000
     answer = httpx.post(f"{running.url}/embed", json={"model": "wide", "inputs": texts, "truncate": True}, timeout=60)
-    assert answer.json()["error"]["code"] != "too_many_values" if answer.status_code != 200 else True
+    assert answer.status_code == 200, answer.text[:300]
 
 
 MANY = ["w1x " * 60 + "[MASK]"] * 500

@@ -175,7 +175,11 @@ def test_two_named_columns_are_not_an_id_and_a_text(tmp_path: Path) -> None:
         (tmp_path / "a.csv").write_text(f"{head}\na long and dull film,bad\na joy to watch,good\n", "utf-8")
         assert read_texts(str(tmp_path / "a.csv"), []) == {"1": "a long and dull film", "2": "a joy to watch"}
     (tmp_path / "b.csv").write_text("words,verdict\na long and dull film,bad\na joy to watch,good\n", "utf-8")
-    with pytest.raises(UserError, match="no column for 'text'"):
+    with pytest.raises(UserError, match="no column for 'text'") as refused:
         read_texts(str(tmp_path / "b.csv"), [])
+    assert refused.value.fix == "--column text=NAME"
+    flags = [str(tmp_path / "b.csv"), "dull", "--column", "text=words"]
+    assert "a long and dull film" in CliRunner().invoke(app, ["search", *flags]).output  # the advice works
+    assert "no passage has a word" in CliRunner().invoke(app, ["search", *flags[:1], "sea", *flags[2:]]).output
     (tmp_path / "c.tsv").write_text("7\ta long and dull film\n9\ta joy to watch\n", "utf-8")
     assert list(read_texts(str(tmp_path / "c.tsv"), [])) == ["7", "9"]

@@ -4,13 +4,14 @@ from typing import Annotated
 
 import typer
 
-from unmask.cli.options import Json, Quiet, emit, examples, friendly, make_console
+from unmask.cli.options import Columns, Json, Quiet, emit, examples, friendly, make_console, roles
 from unmask.console import write
 
 
 @friendly
 @examples(
     'unmask search passages.txt "how is a list sorted"',
+    'unmask search reviews.csv "a long film" --column text=review',
     'unmask search passages.jsonl "how is a list sorted" --embed runs/finetune/embed-1 --rank runs/finetune/rank-1 --top 5',
     "unmask search passages.jsonl --queries queries.tsv --judgements qrels.txt --embed runs/finetune/embed-1",
     "unmask search passages.jsonl --queries queries.tsv --run found.txt       # candidates to fine-tune `rank` on",
@@ -27,6 +28,7 @@ def search(
     run: Annotated[
         str | None, typer.Option(help="File for what is found for these queries, as a TREC run (100 passages each).")
     ] = None,
+    column: Columns = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -36,7 +38,7 @@ def search(
     console = make_console(quiet, as_json)
     found = api.search(
         passages, query, embedder=embed, reranker=rank, bm25=bm25, top=top, queries=queries, judgements=judgements,
-        run=run, console=console,
+        run=run, columns=roles(column), console=console,
     )  # fmt: skip
     if as_json:
         return emit(found)
@@ -46,6 +48,8 @@ def search(
         if judgements:
             scores(found)
         return write(run) if run else None
+    if not found:
+        console.say("no passage has a word of the query")
     for hit in found:
         text = " ".join(hit["text"].split())
         write(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {text[:160]}{'…' * (len(text) > 160)}")

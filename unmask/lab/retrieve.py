@@ -239,10 +239,11 @@ def search_file(
     embedder: AnyModel = None,
     reranker: AnyModel = None,
     run: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Any:
-    """Hits for a query in a file of passages; for a file of queries the scores of the search, by judgements, and its `run` as a file."""
+    """Hits for a query in a file of passages, whose columns may be named; for a file of queries the scores of the search, by judgements, and its `run` as a file."""
     findings: list[Finding] = []
-    passages = read_texts(path, findings)
+    passages = read_texts(path, findings, columns)
     asked = read_texts(str(queries), findings) if queries else {}
     judged = read_qrels(open_source(str(judgements), findings), findings) if judgements else []
     errors = [finding for finding in findings if finding.error]

@@ -7,7 +7,7 @@ what a search found: `query Q0 passage rank score name` lines.
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from unmask.data.records import Finding, Source, assign, open_source, text_of
@@ -31,15 +31,15 @@ class Judgement(NamedTuple):
     relevance: float
 
 
-def read_texts(path: str, findings: list[Finding]) -> dict[str, str]:
-    """Id → text, of passages or of queries."""
+def read_texts(path: str, findings: list[Finding], given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Id → text, of passages or of queries. `given`: names of columns, by role (id, title, text)."""
     found: list[Finding] = []
-    source = open_source(path, found)
+    source = open_source(path, found, columns=dict(given or {}))
     alone = source.empty and _headless(source)  # the first line is all there is, and it is a text
     usual = ("header", "layout", "empty") if alone else ("header", "layout")  # no line of names is needed here
     findings += [finding for finding in found if finding.kind not in usual]
     if source.form == "table":
-        pairs = _table(source, findings)
+        pairs = _table(source, findings, dict(given or {}))
     else:
         whole = "\n".join(line for _, line in source.lines)
         pairs = _xml(whole, source.path) if re.match(r"\s*<(\?xml|doc|top|DOC|TOP)\b", whole) else _lines(source)
@@ -60,14 +60,14 @@ def _headless(source: Source) -> bool:
     return first <= second
 
 
-def _table(source: Source, findings: list[Finding]) -> list[tuple[str, str, str]]:
-    if _headless(source):
+def _table(source: Source, findings: list[Finding], given: dict[str, str]) -> list[tuple[str, str, str]]:
+    if not given and _headless(source):
         first = [] if source.layout.columns else [(1, dict(zip(source.columns, source.columns)))]
         rows = [*first, *source.rows]
         columns = dict(zip(("id", "text"), source.columns))
     else:
         rows = source.rows
-        columns = assign(source.columns, {"id": ID, "title": TITLE, "text": TEXT}, {}, ("text",), source.path)
+        columns = assign(source.columns, {"id": ID, "title": TITLE, "text": TEXT}, given, ("text",), source.path)
     out = []
     for number, (line, row) in enumerate(rows, 1):
         at = source.at(line)
