@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -53,15 +52,12 @@ def run(
     gate = make_app(models, runs=runs, limits=limits, key=key, cors=cors, hosts=known)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     killer.start(grace + LATE)
-    unanswered = asyncio.run(_serve(gate, host, port, limits, grace, ready))
-    if unanswered:  # a thread still computes: waiting for it would outlast the grace
-        _leave(f"{unanswered} unanswered after {grace:g} seconds")
+    asyncio.run(_serve(gate, host, port, limits, grace, ready))
 
 
 async def _serve(
     gate: Gate, host: str, port: int, limits: Limits, grace: float, ready: Callable[[str], None] | None
-) -> int:
-    """How many requests were not finished in time."""
+) -> None:
     from granian.constants import HTTPModes, Interfaces
     from granian.http import HTTP1Settings
     from granian.server.embed import Server
@@ -99,23 +95,18 @@ async def _serve(
         await asyncio.wait_for(serving, 1.0)
     except TimeoutError:  # a socket that is neither read nor closed
         unanswered = unanswered or 1
-    if stop.is_set():
-        _leave_after(LATE / 2)  # nothing is in flight: a thread that still computes does so for nobody
-    return unanswered
+    if stop.is_set() or unanswered:
+        _leave(f"{unanswered} unanswered after {grace:g} seconds" if unanswered else "")
 
 
-def _leave(said: str = "") -> None:
+def _leave(said: str) -> None:
+    """End the process without ending the interpreter: threads that still compute would delay it, and a thread of
+    granian that calls into Python meanwhile aborts the process."""
     if said:
         Console().say(said)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-def _leave_after(seconds: float) -> None:
-    timer = threading.Timer(seconds, _leave)
-    timer.daemon = True  # does not keep a process that ends before
-    timer.start()
 
 
 async def _until(stop: asyncio.Event) -> None:
