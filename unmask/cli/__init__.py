@@ -8,7 +8,7 @@ import typer
 
 from unmask import __version__, stopping
 from unmask.cli import exporting, finetuning, pretraining, searching, serving, studio, text, tuning, using
-from unmask.console import write
+from unmask.console import Console, write
 
 app = typer.Typer(
     help="From raw text to a masked language model you can use.\n\n"
@@ -48,7 +48,8 @@ def main() -> None:
         app()
     except KeyboardInterrupt as stop:  # before a verb was chosen
         what, then = stopping.message(stop, "unmask")
-        print(f"{what}; to continue: {then}", file=sys.stderr, flush=True)
+        Console().fail(f"{what}; to continue: {then}")
+        sys.stderr.flush()
         os._exit(stopping.exit_code(stop))
     except SystemExit as end:
         if end.code in (130, 143):  # stopped: what still computes in a thread is not waited for
