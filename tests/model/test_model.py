@@ -43,9 +43,11 @@ def test_only_some():
 def test_padding_starts_at_zero_and_learns_nothing_as_an_input():
     model = Model(TINY, ["pooler"]).init(0)
     assert not model.embedding[0].any()
-    model(torch.tensor([[2, 9, 0, 0]])).sum().backward()
+    hidden = model(torch.tensor([[2, 9, 0, 0]]))
+    # A plain sum would have no gradient but rounding errors: the last layer norm keeps it constant.
+    (hidden * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(0))).sum().backward()
     assert not model.embedding.grad[0].any()
-    assert model.embedding.grad[9].any()
+    assert model.embedding.grad[9].abs().max() > 1e-3
 
 
 def test_tied_logits_train_the_embedding():
