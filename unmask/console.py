@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from unmask.stopping import during
@@ -122,13 +122,10 @@ class Console:
 
     def __init__(self, quiet: bool = False):
         self.quiet = quiet
-        self._rich: RichConsole | None = None
 
-    @property
+    @cached_property
     def rich(self) -> RichConsole:
-        if self._rich is None:
-            self._rich = make_rich(stderr=True)
-        return self._rich
+        return make_rich(stderr=True)
 
     def say(self, text: str) -> None:
         if not self.quiet:

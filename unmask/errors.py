@@ -51,6 +51,11 @@ class UnknownTextWarning(UserWarning):
     """A text that the model's tokenizer does not know, so that an answer says little about it (serve/unknown.py)."""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of a library says, short; its type where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
 def nearest(name: str, valid: list[str]) -> str:
     """' (did you mean …?)' when one of `valid` is close to `name`, else ''.
 

@@ -70,10 +70,16 @@ def resolve(name: str | Path, patterns: Sequence[str]) -> Path:
 def pin(name: str) -> str:
     """A hub name with the commit that it stands for now; paths, and names that are pinned already, as they are."""
     found = _hub_name(name)
-    if not found or COMMIT.fullmatch(found["revision"] or ""):
+    if not found or is_pinned(name):
         return name
     commit = resolve(name, ["config.json"]).name  # the folder of a snapshot is called after its commit
     return f"{found['repository']}@{commit}" if COMMIT.fullmatch(commit) else name
+
+
+def is_pinned(name: str) -> bool:
+    """Whether a hub name has a commit, as in a run's recipe."""
+    found = NAME.fullmatch(name)
+    return found is not None and COMMIT.fullmatch(found["revision"] or "") is not None
 
 
 def without_revision(name: str) -> str:

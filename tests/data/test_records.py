@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from unmask.data.records import Finding, Source, assign, open_source, text_of
+from unmask.data.columns import assign
+from unmask.data.records import Finding, Source, open_source, text_of
 from unmask.errors import UserError
 
 ROWS = [{"text": "a café in Zürich", "label": "pos"}, {"text": "très mauvais, déjà vu", "label": "neg"}]

@@ -51,7 +51,7 @@ def test_the_hidden_word_stands_beside_its_fills(store: Any, tmp_path: Path) -> 
 def test_preparing_what_is_in_the_cache_ends_at_a_hundred_per_cent(text_file: Path) -> None:
     def said() -> str:
         console = Console()
-        console._rich = RichConsole(file=io.StringIO(), force_terminal=True, width=200)
+        console.rich = RichConsole(file=io.StringIO(), force_terminal=True, width=200)
         api.prepare(str(text_file), sets=["tokenizer.vocab_size=700"], console=console)
         return console.rich.file.getvalue()  # type: ignore[attr-defined]
 

@@ -11,6 +11,7 @@ import operator
 import os
 import stat
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,7 +34,7 @@ def sums_of(file: BinaryIO) -> bytes:
 def write_sums(path: Path, of: Path | None = None) -> None:
     """The checksums of the file `path`, which is still called `of`; synced."""
     with open(of or path, "rb") as file:
-        write_all(sums_path(path), sums_of(file))
+        write_all(sums_path(path), [sums_of(file)])
 
 
 def write_folder_sums(folder: Path) -> None:
@@ -58,14 +59,18 @@ def read_checked(path: Path, fix: str, summed: bool = True) -> bytes:
         raise UserError(f"this file is damaged: {path}: {error.strerror}", fix=fix) from None
 
 
-def write_all(path: Path, data: bytes) -> None:
-    """All or nothing, and on the disk."""
+def write_all(path: Path, blocks: Iterable[bytes], summed: bool = False) -> None:
+    """All or nothing, and on the disk; `summed`: with its checksums, which are there first. Two processes that do the same
+    at once write the same bytes."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
-            file.write(data)
+            for block in blocks:
+                file.write(block)
             file.flush()
             os.fsync(file.fileno())
+        if summed:
+            write_sums(path, temporary)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

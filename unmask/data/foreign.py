@@ -29,10 +29,9 @@ from unmask.data.tokenizer_file import (
     OTHER,
     SAMPLE,
     check_fits,
-    first_line,
     table_growth,
 )
-from unmask.errors import UserError
+from unmask.errors import UserError, first_line
 from unmask.files import (
     AGAIN,
     COUNT,
@@ -63,16 +62,11 @@ def find(folder: Path) -> Path | None:
 def read(file: Path, config: dict[str, Any], named: dict[str, str], most: int | None = None) -> Foreign:
     """`config`: tokenizer_config.json; `named`: its special tokens, by role; `most`: how many tokens the model has."""
     check_fields(file.with_name("tokenizer_config.json"), config, dict.fromkeys(FLAGS, or_null(FLAG)))
-    reader: Callable[[Path, dict[str, Any], dict[str, str]], Foreign] = (
+    reader: Callable[[Path, dict[str, Any], dict[str, str], int], Foreign] = (
         _sentencepiece if file.suffix == ".model" else _bytes if file.suffix == ".json" else _bert
     )
-    limit = MOST if most is None else most
-    if file.suffix == ".txt":
-        check_fits(read_text(file, BYTES).rstrip("\n").count("\n") + 1, limit)
-    elif file.suffix == ".json":
-        check_fits(len(_vocabulary(file)), limit)
     try:
-        backend, notes = reader(file, config, named)
+        backend, notes = reader(file, config, named, MOST if most is None else most)
         added = file.with_name("added_tokens.json")
         if is_there(added):
             _add(backend, added)
@@ -131,9 +125,10 @@ def _special(backend: tokenizers.Tokenizer, named: dict[str, str], template: Tem
         backend.post_processor = processors.Sequence(steps) if len(steps) > 1 else steps[0]
 
 
-def _bert(file: Path, config: dict[str, Any], named: dict[str, str]) -> Foreign:
-    text = read_text(file, BYTES).rstrip("\n")
-    vocabulary = {token: i for i, token in enumerate(text.split("\n"))}
+def _bert(file: Path, config: dict[str, Any], named: dict[str, str], most: int) -> Foreign:
+    tokens = read_text(file, BYTES).rstrip("\n").split("\n")
+    check_fits(len(tokens), most)
+    vocabulary = {token: i for i, token in enumerate(tokens)}
     notes: list[str] = []
     lower = config.get("do_lower_case")
     if lower is None:
@@ -154,12 +149,13 @@ def _bert(file: Path, config: dict[str, Any], named: dict[str, str]) -> Foreign:
     return backend, notes
 
 
-def _bytes(file: Path, config: dict[str, Any], named: dict[str, str]) -> Foreign:
+def _bytes(file: Path, config: dict[str, Any], named: dict[str, str], most: int) -> Foreign:
     merges = file.with_name("merges.txt")
     if not merges.is_file():
         raise UserError(f"{file} without merges.txt beside it", valid="both, or tokenizer.json")
     size_of(merges)
     vocabulary = _vocabulary(file)
+    check_fits(len(vocabulary), most)
     if any(token.endswith("</w>") for token in vocabulary):  # GPT, the first
         unk = named.get("unk") or "<unk>"
         model = models.BPE.from_file(str(file), str(merges), unk_token=unk, end_of_word_suffix="</w>")
@@ -181,7 +177,7 @@ def _bytes(file: Path, config: dict[str, Any], named: dict[str, str]) -> Foreign
     return backend, []
 
 
-def _sentencepiece(file: Path, config: dict[str, Any], named: dict[str, str]) -> Foreign:
+def _sentencepiece(file: Path, config: dict[str, Any], named: dict[str, str], most: int) -> Foreign:
     pieces, charsmap, settings = read_pieces(file)
     vocabulary = [(piece, score) for piece, score, _ in pieces]
     first = [piece for piece, _, _ in pieces[:3]]

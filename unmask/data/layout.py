@@ -26,7 +26,7 @@ REGULAR = 0.8  # share of lines with the usual number of fields, of a table with
 STRICT = 0.95  # … with other separators, which prose has too
 FEW = 10  # rows from which a column of labels can be seen
 WORDS, CHARACTERS = 4, 12  # a longer cell (words; Chinese characters) is a text and no name
-_MARK = re.compile(r"O|[BIESLUMW](-\S+)?")  # a tag of an entity
+MARK = re.compile(r"O|[BIESLUMW](-\S+)?")  # a tag of an entity
 _QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"(?!")')
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 
@@ -280,7 +280,7 @@ def words_or_judgements(lines: Sequence[str], named: bool) -> bool:
 
 def _tags(rows: Sequence[Row]) -> bool:
     several = [row for row in rows if len(row) > 1]
-    if not all(_MARK.fullmatch(row[-1].strip()) for row in several):
+    if not all(MARK.fullmatch(row[-1].strip()) for row in several):
         return False
     return sum(" " in row[0].strip() for row in several) <= len(several) / 20
 

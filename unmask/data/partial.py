@@ -128,12 +128,7 @@ def empty(folder: Path) -> None:
 
 
 def write_synced(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    write_all(path, [text.encode()])
     sync(path.parent)
 
 
@@ -142,7 +137,7 @@ def write_checksums(folder: Path, meta: bytes) -> None:
     for path in (folder / split / f"{name}.bin" for split in SPLITS for name in ("tokens", "flags", *OFFSETS)):
         write_sums(path)
     write_folder_sums(folder / "tokenizer")
-    write_all(sums_path(folder / "meta.json"), sums_of(io.BytesIO(meta)))
+    write_all(sums_path(folder / "meta.json"), [sums_of(io.BytesIO(meta))])
 
 
 def sync(path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from unmask.data.columns import find_column
 from unmask.data.layout import is_number
 from unmask.data.records import Source
+from unmask.data.text import has_chinese
 from unmask.errors import quote
 
 LOOKED_AT = 2_000  # rows
@@ -66,7 +67,7 @@ def look(column: str, cells: Sequence[Any]) -> Look:
         return Look(column, "score", size, ())
     if 1 < len(different) <= min(LABELS, len(filled) / 2) and max(map(len, different)) <= 40:
         return Look(column, "label", size, tuple(different))
-    chinese = any("\u4e00" <= character <= "\u9fff" for cell in filled[:50] for character in cell)
+    chinese = any(map(has_chinese, filled[:50]))
     wordy = size >= LETTERS and sum(" " in cell for cell in filled) > len(filled) / 2
     text = not numbers and 2 * len(different) > len(filled) and (wordy or (chinese and size >= LETTERS / 2))
     return Look(column, "text" if text else "other", size, ())

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unmask.data.columns import assign as assign  # readers of labelled files take it from here
 from unmask.data.columns import open_objects, plain_name
 from unmask.data.decode import damage, decode, decompress, detect_encoding, why_binary
 from unmask.data.detect import HEAD, KINDS, ending_of, probe_labelled

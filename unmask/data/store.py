@@ -25,7 +25,6 @@ sentence:
 
 import io
 import json
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
@@ -35,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from unmask.data.cache import cache_dir
-from unmask.data.checked import Checked, Lazy, read_checked, sums_of, sums_path, verify_folder, write_all, write_sums
+from unmask.data.checked import Checked, Lazy, read_checked, sums_of, sums_path, verify_folder, write_all
 from unmask.data.chunks import as_berts, pair_chunks
 from unmask.data.flags import DOCUMENT
 from unmask.data.tokenizer import Tokenizer
@@ -93,7 +92,7 @@ class Split:
             if not path.exists() or (self.summed and not sums_path(path).exists()):
                 blocks = pair_chunks(self.read, self.counts["documents"], length)
                 try:
-                    _write_chunks(path, blocks)
+                    write_all(path, (block.tobytes() for block in blocks), summed=True)
                 except OSError:
                     blocks = pair_chunks(self.read, self.counts["documents"], length)
                     self._chunks[length] = np.concatenate([np.zeros((0, 2), np.int64), *blocks])
@@ -115,8 +114,7 @@ class Split:
                 return int(json.loads(text)["truncated"])
         over = self._count_truncated(length)
         with suppress(OSError):  # a store that cannot be written counts again next time
-            write_all(path, json.dumps({"truncated": over}).encode())
-            write_sums(path)
+            write_all(path, [json.dumps({"truncated": over}).encode()], summed=True)
         return over
 
     def _count_truncated(self, length: int) -> int:
@@ -235,18 +233,3 @@ def rebuild(path: Path) -> str:
     if path.resolve().parent == (cache_dir() / "stores").resolve():
         return f"rm -r {folder}  (then the same command again, or --resume of the run: the text is prepared again)"
     return f"rm -r {folder} && unmask prepare CORPUS -o {folder}"
-
-
-def _write_chunks(path: Path, blocks: Iterable[np.ndarray]) -> None:
-    """All or nothing, the checksums first; two processes doing the same at once write the same bytes."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            for block in blocks:
-                file.write(block.tobytes())
-            file.flush()
-            os.fsync(file.fileno())
-        write_sums(path, temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -136,6 +136,8 @@ class Tokenizer:
         else:
             backend = tokenizer_file.read(file, most)
         tokenizer = cls(backend, named)
+        if most is not None:
+            tokenizer.check_fits(most)
         tokenizer_file.try_out(backend, file)
         tokenizer.notes = notes
         return tokenizer

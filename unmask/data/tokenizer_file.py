@@ -18,7 +18,7 @@ from typing import Any
 import tokenizers
 
 from unmask.data.patterns import is_quick
-from unmask.errors import UserError
+from unmask.errors import UserError, first_line
 from unmask.files import (
     AGAIN,
     COUNT,
@@ -237,7 +237,3 @@ def _culprit(raw: dict[str, Any]) -> str:
             except BaseException:
                 continue
     return "model"
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

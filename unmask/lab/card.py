@@ -4,13 +4,13 @@ After Mitchell et al. 1810.03993: what the model was trained on, for how long, t
 was not tested for. The card leaves this machine with the model, so it carries no path of it.
 """
 
-import re
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import yaml
 
 from unmask.errors import command
+from unmask.hub import is_pinned
 from unmask.lab.curves import finite
 from unmask.lab.summary import (
     counts,
@@ -135,9 +135,6 @@ def code(value: Any) -> str:
     return f"`{text}`" if fence == "`" else f"{fence} {text} {fence}"
 
 
-PINNED = re.compile(r"@[0-9a-f]{40}$")  # how a recipe names a model of the hub
-
-
 def public_name(source: str) -> str:
     """A corpus or model without the folders of this machine; of a model on the hub its name and commit.
 
@@ -146,7 +143,7 @@ def public_name(source: str) -> str:
     """
     if source == "-":
         return "standard input"
-    if source.startswith("sample:") or PINNED.search(source):
+    if source.startswith("sample:") or is_pinned(source):
         return source
     parts = [p for p in PureWindowsPath(source).parts if p not in (PureWindowsPath(source).anchor, "..", "~")]
     pattern = bool(parts) and any(c in parts[-1] for c in "*?[")

@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from unmask.train.log import fixed_of
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -67,7 +69,9 @@ class _Panels:
         if held_steps:
             label = f"held-out (last {held[-1]:.2f})"
             ax.plot(held_steps, held, color=orange, label=label, zorder=4, **self._marker("o", held))
-        fixed_steps, fixed = series([e["fixed"] | {"step": e.get("step")} for e in self.evals if _has(e)], "mlm")
+        fixed_steps, fixed = series(
+            [found | {"step": e.get("step")} for e in self.evals if (found := fixed_of(e))], "mlm"
+        )
         if fixed_steps:
             label = f"held-out, fixed masking (last {fixed[-1]:.2f})"
             ax.plot(fixed_steps, fixed, color=orange, linestyle=":", linewidth=1.5, label=label)
@@ -184,11 +188,6 @@ def series(events: Events, key: str) -> tuple[list[float], list[float]]:
     """
     pairs = [(e["step"], e[key]) for e in events if finite(e.get("step")) and finite(e.get(key))]
     return [step for step, _ in pairs], [value for _, value in pairs]
-
-
-def _has(evaluation: dict[str, Any]) -> bool:
-    """Whether it was also made under the masking that is the same for every run."""
-    return isinstance(evaluation.get("fixed"), dict)
 
 
 def mixed_tracks(evals: Events) -> dict[str, list[dict[str, Any]]]:

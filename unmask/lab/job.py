@@ -110,7 +110,6 @@ def prepare(
     resolved = (sets.settings or recipe.task).model_copy(update=decided)
     recipe = recipe.model_copy(update={"train": train, "task": resolved})
     tokenizer = Tokenizer.load(recipe.start, config.vocab_size)
-    tokenizer.check_fits(config.vocab_size)
     studied = kind.study(recipe, config, sets.train)
     whole = kind(recipe, tokenizer, studied)  # that is what the split goes by, in a run that goes on too
     whole.fit_lengths(sets.train)

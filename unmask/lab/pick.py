@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unmask.data.columns import Unassigned, find_column, no_column, plain_name, shown
+from unmask.data.columns import Unassigned, assign, find_column, no_column, plain_name, shown
 from unmask.data.forms.rank import FILES
 from unmask.data.propose import flags, looks, written
-from unmask.data.records import Source, assign
+from unmask.data.records import Source
 from unmask.errors import UserError, command, quote
 from unmask.recipe import TaskRecipe
 from unmask.registry import TASKS

@@ -12,7 +12,7 @@ from unmask.errors import UserError, command
 from unmask.lab.card import example, pipeline, snippet, write_card
 from unmask.lab.curves import accuracies, figure, finite, term_name
 from unmask.lab.summary import events, facts, jsonable, render, replace, summary
-from unmask.train.log import FIXED, FIXED_TEXT, is_sum
+from unmask.train.log import FIXED_TEXT, fixed_of, is_sum
 from unmask.train.run import Run
 
 __all__ = ["draw_curves", "facts", "summary", "write_card", "write_report"]
@@ -39,7 +39,7 @@ def write_report(run: Run) -> Path:
         evals=jsonable(evals),
         accuracies=accuracies(evals),
         sums=any(is_sum(e) for e in evals),
-        fixed=any(isinstance(e.get(FIXED), dict) for e in evals),
+        fixed=any(map(fixed_of, evals)),
         fixed_text=FIXED_TEXT,
         term_name=term_name,
         finite=finite,

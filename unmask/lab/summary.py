@@ -16,7 +16,7 @@ from unmask.lab.curves import accuracies, finite, mixed_tracks, term_name
 from unmask.model.families import FAMILIES
 from unmask.recipe import Recipe
 from unmask.train.health import text_warnings
-from unmask.train.log import FIXED_TEXT, is_sum
+from unmask.train.log import FIXED_TEXT, fixed_of, is_sum
 from unmask.train.run import Run
 
 SHAPE = {  # name here → key of config.json
@@ -257,8 +257,8 @@ def describe_scores(e: dict[str, Any]) -> str:
 
 def describe_fixed(e: dict[str, Any]) -> str:
     """The last evaluation under the masking that is the same for every run; empty where there is none."""
-    found = e.get("fixed")
-    return f"{describe_scores(found)}; {FIXED_TEXT}" if isinstance(found, dict) and finite(found.get("loss")) else ""
+    found = fixed_of(e)
+    return f"{describe_scores(found)}; {FIXED_TEXT}" if found and finite(found.get("loss")) else ""
 
 
 def describe_change(first: dict[str, Any], last: dict[str, Any]) -> str:

@@ -19,9 +19,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from unmask.errors import UserError
+from unmask.errors import UserError, first_line
 from unmask.files import AGAIN, is_there, open_regular, read_object, size_of
 from unmask.model.config import ModelConfig
+from unmask.model.config_file import MOST_LABELS
 from unmask.model.families import FAMILIES
 from unmask.model.tensorflow import checkpoints, read_checkpoint
 
@@ -42,7 +43,7 @@ PATTERNS = [
 ]
 OLD_PATTERNS = ["pytorch_model*.bin", "pytorch_model.bin.index.json", "*.ckpt.index", "*.ckpt.data-*"]
 # Sizes up to these need not be in the weights, as that of rotated positions, or of layers that are one.
-LARGEST, MOST_LAYERS, MOST_LABELS = 10**6, 1000, 100_000
+LARGEST, MOST_LAYERS = 10**6, 1000
 FORMATS = ("model.safetensors", "pytorch_model.bin")
 HEADER = 16 << 20  # bytes of a safetensors header: 100,000 tensors
 SHARED = 4  # tensors of a pickle may share memory, as tied matrices do; their total is at most this many times the file's bytes
@@ -141,8 +142,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             fix="ask its author for model.safetensors",
         ) from None
     except Exception as error:  # a malformed pickle raises whatever its operations raise
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise UserError(f"cannot read {path}: it is damaged ({reason})", fix=AGAIN) from None
+        raise UserError(f"cannot read {path}: it is damaged ({first_line(error)})", fix=AGAIN) from None
     found = found if isinstance(found, dict) else {}
     tensors = {str(key): value for key, value in found.items() if isinstance(value, Tensor)}
     if not tensors:
@@ -186,8 +186,9 @@ def _check_plain(path: Path, tensors: dict[str, Tensor], size: int) -> None:
 
 def check_sizes(config: ModelConfig, tensors: dict[str, Tensor], file: Path) -> None:
     """A size in config.json far above those of the weights is a mistake, found before it is asked of the memory."""
-    widest = max([LARGEST, *(size for value in tensors.values() for size in value.shape)])
-    if len(config.labels) > max([MOST_LABELS, *(size for value in tensors.values() for size in value.shape)]):
+    found = max((size for value in tensors.values() for size in value.shape), default=0)
+    widest = max(LARGEST, found)
+    if len(config.labels) > max(MOST_LABELS, found):
         raise UserError(
             f"{file}: id2label has {len(config.labels):,} names, far more than the weights have",
             valid="the config.json that the weights were saved with",

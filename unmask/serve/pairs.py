@@ -10,7 +10,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from unmask.data.records import Finding, assign, is_table, open_source, table_rows, text_of
+from unmask.data.columns import assign
+from unmask.data.records import Finding, is_table, open_source, table_rows, text_of
 from unmask.errors import UserError
 from unmask.serve.answers import MinimalPairs, Pair, Score, Share
 from unmask.tasks.metrics import wilson

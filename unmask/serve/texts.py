@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmask.data.columns import TEXTS
-from unmask.data.records import Finding, assign, is_table, open_source, table_rows, text_of
+from unmask.data.columns import TEXTS, assign
+from unmask.data.records import Finding, is_table, open_source, table_rows, text_of
 from unmask.errors import UserError
 
 ROLES: Mapping[str, Sequence[str]] = {

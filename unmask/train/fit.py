@@ -16,7 +16,7 @@ from unmask.errors import UserError, command
 from unmask.train import checkpoint
 from unmask.train.health import Health
 from unmask.train.loader import Loader
-from unmask.train.log import Log, is_sum
+from unmask.train.log import Log, fixed_of, is_sum
 from unmask.train.run import Run
 from unmask.train.track import Board
 from unmask.train.trainer import NonFinite, Step, Trainer
@@ -237,7 +237,7 @@ def describe(values: dict[str, Any]) -> str:
     said = {"loss", "perplexity", *(terms if "loss" in values else ())}
     shown = {k: v for k, v in values.items() if k not in said and isinstance(v, float)}
     parts += [f"{k.replace('_', ' ')} {figure(k, v)}" for k, v in shown.items()]
-    parts += [f"| fixed masking: mlm loss {values['fixed']['mlm']:.3f}"] if "fixed" in values else []
+    parts += [f"| fixed masking: mlm loss {fixed['mlm']:.3f}"] if (fixed := fixed_of(values)) else []
     parts += [f"| {key[8:-1]}: {describe(v)}" for key, v in values.items() if key.startswith("heldout[")]
     return "  ".join(parts)
 

@@ -30,6 +30,12 @@ class Log:
             self._board.close()
 
 
+def fixed_of(values: dict[str, Any]) -> dict[str, Any] | None:
+    """An evaluation's values under the fixed masking, where it has them."""
+    found = values.get(FIXED)
+    return found if isinstance(found, dict) else None
+
+
 def is_sum(values: dict[str, Any]) -> bool:
     """Whether the loss is that of masked tokens and something else, such as NSP's.
 

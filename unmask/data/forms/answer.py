@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from unmask.data.columns import assign
 from unmask.data.forms import squad
 from unmask.data.forms.choices import has_choices
 from unmask.data.forms.form import Form
-from unmask.data.records import Finding, Record, Source, assign, table_rows
+from unmask.data.records import Finding, Record, Source, table_rows
 from unmask.errors import UserError
 from unmask.recipe import TaskRecipe
 

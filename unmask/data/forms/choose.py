@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from unmask.data.columns import plain_name
+from unmask.data.columns import assign, plain_name
 from unmask.data.forms.choices import NAMES, checked, columns_of, has_choices, label_all, listed
 from unmask.data.forms.form import Form
-from unmask.data.records import Finding, Record, Source, assign, table_rows, text_of
+from unmask.data.records import Finding, Record, Source, table_rows, text_of
 from unmask.errors import UserError
 from unmask.recipe import TaskRecipe
 

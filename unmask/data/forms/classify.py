@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from unmask.data.columns import assign
 from unmask.data.forms import cells
 from unmask.data.forms.choices import has_choices
 from unmask.data.forms.entity_tables import has_entities
 from unmask.data.forms.form import Form
-from unmask.data.records import Finding, Record, Source, assign, table_rows, text_of
+from unmask.data.records import Finding, Record, Source, table_rows, text_of
 from unmask.recipe import TaskRecipe
 
 

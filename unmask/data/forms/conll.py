@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from unmask.data.layout import MARK
 from unmask.data.records import Finding, Source
 from unmask.data.text import has_chinese
 from unmask.errors import UserError, nearest
@@ -22,7 +23,6 @@ UNIVERSAL = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "
 ROLES = ("word", "tag")
 ENDINGS = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes", ".bmes", ".ner")
 LOOKED_AT = 400  # lines
-_MARK = re.compile(r"O|[BIESLUMW](-\S+)?")
 _NUMBER = re.compile(r"\d+(-\d+|\.\d+)?")
 _PLACE = re.compile(r"(.{1,2}?)(\d+)", re.S)
 Line = tuple[int, list[str]]  # number, fields
@@ -38,7 +38,7 @@ def is_conll(source: Source) -> bool:
     width, count = next(iter(Counter(map(len, rows)).most_common(1)), (1, 0))
     if width == 1 or 4 * count < 3 * len(rows):  # a ragged line is said when it is read
         return False
-    return all(_MARK.fullmatch(row[-1]) for row in rows if len(row) == width) or is_universal(source)
+    return all(MARK.fullmatch(row[-1]) for row in rows if len(row) == width) or is_universal(source)
 
 
 def is_misnamed(source: Source) -> bool:
@@ -48,7 +48,7 @@ def is_misnamed(source: Source) -> bool:
     if source.form != "table" or len(source.columns) < 2 or 20 * texts > len(source.rows[:LOOKED_AT]):  # no words
         return False
     names = [] if source.layout.columns else source.columns[-1:]  # numbered ones are not in the file
-    return all(isinstance(tag, str) and _MARK.fullmatch(tag) for tag in [*names, *tags])
+    return all(isinstance(tag, str) and MARK.fullmatch(tag) for tag in [*names, *tags])
 
 
 def is_universal(source: Source) -> bool:

@@ -5,11 +5,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from unmask.data.columns import assign
 from unmask.data.forms import roles
 from unmask.data.forms.conll import is_conll
 from unmask.data.forms.form import Form
 from unmask.data.forms.trec import is_qrels
-from unmask.data.records import Finding, Record, Source, assign, table_rows, text_of
+from unmask.data.records import Finding, Record, Source, table_rows, text_of
 from unmask.recipe import TaskRecipe
 
 

@@ -13,10 +13,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unmask.data.columns import plain_name
+from unmask.data.columns import assign, plain_name
 from unmask.data.forms.conll import find_words, join
 from unmask.data.forms.roles import give_predicate
-from unmask.data.records import Finding, Source, assign, table_rows, text_of
+from unmask.data.records import Finding, Source, table_rows, text_of
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "sentence", "content", "document", "data"),

@@ -6,7 +6,8 @@ A task (`tasks/`) is a form, a loss, and answers. The data doctor, the split int
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from unmask.data.records import Finding, Record, Source, assign
+from unmask.data.columns import assign
+from unmask.data.records import Finding, Record, Source
 from unmask.errors import UserError
 from unmask.recipe import TaskRecipe
 

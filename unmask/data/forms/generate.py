@@ -6,9 +6,9 @@ A list of sentences (`source` of SciTLDR) is joined by blanks. Of a list of targ
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from unmask.data.columns import plain_name
+from unmask.data.columns import assign, plain_name
 from unmask.data.forms.form import Form
-from unmask.data.records import Finding, Record, Source, assign, table_rows, text_of
+from unmask.data.records import Finding, Record, Source, table_rows, text_of
 from unmask.data.text import words
 from unmask.recipe import TaskRecipe
 

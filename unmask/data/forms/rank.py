@@ -5,9 +5,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from unmask.data.columns import assign
 from unmask.data.forms.form import Form
 from unmask.data.forms.trec import by_place, is_qrels, read_qrels, read_run, read_texts
-from unmask.data.records import Finding, Record, Source, assign, table_rows, text_of
+from unmask.data.records import Finding, Record, Source, table_rows, text_of
 from unmask.errors import UserError
 from unmask.recipe import TaskRecipe
 from unmask.seeds import address, permute

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from unmask.data.records import Finding, Source, assign, open_source, text_of
+from unmask.data.columns import assign
+from unmask.data.records import Finding, Source, open_source, text_of
 
 TITLE = ("title",)
 TEXT = ("text", "passage", "query", "question", "contents", "content", "body", "document", "sentence", "abstract", "review", "comment", "tweet", "message", "post")  # fmt: skip
