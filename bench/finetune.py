@@ -31,11 +31,11 @@ from scipy import stats
 
 from unmask import api
 from unmask.console import Console
-from unmask.data.samples import SAMPLES
-from unmask.lab import quickstart
-from unmask.lab.job import make_recipe, prepare
 from unmask.model import hf
 from unmask.recipe import Recipe
+from unmask.runs import quickstart
+from unmask.runs.job import make_recipe, prepare
+from unmask.text.samples import SAMPLES
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from parity import peer

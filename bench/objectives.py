@@ -13,12 +13,11 @@ from typing import Any
 
 from unmask import api
 from unmask.console import Console
-from unmask.data.samples import SAMPLES
-from unmask.lab import quickstart
 from unmask.model.config import with_tokenizer
 from unmask.recipe import Recipe
+from unmask.runs import pretraining, quickstart
 from unmask.settings import merge
-from unmask.train import pretraining
+from unmask.text.samples import SAMPLES
 from unmask.train.distributed import World
 
 OBJECTIVES = {

@@ -22,10 +22,10 @@ from sentence_transformers import SentenceTransformer
 from turns import arguments, default_model, ratio, take_turns
 
 import unmask
-from unmask.data.samples import SAMPLES
-from unmask.data.tokenizer import Tokenizer
-from unmask.lab import quickstart
 from unmask.model import hf
+from unmask.runs import quickstart
+from unmask.text.samples import SAMPLES
+from unmask.text.tokenizer import Tokenizer
 
 WORDS = 180
 

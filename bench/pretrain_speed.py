@@ -17,14 +17,14 @@ import time
 import numpy as np
 import torch
 
-from unmask.data.tokenizer import Tokenizer
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.runs.estimate import RandomRows
 from unmask.seeds import generator
+from unmask.text.tokenizer import Tokenizer
 from unmask.train.distributed import World
-from unmask.train.estimate import RandomRows
 from unmask.train.loader import Loader
 from unmask.train.schedule import plan
 from unmask.train.trainer import Trainer

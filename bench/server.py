@@ -22,7 +22,7 @@ import numpy as np
 from turns import default_model
 
 import unmask
-from unmask.serve.predictor import Predictor
+from unmask.predict.predictor import Predictor
 
 
 def paragraphs(predictor: Predictor, count: int) -> list[str]:

@@ -9,11 +9,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 import torch
 
-from unmask.data.corpus import Corpus
-from unmask.data.prepare import prepare
-from unmask.data.store import TokenStore
-from unmask.data.tokenizer import Tokenizer
 from unmask.recipe import DataRecipe, TokenizerRecipe
+from unmask.text.corpus import Corpus
+from unmask.text.prepare import prepare
+from unmask.text.store import TokenStore
+from unmask.text.tokenizer import Tokenizer
 
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
@@ -29,7 +29,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report's pictures take longer than a tiny run, and have tests of their own."""
-    monkeypatch.setattr("unmask.lab.task_report.write", lambda run: None)
+    monkeypatch.setattr("unmask.report.task_report.write", lambda run: None)
 
 
 @pytest.fixture(scope="session")

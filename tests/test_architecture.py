@@ -9,18 +9,35 @@ import pytest
 
 ROOT = Path(__file__).parents[1] / "unmask"
 BASE = {"errors", "files", "console", "stopping", "registry", "recipe", "settings", "seeds", "batch", "hub", "protobuf"}
+DATA = {"text", "labels", "model"}
 MAY = {
-    "data": BASE,
-    "model": BASE,
-    "objectives": BASE | {"data", "model"},
-    "tasks": BASE | {"data", "model", "objectives"},
-    "train": BASE | {"data", "model", "objectives"},
-    "serve": BASE | {"data", "model", "objectives", "tasks", "train"},
-    "lab": BASE | {"data", "model", "objectives", "tasks", "train", "serve"},
-    "tables": BASE | {"lab"},
-    "api": BASE | {"data", "model", "objectives", "tasks", "train", "serve", "lab"},
-    "cli": BASE | {"data", "train", "serve", "tables", "api"},
+    "text": BASE,
+    "labels": BASE | {"text"},
+    "model": BASE | {"text"},
+    "objectives": BASE | DATA,
+    "tasks": BASE | DATA | {"objectives"},
+    "train": BASE | DATA | {"objectives"},
+    "predict": BASE | DATA | {"objectives", "tasks", "train"},
+    "export": BASE | DATA | {"objectives", "tasks", "predict"},
+    "runs": BASE | DATA | {"objectives", "tasks", "train", "predict"},
+    "report": BASE | DATA | {"tasks", "train", "runs"},
+    "server": BASE | DATA | {"objectives", "tasks", "predict", "runs", "report", "train"},
+    "api": BASE | DATA | {"objectives", "tasks", "train", "predict", "export", "runs", "report"},
+    "cli": BASE | DATA | {"tasks", "train", "predict", "export", "report", "server", "api"},
     **dict.fromkeys(BASE, BASE),
+}
+# Imports that still point the wrong way. This list may only shrink.
+KNOWN = {
+    "cli/show/tables.py": {"runs"},
+    "labels/bad_rows.py": {"tasks"},
+    "labels/detect_task.py": {"tasks"},
+    "labels/record_sets.py": {"tasks"},
+    "labels/split.py": {"tasks"},
+    "runs/finetune.py": {"report"},
+    "runs/multi_seed.py": {"report"},
+    "runs/multitask.py": {"report"},
+    "runs/pretrain.py": {"report"},
+    "runs/tune.py": {"report"},
 }
 
 
@@ -41,8 +58,13 @@ def test_dependencies_point_one_way(part: str) -> None:
     files = [ROOT / f"{part}.py"] if (ROOT / f"{part}.py").exists() else sorted((ROOT / part).rglob("*.py"))
     assert files
     for file in files:
-        wrong = imports(file) - MAY[part] - {part}
+        wrong = imports(file) - MAY[part] - {part} - KNOWN.get(str(file.relative_to(ROOT)), set())
         assert not wrong, f"{file.relative_to(ROOT)} imports {sorted(wrong)}"
+
+
+def test_known_exceptions_are_still_needed() -> None:
+    for name, parts in KNOWN.items():
+        assert parts <= imports(ROOT / name), f"{name} no longer imports {sorted(parts)}: take it off the list"
 
 
 def test_every_part_is_in_the_table() -> None:

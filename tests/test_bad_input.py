@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from unmask.data.store import TokenStore
-from unmask.data.tokenizer import Tokenizer
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
+from unmask.text.store import TokenStore
+from unmask.text.tokenizer import Tokenizer
 
 FAST = ["--preset=bert-tiny", "--steps=2", "--length=32"]
 

@@ -10,8 +10,8 @@ from tokenizers import Tokenizer as Backend
 from typer.testing import CliRunner
 
 from unmask.cli import app
-from unmask.data.findings import condense
-from unmask.data.records import Finding
+from unmask.labels.findings import condense
+from unmask.labels.records import Finding
 
 FAST = ["--steps=2", "--batch=4"]
 RELEVANT = "query,passage,relevance\nred,a red car,1\n"

@@ -28,7 +28,7 @@ from documented import (
     verbs,
 )
 
-from unmask.data import samples
+from unmask.text import samples
 
 PAGES = [ROOT / "README.md", DOCS / "objectives.md", DOCS / "results.md"]
 DOCUMENTS = [p for p in (*ROOT.glob("README*.md"), *DOCS.glob("*.md")) if p.stem not in ("log", "design")]
@@ -51,7 +51,7 @@ def no_pictures() -> Iterator[None]:
     """A report's pictures take longer than a tiny run, and have tests of their own."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("task_report.write", "report.draw_curves", "report.write_report"):
-            patch.setattr(f"unmask.lab.{name}", lambda run: None)
+            patch.setattr(f"unmask.report.{name}", lambda run: None)
         yield
 
 

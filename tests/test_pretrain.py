@@ -12,10 +12,10 @@ from near import gap
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreTraining
 
 import unmask
-from unmask.data.store import TokenStore
 from unmask.model import hf
 from unmask.model.config import PRESETS, preset
 from unmask.model.model import Model
+from unmask.text.store import TokenStore
 
 CHINESE = (
     "这家餐厅的菜很好吃，服务也很周到。我们下次还会再来。价格比想象的便宜！\n"
@@ -122,8 +122,8 @@ def test_a_run_killed_while_its_report_was_written_gets_it_at_resume(
     store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log says `end` already, but curves, report and card are not there: the run is not taken for finished."""
-    from unmask.lab import report
-    from unmask.lab.pretrain import is_complete
+    from unmask.report import report
+    from unmask.runs.pretrain import is_complete
 
     def killed(run: object) -> None:
         raise KeyboardInterrupt
@@ -145,7 +145,7 @@ def test_a_folder_is_read_once_and_its_config_without_its_weights(
     store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from unmask.recipe import Recipe
-    from unmask.train import pretraining
+    from unmask.runs import pretraining
 
     config = preset("bert-tiny", vocab_size=store.tokenizer.size, hidden=32, heads=2, intermediate=64)
     hf.save(Model(config, ["mlm"]).init(0), tmp_path / "model", store.tokenizer)
@@ -208,9 +208,9 @@ def test_chinese(tmp_path: Path) -> None:
 
 def test_static_masks_repeat_and_dynamic_ones_do_not(store: TokenStore) -> None:
     from unmask.batch import Phase
-    from unmask.data.rows import Rows
     from unmask.objectives.objective import build
     from unmask.recipe import Recipe
+    from unmask.text.rows import Rows
     from unmask.train.loader import Loader
 
     def masks(masking: str, copies: int) -> list[set[bytes]]:

@@ -7,11 +7,11 @@ import pytest
 from pydantic import BaseModel
 
 import unmask
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab.keywords import make_recipe, task_recipe
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.runs.keywords import make_recipe, task_recipe
+from unmask.text.tokenizer import Tokenizer
 
 
 def got(recipe: Recipe, path: str) -> object:

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from unmask.console import Console
-from unmask.data.store import TokenStore
 from unmask.errors import UserError
-from unmask.lab import texts
-from unmask.lab.keywords import AnyRecipe, Corpora, make_recipe, model_in, task_recipe
 from unmask.recipe import Recipe
+from unmask.runs import corpus_setup
+from unmask.runs.keywords import AnyRecipe, Corpora, make_recipe, model_in, task_recipe
+from unmask.text.store import TokenStore
 
 # ------------------------------------------------------------------------------------------------ text
 
 
 def samples() -> list[dict[str, Any]]:
     """The corpora that pip packages provide: name, size, licence, whether it is here, and how to get it."""
-    from unmask.data.samples import list_samples
+    from unmask.text.samples import list_samples
 
     return list_samples()
 
@@ -29,7 +29,7 @@ def train_tokenizer(
     corpus: Corpora, out: str | Path, *, recipe: AnyRecipe = None, console: Console | None = None, **short: Any
 ) -> dict[str, Any]:
     """Train a tokenizer on a corpus and save it in `out`; a report on text held out from its training."""
-    return texts.train_tokenizer(make_recipe(corpus, recipe, **short), Path(out), console or Console(quiet=True))
+    return corpus_setup.train_tokenizer(make_recipe(corpus, recipe, **short), Path(out), console or Console(quiet=True))
 
 
 def prepare(
@@ -42,12 +42,12 @@ def prepare(
     **short: Any,
 ) -> TokenStore:
     """Corpus → memory-mapped token store: in `out`, or in the cache under a key of its settings."""
-    return texts.prepare(make_recipe(corpus, recipe, **short), console or Console(quiet=True), out, lengths)
+    return corpus_setup.prepare(make_recipe(corpus, recipe, **short), console or Console(quiet=True), out, lengths)
 
 
 def show_batch(store: str | Path, *, recipe: AnyRecipe = None, rows: int = 4, **short: Any):
     """The first training rows of a store as the objective corrupts them: what is masked, random, kept."""
-    from unmask.serve.masked import show_batch as show
+    from unmask.predict.masked import show_batch as show
 
     return show(store, make_recipe(None, recipe, **short), rows)
 
@@ -59,7 +59,7 @@ def dry_run(
     corpus: Corpora = None, *, recipe: AnyRecipe = None, sets: Sequence[str] = (), **short: Any
 ) -> dict[str, Any]:
     """What a run would be: resolved recipe, parameters, memory, steps and time, without reading the whole text."""
-    from unmask.train import estimate
+    from unmask.runs import estimate
 
     return estimate.estimate(make_recipe(corpus, recipe, sets, **short))
 
@@ -77,20 +77,20 @@ def pretrain(
 
     >>> run = pretrain("sample:python-docs", preset="bert-tiny", steps=100)     # doctest: +SKIP
     """
-    from unmask.lab import pretrain as lab
+    from unmask.runs import pretrain as lab
 
     return lab.begin(make_recipe(corpus, recipe, sets, **short), out, console or Console(quiet=True))
 
 
 def resume(path: str | Path, *, console: Console | None = None):
     """Continue a run from its last whole checkpoint, bit for bit as if it had never stopped."""
-    from unmask.lab import pretrain as lab
+    from unmask.runs import pretrain as lab
 
     return lab.resume(path, console or Console(quiet=True))
 
 
 def _join(recipe: Recipe, console: Console) -> tuple[Any, Console]:
-    from unmask.lab.pretrain import join  # which imports torch
+    from unmask.runs.pretrain import join  # which imports torch
 
     return join(recipe, console)
 
@@ -111,7 +111,8 @@ def finetune(
 
     >>> clf = finetune("runs/docs/model", train="train.csv", test="test.csv")     # doctest: +SKIP
     """
-    from unmask.lab import labelled, repeat
+    from unmask.labels import record_sets
+    from unmask.runs import multi_seed
     from unmask.train.run import Run
 
     made = task_recipe(model, recipe, sets, **short)
@@ -121,11 +122,11 @@ def finetune(
     name = "several" if made.tasks else made.task.kind
     opened = None
     if name == "auto" and out is None and world.main:  # the folder is called after the task
-        opened = labelled.open_files(made.task)
-        name = labelled.looks_like(made.task, opened)
+        opened = record_sets.open_files(made.task)
+        name = record_sets.looks_like(made.task, opened)
     run = Run(world.share(str(Run.create(out, "finetune", name).path) if world.main else None))
-    with texts.empty_removed(run.path):
-        repeat.run_all(made, run, world, console, opened=opened)
+    with corpus_setup.empty_removed(run.path):
+        multi_seed.run_all(made, run, world, console, opened=opened)
     world.leave()
     return run
 
@@ -139,18 +140,18 @@ def dry_run_finetune(
     **short: Any,
 ) -> dict[str, Any]:
     """What `finetune` would do: columns, labels, lengths, findings, steps, memory and time; nothing is trained or written."""
-    from unmask.lab import rehearsal
+    from unmask.runs import dry_run
 
-    return rehearsal.rehearse(task_recipe(model, recipe, sets, **short), console or Console(quiet=True))
+    return dry_run.rehearse(task_recipe(model, recipe, sets, **short), console or Console(quiet=True))
 
 
 def resume_finetune(path: str | Path, *, console: Console | None = None):
-    from unmask.lab import repeat
+    from unmask.runs import multi_seed
     from unmask.train.run import Run
 
     run = Run.open(path)
     world, console = _join(run.recipe(), console or Console(quiet=True))
-    repeat.run_all(run.recipe(), run, world, console, resume=True)
+    multi_seed.run_all(run.recipe(), run, world, console, resume=True)
     world.leave()
     return run
 
@@ -168,14 +169,14 @@ def doctor(
     sets: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What is wrong in labelled files, or looks so: {"files", "errors", "warnings", "findings": [{at, what, fix, …}]}."""
-    from unmask.data.split_names import roles_of
-    from unmask.lab import checkup
-    from unmask.lab.job import make_recipe as finetune_recipe
+    from unmask.labels.split_names import roles_of
+    from unmask.runs import validate
+    from unmask.runs.job import make_recipe as finetune_recipe
 
     values = {"task": {"kind": task, "columns": _names(columns), "labels": list(labels or [])}}
     given = {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)}
     parts = roles_of(_paths(files), given)
-    return checkup.check_up(finetune_recipe(values, list(sets)), parts, model_in(str(model)))
+    return validate.check_up(finetune_recipe(values, list(sets)), parts, model_in(str(model)))
 
 
 def tune(
@@ -191,8 +192,8 @@ def tune(
     **short: Any,
 ):
     """Fine-tune with many settings, keep the best: a new run folder. `budget`: minutes after which no trial is begun."""
-    from unmask.lab import labelled
-    from unmask.lab import tune as lab
+    from unmask.labels import record_sets
+    from unmask.runs import tune as lab
     from unmask.train.run import Run
 
     made = task_recipe(model, recipe, sets, **short)
@@ -201,10 +202,10 @@ def tune(
     world, console = _join(made, console or Console(quiet=True))
     name, opened = made.task.kind, None
     if name == "auto" and out is None:  # the folder is called after the task
-        opened = labelled.open_files(made.task)
-        name = labelled.looks_like(made.task, opened)
+        opened = record_sets.open_files(made.task)
+        name = record_sets.looks_like(made.task, opened)
     run = Run.create(out, "tune", name)
-    with texts.empty_removed(run.path):
+    with corpus_setup.empty_removed(run.path):
         lab.begin(made, run, trials, budget, list(search) if search else None, opened)
         lab.search(run, world, console)
     return run
@@ -212,7 +213,7 @@ def tune(
 
 def resume_tune(path: str | Path, *, trials: int | None = None, console: Console | None = None):
     """Go on with a search; `trials` makes it a longer one."""
-    from unmask.lab import tune as lab
+    from unmask.runs import tune as lab
     from unmask.train.run import Run
 
     run = Run.open(path)
@@ -236,7 +237,7 @@ def evaluate(
 
     For a fine-tuned model: `bad="skip"` leaves out bad rows, counted and listed as "skipped" and "skipped_rows".
     For a pre-trained model: `pairs` is a file of minimal pairs, `length` of a row in tokens, `rows` are read at most."""
-    from unmask.lab import judge
+    from unmask.predict import inference
 
     loaded, said = load(model), console or Console(quiet=True)
     if loaded.task is None and not columns:
@@ -244,13 +245,13 @@ def evaluate(
             raise UserError(
                 "--bad is for a model that was fine-tuned for a task; this one reads any text", fix="leave it out"
             )
-        from unmask.lab import on_text  # which imports torch
+        from unmask.predict import on_text  # which imports torch
 
         return on_text.evaluate(loaded, _paths(file), str(pairs) if pairs else None, length, rows or on_text.ROWS, said)
     loaded.need_task()
     if pairs or length or rows:
         raise UserError("--pairs, --length and --rows are for a pre-trained model; this one is fine-tuned for a task")
-    return judge.evaluate(loaded, _paths(file), _names(columns), said, bad)
+    return inference.evaluate(loaded, _paths(file), _names(columns), said, bad)
 
 
 def predict(
@@ -266,10 +267,10 @@ def predict(
 
     `long`: a text longer than a row is read in "windows", by its "first" part, or "refuse"d; else as the model was trained.
     `predicate`: the word whose semantic roles are asked for."""
-    from unmask.lab import judge
+    from unmask.predict import inference
 
     loaded = load(model) if isinstance(model, str | Path) else model
-    return judge.predict(loaded, texts, _names(columns), console or Console(quiet=True), long, predicate)
+    return inference.predict(loaded, corpus_setup, _names(columns), console or Console(quiet=True), long, predicate)
 
 
 def _names(columns: Mapping[str, str | int] | None) -> dict[str, str]:
@@ -282,12 +283,12 @@ def _paths(file: str | Path | Sequence[str | Path]) -> list[str]:
 
 
 def retrieve(query: str | Sequence[str], passages: Any, **settings: Any) -> Any:
-    """Passages that answer a query, best first: BM25, `embedder=`, `reranker=`, `top=`. See `lab/retrieve.py`.
+    """Passages that answer a query, best first: BM25, `embedder=`, `reranker=`, `top=`. See `predict/search.py`.
 
     >>> retrieve("sorted numbers", ["a class", "a list of numbers"], top=1)[0]["text"]
     'a list of numbers'
     """
-    from unmask.lab import retrieve as lab
+    from unmask.predict import search as lab
 
     return lab.retrieve(query, passages, **settings)
 
@@ -307,7 +308,7 @@ def search(
     console: Console | None = None,
 ) -> Any:
     """Search a file of passages; or, with a file of queries, the scores of such a search by `judgements`, and its results as a TREC `run`."""
-    from unmask.lab import retrieve as lab
+    from unmask.predict import search as lab
 
     if bool(query) == bool(queries) or bool(queries) != bool(judgements or run):
         raise UserError(
@@ -324,7 +325,7 @@ def load(model: str | Path, device: str = "auto", backend: str = "auto"):
     """A model folder, a run folder or a hub name → an object with the methods that the model's heads allow.
 
     `backend`: "onnx" answers from an exported folder, without torch."""
-    from unmask.serve.predictor import load as load_predictor
+    from unmask.predict.predictor import load as load_predictor
 
     return load_predictor(model, device, backend=backend)
 
@@ -346,7 +347,7 @@ def export(
     >>> export("runs/docs/model", int8=True, data="test.csv")["folder"]     # doctest: +SKIP
     'runs/docs/model-onnx-int8'
     """
-    from unmask.lab import exporting
+    from unmask.export import exporting
 
     return exporting.export(
         model, to, int8, out, _paths(data), _names(columns), push, dry_run, console or Console(quiet=True)
@@ -355,8 +356,8 @@ def export(
 
 def info(run: str | Path) -> dict[str, Any]:
     """What a run is, did and reached; or what a model folder holds."""
-    from unmask.lab.describe import describe, is_model
-    from unmask.lab.report import summary
+    from unmask.predict.describe import describe, is_model
+    from unmask.report.report import summary
     from unmask.train.run import Run
     from unmask.train.run_files import shown
 
@@ -370,8 +371,8 @@ def quickstart(
     out: str | Path | None = None, *, minutes: float = 5.0, seed: int = 0, console: Console | None = None
 ) -> dict[str, Any]:
     """Movie reviews → tokenizer → pre-trained model → classifier, against TF-IDF; about a quarter of an hour."""
-    from unmask.lab import quickstart as lab
-    from unmask.lab.pretrain import begin
+    from unmask.runs import quickstart as lab
+    from unmask.runs.pretrain import begin
 
     console = console or Console(quiet=True)
     return lab.quickstart(lambda recipe, folder: begin(recipe, folder, console), out, minutes, seed, console)

@@ -54,6 +54,15 @@ def size_of(path: str | Path) -> int:
     return found.st_size
 
 
+def replace(path: Path, content: str | bytes) -> None:
+    """Write a file whole or not at all: someone may be looking at the one before it."""
+    if isinstance(content, str):
+        content = content.encode("utf-8", "replace")  # a lone surrogate in a file name must not lose the report
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(content)
+    partial.replace(path)
+
+
 def _irregular(path: str | Path) -> UserError:
     return UserError(f"cannot read {path}: not a regular file", valid="a file, not a folder, a pipe or a device")
 

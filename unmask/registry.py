@@ -65,12 +65,12 @@ OBJECTIVES = Registry(
 TASKS = Registry(
     "tasks",
     {
-        "answer": "unmask.tasks.answer:Answer",
-        "choose": "unmask.tasks.choose:Choose",
-        "classify": "unmask.tasks.classify:Classify",
-        "embed": "unmask.tasks.embed:Embed",
-        "generate": "unmask.tasks.generate:Generate",
-        "rank": "unmask.tasks.rank:Rank",
-        "tag": "unmask.tasks.tag:Tag",
+        "answer": "unmask.tasks.answer.task:Answer",
+        "choose": "unmask.tasks.choose.task:Choose",
+        "classify": "unmask.tasks.classify.task:Classify",
+        "embed": "unmask.tasks.embed.task:Embed",
+        "generate": "unmask.tasks.generate.task:Generate",
+        "rank": "unmask.tasks.rank.task:Rank",
+        "tag": "unmask.tasks.tag.task:Tag",
     },
 )

@@ -7,11 +7,11 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 from serve.serving import SHAPE, server
 
-from unmask.data.tokenizer import Tokenizer
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
+from unmask.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=30_000)

@@ -7,7 +7,7 @@ from browser.test_report import chromium
 from lab.test_task_report import DETAILS, INJECTIONS, make
 from PIL import Image
 
-from unmask.lab import task_report
+from unmask.report import task_report
 
 pytestmark = pytest.mark.browser
 

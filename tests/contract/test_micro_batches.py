@@ -7,10 +7,10 @@ import torch
 from contract.test_tasks import CASES, Bench
 
 from unmask.batch import Example, collate
-from unmask.data.records import Record
-from unmask.lab.job import prepare
+from unmask.labels.records import Record
+from unmask.runs.job import prepare
 
-TOGETHER = {"embed"}  # a text's negatives are the other rows of its forward pass (tasks/embed.py)
+TOGETHER = {"embed"}  # a text's negatives are the other rows of its forward pass (tasks/embed/task.py)
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,6 @@ import pytest
 import torch
 
 from unmask.batch import Batch
-from unmask.data.corpus import Corpus
-from unmask.data.prepare import prepare
-from unmask.data.rows import Rows
-from unmask.data.store import TokenStore
-from unmask.data.tokenizer import Tokenizer
 from unmask.model import hf
 from unmask.model.config import ModelConfig, preset, with_tokenizer
 from unmask.model.families import FAMILIES
@@ -24,6 +19,11 @@ from unmask.model.model import Model
 from unmask.objectives.objective import Objective, build
 from unmask.recipe import DataRecipe, Recipe
 from unmask.registry import OBJECTIVES
+from unmask.text.corpus import Corpus
+from unmask.text.prepare import prepare
+from unmask.text.rows import Rows
+from unmask.text.store import TokenStore
+from unmask.text.tokenizer import Tokenizer
 from unmask.train.distributed import World
 from unmask.train.loader import Loader
 from unmask.train.schedule import plan

@@ -21,17 +21,18 @@ import unmask
 from unmask import api
 from unmask.cli import app
 from unmask.console import Console
-from unmask.data.records import Record
-from unmask.data.tokenizer import Tokenizer
-from unmask.lab import finetune, judge
-from unmask.lab.job import Job, prepare
+from unmask.labels.records import Record
 from unmask.model import hf
 from unmask.model.config import preset, with_tokenizer
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
+from unmask.predict import inference
+from unmask.predict.predictor import Predictor
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
-from unmask.serve.predictor import Predictor
+from unmask.runs import finetune
+from unmask.runs.job import Job, prepare
+from unmask.text.tokenizer import Tokenizer
 from unmask.train.distributed import World
 from unmask.train.fit import Interrupted
 from unmask.train.run import Run
@@ -192,7 +193,7 @@ class Bench:
         return str(self.folder / task / CASES[task].file)
 
     def records(self, task: str, p: Predictor) -> list[Record]:
-        return judge.read(p, [self.file(task)], {}, False, Console(quiet=True))
+        return inference.read(p, [self.file(task)], {}, False, Console(quiet=True))
 
 
 def same(a: Any, b: Any) -> bool:

@@ -7,8 +7,8 @@ import torch
 from near import gap, near
 
 from unmask.batch import collate
-from unmask.data.records import Record
-from unmask.serve.predictor import Predictor
+from unmask.labels.records import Record
+from unmask.predict.predictor import Predictor
 
 
 def rows_of(p: Predictor, records: list[Record]) -> Any:

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from unmask.data.boundaries import Boundaries
-from unmask.data.forms.conll import join
-from unmask.data.text import split_words
+from unmask.labels.formats.conll import join
+from unmask.tasks.tag.boundaries import Boundaries
+from unmask.text.segmentation import split_words
 
 
 def spaced(*sentences: str) -> list[tuple[str, list[list[int]]]]:

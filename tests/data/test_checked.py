@@ -8,14 +8,14 @@ import pytest
 
 from unmask import api
 from unmask.batch import Phase
-from unmask.data import checked
-from unmask.data.checked import Checked
-from unmask.data.corpus import Corpus
-from unmask.data.prepare import prepare
-from unmask.data.rows import Rows
-from unmask.data.store import TokenStore
 from unmask.errors import UserError
 from unmask.recipe import DataRecipe
+from unmask.text import checked
+from unmask.text.checked import Checked
+from unmask.text.corpus import Corpus
+from unmask.text.prepare import prepare
+from unmask.text.rows import Rows
+from unmask.text.store import TokenStore
 
 LENGTH = 32
 

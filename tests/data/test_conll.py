@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from unmask.data.records import Finding, Record, open_source
 from unmask.errors import UserError
+from unmask.labels.records import Finding, Record, open_source
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
-from unmask.tasks.tag import Tag
+from unmask.tasks.tag.task import Tag
 
 
 def read(

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from unmask.data.corpus import Corpus
-from unmask.data.decode import decompress
-from unmask.data.readers import LONGEST
 from unmask.errors import UserError
 from unmask.recipe import DataRecipe
+from unmask.text.corpus import Corpus
+from unmask.text.decode import decompress
+from unmask.text.readers import LONGEST
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def test_glob_and_the_same_file_twice(tmp_path):
     assert texts(tmp_path / "odd[1].txt") == ["brackets"]
 
 
-STDIN = "from unmask.data.corpus import Corpus; c = Corpus(['-'])\nfor _ in 1, 2: print([d.text for d in c])"
+STDIN = "from unmask.text.corpus import Corpus; c = Corpus(['-'])\nfor _ in 1, 2: print([d.text for d in c])"
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_chunk_borders_change_nothing(tmp_path, monkeypatch, mode, ends):
     text = "\ufeff" + ("Ünïcödé 文本 text.\nsecond line\n \n\nНовый блок\n\n\n\nlast" * 3)
     (tmp_path / "a.txt").write_bytes(text.replace("\n", ends).encode())
     whole = list(corpus(tmp_path / "a.txt", documents=mode))
-    monkeypatch.setattr("unmask.data.decode.CHUNK", 7)
+    monkeypatch.setattr("unmask.text.decode.CHUNK", 7)
     assert list(corpus(tmp_path / "a.txt", documents=mode)) == whole
     assert "\ufeff" not in whole[0].text
     assert "\r" not in whole[0].text
@@ -506,7 +506,7 @@ def test_problems_of_csv(tmp_path):
 def test_quote_that_never_ends_is_bounded(tmp_path, monkeypatch):
     import csv
 
-    monkeypatch.setattr("unmask.data.readers.LONGEST_FIELD", 200_000)
+    monkeypatch.setattr("unmask.text.readers.LONGEST_FIELD", 200_000)
     before = csv.field_size_limit(131_072)
     try:
         (tmp_path / "a.csv").write_text("text\ngood\n" + '"never closed\n' + "row\n" * 100_000)
@@ -518,7 +518,7 @@ def test_quote_that_never_ends_is_bounded(tmp_path, monkeypatch):
 
 
 def test_json_line_above_the_limit_is_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr("unmask.data.readers.LONGEST_LINE", 3_000_000)
+    monkeypatch.setattr("unmask.text.readers.LONGEST_LINE", 3_000_000)
     lines = ["a" * 10, "b" * 4_000_000, "c" * 2_500_000, "d"]
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": line}) for line in lines))
     found = corpus(tmp_path / "a.jsonl")
@@ -613,7 +613,7 @@ def test_pickle(tmp_path):
 # VmHWM, not ru_maxrss: that one outlives exec, so it would be the size of the test process.
 PEAK = r"""
 import re, sys
-from unmask.data.corpus import Corpus
+from unmask.text.corpus import Corpus
 from unmask.recipe import DataRecipe
 corpus = Corpus([sys.argv[1]], DataRecipe(documents=sys.argv[2]))
 count = sum(1 for _ in corpus)

@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.data.dedupe import (
-    BUCKET,
-    RECORD,
-    digest,
-    exact_duplicates,
-    near_duplicates,
-    record,
-    signature,
-)
+from unmask.text.dedupe import BUCKET, RECORD, digest, exact_duplicates, near_duplicates, record, signature
 
 
 def plain_digest(text: str) -> bytes:

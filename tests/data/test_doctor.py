@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from unmask.data.doctor import examine
-from unmask.data.findings import as_rows, by_kind, condense, from_rows
-from unmask.data.records import Finding, open_source
-from unmask.data.split_names import role_of, roles_of
-from unmask.data.textcheck import MOJIBAKE, too_long
-from unmask.data.tokenizer import Tokenizer
+from unmask.labels.doctor import examine
+from unmask.labels.findings import as_rows, by_kind, condense, from_rows
+from unmask.labels.records import Finding, open_source
+from unmask.labels.split_names import role_of, roles_of
+from unmask.labels.textcheck import MOJIBAKE, too_long
 from unmask.recipe import TaskRecipe, TokenizerRecipe
 from unmask.registry import TASKS
+from unmask.text.tokenizer import Tokenizer
 
 CLASSIFY = TASKS["classify"]
 

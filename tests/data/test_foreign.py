@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from unmask.data.foreign import read_pieces
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.text.legacy_tokenizers import read_pieces
+from unmask.text.tokenizer import Tokenizer
 
 SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]"
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from unmask.data.corpus import Corpus
-from unmask.data.layout import bare_quotes, layout_of
-from unmask.data.records import Finding, Source, open_source
 from unmask.errors import UserError
-from unmask.lab.pick import pick_task
+from unmask.labels.detect_task import pick_task
+from unmask.labels.records import Finding, Source, open_source
 from unmask.recipe import TaskRecipe
+from unmask.text.corpus import Corpus
+from unmask.text.layout import bare_quotes, layout_of
 
 ROWS = [{"text": f"they left, or so I heard {n}", "label": ("pos", "neg")[n % 2]} for n in range(12)]
 TABS = "text\tlabel\n" + "".join(f"{r['text']}\t{r['label']}\n" for r in ROWS)

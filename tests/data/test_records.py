@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from unmask.data.columns import assign
-from unmask.data.records import Finding, Source, open_source, text_of
 from unmask.errors import UserError
+from unmask.labels.records import Finding, Source, open_source, text_of
+from unmask.text.columns import assign
 
 ROWS = [{"text": "a café in Zürich", "label": "pos"}, {"text": "très mauvais, déjà vu", "label": "neg"}]
 CSV = 'text,label\na café in Zürich,pos\n"très mauvais, déjà vu",neg\n'

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from unmask.data.forms import roles
-from unmask.data.forms.tag import TagForm
-from unmask.data.records import Finding, open_source
 from unmask.errors import UserError
-from unmask.lab.pick import pick_task
+from unmask.labels.detect_task import pick_task
+from unmask.labels.formats import roles
+from unmask.labels.records import Finding, open_source
 from unmask.recipe import Recipe
+from unmask.tasks.tag.form import TagForm
 
 CONLL_2005 = """\
 Ann     NNP  -     (A0*)     *

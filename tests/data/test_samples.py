@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from unmask.data.cache import cache_dir
-from unmask.data.corpus import Corpus
-from unmask.data.samples import SAMPLES, find_sample, list_samples, sample_corpus
 from unmask.errors import UserError
 from unmask.recipe import DataRecipe
+from unmask.text.cache import cache_dir
+from unmask.text.corpus import Corpus
+from unmask.text.samples import SAMPLES, find_sample, list_samples, sample_corpus
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_state_of_the_union():
 
 
 def test_python_docs_are_always_there(docs_cache):
-    code = "from unmask.data.samples import python_docs; import sys; python_docs(); print('tkinter' in sys.modules)"
+    code = "from unmask.text.samples import python_docs; import sys; python_docs(); print('tkinter' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n", "parsed, not imported"
     path = Path(find_sample("python-docs").sources()[0])

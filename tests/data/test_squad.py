@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unmask.data.records import Finding, open_source
+from unmask.labels.records import Finding, open_source
 from unmask.recipe import Recipe
-from unmask.tasks.answer import Answer
+from unmask.tasks.answer.task import Answer
 
 CONTEXT = "Ann met Bob in Paris, and Ann left."
 

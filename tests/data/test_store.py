@@ -22,21 +22,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unmask.data import cache, scan
-from unmask.data import prepare as prepare_module
-from unmask.data.checked import write_sums
-from unmask.data.chunks import greedy
-from unmask.data.corpus import Corpus
-from unmask.data.dedupe import record
-from unmask.data.encode import DocumentEncoder, Work
-from unmask.data.flags import DOCUMENT, SENTENCE, WORD
-from unmask.data.pieces import Pieces
-from unmask.data.prepare import prepare, store_key
-from unmask.data.store import TokenStore
-from unmask.data.text import sentence_starts, word_ids
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.recipe import DataRecipe, TokenizerRecipe
+from unmask.text import cache, scan
+from unmask.text import prepare as prepare_module
+from unmask.text.checked import write_sums
+from unmask.text.chunks import greedy
+from unmask.text.corpus import Corpus
+from unmask.text.dedupe import record
+from unmask.text.encode import DocumentEncoder, Work
+from unmask.text.fast_wordpiece import Pieces
+from unmask.text.flags import DOCUMENT, SENTENCE, WORD
+from unmask.text.prepare import prepare, store_key
+from unmask.text.segmentation import sentence_starts, word_ids
+from unmask.text.store import TokenStore
+from unmask.text.tokenizer import Tokenizer
 
 CHINESE = [
     "我们喜欢这部电影。演员的表演非常精彩！你觉得呢？",
@@ -202,7 +202,7 @@ def test_remembered_pieces_equal_the_tokenizer(tokenizers, texts):
 
 
 def test_pieces_are_forgotten_when_they_are_many(tokenizers, monkeypatch):
-    monkeypatch.setattr("unmask.data.pieces.PIECES", 50)
+    monkeypatch.setattr("unmask.text.fast_wordpiece.PIECES", 50)
     encode = DocumentEncoder(tokenizers["wordpiece"], "en")
     for i in range(20):
         text = " ".join(f"word{i * 10 + j}" for j in range(30))
@@ -283,7 +283,7 @@ def workers_of(process: psutil.Process) -> list[psutil.Process]:
     return [
         child
         for child in process.children()
-        if child.status() != psutil.STATUS_ZOMBIE and "unmask.data.workers" in child.cmdline()
+        if child.status() != psutil.STATUS_ZOMBIE and "unmask.text.workers" in child.cmdline()
     ]
 
 
@@ -296,7 +296,7 @@ def test_the_bytes_do_not_depend_on_the_workers(text_file, tokenizers, tmp_path,
 
 
 def test_workers_import_no_torch():
-    code = "import sys, unmask.data.workers, unmask.data.prepare; sys.exit('torch' in sys.modules)"
+    code = "import sys, unmask.text.workers, unmask.text.prepare; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -417,9 +417,9 @@ def test_nothing_held_out(text_file, tokenizers, tmp_path):
 
 SCRIPT = """
 import os, resource, signal, sys, time
-from unmask.data import prepare as module
-from unmask.data.corpus import Corpus
-from unmask.data.tokenizer import Tokenizer
+from unmask.text import prepare as module
+from unmask.text.corpus import Corpus
+from unmask.text.tokenizer import Tokenizer
 from unmask.recipe import DataRecipe
 from unmask.errors import UserError
 
@@ -715,7 +715,7 @@ def test_chunks_equal_a_plain_reference(documents, budget):
 
 @pytest.mark.parametrize("block", [1, 50, 1 << 18])
 def test_chunks_of_a_store(expected, tmp_path, monkeypatch, block):
-    monkeypatch.setattr("unmask.data.chunks.BLOCK", block)
+    monkeypatch.setattr("unmask.text.chunks.BLOCK", block)
     shutil.copytree(expected, tmp_path / "store")
     split = TokenStore.open(tmp_path / "store").train
     length = 64
@@ -728,7 +728,7 @@ def test_chunks_of_a_store(expected, tmp_path, monkeypatch, block):
     assert all(b - a == 2 for a, b in chunks.tolist() if sum(lengths[a:b]) > length - 3)
     # kept, and read back the next time
     assert (split.path / "chunks-64.bin").stat().st_size == 16 * len(chunks)
-    monkeypatch.setattr("unmask.data.store.pair_chunks", None)
+    monkeypatch.setattr("unmask.text.store.pair_chunks", None)
     assert np.array_equal(TokenStore.open(tmp_path / "store").train.chunks(length), chunks)
     assert not list(split.path.glob("*.tmp"))
 
@@ -744,7 +744,7 @@ def test_chunks_too_long_are_counted_once(expected, tmp_path, monkeypatch):
     shutil.copytree(expected, tmp_path / "store")
     counted = TokenStore.open(tmp_path / "store").train.truncated_chunks(64)
     with monkeypatch.context() as patch:
-        patch.setattr("unmask.data.store.Split._count_truncated", None)
+        patch.setattr("unmask.text.store.Split._count_truncated", None)
         assert TokenStore.open(tmp_path / "store").train.truncated_chunks(64) == counted > 0
     (tmp_path / "store" / "train" / "chunks-64.json").write_text("{")  # damaged: counted again
     assert TokenStore.open(tmp_path / "store").train.truncated_chunks(64) == counted
@@ -763,9 +763,9 @@ def test_chunks_of_a_store_that_cannot_be_written(expected, tmp_path, monkeypatc
 
 MEASURED = """
 import sys
-from unmask.data import prepare as module
-from unmask.data.corpus import Corpus
-from unmask.data.tokenizer import Tokenizer
+from unmask.text import prepare as module
+from unmask.text.corpus import Corpus
+from unmask.text.tokenizer import Tokenizer
 from unmask.recipe import DataRecipe
 
 module.SMALL = 0

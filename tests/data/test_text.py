@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from unmask.data.text import detect_language, sentence_starts, word_ids
+from unmask.text.segmentation import detect_language, sentence_starts, word_ids
 
 
 def sentences(text: str, language="en") -> list[str]:

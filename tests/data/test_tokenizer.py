@@ -14,11 +14,11 @@ from pydoc_data.topics import topics
 
 import pytest
 
-from unmask.data.templates import SPECIAL
-from unmask.data.tokenizer import Tokenizer
-from unmask.data.vocabulary import sample
 from unmask.errors import UserError
 from unmask.recipe import TokenizerRecipe
+from unmask.text.templates import SPECIAL
+from unmask.text.tokenizer import Tokenizer
+from unmask.text.vocabulary import sample
 
 KINDS = ("wordpiece", "bpe", "unigram", "char", "byte")
 LEARNT = ("wordpiece", "bpe", "unigram")
@@ -174,7 +174,7 @@ def test_chinese_alphabet_fills_the_vocabulary_where_the_text_is_chinese(kind):
 SCRIPT = """
 import sys
 from pydoc_data.topics import topics
-from unmask.data.tokenizer import Tokenizer
+from unmask.text.tokenizer import Tokenizer
 from unmask.recipe import TokenizerRecipe
 for kind in ("wordpiece", "bpe", "unigram", "char", "byte"):
     tokenizer = Tokenizer.train(topics.values(), TokenizerRecipe(kind=kind, vocab_size=2500))
@@ -264,7 +264,7 @@ def test_saved_loaded_pickled_is_the_same(kind, trained, tmp_path):
 
 FULL = """
 import resource, signal, sys
-from unmask.data.tokenizer import Tokenizer
+from unmask.text.tokenizer import Tokenizer
 from unmask.errors import UserError
 tokenizer = Tokenizer.load(sys.argv[1])
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -342,7 +342,7 @@ def test_unreadable_tokenizers(tmp_path):
 
 def test_hub_name_without_network(tmp_path):
     script = (
-        "from unmask.data.tokenizer import Tokenizer\nfrom unmask.errors import UserError\n"
+        "from unmask.text.tokenizer import Tokenizer\nfrom unmask.errors import UserError\n"
         "try:\n    Tokenizer.load('someone/something')\nexcept UserError as error:\n    print(error)"
     )
     env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
@@ -372,7 +372,7 @@ def test_report(trained):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_forked_children_are_quiet_and_agree():
     script = (
-        "import multiprocessing, os\nfrom unmask.data.tokenizer import Tokenizer\n"
+        "import multiprocessing, os\nfrom unmask.text.tokenizer import Tokenizer\n"
         "from unmask.recipe import TokenizerRecipe\n"
         "t = Tokenizer.train(['a b c d'] * 9, TokenizerRecipe(kind='char'))\n"
         "t.encode_batch(['a b'] * 999)\n"

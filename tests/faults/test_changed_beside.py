@@ -6,10 +6,10 @@ import pytest
 from lab.tiny import labelled, model_folder
 
 from unmask import UserError, api
-from unmask.data.tokenizer import Tokenizer
-from unmask.lab import finetune
 from unmask.model import hf
 from unmask.model.model import Model
+from unmask.runs import finetune
+from unmask.text.tokenizer import Tokenizer
 from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from unmask import UserError, api
-from unmask.data.store import TokenStore
+from unmask.text.store import TokenStore
 from unmask.train import fit
 from unmask.train.run import Run
 

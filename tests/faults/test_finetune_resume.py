@@ -14,12 +14,12 @@ import torch
 from safetensors.torch import load_file
 
 from unmask import UserError, api
-from unmask.data.tokenizer import Tokenizer
-from unmask.lab import finetune
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
+from unmask.runs import finetune
+from unmask.text.tokenizer import Tokenizer
 from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")

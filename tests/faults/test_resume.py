@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from unmask.data.store import TokenStore
+from unmask.text.store import TokenStore
 
 # dropout 0.1 (bert's), accumulation 2, prefetch, an epoch and a length crossed, evaluations, checkpoints every 4 steps
 SETTINGS = [

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 import unmask
 from unmask.cli import app
-from unmask.serve.http.app import make_app
+from unmask.server.app import make_app
 
 MB = 1 << 20
 GOOD = json.dumps({"inputs": "Ann [MASK] ."}).encode()
@@ -431,9 +431,9 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bodies_of_all_clients_together_are_bounded() -> None:
-    from unmask.serve.http.body import Bodies
-    from unmask.serve.http.errors import Refused
-    from unmask.serve.http.limits import Limits
+    from unmask.server.body import Bodies
+    from unmask.server.errors import Refused
+    from unmask.server.limits import Limits
 
     bodies = Bodies(Limits(body=100, held=150))
 

@@ -16,13 +16,13 @@ import pytest
 from serve.serving import FACTS, Server, base_model, server, task_model
 
 import unmask
-from unmask.data.tokenizer import Tokenizer
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
-from unmask.serve.http.app import make_app
-from unmask.serve.http.limits import Limits
+from unmask.server.app import make_app
+from unmask.server.limits import Limits
+from unmask.text.tokenizer import Tokenizer
 
 MB = 1 << 20
 WORDS = [f"w{n}x" for n in range(1200)]

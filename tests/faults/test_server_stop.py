@@ -17,7 +17,7 @@ GRACE = 1
 SERVER = """
 import re, sys
 import unmask
-from unmask.serve.http.run import run
+from unmask.server.run import run
 
 model = unmask.load(sys.argv[1])
 WORK = {

@@ -9,23 +9,24 @@ from typer.testing import CliRunner
 
 from unmask import UserError, api
 from unmask.cli import app
-from unmask.data.forms.choices import label_all
-from unmask.data.records import Finding
-from unmask.data.tokenizer import Tokenizer
-from unmask.lab import labelled, pick, task_card, task_summary
-from unmask.lab.job import make_recipe, prepare
-from unmask.lab.labelled import open_files
+from unmask.labels import detect_task, record_sets
+from unmask.labels.formats.choices import label_all
+from unmask.labels.record_sets import open_files
+from unmask.labels.records import Finding
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
+from unmask.predict.predictor import Predictor
 from unmask.recipe import Recipe, TokenizerRecipe
-from unmask.serve.predictor import Predictor
-from unmask.tasks.answer import Answer
-from unmask.tasks.choose import Choose
-from unmask.tasks.classify import Classify
-from unmask.tasks.rank import Rank
-from unmask.tasks.tag import Tag
+from unmask.report import task_card, task_summary
+from unmask.runs.job import make_recipe, prepare
+from unmask.tasks.answer.task import Answer
+from unmask.tasks.choose.task import Choose
+from unmask.tasks.classify.task import Classify
+from unmask.tasks.rank.task import Rank
+from unmask.tasks.tag.task import Tag
 from unmask.tasks.task import Task
+from unmask.text.tokenizer import Tokenizer
 from unmask.train.run import Run
 
 SHAPE = {"hidden": 32, "heads": 2, "layers": 1, "intermediate": 64, "max_positions": 64}
@@ -179,7 +180,7 @@ def test_given_columns_tell_the_task(tmp_path: Path) -> None:
 
     def kind(**columns: str) -> str:
         settings = Recipe.build({"task": {"columns": columns, "train": [file]}}).task
-        return pick.pick_task(settings, open_files(settings).parts["train"]).name
+        return detect_task.pick_task(settings, open_files(settings).parts["train"]).name
 
     assert kind(text="essay", label="stars") == kind(label="stars", text="x") == "classify"
     assert kind(question="essay", context="x", answers="stars") == "answer"
@@ -226,13 +227,13 @@ def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
 def test_a_run_names_its_folder_by_its_task_and_its_model_by_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unmask.lab.task_report.write", lambda run: (run.path / "report.html").touch())
+    monkeypatch.setattr("unmask.report.task_report.write", lambda run: (run.path / "report.html").touch())
     monkeypatch.chdir(tmp_path)
     start = folder_of(tmp_path / "start")
     train = csv(tmp_path / "t.csv", "text,label", *[f"a joy {n},{('neg', 'pos')[n % 2]}" for n in range(24)])
     opened: list[str] = []
-    reader = labelled.open_source
-    monkeypatch.setattr(labelled, "open_source", lambda path, *a, **k: opened.append(path) or reader(path, *a, **k))
+    reader = record_sets.open_source
+    monkeypatch.setattr(record_sets, "open_source", lambda path, *a, **k: opened.append(path) or reader(path, *a, **k))
     run = api.finetune(start, train=train, steps=1)
     assert opened == [train]  # once, though the folder is called after what is in it
     assert str(run.path) == "runs/finetune/classify-1" and run.read_json("learnt.json")["pair"] is False

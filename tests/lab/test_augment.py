@@ -10,15 +10,15 @@ import pytest
 
 from unmask import api
 from unmask.console import Console
-from unmask.data.store import TokenStore
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab import augment, finetune
-from unmask.lab.job import make_recipe, prepare
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.runs import augment, finetune
+from unmask.runs.job import make_recipe, prepare
+from unmask.text.store import TokenStore
+from unmask.text.tokenizer import Tokenizer
 from unmask.train.distributed import World
 from unmask.train.run import Run
 

@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 
 from unmask import UserError, api
 from unmask.cli import app
-from unmask.data.records import Finding, open_source
-from unmask.data.tokenizer import Tokenizer
+from unmask.labels.records import Finding, open_source
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import TaskRecipe, TokenizerRecipe
 from unmask.registry import TASKS
+from unmask.text.tokenizer import Tokenizer
 
 SHAPE = {"hidden": 32, "heads": 2, "layers": 1, "intermediate": 64, "max_positions": 64}
 LABELS = {"classify": ("neg", "pos"), "tag": ("O", "B-PER", "I-PER"), "answer": ()}

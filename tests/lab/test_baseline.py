@@ -10,18 +10,19 @@ import pytest
 from lab import tiny
 
 from unmask import api
+from unmask.cli.show.tables import task_results
 from unmask.console import Console
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab import baseline, task_report
-from unmask.lab.retrieve import words
-from unmask.lab.simple import SIMPLE, sentences
-from unmask.lab.task_summary import task_facts
 from unmask.model import hf
+from unmask.predict.search import words
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
-from unmask.tables import task_results
+from unmask.report import task_report
+from unmask.report.task_summary import task_facts
+from unmask.runs import baseline
+from unmask.runs.simple_baselines import SIMPLE, sentences
 from unmask.tasks.task import Task
+from unmask.text.tokenizer import Tokenizer
 
 TAGS = [
     {"text": "anna saw york", "spans": [{"start": 0, "end": 4, "label": "PER"}, {"start": 9, "end": 13, "label": "LOC"}]},

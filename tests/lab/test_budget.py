@@ -7,8 +7,8 @@ import pytest
 from lab.tiny import labelled, model_folder
 
 from unmask import UserError, api
-from unmask.lab import budget, finetune
-from unmask.lab.job import make_recipe
+from unmask.runs import budget, finetune
+from unmask.runs.job import make_recipe
 from unmask.train.run import Run
 
 

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from unmask import api
 from unmask.cli import app
-from unmask.data.columns import assign, plain_name
-from unmask.data.records import open_source
 from unmask.errors import UserError
-from unmask.lab.pick import pick_task
+from unmask.labels.detect_task import pick_task
+from unmask.labels.records import open_source
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.registry import TASKS
+from unmask.text.columns import assign, plain_name
 
 WORDY = "一部 电影 讲 了 很 长 的 故事"
 CHINESE: dict[str, tuple[str, list[str], list[Any]]] = {  # columns of a file → task, and a row

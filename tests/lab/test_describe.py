@@ -7,13 +7,13 @@ from typer.testing import CliRunner
 
 import unmask
 from unmask.cli import app
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab.describe import lines
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
+from unmask.predict.describe import lines
 from unmask.recipe import TokenizerRecipe
+from unmask.text.tokenizer import Tokenizer
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from sklearn.metrics import f1_score
 
 from unmask import api
 from unmask.console import Console
-from unmask.lab import report, task_report
-from unmask.tasks.targets import One
+from unmask.report import report, task_report
+from unmask.tasks.classify.targets import One
 from unmask.train.run import Run
 
 

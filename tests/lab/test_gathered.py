@@ -11,8 +11,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from lab.tiny import NAMES, WORDS, model_folder
 
-from unmask.lab import budget, finetune
-from unmask.lab.job import make_recipe, prepare
+from unmask.runs import budget, finetune
+from unmask.runs.job import make_recipe, prepare
 from unmask.train.distributed import World
 from unmask.train.trainer import Trainer
 

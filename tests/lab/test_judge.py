@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 from unmask import UserError, api
 from unmask.cli import app
-from unmask.data.tokenizer import Tokenizer
-from unmask.lab import finetune
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
+from unmask.runs import finetune
+from unmask.text.tokenizer import Tokenizer
 
 TEXTS = ["what a film", "so dull, so long", "a joy", "no", "two\nlines", "again", "x"]
 

@@ -13,10 +13,10 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 from unmask import api
 from unmask.console import Console
 from unmask.errors import UserError
-from unmask.lab import multitask
-from unmask.lab.job import make_recipe
-from unmask.lab.multitask import Shared, Taking
 from unmask.recipe import Recipe
+from unmask.runs import multitask
+from unmask.runs.job import make_recipe
+from unmask.runs.multitask import Shared, Taking
 from unmask.train.distributed import World
 from unmask.train.loader import Bucketed
 from unmask.train.run import Run
@@ -192,7 +192,7 @@ def test_a_score_that_is_not_defined_is_left_out_of_the_mean(folder: Path, monke
 def test_each_task_has_its_own_number_of_dev_records_also_in_a_run_that_goes_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unmask.tasks.tag.Tag.seen", 3)
+    monkeypatch.setattr("unmask.tasks.tag.task.Tag.seen", 3)
     first = multitask.prepare(make_recipe(recipe(folder)))
     again = multitask.prepare(Recipe.build(first.recipe.model_dump()))
     for jobs in (first, again):

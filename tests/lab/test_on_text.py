@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 import unmask
 from unmask.cli import app
-from unmask.data.store import TokenStore
 from unmask.errors import UserError
-from unmask.lab.summary import facts
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe
+from unmask.report.summary import facts
+from unmask.text.store import TokenStore
 from unmask.train.heldout import FIXED, has_fixed, running
 from unmask.train.run import Run
 

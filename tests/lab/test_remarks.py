@@ -8,8 +8,8 @@ import pytest
 from lab.tiny import model_folder
 
 from unmask.console import Console
-from unmask.lab import finetune
-from unmask.lab.job import Job, make_recipe, prepare
+from unmask.runs import finetune
+from unmask.runs.job import Job, make_recipe, prepare
 from unmask.train.distributed import World
 
 LONG = "anna saw a good film number one . " * 20

@@ -10,18 +10,18 @@ from near import gap
 from scipy import stats
 
 from unmask import api
-from unmask.data.tokenizer import Tokenizer
+from unmask.cli.show.tables import task_results
 from unmask.errors import UserError
-from unmask.lab import finetune, repeat
-from unmask.lab.baseline import Linear, linear
-from unmask.lab.task_summary import task_facts
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
+from unmask.predict.predictor import load
 from unmask.recipe import Recipe, TokenizerRecipe
-from unmask.serve.predictor import load
-from unmask.tables import task_results
-from unmask.tasks.classify import Classify
+from unmask.report.task_summary import task_facts
+from unmask.runs import finetune, multi_seed
+from unmask.runs.baseline import Linear, linear
+from unmask.tasks.classify.task import Classify
+from unmask.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
@@ -89,7 +89,7 @@ def test_seeds(
         assert row["mean"] == pytest.approx(np.mean(values)) and row["sd"] == pytest.approx(np.std(values, ddof=1))
         if row["sd"]:
             low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
-            assert (row["low"], row["high"]) == pytest.approx(np.clip((low, high), *repeat.bounds(row["score"])))
+            assert (row["low"], row["high"]) == pytest.approx(np.clip((low, high), *multi_seed.bounds(row["score"])))
     assert {(r["set"], r["score"]) for r in results["over_seeds"]} >= {("dev", "accuracy"), ("test", "macro_f1")}
     lines = dict(task_facts(api.info(out)))
     assert "±" in lines["test, 3 seeds"] and lines["kept seed"].startswith(f"{results['median']},")
@@ -102,11 +102,11 @@ def test_seeds(
 
 
 def test_an_interval_ends_where_the_score_does_and_needs_three_seeds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert repeat.interval([0.9, 1.0, 0.8], *repeat.bounds("accuracy"))["high"] == 1.0
-    assert repeat.interval([0.0, 0.3, 0.0], *repeat.bounds("f1"))["low"] == 0.0
-    assert repeat.interval([-0.9, 0.3, 0.0], *repeat.bounds("mcc"))["low"] == -1.0
-    assert repeat.interval([1.0, 9.0, 5.0], *repeat.bounds("rmse"))["low"] < 0
-    two = repeat.interval([0.8, 0.9])
+    assert multi_seed.interval([0.9, 1.0, 0.8], *multi_seed.bounds("accuracy"))["high"] == 1.0
+    assert multi_seed.interval([0.0, 0.3, 0.0], *multi_seed.bounds("f1"))["low"] == 0.0
+    assert multi_seed.interval([-0.9, 0.3, 0.0], *multi_seed.bounds("mcc"))["low"] == -1.0
+    assert multi_seed.interval([1.0, 9.0, 5.0], *multi_seed.bounds("rmse"))["low"] < 0
+    two = multi_seed.interval([0.8, 0.9])
     assert two["low"] is None and two["high"] is None and two["sd"] == pytest.approx(0.0707, abs=1e-4)
     seen = {"dev": {"records": 2, "accuracy": 0.8}, "seeds": [{}], "model": "my run/model"}
     task_results(seen | {"over_seeds": [{"set": "dev", "score": "accuracy", **two}], "report": "my run/report.html"})
@@ -120,7 +120,7 @@ def test_an_interrupted_seed_says_how_to_go_on_with_all(
     start: Path, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: Any, **__: Any) -> None:
-        raise repeat.Interrupted("stopped", fix="unmask finetune --resume …/seed-0")
+        raise multi_seed.Interrupted("stopped", fix="unmask finetune --resume …/seed-0")
 
     monkeypatch.setattr(finetune, "train", stop)
     with pytest.raises(UserError) as error:

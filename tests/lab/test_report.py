@@ -16,13 +16,13 @@ import yaml
 from PIL import Image
 from safetensors.numpy import save_file
 
-from unmask.data.corpus import Corpus
-from unmask.data.prepare import prepare
-from unmask.data.tokenizer import Tokenizer
-from unmask.lab import report
-from unmask.lab.curves import figure
-from unmask.lab.summary import jsonable
 from unmask.recipe import DataRecipe, Recipe, TokenizerRecipe
+from unmask.report import report
+from unmask.report.curves import figure
+from unmask.report.summary import jsonable
+from unmask.text.corpus import Corpus
+from unmask.text.prepare import prepare
+from unmask.text.tokenizer import Tokenizer
 from unmask.train.log import Log
 from unmask.train.run import Run
 from unmask.train.schedule import learning_rate, plan
@@ -200,7 +200,7 @@ def test_jsonable():
 def test_needs_no_torch(tmp_path):
     run = make(tmp_path / "run")
     program = (
-        "import sys; from unmask.lab import report; from unmask.train.run import Run; run = Run(sys.argv[1]);"
+        "import sys; from unmask.report import report; from unmask.train.run import Run; run = Run(sys.argv[1]);"
         "report.summary(run); report.draw_curves(run); report.write_report(run); report.write_card(run, run.model);"
         "assert 'torch' not in sys.modules and 'matplotlib.pyplot' not in sys.modules"
     )

@@ -13,16 +13,16 @@ from typer.testing import CliRunner
 
 import unmask
 from unmask.cli import app
-from unmask.data.forms.trec import read_run
-from unmask.data.store import TokenStore
 from unmask.errors import UserError
-from unmask.lab.retrieve import Index, assess, fuse, retrieve, words
+from unmask.labels.formats.trec import read_run
 from unmask.model.config import preset
 from unmask.model.model import Model
+from unmask.predict.predictor import Predictor
+from unmask.predict.search import Index, assess, fuse, retrieve, words
 from unmask.recipe import Recipe
-from unmask.serve.predictor import Predictor
-from unmask.tasks.embed import Embed
-from unmask.tasks.rank import Rank
+from unmask.tasks.embed.task import Embed
+from unmask.tasks.rank.task import Rank
+from unmask.text.store import TokenStore
 
 PASSAGES = {
     "d1": "a list of numbers is sorted in place",
@@ -169,7 +169,7 @@ def test_python_has_it() -> None:
 
 def test_two_named_columns_are_not_an_id_and_a_text(tmp_path: Path) -> None:
     """A review and its label: the reviews are searched, not the labels."""
-    from unmask.data.forms.trec import read_texts
+    from unmask.labels.formats.trec import read_texts
 
     for head in ("review,sentiment", "评论,标签"):
         (tmp_path / "a.csv").write_text(f"{head}\na long and dull film,bad\na joy to watch,good\n", "utf-8")

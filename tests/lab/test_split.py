@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from lab.tiny import labelled, model_folder
 
-from unmask.data.tokenizer import Tokenizer
-from unmask.lab.job import make_recipe, prepare
-from unmask.lab.split import split
+from unmask.labels.split import split
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.registry import TASKS
+from unmask.runs.job import make_recipe, prepare
 from unmask.tasks.task import Task
+from unmask.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.train(["a b c"], TokenizerRecipe(kind="char"))
 Row = dict[str, Any]

@@ -13,11 +13,11 @@ import torch
 from lab.tiny import model_folder, sentence
 
 from unmask.console import Console
-from unmask.lab import finetune
-from unmask.lab import job as jobs
-from unmask.lab.job import Job
 from unmask.model import hf
-from unmask.tasks import targets
+from unmask.runs import finetune
+from unmask.runs import job as jobs
+from unmask.runs.job import Job
+from unmask.tasks.classify import targets
 from unmask.train.distributed import World
 from unmask.train.run import Run
 

@@ -15,15 +15,15 @@ from lab.tiny import labelled, model_folder
 from PIL import Image
 
 from unmask import api
-from unmask.data.store import TokenStore
-from unmask.lab import task_report
-from unmask.lab.intervals import intervals
-from unmask.lab.summary import facts
-from unmask.lab.task_summary import task_summary
+from unmask.cli.show.tables import run_summary
 from unmask.recipe import Recipe
-from unmask.tables import run_summary
-from unmask.tasks.embed import Embed
+from unmask.report import task_report
+from unmask.report.summary import facts
+from unmask.report.task_summary import task_summary
+from unmask.tasks.embed.task import Embed
+from unmask.tasks.intervals import intervals
 from unmask.tasks.metrics import wilson
+from unmask.text.store import TokenStore
 from unmask.train.log import Log
 from unmask.train.run import Run
 

@@ -18,9 +18,9 @@ pytest.importorskip("optuna")
 from unmask import api
 from unmask.cli import app
 from unmask.errors import UserError
-from unmask.lab import finetune, tune
-from unmask.lab.job import prepare
 from unmask.model.sentence import Sentence, write
+from unmask.runs import finetune, tune
+from unmask.runs.job import prepare
 from unmask.train.run import Run
 
 SETS = ["train.evaluations=3", "train.threads=1"]

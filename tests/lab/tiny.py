@@ -4,11 +4,11 @@ import csv
 import json
 from pathlib import Path
 
-from unmask.data.tokenizer import Tokenizer
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
+from unmask.text.tokenizer import Tokenizer
 
 GOOD, BAD = ("good", "fine", "lovely", "great"), ("bad", "awful", "dull", "poor")
 WORDS = [

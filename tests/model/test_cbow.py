@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from unmask.batch import Batch
-from unmask.data.store import TokenStore
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.serve.predictor import Predictor
+from unmask.predict.predictor import Predictor
+from unmask.text.store import TokenStore
 
 TINY = preset("cbow-mini", vocab_size=60, hidden=32, labels=("a", "b"))
 

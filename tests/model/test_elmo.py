@@ -6,14 +6,14 @@ from near import gap
 from torch import nn
 
 from unmask.batch import Batch
-from unmask.data.spelling import spellings
-from unmask.data.store import TokenStore
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.lstm import BEGIN, END, NONE
 from unmask.model.model import Model, parameters
-from unmask.serve.predictor import Predictor
+from unmask.predict.predictor import Predictor
+from unmask.text.store import TokenStore
+from unmask.text.token_bytes import spellings
 
 TINY = preset("elmo-mini", vocab_size=60, hidden=32, intermediate=48, max_positions=64)
 HALF = TINY.hidden // 2
@@ -188,11 +188,11 @@ def test_it_answers(store: TokenStore) -> None:
 def test_a_frozen_encoder_classifies(name: str, store: TokenStore, tmp_path) -> None:
     """The head alone is trained, and ELMo's mix, through the same door as everything else."""
     from unmask.console import Console
-    from unmask.lab.finetune import run_job
-    from unmask.lab.job import Job
-    from unmask.lab.labelled import Sets
+    from unmask.labels.record_sets import Sets
     from unmask.recipe import Recipe
-    from unmask.tasks.classify import Classify
+    from unmask.runs.finetune import run_job
+    from unmask.runs.job import Job
+    from unmask.tasks.classify.task import Classify
     from unmask.train.distributed import World
     from unmask.train.run import Run
 

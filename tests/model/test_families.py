@@ -9,7 +9,6 @@ import torch
 from near import gap
 
 from unmask.batch import Batch, Example, Phase, collate
-from unmask.data.tokenizer import Tokenizer
 from unmask.model import hf
 from unmask.model.config import change, preset
 from unmask.model.families import FAMILIES
@@ -17,6 +16,7 @@ from unmask.model.model import TIED, Model, parameters
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.seeds import generator
+from unmask.text.tokenizer import Tokenizer
 
 ENCODERS = ("bert", "roberta", "xlm-roberta", "albert", "distilbert", "electra", "modernbert")
 TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(kind="byte"))

@@ -3,10 +3,10 @@
 import numpy as np
 
 from unmask.batch import Example
-from unmask.data.flags import DOCUMENT, SENTENCE, WORD
-from unmask.data.tokenizer import Tokenizer
 from unmask.recipe import TokenizerRecipe
 from unmask.seeds import generator
+from unmask.text.flags import DOCUMENT, SENTENCE, WORD
+from unmask.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(kind="byte"))
 ORDINARY = np.flatnonzero(~TOKENIZER.special)

@@ -7,8 +7,6 @@ import pytest
 import torch
 
 from unmask.batch import Example, Phase, collate
-from unmask.data.rows import Rows
-from unmask.data.store import TokenStore
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
@@ -17,6 +15,8 @@ from unmask.objectives.bilm import BiLM
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe
 from unmask.seeds import generator
+from unmask.text.rows import Rows
+from unmask.text.store import TokenStore
 from unmask.train.distributed import World
 from unmask.train.loader import Loader
 from unmask.train.schedule import plan
@@ -140,7 +140,7 @@ def test_it_overfits_and_resumes_bit_for_bit(store: TokenStore, tmp_path: Path) 
 
 
 def test_characters_learn(store: TokenStore) -> None:
-    from unmask.data.spelling import spellings
+    from unmask.text.token_bytes import spellings
 
     model = Model(preset("elmo-mini", vocab_size=store.tokenizer.size, characters=True, **SIZE), ["bilm"]).init(1)
     model.spell(spellings(store.tokenizer))

@@ -8,15 +8,15 @@ import torch
 from objectives.rows import ORDINARY, TOKENIZER, row
 
 from unmask.batch import Example, Phase, collate
-from unmask.data.flags import DOCUMENT
-from unmask.data.rows import Rows
-from unmask.data.store import TokenStore
 from unmask.errors import UserError
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective, build
 from unmask.recipe import Recipe
 from unmask.seeds import generator
+from unmask.text.flags import DOCUMENT
+from unmask.text.rows import Rows
+from unmask.text.store import TokenStore
 
 PHASE = Phase(0, 64, 0.15)
 SMALL = {"vocab_size": TOKENIZER.size, "hidden": 32, "heads": 2, "layers": 3, "intermediate": 64}

@@ -8,8 +8,6 @@ import torch
 import torch.nn.functional as F
 
 from unmask.batch import Example, Phase, collate
-from unmask.data.rows import Rows
-from unmask.data.store import TokenStore
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
@@ -18,6 +16,8 @@ from unmask.objectives.cbow import CBOW
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe
 from unmask.seeds import generator
+from unmask.text.rows import Rows
+from unmask.text.store import TokenStore
 from unmask.train.distributed import World
 from unmask.train.loader import Loader
 from unmask.train.schedule import plan
@@ -89,8 +89,8 @@ def test_the_loss_by_hand(store: TokenStore) -> None:
 
 def test_words_that_share_contexts_come_near() -> None:
     """Drinks and animals never meet, but drinks stand among the same words, and animals among others."""
-    from unmask.data.tokenizer import Tokenizer
     from unmask.recipe import TokenizerRecipe
+    from unmask.text.tokenizer import Tokenizer
 
     kinds = {
         "drink": (["tea", "coffee", "juice", "milk"], ["he drinks hot {} every morning", "a cup of {} please"]),

@@ -8,8 +8,6 @@ import torch
 from objectives.rows import TOKENIZER
 
 from unmask.batch import Phase, collate
-from unmask.data.rows import Rows
-from unmask.data.store import TokenStore
 from unmask.errors import UserError
 from unmask.model.config import PRESETS, preset
 from unmask.model.model import Model
@@ -17,6 +15,8 @@ from unmask.objectives.objective import Joint, build, check, parse
 from unmask.recipe import Recipe
 from unmask.registry import OBJECTIVES, Registry
 from unmask.seeds import generator
+from unmask.text.rows import Rows
+from unmask.text.store import TokenStore
 
 SMALL = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64}
 

@@ -12,8 +12,6 @@ from objectives.rows import TOKENIZER, row
 
 import unmask
 from unmask.batch import Phase, collate
-from unmask.data.store import TokenStore
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import ModelConfig, preset
@@ -22,6 +20,8 @@ from unmask.objectives.distill import Distill, initialise
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.seeds import generator
+from unmask.text.store import TokenStore
+from unmask.text.tokenizer import Tokenizer
 
 PHASE = Phase(0, 64, 0.15)
 SHAPE = {"vocab_size": TOKENIZER.size, "hidden": 32, "heads": 2, "intermediate": 64}

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from unmask.batch import Example, Phase, collate
-from unmask.data.tokenizer import Tokenizer
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.seeds import generator
+from unmask.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(kind="byte"))
 SHAPE = {"vocab_size": TOKENIZER.size, "hidden": 32, "heads": 2, "layers": 2, "intermediate": 64}

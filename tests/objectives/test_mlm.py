@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from unmask.batch import Example, Phase
-from unmask.data.tokenizer import Tokenizer
 from unmask.objectives.mlm import MLM
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.seeds import generator
+from unmask.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from unmask.batch import Phase
-from unmask.data.chunks import as_berts, greedy
-from unmask.data.corpus import Corpus
-from unmask.data.prepare import prepare
-from unmask.data.rows import Rows
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.recipe import DataRecipe, TokenizerRecipe
-from unmask.train.pretraining import describe_pairs
+from unmask.runs.pretraining import describe_pairs
+from unmask.text.chunks import as_berts, greedy
+from unmask.text.corpus import Corpus
+from unmask.text.prepare import prepare
+from unmask.text.rows import Rows
+from unmask.text.tokenizer import Tokenizer
 
 
 def documents_of(sentences_per_document: list[int], words: int = 12, vocabulary: int = 60_000):

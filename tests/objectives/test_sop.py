@@ -5,8 +5,8 @@ import pytest
 from objectives.test_nsp import TOKENIZER, documents_of
 
 from unmask.batch import Phase
-from unmask.data.rows import Rows
 from unmask.errors import UserError
+from unmask.text.rows import Rows
 
 
 def test_half_are_swapped_and_both_parts_are_neighbours_of_one_document() -> None:

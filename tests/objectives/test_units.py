@@ -10,12 +10,6 @@ from objectives.rows import ORDINARY, TOKENIZER, row
 import unmask
 from unmask.batch import Phase
 from unmask.console import Console
-from unmask.data.corpus import Corpus
-from unmask.data.flags import WORD
-from unmask.data.prepare import prepare
-from unmask.data.rows import Rows
-from unmask.data.store import TokenStore
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import preset
 from unmask.objectives.mlm import MLM
@@ -23,6 +17,12 @@ from unmask.objectives.objective import build
 from unmask.objectives.units import Phrases, distribution, read_phrases, take, words
 from unmask.recipe import DataRecipe, Recipe, TokenizerRecipe
 from unmask.seeds import generator
+from unmask.text.corpus import Corpus
+from unmask.text.flags import WORD
+from unmask.text.prepare import prepare
+from unmask.text.rows import Rows
+from unmask.text.store import TokenStore
+from unmask.text.tokenizer import Tokenizer
 
 UNITS = ["word", "span", "ngram", "named"]
 

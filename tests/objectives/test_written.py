@@ -6,8 +6,6 @@ import torch
 from objectives.rows import TOKENIZER, row
 
 from unmask.batch import Phase, collate
-from unmask.data.flags import SENTENCE
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import preset
 from unmask.model.model import Model
@@ -16,6 +14,8 @@ from unmask.objectives.objective import build
 from unmask.objectives.span import Span, noise
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.seeds import generator
+from unmask.text.flags import SENTENCE
+from unmask.text.tokenizer import Tokenizer
 
 PHASE = Phase(0, 128, 0.15)
 SENTINELS = [f"<extra_id_{i}>" for i in range(40)]

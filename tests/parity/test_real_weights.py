@@ -20,9 +20,9 @@ from near import gap
 from transformers import BertConfig, BertForMaskedLM, BertModel, BertTokenizerFast, ElectraConfig, ElectraForMaskedLM
 
 from unmask.batch import Batch, Example, collate
-from unmask.data.tokenizer import Tokenizer
 from unmask.model import hf
 from unmask.model.tensorflow import read_index
+from unmask.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.slow
 

@@ -22,14 +22,14 @@ from transformers import (
     XLMRobertaTokenizer,
 )
 
-from unmask.data.tokenizer import Tokenizer
 from unmask.model.config import preset as preset_config
 from unmask.model.config import with_tokenizer
 from unmask.model.hf import save as hf_save
 from unmask.model.hf import write_config
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
-from unmask.train.pretraining import new_config
+from unmask.runs.pretraining import new_config
+from unmask.text.tokenizer import Tokenizer
 
 KINDS = ("wordpiece", "bpe", "unigram", "char", "byte")
 CHINESE = (

@@ -14,17 +14,17 @@ from parity import peer
 
 from unmask.batch import Phase
 from unmask.console import Console
-from unmask.data.store import TokenStore
-from unmask.data.tokenizer import Tokenizer
-from unmask.lab.finetune import train
-from unmask.lab.job import Job
-from unmask.lab.labelled import Sets
+from unmask.labels.record_sets import Sets
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
+from unmask.runs.finetune import train
+from unmask.runs.job import Job
 from unmask.tasks.task import RecordRows, Task
+from unmask.text.store import TokenStore
+from unmask.text.tokenizer import Tokenizer
 from unmask.train.distributed import World
 from unmask.train.loader import Bucketed
 from unmask.train.run import Run

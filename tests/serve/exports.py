@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from near import near
 
-from unmask.data.tokenizer import Tokenizer
 from unmask.model import hf
 from unmask.model.config import PRESETS, change, preset
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
+from unmask.text.tokenizer import Tokenizer
 
 TEXTS = ["a cab , a cab !", "the list is sorted", "今天天气很好"]
 LABELS = ("no", "perhaps", "yes")

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unmask import api
-from unmask.data.tokenizer import Tokenizer
-from unmask.lab.job import prepare
 from unmask.model import hf
 from unmask.model.config import preset, with_tokenizer
 from unmask.model.model import Model
 from unmask.recipe import Recipe
+from unmask.runs.job import prepare
+from unmask.text.tokenizer import Tokenizer
 
 TOWNS = ("Rome", "Paris", "Oslo", "Bonn")
 FACTS = [f"{name} lives in {town} ." for name in ("Ann", "Ben", "Cleo") for town in TOWNS]

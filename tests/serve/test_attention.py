@@ -15,7 +15,7 @@ from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.serve.predictor import Predictor, load
+from unmask.predict.predictor import Predictor, load
 
 
 @pytest.fixture(scope="module")

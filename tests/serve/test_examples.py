@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from unmask.batch import Example, Phase
-from unmask.data.corpus import Corpus
-from unmask.data.prepare import prepare
-from unmask.data.tokenizer import Tokenizer
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.objectives.mlm import MLM
+from unmask.predict.examples import masked_batch
+from unmask.predict.predictor import Predictor
 from unmask.recipe import DataRecipe, Recipe, TokenizerRecipe
-from unmask.serve.examples import masked_batch
-from unmask.serve.predictor import Predictor
+from unmask.text.corpus import Corpus
+from unmask.text.prepare import prepare
+from unmask.text.tokenizer import Tokenizer
 
 SENTENCES = [f"The {a} of the {b} saw a {c} in the garden." for a in ("king", "cat", "dog") for b in ("hill", "town")
              for c in ("bird", "tree", "house", "river")]  # fmt: skip

@@ -21,20 +21,20 @@ from transformers import (
 from typer.testing import CliRunner
 
 from unmask.cli import app
-from unmask.data.spelling import spellings
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
+from unmask.predict import causal
+from unmask.predict.predictor import Predictor, load
 from unmask.recipe import Recipe
-from unmask.serve import causal
-from unmask.serve.predictor import Predictor, load
-from unmask.tasks.answer import Answer
-from unmask.tasks.choose import Choose
-from unmask.tasks.classify import Classify
-from unmask.tasks.embed import Embed
-from unmask.tasks.rank import Rank
-from unmask.tasks.tag import Tag
+from unmask.tasks.answer.task import Answer
+from unmask.tasks.choose.task import Choose
+from unmask.tasks.classify.task import Classify
+from unmask.tasks.embed.task import Embed
+from unmask.tasks.rank.task import Rank
+from unmask.tasks.tag.task import Tag
+from unmask.text.token_bytes import spellings
 
 TEXT = "the president spoke to the lakes"
 TOKENIZER = train()

@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 import unmask
 from unmask.cli import app
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.export.onnx_file import save
 from unmask.model import hf, sentence
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
-from unmask.serve.onnx_file import save
+from unmask.text.tokenizer import Tokenizer
 
 TEXT = "a cab is sorted"
 QUICK = [
@@ -238,7 +238,7 @@ def test_mistakes_are_said_before_the_work(folders: Any, tmp_path: Path) -> None
 
 
 def test_a_hub_that_does_not_answer_leaves_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from unmask.serve.export import push
+    from unmask.export.export import push
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     (tmp_path / "export.json").write_text("{}")

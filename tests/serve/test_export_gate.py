@@ -12,20 +12,20 @@ from typer.testing import CliRunner
 import unmask
 from unmask.cli import app
 from unmask.errors import UserError
-from unmask.serve import export_graph
+from unmask.export import graph
 
 
 def test_a_graph_with_other_weights_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, write = new_folder(tmp_path / "model", "distilbert", ("tag",)), export_graph.write_graph
+    folder, write = new_folder(tmp_path / "model", "distilbert", ("tag",)), graph.write_graph
 
-    def broken(graph: export_graph.Graph, file: Path) -> None:
+    def broken(graph: graph.Graph, file: Path) -> None:
         write(graph, file)
         proto = onnx.load(file)
         bias = next(t for t in proto.graph.initializer if t.name.endswith("tag.out.bias"))
         bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + np.float32(0.001), bias.name))
         onnx.save(proto, file)
 
-    monkeypatch.setattr(export_graph, "write_graph", broken)
+    monkeypatch.setattr(graph, "write_graph", broken)
     with pytest.raises(UserError, match=r"the head tag differs by 0\.001"):
         unmask.export(folder)
     assert [p.name for p in tmp_path.iterdir()] == ["model"]  # nothing is left
@@ -34,7 +34,7 @@ def test_a_graph_with_other_weights_is_refused(tmp_path: Path, monkeypatch: pyte
 def test_a_graph_that_was_traced_on_short_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On rows shorter than a local window it hides nothing, and would go on so with longer ones."""
     folder = new_folder(tmp_path / "model", "modernbert", ("tag",))
-    monkeypatch.setattr(export_graph, "_sample_length", lambda config: 7)
+    monkeypatch.setattr(graph, "_sample_length", lambda config: 7)
     with pytest.raises(UserError, match="not the model"):
         unmask.export(folder)
 
@@ -84,7 +84,7 @@ def test_a_model_without_a_task_is_measured_on_plain_text(tmp_path: Path) -> Non
 
 
 def test_probe_rows_reach_beyond_a_window() -> None:
-    from unmask.serve.export_gate import probe_rows
+    from unmask.export.checks import probe_rows
 
     config = new_model("modernbert", ("mlm",)).config
     assert max(len(row) for rows in probe_rows(config) for row in rows) > 2 * config.local_window

@@ -13,8 +13,8 @@ from transformers import BertForMaskedLM
 from unmask.errors import UserError
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.serve.pieces import is_ideograph, join
-from unmask.serve.predictor import Predictor, load
+from unmask.predict.predictor import Predictor, load
+from unmask.text.token_text import is_ideograph, join
 
 
 @pytest.fixture(scope="module")

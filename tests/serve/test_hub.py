@@ -26,7 +26,7 @@ print(json.dumps([run.recipe().start, (run.model / "README.md").read_text()]))
 AGAIN = """
 import json, sys
 from unmask.hub import resolve
-from unmask.lab.keywords import task_recipe
+from unmask.runs.keywords import task_recipe
 def read(name):
     return (resolve(name, ["*.safetensors"]) / "model.safetensors").read_bytes().hex()
 kept, new = task_recipe("", recipe="run/recipe.yaml").start, task_recipe("me/tiny").start

@@ -26,16 +26,16 @@ from transformers import (
 )
 
 from unmask.batch import TOKENS, groups
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
+from unmask.predict.predictor import Predictor, load
 from unmask.recipe import Recipe
-from unmask.serve.pieces import mask_spans, piece, put_in, readable
-from unmask.serve.predictor import Predictor, load
-from unmask.tasks.classify import Classify
-from unmask.tasks.rank import Rank
+from unmask.tasks.classify.task import Classify
+from unmask.tasks.rank.task import Rank
+from unmask.text.token_text import mask_spans, piece, put_in, readable
+from unmask.text.tokenizer import Tokenizer
 from unmask.train import checkpoint
 
 TEXTS = [

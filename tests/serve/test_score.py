@@ -15,9 +15,9 @@ from unmask.cli import app
 from unmask.errors import UserError
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.serve.pairs import share
-from unmask.serve.predictor import Predictor, load
-from unmask.serve.scoring import word_ends
+from unmask.predict.pairs import share
+from unmask.predict.predictor import Predictor, load
+from unmask.predict.scoring import word_ends
 
 TEXTS = ["The presidents spoke about the lakes.", "北京是中国的首都", "unitedness of congresses"]
 PAIRS = [

@@ -18,8 +18,8 @@ from near import gap, near
 from serve.serving import FACTS, ROWS, Server, base_model, server, task_model
 
 import unmask
-from unmask.serve.http.pipelines import PIPELINES
-from unmask.serve.predictor import Predictor
+from unmask.predict.predictor import Predictor
+from unmask.server.routes.pipelines import PIPELINES
 
 
 @pytest.fixture(scope="module")

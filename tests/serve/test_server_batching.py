@@ -15,13 +15,13 @@ from serve.serving import FACTS, base_model, task_model
 
 import unmask
 from unmask.errors import UserError
-from unmask.serve.http.app import make_app
-from unmask.serve.http.batching import THREADS, Batcher
-from unmask.serve.http.errors import Refused
-from unmask.serve.http.limits import DEFAULT, Limits
-from unmask.serve.http.metrics import Metrics
-from unmask.serve.http.turns import Turns
-from unmask.serve.predictor import Predictor
+from unmask.predict.predictor import Predictor
+from unmask.server.app import make_app
+from unmask.server.batching import THREADS, Batcher
+from unmask.server.errors import Refused
+from unmask.server.limits import DEFAULT, Limits
+from unmask.server.metrics import Metrics
+from unmask.server.turns import Turns
 
 
 @pytest.fixture(scope="module")

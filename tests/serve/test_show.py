@@ -7,8 +7,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from unmask.serve.answers import Candidate, Filling, Mask, MaskedBatch, Part, Row, Score, TokenScore
-from unmask.serve.show import (
+from unmask.cli.show.render import (
     STYLES,
     bar,
     batch_rows,
@@ -21,6 +20,7 @@ from unmask.serve.show import (
     score_line,
     score_table,
 )
+from unmask.predict.answers import Candidate, Filling, Mask, MaskedBatch, Part, Row, Score, TokenScore
 
 
 def render(renderable, colour=True, width=80, **settings):

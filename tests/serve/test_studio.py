@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from unmask.cli import app as cli
-from unmask.serve.http.app import make_app
-from unmask.serve.studio.routes import PAGE
+from unmask.server.app import make_app
+from unmask.server.studio.routes import PAGE
 
 TEXT = FACTS[0]  # "Ann lives in Rome ."
 

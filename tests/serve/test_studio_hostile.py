@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 
 from unmask import UserError
 from unmask.recipe import Recipe
-from unmask.serve.http.app import make_app
-from unmask.serve.studio.runs import Runs
+from unmask.server.app import make_app
+from unmask.server.studio.runs import Runs
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from unmask import UserError, api
-from unmask.serve.studio.runs import CHUNK, Runs
+from unmask.server.studio.runs import CHUNK, Runs
 from unmask.train.run import Run
 
 

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 import unmask
 from unmask.cli import app
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UnknownTextWarning
+from unmask.predict.languages import languages, own_text, own_words
+from unmask.predict.predictor import Predictor
+from unmask.predict.unknown import UNKNOWN, unknown_share
 from unmask.recipe import TokenizerRecipe
-from unmask.serve.http.app import make_app
-from unmask.serve.languages import languages, own_text, own_words
-from unmask.serve.predictor import Predictor
-from unmask.serve.unknown import UNKNOWN, unknown_share
+from unmask.server.app import make_app
+from unmask.text.tokenizer import Tokenizer
 
 STRANGE = "我们今天去看电影。"
 KNOWN = FACTS[0]

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForMaskedLM, BertConfig, ModernBertConfig, ModernBertForMaskedLM
 
-from unmask.data.tokenizer import Tokenizer
 from unmask.recipe import TokenizerRecipe
+from unmask.text.tokenizer import Tokenizer
 
 CORPUS = [
     "the president of the united states spoke to the congress about the state of the union .",

@@ -14,16 +14,16 @@ from typer.testing import CliRunner
 from unmask import api
 from unmask.batch import collate
 from unmask.cli import app
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
+from unmask.predict.predictor import Predictor, load
 from unmask.recipe import Recipe, TokenizerRecipe
-from unmask.serve.predictor import Predictor, load
 from unmask.tasks import folder as task_folder
-from unmask.tasks.answer import Answer
+from unmask.tasks.answer.task import Answer
 from unmask.tasks.task import Outputs
+from unmask.text.tokenizer import Tokenizer
 
 NAMES, PLACES = ["Ann", "Bob", "Eve", "Tom"], ["Paris", "Rome", "Oslo", "Bern"]
 TEXTS = [f"{n} went to {p} and came back. Nobody else was there." for n in NAMES for p in PLACES] * 3

@@ -12,15 +12,15 @@ import transformers
 
 from unmask import api
 from unmask.batch import Phase, collate
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.registry import TASKS
-from unmask.tasks import beside
-from unmask.tasks.classify import Classify
+from unmask.tasks import aux_mlm
+from unmask.tasks.classify.task import Classify
+from unmask.text.tokenizer import Tokenizer
 from unmask.train.fit import Interrupted
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -44,12 +44,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def task_of(place: Path, text: str = "mlm:0.3") -> tuple[Classify, beside.Beside]:
+def task_of(place: Path, text: str = "mlm:0.3") -> tuple[Classify, aux_mlm.Beside]:
     recipe = Recipe.build({"task": {"aux": text}})
     task = Classify(recipe, Tokenizer.load(place / "mlm"), {"labels": ["good", "bad"], "length": 32, "target": "one"})
     task.bind(hf.config_of(place / "mlm"))
-    objective = beside.beside(task, recipe, task.tokenizer)
-    assert isinstance(objective, beside.Beside)
+    objective = aux_mlm.beside(task, recipe, task.tokenizer)
+    assert isinstance(objective, aux_mlm.Beside)
     return task, objective
 
 
@@ -60,7 +60,7 @@ def test_the_copy_is_masked_and_the_row_is_whole(place: Path) -> None:
     made = [objective.corrupt(row, np.random.default_rng(n), Phase(0, 32)) for n, row in enumerate(rows)]
     assert all(a.ids.tolist() == b.ids.tolist() for a, b in zip(rows, made))
     batch = collate(made, task.tokenizer.pad)
-    copy = beside.masked(batch)
+    copy = aux_mlm.masked(batch)
     assert torch.equal(batch.ids, collate(rows, task.tokenizer.pad).ids)
     at = batch.labels["mlm.positions"]
     assert torch.equal(batch.ids.view(-1)[at], batch.labels["mlm.targets"])
@@ -77,7 +77,7 @@ def test_the_loss_is_the_sum_of_both(place: Path) -> None:
     batch = collate([objective.corrupt(r, rng, Phase(0, 32)) for r in rows], task.tokenizer.pad)
     with torch.no_grad():
         terms, alone = objective.loss(model, batch), task.loss(model, collate(rows, task.tokenizer.pad))
-        logits = model.logits("mlm", model.encode(beside.masked(batch)).flatten(0, 1)[batch.labels["mlm.positions"]])
+        logits = model.logits("mlm", model.encode(aux_mlm.masked(batch)).flatten(0, 1)[batch.labels["mlm.positions"]])
     assert torch.equal(terms["classify"][0], alone["classify"][0]) and objective.weights == {"mlm": 0.3}
     assert objective.counts(batch) == {name: count for name, (_, count) in terms.items()}
     wanted = torch.nn.functional.cross_entropy(logits, batch.labels["mlm.targets"], reduction="sum")
@@ -98,7 +98,7 @@ RECORDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # task → learnt
 }
 
 
-@pytest.mark.parametrize("name", beside.FITTING)
+@pytest.mark.parametrize("name", aux_mlm.FITTING)
 def test_every_task_that_allows_it_has_both_losses(name: str, place: Path) -> None:
     """A record of several rows, too: each has a masked copy of its own."""
     learnt, record = RECORDS[name]
@@ -106,9 +106,9 @@ def test_every_task_that_allows_it_has_both_losses(name: str, place: Path) -> No
     task = TASKS[name](recipe, Tokenizer.load(place / "mlm"), {"length": 32, **learnt})
     config = hf.config_of(place / "mlm")
     task.bind(config)
-    beside.check(recipe, config, name)
+    aux_mlm.check(recipe, config, name)
     model = hf.load(place / "mlm", [*task.heads, "mlm"], task.changes(config)).model.eval()
-    rows, objective = task.encode(record), beside.beside(task, recipe, task.tokenizer)
+    rows, objective = task.encode(record), aux_mlm.beside(task, recipe, task.tokenizer)
     rng = np.random.default_rng(0)
     batch = collate([objective.corrupt(row, rng, Phase(0, 32)) for row in rows * 3], task.tokenizer.pad)
     flat = torch.zeros(batch.ids.numel(), dtype=torch.bool)
@@ -118,7 +118,7 @@ def test_every_task_that_allows_it_has_both_losses(name: str, place: Path) -> No
         terms, alone = objective.loss(model, batch), task.loss(model, collate(rows * 3, task.tokenizer.pad))
     assert set(terms) == {*alone, "mlm"} and all(torch.equal(terms[t][0], alone[t][0]) for t in alone)
     assert {t: n for t, (_, n) in terms.items()} == objective.counts(batch)
-    beside.drop(model, task.heads)
+    aux_mlm.drop(model, task.heads)
     assert "mlm" not in model.heads
 
 
@@ -169,12 +169,12 @@ def test_it_resumes_bit_for_bit(place: Path, tmp_path: Path, monkeypatch: pytest
 def test_what_cannot_be_is_refused(place: Path) -> None:
     for text in ("mlm", "mlm:", "mlm:x", "mlm:0", "mlm:-1", "mlm:inf", "nsp:0.1", "0.1", "mlm:nan"):
         with pytest.raises(UserError, match="--aux"):
-            beside.parse(text)
+            aux_mlm.parse(text)
     recipe = Recipe.build({"task": {"aux": "mlm:0.1"}})
     with pytest.raises(UserError, match="embed"):
-        beside.check(recipe, preset("bert-tiny"), "embed")
+        aux_mlm.check(recipe, preset("bert-tiny"), "embed")
     with pytest.raises(UserError, match="no place for an MLM head"):
-        beside.check(recipe, preset("gpt2-mini"), "classify")
+        aux_mlm.check(recipe, preset("gpt2-mini"), "classify")
     with pytest.raises(UserError, match="freeze"):
-        beside.check(Recipe.build({"task": {"aux": "mlm:0.1", "freeze": "encoder"}}), preset("bert-tiny"), "classify")
-    beside.check(Recipe(), preset("gpt2-mini"), "embed")  # nothing is asked for
+        aux_mlm.check(Recipe.build({"task": {"aux": "mlm:0.1", "freeze": "encoder"}}), preset("bert-tiny"), "classify")
+    aux_mlm.check(Recipe(), preset("gpt2-mini"), "embed")  # nothing is asked for

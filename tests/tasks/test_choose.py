@@ -14,16 +14,16 @@ from typer.testing import CliRunner
 from unmask import api
 from unmask.batch import collate
 from unmask.cli import app
-from unmask.data.records import Finding, open_source
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.labels.records import Finding, open_source
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
+from unmask.predict.predictor import load
 from unmask.recipe import Recipe, TokenizerRecipe
-from unmask.serve.predictor import load
-from unmask.tasks.choose import Choose
+from unmask.tasks.choose.task import Choose
 from unmask.tasks.task import Outputs
+from unmask.text.tokenizer import Tokenizer
 
 SHAPE = {
     "hidden": 32,

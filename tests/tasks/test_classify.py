@@ -12,22 +12,21 @@ from transformers import AutoModelForSequenceClassification
 
 from unmask.batch import Phase, collate
 from unmask.console import Console
-from unmask.data.forms import cells as labels
-from unmask.data.records import Finding, Source, open_source
-from unmask.data.store import TokenStore
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab.finetune import announce, run_job
-from unmask.lab.job import Job, make_recipe, prepare
-from unmask.lab.labelled import Sets
+from unmask.labels.formats import cells as labels
+from unmask.labels.record_sets import Sets
+from unmask.labels.records import Finding, Source, open_source
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
+from unmask.predict.predictor import load
 from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
-from unmask.serve.predictor import load
-from unmask.tasks import targets
-from unmask.tasks.classify import Classify
+from unmask.runs.finetune import announce, run_job
+from unmask.runs.job import Job, make_recipe, prepare
+from unmask.tasks.classify.task import Classify, targets
 from unmask.tasks.task import Outputs
+from unmask.text.store import TokenStore
+from unmask.text.tokenizer import Tokenizer
 from unmask.train.distributed import World
 from unmask.train.run import Run
 

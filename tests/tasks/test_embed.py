@@ -17,20 +17,20 @@ import unmask
 from unmask.batch import collate
 from unmask.cli import app
 from unmask.console import Console
-from unmask.data.records import Finding, open_source
-from unmask.data.store import TokenStore
 from unmask.errors import UserError
-from unmask.lab import finetune as lab
-from unmask.lab.job import Job, make_recipe, prepare
-from unmask.lab.labelled import Sets
-from unmask.lab.pick import pick_task
+from unmask.labels.detect_task import pick_task
+from unmask.labels.record_sets import Sets
+from unmask.labels.records import Finding, open_source
 from unmask.model import hf, sentence
 from unmask.model.config import PRESETS, preset
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks import nearness
-from unmask.tasks.embed import Embed
+from unmask.runs import finetune as lab
+from unmask.runs.job import Job, make_recipe, prepare
+from unmask.tasks import contrastive
+from unmask.tasks.embed.task import Embed
+from unmask.text.store import TokenStore
 from unmask.train.distributed import World
 from unmask.train.run import Run
 
@@ -154,7 +154,7 @@ def test_in_batch_loss_is_its_definition_with_equal_texts_left_out() -> None:
         names = {text: i for i, text in enumerate(texts)}
         unit = F.normalize(torch.tensor(rng.normal(size=(len(rows), 8))), dim=-1)
         role, key, record = (torch.tensor(x) for x in zip(*((r, names[t], g) for r, t, g in rows)))
-        assert float(nearness.in_batch(unit, role, key, record, 0.1)) == pytest.approx(naive(unit, rows, 0.1)), n
+        assert float(contrastive.in_batch(unit, role, key, record, 0.1)) == pytest.approx(naive(unit, rows, 0.1)), n
 
 
 def test_both_directions() -> None:
@@ -162,7 +162,7 @@ def test_both_directions() -> None:
     role, key, record = torch.tensor([0, 1] * 3), torch.arange(6), torch.tensor([0, 0, 1, 1, 2, 2])
     logits, want = unit[::2] @ unit[1::2].T / 0.05, torch.arange(3)
     both = F.cross_entropy(logits, want, reduction="sum") + F.cross_entropy(logits.T, want, reduction="sum")
-    assert float(nearness.in_batch(unit, role, key, record, 0.05, both=True)) == pytest.approx(float(both) / 2)
+    assert float(contrastive.in_batch(unit, role, key, record, 0.05, both=True)) == pytest.approx(float(both) / 2)
 
 
 def test_cosent_is_its_definition() -> None:
@@ -173,7 +173,7 @@ def test_cosent_is_its_definition() -> None:
         scores = torch.tensor(rng.integers(3, size=n).astype(float))
         cosine = [float(x @ y) for x, y in zip(a, b)]
         terms = [np.exp((cosine[j] - cosine[i]) / 0.05) for i in range(n) for j in range(n) if scores[i] > scores[j]]
-        assert float(nearness.cosent(a, b, scores, 0.05)) == pytest.approx(n * np.log1p(sum(terms)))
+        assert float(contrastive.cosent(a, b, scores, 0.05)) == pytest.approx(n * np.log1p(sum(terms)))
 
 
 def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenStore) -> None:
@@ -214,9 +214,9 @@ def test_places_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         for i in range(n):
             others = [j for j in range(n) if texts[j] not in (texts[i], asked[i]) and asked[j] != asked[i]]
             want.append(1 + sum(a[i] @ b[j] >= a[i] @ b[i] for j in others))
-        monkeypatch.setattr(nearness, "CELLS", int(rng.choice([1, 2 * n + 1, 2**22])))  # a row at a time, two, all
-        assert nearness.places(a, b, asked, texts) == want
-    alike = nearness.places(np.ones((5, 2)), np.ones((5, 2)), list("abcde"), list("fghij"))
+        monkeypatch.setattr(contrastive, "CELLS", int(rng.choice([1, 2 * n + 1, 2**22])))  # a row at a time, two, all
+        assert contrastive.places(a, b, asked, texts) == want
+    alike = contrastive.places(np.ones((5, 2)), np.ones((5, 2)), list("abcde"), list("fghij"))
     assert alike == [5] * 5  # a model that gives everything one vector has found nothing
 
 
@@ -237,8 +237,8 @@ def test_a_place_is_among_all_however_many_are_read_at_a_time(
 
 def test_pairs_that_are_all_alike_have_no_order() -> None:
     records = [{"score": float(n)} for n in range(4)]
-    assert nearness.score([{"similarity": 0.5}] * 4, records, ()) == {"spearman": 0.0}
-    assert nearness.score([{"similarity": n / 4} for n in range(4)], records, ()) == {"spearman": 1.0}
+    assert contrastive.score([{"similarity": 0.5}] * 4, records, ()) == {"spearman": 0.0}
+    assert contrastive.score([{"similarity": n / 4} for n in range(4)], records, ()) == {"spearman": 1.0}
 
 
 # ------------------------------------------------------------------------------------------------- from file to folder

@@ -8,9 +8,9 @@ import pytest
 from seqeval.metrics import accuracy_score, classification_report, f1_score, precision_score, recall_score
 from seqeval.scheme import IOB2, IOBES, Entities
 
-from unmask.data.forms import schemes
-from unmask.tasks import entities
-from unmask.tasks.tag_details import mistaken
+from unmask.labels.formats import schemes
+from unmask.tasks.tag import entities
+from unmask.tasks.tag.details import mistaken
 
 warnings.filterwarnings("ignore", module="seqeval")
 NAMES = {"BIO": ("BI", IOB2), "BIOES": ("BIES", IOBES)}

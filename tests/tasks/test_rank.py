@@ -19,19 +19,19 @@ import unmask
 from unmask.batch import Phase, collate
 from unmask.cli import app
 from unmask.console import Console
-from unmask.data.forms import rank as judged
-from unmask.data.forms.trec import is_qrels, read_qrels, read_texts
-from unmask.data.records import Finding, open_source
-from unmask.data.store import TokenStore
 from unmask.errors import UserError
-from unmask.lab import finetune as lab
-from unmask.lab.job import make_recipe
-from unmask.lab.pick import pick_task
+from unmask.labels.detect_task import pick_task
+from unmask.labels.formats.trec import is_qrels, read_qrels, read_texts
+from unmask.labels.records import Finding, open_source
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks.rank import Rank
+from unmask.runs import finetune as lab
+from unmask.runs.job import make_recipe
+from unmask.tasks.rank import form as judged
+from unmask.tasks.rank.task import Rank
+from unmask.text.store import TokenStore
 from unmask.train.distributed import World
 from unmask.train.run import Run
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from unmask.data.forms.trec import by_place, is_qrels, read_qrels, read_run, read_texts
-from unmask.data.records import Finding, open_source
+from unmask.labels.formats.trec import by_place, is_qrels, read_qrels, read_run, read_texts
+from unmask.labels.records import Finding, open_source
 from unmask.tasks.ranking import judge, mean, order, ranked
 
 NAMES = {

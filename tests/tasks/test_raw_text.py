@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 
 from unmask import api
 from unmask.cli import app
-from unmask.data.tokenizer import Tokenizer
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
+from unmask.text.tokenizer import Tokenizer
 
 FIRMS, PLACES = ("Bre-X", "Wal-Mart", "Acme"), ("U.S.", "U.K.", "Oslo")
 

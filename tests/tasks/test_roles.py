@@ -11,18 +11,17 @@ from typer.testing import CliRunner
 
 from unmask import api
 from unmask.cli import app
-from unmask.data.forms.roles import arguments
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab import augment
+from unmask.labels.formats.roles import arguments
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
-from unmask.serve.http.app import make_app
-from unmask.serve.http.pipelines import sample
-from unmask.tasks import entities
-from unmask.tasks.tag import Tag
+from unmask.runs import augment
+from unmask.server.app import make_app
+from unmask.server.routes.pipelines import sample
+from unmask.tasks.tag.task import Tag, entities
+from unmask.text.tokenizer import Tokenizer
 
 NAMES = ("Ann", "Bob", "Cid", "Dan")
 

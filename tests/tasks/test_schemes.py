@@ -7,7 +7,7 @@ import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB2, IOBES, Entities
 
-from unmask.data.forms import schemes
+from unmask.labels.formats import schemes
 
 CASES = 300
 

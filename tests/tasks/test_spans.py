@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from unmask.tasks import spans
+from unmask.tasks.answer import spans
 
 # ------------------------------------------------------------------------------------ the official logic, as an oracle
 

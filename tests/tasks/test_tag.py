@@ -17,19 +17,19 @@ from unmask import api
 from unmask.batch import Example, collate
 from unmask.cli import app
 from unmask.console import Console
-from unmask.data.forms import schemes
-from unmask.data.text import split_words
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
-from unmask.lab.finetune import run_job
-from unmask.lab.job import make_recipe, prepare
+from unmask.labels.formats import schemes
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.runs.finetune import run_job
+from unmask.runs.job import make_recipe, prepare
 from unmask.tasks.align import align, windows
-from unmask.tasks.tag import Tag
+from unmask.tasks.tag.task import Tag
 from unmask.tasks.task import Outputs
+from unmask.text.segmentation import split_words
+from unmask.text.tokenizer import Tokenizer
 from unmask.train.distributed import World
 from unmask.train.run import Run
 

@@ -11,7 +11,6 @@ from near import near
 
 from unmask import api
 from unmask.batch import collate
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
@@ -20,6 +19,7 @@ from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.registry import TASKS
 from unmask.tasks import teacher
 from unmask.tasks.task import Task
+from unmask.text.tokenizer import Tokenizer
 
 TEXTS = ["the cat sat on the mat", "a dog ran to the river of the town", "it rained", "the old king and the sea"]
 LEARNT: dict[str, dict[str, Any]] = {
@@ -227,7 +227,7 @@ def test_records_that_differ_in_their_number_of_rows_each_have_their_own_diverge
 
 def test_a_student_learns_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A teacher that turns every label around: its share of the loss is seen in what the student answers."""
-    monkeypatch.setattr("unmask.lab.task_report.write", lambda *_: None)
+    monkeypatch.setattr("unmask.report.task_report.write", lambda *_: None)
     tokenizer = tokenizer_of(TEXTS)
     shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": tokenizer.size, "dropout": 0.0}
     start = Model(preset("bert-tiny", **shape, **tokenizer.config_ids()), ["mlm"]).init(0)

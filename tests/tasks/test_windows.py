@@ -7,16 +7,16 @@ import pytest
 import torch
 
 from unmask.batch import Example, collate
-from unmask.data.tokenizer import Tokenizer
-from unmask.lab import finetune
-from unmask.lab.job import Job
-from unmask.lab.labelled import Sets
+from unmask.labels.record_sets import Sets
 from unmask.model.config import change, preset
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe, TokenizerRecipe
-from unmask.tasks.classify import Classify
+from unmask.runs import finetune
+from unmask.runs.job import Job
+from unmask.tasks.classify.task import Classify
 from unmask.tasks.teacher import LOGITS, Taught
+from unmask.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.train(["one two three four five six"] * 3, TokenizerRecipe(min_frequency=1))
 TEXTS = ["one two", "three four five six " * 6, "five one", "six two three one " * 3]

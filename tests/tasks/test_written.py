@@ -9,7 +9,7 @@ import pytest
 import sacrebleu
 from rouge_score.rouge_scorer import RougeScorer
 
-from unmask.tasks import written
+from unmask.tasks.generate import metrics
 
 EN = ["the", "cat", "sat", "on", "a", "mat", "dog", "ran", "it's", "3.5", "U.S.", "naïve", "don't", "—", "!", "end"]
 ZH = ["猫", "在", "垫", "子", "上", "睡", "觉", "。", "GPT2", "模", "型", "，", "好"]
@@ -33,27 +33,27 @@ def cases(language: str, count: int) -> list[tuple[list[str], str]]:
 
 class Characters:
     def tokenize(self, text: str) -> list[str]:
-        return written.words(text, "zh")
+        return metrics.words(text, "zh")
 
 
 @pytest.mark.parametrize(("language", "tokenizer"), [("en", None), ("zh", Characters())])
 def test_rouge_is_that_of_rouge_score(language: str, tokenizer: Any) -> None:
-    scorer = RougeScorer(list(written.ROUGE), use_stemmer=False, tokenizer=tokenizer)
+    scorer = RougeScorer(list(metrics.ROUGE), use_stemmer=False, tokenizer=tokenizer)
     made = cases(language, 300)
     assert any(not answer for _, answer in made) and any("\n" in answer for _, answer in made)
     for references, answer in made:
         theirs = scorer.score_multi(references, answer)
-        assert written.rouge(references, answer, language) == pytest.approx(
-            {name: theirs[name].fmeasure for name in written.ROUGE}, abs=1e-12
+        assert metrics.rouge(references, answer, language) == pytest.approx(
+            {name: theirs[name].fmeasure for name in metrics.ROUGE}, abs=1e-12
         ), (references, answer)
 
 
 def test_long_texts_too() -> None:
     rng = random.Random(0)
-    scorer = RougeScorer(list(written.ROUGE))
+    scorer = RougeScorer(list(metrics.ROUGE))
     for _ in range(5):
         a, b = (" ".join(rng.choices("abcdefghij", k=rng.randint(100, 300))) for _ in range(2))
-        assert written.rouge([a], b)["rougeL"] == pytest.approx(scorer.score(a, b)["rougeL"].fmeasure, abs=1e-12)
+        assert metrics.rouge([a], b)["rougeL"] == pytest.approx(scorer.score(a, b)["rougeL"].fmeasure, abs=1e-12)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -66,7 +66,7 @@ def test_bleu_and_chrf_are_sacrebleu_s(language: str) -> None:
         streams: Any = [[r[n] if n < len(r) else None for r in references] for n in range(most)]
         bleu = sacrebleu.corpus_bleu(answers, streams, tokenize="zh" if language == "zh" else "13a").score
         chrf = sacrebleu.corpus_chrf(answers, streams).score
-        ours = written.scores(references, answers, language)
+        ours = metrics.scores(references, answers, language)
         assert (ours["bleu"], ours["chrf"]) == pytest.approx((bleu / 100, chrf / 100), abs=1e-9)
 
 
@@ -131,7 +131,7 @@ def test_bleu_and_chrf_are_their_definitions(language: str) -> None:
     made, rng, seen = cases(language, 300), random.Random(2), set()
     for size in [1] * 100 + [2] * 30 + [5] * 20 + [30] * 5:
         references, answers = map(list, zip(*rng.sample(made, size)))
-        ours = written.scores(references, answers, language)
+        ours = metrics.scores(references, answers, language)
         want = plain_bleu(references, answers), plain_chrf(references, answers)
         assert (ours["bleu"], ours["chrf"]) == pytest.approx(want, abs=1e-9), (references, answers)
         seen |= {0 < want[0] < 1, 0 < want[1] < 1, "all right" if want == (1.0, 1.0) else ""}
@@ -139,12 +139,12 @@ def test_bleu_and_chrf_are_their_definitions(language: str) -> None:
 
 
 def test_nothing_to_compare_is_nothing() -> None:
-    assert set(written.scores([], []).values()) == {0.0}
-    assert set(written.scores([["a cat"]], [""]).values()) == {0.0}
+    assert set(metrics.scores([], []).values()) == {0.0}
+    assert set(metrics.scores([["a cat"]], [""]).values()) == {0.0}
 
 
 def test_the_language_is_that_of_most_letters() -> None:
-    assert written.language(["Ein schöner Satz"]) == "en"
-    assert written.language(["用 BERT 和 GPT 来做摘要任务的方法与模型"]) == "zh"
-    assert written.language(["Кошка сидела на коврике"]) == "other"
-    assert written.words("Кошка_сидела", "other") == ["кошка", "сидела"]
+    assert metrics.language(["Ein schöner Satz"]) == "en"
+    assert metrics.language(["用 BERT 和 GPT 来做摘要任务的方法与模型"]) == "zh"
+    assert metrics.language(["Кошка сидела на коврике"]) == "other"
+    assert metrics.words("Кошка_сидела", "other") == ["кошка", "сидела"]

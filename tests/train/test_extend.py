@@ -9,13 +9,13 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import unmask
-from unmask.data.extend import Word, extend, new_pieces, with_words, words
-from unmask.data.tokenizer import Tokenizer
 from unmask.model import hf
 from unmask.model.config import change, preset
 from unmask.model.grow import remake
 from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
+from unmask.text.extend import Word, extend, new_pieces, with_words, words
+from unmask.text.tokenizer import Tokenizer
 
 GENERAL = ["The list is sorted in place, and the cat sat on the mat in the house of the old man. " * 4] * 30
 DOMAIN = ["Metformin lowers glucose; the patient with cardiomyopathy takes Metformin (cardiomyopathy) daily. " * 2] * 40

@@ -10,9 +10,9 @@ from lab.tiny import labelled, model_folder
 
 from unmask import api
 from unmask.console import Console
-from unmask.lab import finetune
 from unmask.recipe import TrainRecipe
-from unmask.tasks.classify import Classify
+from unmask.runs import finetune
+from unmask.tasks.classify.task import Classify
 from unmask.train.distributed import World
 from unmask.train.fit import Evaluation, doubt_of, fit, keep_last
 from unmask.train.run import Run

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from unmask import api
-from unmask.data.store import TokenStore
 from unmask.model.config import preset
 from unmask.recipe import TrainRecipe
+from unmask.text.store import TokenStore
 from unmask.train.health import Health, off_the_plateau, text_warnings
 
 

@@ -13,11 +13,11 @@ import pytest
 
 import unmask
 from unmask.batch import Phase
-from unmask.data.mix import Part, Turns, parts
-from unmask.data.store import TokenStore
-from unmask.lab.curves import figure
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe
+from unmask.report.curves import figure
+from unmask.text.mix import Part, Turns, parts
+from unmask.text.store import TokenStore
 from unmask.train.mix import Mixed, MixedLoader, loader
 
 RECIPE = {

@@ -10,8 +10,8 @@ import unmask
 from unmask.model.config import preset
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe
+from unmask.runs.estimate import RandomRows
 from unmask.train import probe
-from unmask.train.estimate import RandomRows
 from unmask.train.loader import Loader, micro_batches
 from unmask.train.schedule import plan
 
@@ -62,8 +62,8 @@ def test_the_parts_add_up_to_the_whole_step(
 
 
 def _own(name: str):
-    from unmask.data.tokenizer import Tokenizer
     from unmask.model.config import with_tokenizer
+    from unmask.text.tokenizer import Tokenizer
 
     settings = with_tokenizer(Recipe(preset=name)).tokenizer
     return Tokenizer.train(["the cat sat on the mat and saw a dog . " * 50], settings)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unmask.data.store import TokenStore
+from unmask.text.store import TokenStore
 
 SHAPE = [
     "--set=model.hidden=32", "--set=model.heads=2", "--set=model.intermediate=64", "--set=model.dropout=0.0",

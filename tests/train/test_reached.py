@@ -10,12 +10,12 @@ import torch
 from lab.tiny import NAMES, WORDS, model_folder
 from near import gap
 
-from unmask.lab import budget, finetune
-from unmask.lab.job import Job, make_recipe, prepare
 from unmask.model.config import preset
 from unmask.model.model import Model
+from unmask.runs import budget, finetune
+from unmask.runs.job import Job, make_recipe, prepare
 from unmask.train.distributed import World
-from unmask.train.reached import reached
+from unmask.train.sparse_embedding import reached
 from unmask.train.trainer import Trainer
 
 RECORDS = [{"text": f"{NAMES[n % 4]} saw a {WORDS[n % 12]}", "label": "ab"[n % 2]} for n in range(30)]

@@ -9,14 +9,14 @@ from near import gap
 
 from unmask.batch import Phase
 from unmask.console import Console
-from unmask.data.rows import Rows
-from unmask.data.store import TokenStore
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe
+from unmask.runs import pretraining
+from unmask.text.rows import Rows
+from unmask.text.store import TokenStore
 from unmask.train import loader as loading
-from unmask.train import pretraining
 from unmask.train.distributed import World
 from unmask.train.loader import Loader
 from unmask.train.schedule import plan

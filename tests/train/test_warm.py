@@ -10,13 +10,13 @@ import torch
 from near import near
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from unmask.data import vectors
-from unmask.data.flags import DOCUMENT
-from unmask.data.vectors import SAMPLE, Sample, first_vectors, log_frequencies
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.seeds import generator
-from unmask.train.warm import warm
+from unmask.text import vectors
+from unmask.text.flags import DOCUMENT
+from unmask.text.vectors import SAMPLE, Sample, first_vectors, log_frequencies
+from unmask.train.embedding_init import warm
 
 
 class Text:
@@ -61,7 +61,7 @@ def test_the_same_on_every_call_and_another_for_another_seed():
 ZIPF = """
 import hashlib
 import numpy as np
-from unmask.data.vectors import Sample, first_vectors
+from unmask.text.vectors import Sample, first_vectors
 tokens = np.minimum(1500 * np.random.default_rng(0).random(30_000) ** 3, 1499).astype(np.int64)
 made = first_vectors(Sample(tokens, np.arange(30_000) // 200), np.zeros(1500, bool), 96, 0)
 print(hashlib.sha256(made.tobytes()).hexdigest())

@@ -45,7 +45,7 @@ def export(
     )  # fmt: skip
     if as_json:
         return emit(found)
-    from unmask.serve.show_export import print_export
+    from unmask.cli.show.export import print_export
 
     print_export(found)
 

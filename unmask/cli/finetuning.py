@@ -99,7 +99,7 @@ def finetune(
             expected = api.dry_run_finetune(model, recipe=recipe, sets=sets or (), console=console, **given)
             if as_json:
                 return emit(expected)
-            from unmask.tables import rehearsal
+            from unmask.cli.show.tables import rehearsal
 
             return rehearsal(expected)
         run = api.finetune(model, recipe=recipe, out=out, sets=sets or (), console=console, **given)
@@ -112,7 +112,7 @@ def finetune(
         part["model"] = str(run.model / name)
     if as_json:
         return emit(results)
-    from unmask.tables import task_results
+    from unmask.cli.show.tables import task_results
 
     task_results(results)
 
@@ -154,7 +154,7 @@ def doctor(
     if as_json:
         emit(found)
     else:
-        from unmask.tables import findings
+        from unmask.cli.show.tables import findings
 
         findings(found)
     if found["errors"]:
@@ -198,7 +198,7 @@ def evaluate(
     )  # fmt: skip
     if as_json:
         return emit(results)
-    from unmask.tables import scores, text_scores
+    from unmask.cli.show.tables import scores, text_scores
 
     scores(results) if "task" in results else text_scores(results)
 
@@ -237,7 +237,7 @@ def predict(
     answers = api.predict(loaded, given, columns=o.roles(column), long=long, predicate=predicate, console=console)
     if as_json:
         return emit(answers)
-    from unmask.serve.show_answers import print_answers
+    from unmask.cli.show.answers import print_answers
 
     print_answers(answers)
 

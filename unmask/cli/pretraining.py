@@ -122,7 +122,7 @@ def pretrain(
             expected = api.dry_run(recipe=made)
             if as_json:
                 return emit(expected)
-            from unmask.tables import dry_run_text
+            from unmask.cli.show.tables import dry_run_text
 
             return write(dry_run_text(expected))
         run = api.pretrain(recipe=made, out=out, console=console)

@@ -43,7 +43,7 @@ def search(
     if as_json:
         return emit(found)
     if isinstance(found, dict):
-        from unmask.tables import scores
+        from unmask.cli.show.tables import scores
 
         if judgements:
             scores(found)

@@ -14,7 +14,7 @@ from unmask.errors import UserError
 from unmask.hub import without_revision
 
 if TYPE_CHECKING:
-    from unmask.serve.predictor import Predictor
+    from unmask.predict.predictor import Predictor
 
 KEY = "UNMASK_API_KEY"
 KEY_BYTES = 4096  # of a key file that are read
@@ -72,8 +72,8 @@ def serve(
     # A server mostly has its machine to itself, and small batches: OpenMP's threads look a moment (some 0.1 ms) for more work
     # before they sleep. A text alone then takes a third of the time (docs/log.md); where others compute too, 0 is better.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    from unmask.serve.http.limits import Limits
-    from unmask.serve.http.run import free_port, run
+    from unmask.server.limits import Limits
+    from unmask.server.run import free_port, run
 
     limits = Limits(
         body=max_body,
@@ -102,7 +102,7 @@ def serve(
 
 def find_key(host: str, flag: str | None, file: Path | None) -> str | None:
     """The key that clients must send: from a file, the environment or the command line; None without one."""
-    from unmask.serve.http.run import is_local
+    from unmask.server.run import is_local
 
     environment = os.environ.get(KEY)
     if flag is not None and file is not None:
@@ -182,7 +182,7 @@ def greeting(models: "dict[str, Predictor]", keyed: bool = False) -> Callable[[s
     """What is said once the server listens: what is served, where, and a line to try for each model."""
 
     def say(url: str) -> None:
-        from unmask.serve.http.pipelines import own, sample
+        from unmask.server.routes.pipelines import own, sample
 
         write(f"unmask serves {len(models)} model{'s' * (len(models) != 1)} at {url}")
         for name, predictor in models.items():

@@ -35,8 +35,8 @@ def studio(
 ) -> None:
     """Open the studio in the browser: fill, look, compare meanings, ask a task's model, watch runs as they train."""
     need_packages()
-    from unmask.serve.http.run import run
-    from unmask.serve.studio.runs import Runs
+    from unmask.server.run import run
+    from unmask.server.studio.runs import Runs
 
     found = Runs(runs)
     key = find_key(host, api_key, api_key_file)

@@ -42,7 +42,7 @@ def samples(as_json: Json = False) -> None:
     found = api.samples()
     if as_json:
         return emit(found)
-    from unmask.tables import samples_table
+    from unmask.cli.show.tables import samples_table
 
     samples_table(found)
 
@@ -79,7 +79,7 @@ def tokenizer_train(
     report = api.train_tokenizer(None, out, recipe=made, console=make_console(quiet, as_json))
     if as_json:
         return emit(report)
-    from unmask.tables import tokenizer_report
+    from unmask.cli.show.tables import tokenizer_report
 
     tokenizer_report(report)
 
@@ -90,7 +90,7 @@ def tokenizer_train(
 def tokenizer_show(folder: str, text: str, as_json: Json = False) -> None:
     """Show how a tokenizer cuts a text."""
     from unmask import api
-    from unmask.data.tokenizer import Tokenizer
+    from unmask.text.tokenizer import Tokenizer
 
     t = Tokenizer.load(api.model_in(folder))
     ids = t.encode(text)
@@ -146,7 +146,7 @@ def show_batch(
 ) -> None:
     """Print training rows with their masked, random and kept tokens coloured."""
     from unmask import api
-    from unmask.serve.show import print_batch
+    from unmask.cli.show.render import print_batch
 
     made = api.make_recipe(
         None, None, sets or (), objective=objective, mask_rate=mask_rate, mask_unit=mask_unit, seed=seed, length=length
@@ -162,12 +162,12 @@ def show_batch(
 @examples("unmask cache list")
 def cache_list(as_json: Json = False) -> None:
     """What is kept, how large it is, when it was used."""
-    from unmask.data.cache import cached
+    from unmask.text.cache import cached
 
     entries = cached()
     if as_json:
         return emit([e.as_dict() for e in entries])
-    from unmask.tables import cache_table
+    from unmask.cli.show.tables import cache_table
 
     cache_table(entries)
 
@@ -185,7 +185,7 @@ def cache_prune(
     as_json: Json = False,
 ) -> None:
     """Remove unfinished work, what was not used for some days, or everything."""
-    from unmask.data.cache import prune
+    from unmask.text.cache import prune
 
     removed = prune(older_than_days=older_than, everything=everything)
     if as_json:

@@ -72,7 +72,7 @@ def tune(
     results = run.read_json("results.json")
     if as_json:
         return emit(results)
-    from unmask.tables import task_results
+    from unmask.cli.show.tables import task_results
 
     task_results(results)
     write(f"\nthe best settings again: {results['command']}")

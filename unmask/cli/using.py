@@ -24,7 +24,7 @@ def info(run: Path, as_json: Json = False) -> None:
     found = api.info(run)
     if as_json:
         return emit(found)
-    from unmask.tables import model_summary, run_summary
+    from unmask.cli.show.tables import model_summary, run_summary
     from unmask.train.run_files import shown
 
     with shown(run):
@@ -56,7 +56,7 @@ def fill(
     found = api.load(model, backend=backend).fill(text, top, joint=joint, grow=grow, candidates=words, long=long)
     if as_json:
         return emit(found[0].as_dict() if len(found) == 1 else [filling.as_dict() for filling in found])
-    from unmask.serve.show import print_fill
+    from unmask.cli.show.render import print_fill
 
     print_fill(found)
 
@@ -98,7 +98,7 @@ def generate(
     made = api.load(model).generate(text, **(settings | {"do_sample": do_sample or None}))
     if as_json:
         return emit([answer.as_dict() for answer in made])
-    from unmask.serve.show import print_continuations
+    from unmask.cli.show.render import print_continuations
 
     print_continuations(made)
 
@@ -112,7 +112,7 @@ def next(model: Model, a: str, b: str, as_json: Json = False) -> None:
     answer = api.load(model).next(a, b)
     if as_json:
         return emit(answer)
-    from unmask.serve.show import print_next
+    from unmask.cli.show.render import print_next
 
     print_next(a, b, answer)
 
@@ -146,20 +146,20 @@ def score(
 
     if bool(text) == bool(pairs):
         raise UserError("both texts and --pairs" if text else "no text", fix="unmask score MODEL TEXT, or --pairs FILE")
-    from unmask.serve.texts import given_texts
+    from unmask.predict.texts import given_texts
 
     texts, _ = given_texts(text or [], column)  # a missing file is found before the model is read
     loaded = api.load(model, backend=backend)
-    from unmask.serve import show, show_look
+    from unmask.cli.show import introspection, render
 
     if pairs:
         judged = loaded.minimal_pairs(pairs, method)
-        return emit(judged.as_dict()) if as_json else show_look.print_pairs(judged)
+        return emit(judged.as_dict()) if as_json else introspection.print_pairs(judged)
     found = loaded.score(texts, method, long)
     if as_json:
         return emit(found[0].as_dict() if len(found) == 1 else [score.as_dict() for score in found])
     for each in found:
-        show.print_score(each)
+        render.print_score(each)
 
 
 @friendly
@@ -190,7 +190,7 @@ def embed(
 ) -> None:
     """Vectors of texts, of their tokens, or of a word in many sentences, from any layer."""
     from unmask import api
-    from unmask.serve import vector_files
+    from unmask.predict import vector_files
 
     wish = vector_files.Wish(out, pooling, layer, word, plot, long)
     vector_files.embed(api.load(model, backend=backend), text, column, wish, as_json)
@@ -219,7 +219,7 @@ def explain(
     found = api.load(model).explain(*text, target=target, steps=steps)
     if as_json:
         return emit(found.as_dict())
-    from unmask.serve.show_look import print_explanation
+    from unmask.cli.show.introspection import print_explanation
 
     print_explanation(found)
 
@@ -243,7 +243,7 @@ def attention(
     found = api.load(model).attention(text, pair)
     if as_json:
         return emit(found.as_dict())
-    from unmask.serve.show_look import print_attention
+    from unmask.cli.show.introspection import print_attention
 
     print_attention(found, layer, head)
 

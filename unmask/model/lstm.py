@@ -63,7 +63,7 @@ class Characters(nn.Module):
         if bool((spelled < 0).any()):
             raise UserError(
                 "this model reads characters, but does not know how its tokens are spelled",
-                fix="model.encoder.embeddings.tokens.spell(spellings(tokenizer)), from unmask.data.spelling",
+                fix="model.encoder.embeddings.tokens.spell(spellings(tokenizer)), from unmask.text.token_bytes",
             )
         x = self.symbols(spelled).mT  # (U, 16, S)
         y = torch.cat([f(x).amax(-1) for f in self.filters], -1).relu()

@@ -121,7 +121,7 @@ class Model(nn.Module):
         return self.encoder.embeddings.tokens.weight
 
     def spell(self, pieces: Sequence[bytes]) -> None:
-        """How each id is written (`data/spelling.py`), to a model that reads characters."""
+        """How each id is written (`text/token_bytes.py`), to a model that reads characters."""
         if self.config.characters:
             tokens: Any = self.encoder.embeddings.tokens
             tokens.spell(pieces)

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from unmask.batch import Batch, Example, Phase
-from unmask.data.tokenizer import Tokenizer
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
+from unmask.text.tokenizer import Tokenizer
 
 
 class CBOW(Objective):

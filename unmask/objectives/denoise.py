@@ -17,13 +17,13 @@ import math
 import numpy as np
 
 from unmask.batch import Example, Phase
-from unmask.data.flags import SENTENCE
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.objectives.units import runs, take, words
 from unmask.objectives.written import Written, new_template
 from unmask.recipe import Recipe
+from unmask.text.flags import SENTENCE
+from unmask.text.tokenizer import Tokenizer
 
 
 class Denoise(Written):

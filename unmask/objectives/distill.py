@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 
 from unmask.batch import Batch
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError, quote
 from unmask.hub import resolve
 from unmask.model import hf
@@ -25,6 +24,7 @@ from unmask.model.weights import PATTERNS, model_files
 from unmask.objectives.mlm import MLM
 from unmask.objectives.objective import Terms, measured
 from unmask.recipe import Recipe
+from unmask.text.tokenizer import Tokenizer
 
 
 class Distill(MLM):

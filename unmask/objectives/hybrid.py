@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 from unmask.batch import Batch, Example, Phase
-from unmask.data.tokenizer import Tokenizer
 from unmask.model.model import Model
 from unmask.objectives.clm import followed
 from unmask.objectives.mlm import MLM
 from unmask.recipe import Recipe
+from unmask.text.tokenizer import Tokenizer
 
 
 class Hybrid(MLM):

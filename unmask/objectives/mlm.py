@@ -19,14 +19,14 @@ import numpy as np
 import torch
 
 from unmask.batch import Batch, Example, Phase
-from unmask.data.store import Split
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.objectives.units import Phrases, distribution, read_phrases, runs, take, words
 from unmask.recipe import Recipe
+from unmask.text.store import Split
+from unmask.text.tokenizer import Tokenizer
 
 
 class MLM(Objective):

@@ -5,7 +5,7 @@
 | [CLS] A [SEP] B [SEP]   | 0 … 0 0 1 … 1     | 0: B follows A    |
 | [CLS] A [SEP] C [SEP]   | 0 … 0 0 1 … 1     | 1: C is from another document |
 
-The rows themselves (which half is false, and with what) are made by `data/rows.py`, as pairs are a matter of the text.
+The rows themselves (which half is false, and with what) are made by `text/rows.py`, as pairs are a matter of the text.
 Its term, its head and its label have the objective's own name.
 """
 
@@ -14,9 +14,9 @@ from collections.abc import Mapping
 import torch
 
 from unmask.batch import Batch
-from unmask.data.rows import Kind
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
+from unmask.text.rows import Kind
 
 
 class NSP(Objective):

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from unmask.batch import Batch, Example, Phase
-from unmask.data.rows import Kind
-from unmask.data.store import Split
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import PRESETS, ModelConfig, preset
 from unmask.model.families import FAMILIES
 from unmask.model.family import NEEDS
 from unmask.recipe import Recipe
 from unmask.registry import OBJECTIVES
+from unmask.text.rows import Kind
+from unmask.text.store import Split
+from unmask.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import torch

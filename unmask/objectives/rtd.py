@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 
 from unmask.batch import Batch, Example, Phase
-from unmask.data.tokenizer import Tokenizer
 from unmask.model.model import Model
 from unmask.objectives.mlm import MLM
 from unmask.objectives.objective import Terms, measured
 from unmask.recipe import Recipe
+from unmask.text.tokenizer import Tokenizer
 
 
 class RTD(MLM):

@@ -13,11 +13,11 @@ would cross one becomes two. Without padding to worry about, almost all rows are
 import numpy as np
 
 from unmask.batch import Example, Phase
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.objectives.written import Written, new_template
 from unmask.recipe import Recipe
+from unmask.text.tokenizer import Tokenizer
 
 
 class Span(Written):

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.data.flags import WORD
-from unmask.data.store import Split
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.text.flags import WORD
+from unmask.text.store import Split
+from unmask.text.tokenizer import Tokenizer
 
 Unit = tuple[int, int]  # positions [start, end) of one row
 PIECE = 1 << 16  # tokens in which phrases are looked for at a time

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 
 from unmask.batch import Batch, Example
-from unmask.data.templates import TEMPLATES, Template
-from unmask.data.tokenizer import Tokenizer
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
+from unmask.text.templates import TEMPLATES, Template
+from unmask.text.tokenizer import Tokenizer
 
 
 def new_template(recipe: Recipe, config: ModelConfig) -> Template | None:

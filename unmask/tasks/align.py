@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from unmask.data.tokenizer import Tokenizer
+from unmask.text.tokenizer import Tokenizer
 
 Span = Sequence[int]  # [start, end) in characters
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from unmask.data.forms.cells import said
-from unmask.data.records import Record
+from unmask.labels.formats.cells import said
+from unmask.labels.records import Record
 from unmask.tasks import metrics
 
 ERRORS, EXAMPLES, CURVES, TABLE, POINTS, CHARACTERS = 20, 10, 10, 50, 2000, 1000  # most that is kept of each

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from unmask.data import boundaries
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.files import (
     ABOVE_ZERO,
@@ -27,7 +25,9 @@ from unmask.files import (
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
+from unmask.tasks.tag import boundaries
 from unmask.tasks.task import SHORTEST, Task
+from unmask.text.tokenizer import Tokenizer
 
 FILE, VERSION = "unmask.json", 1
 OF_A_RUN = {

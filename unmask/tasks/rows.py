@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unmask.batch import Example
-from unmask.data.tokenizer import Tokenizer
+from unmask.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor

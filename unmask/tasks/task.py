@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, get_args
 import numpy as np
 
 from unmask.batch import Batch, Example, Phase, groups
-from unmask.data.forms.form import Form
-from unmask.data.records import Finding, Record
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
+from unmask.labels.form import Form
+from unmask.labels.records import Finding, Record
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.model.family import NEEDS
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe, TaskRecipe
+from unmask.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -267,7 +267,7 @@ class Task(Form, Objective):
         raise NotImplementedError(f"{type(self).__name__}.score")
 
     def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
-        """What a report shows beside the scores, as plain values (see lab/task_report.py)."""
+        """What a report shows beside the scores, as plain values (see report/task_report.py)."""
         return {}
 
     def reading(self, long: str | None) -> Self:

@@ -26,14 +26,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmask.batch import Batch, Example, Phase, collate, groups
-from unmask.data.records import Record
 from unmask.errors import UserError, quote
+from unmask.labels.records import Record
 from unmask.model.model import Model
 from unmask.objectives.objective import WEIGHT, Objective, Terms
 from unmask.recipe import Recipe
-from unmask.tasks import nearness
-from unmask.tasks.classify import Classify
-from unmask.tasks.embed import Embed
+from unmask.tasks import contrastive
+from unmask.tasks.classify.task import Classify
+from unmask.tasks.embed.task import Embed
 from unmask.tasks.rows import by_record
 from unmask.tasks.task import Outputs, Task, Update
 
@@ -83,8 +83,8 @@ class Taught(Objective):
 
     def loss(self, model: Model, batch: Batch) -> Terms:
         if isinstance(self.task, Embed):
-            vectors = nearness.texts(self.task.forward(model, batch), batch.labels["embed.role"])
-            far = nearness.unlike(vectors, batch.labels[LOGITS], self.task.temperature)
+            vectors = contrastive.texts(self.task.forward(model, batch), batch.labels["embed.role"])
+            far = contrastive.unlike(vectors, batch.labels[LOGITS], self.task.temperature)
             return {**self.task.near(vectors, batch), TERM: (far, self.counts(batch)[TERM])}
         hidden = model.encode(batch, self.task.reads(model, batch))
         outputs = self.task.outputs(model, hidden, batch)  # once: both terms are of the same draw of dropout

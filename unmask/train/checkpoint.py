@@ -16,9 +16,9 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from unmask.data.partial import sync
 from unmask.errors import UserError
 from unmask.files import COUNT, check, read_object
+from unmask.text.partial import sync
 
 SUMS = "checksums.json"
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from unmask.batch import Batch, Phase
-from unmask.data.rows import Rows
-from unmask.data.store import Split, TokenStore
-from unmask.data.tokenizer import Tokenizer
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.objectives.objective import Objective, build
 from unmask.recipe import MLMRecipe, Recipe
+from unmask.text.rows import Rows
+from unmask.text.store import Split, TokenStore
+from unmask.text.tokenizer import Tokenizer
 from unmask.train import log
 from unmask.train.loader import Loader
 from unmask.train.trainer import Trainer

@@ -1,16 +1,16 @@
-"""Batches of several texts: `Loader` with some rows from elsewhere (`data/mix.py` says which)."""
+"""Batches of several texts: `Loader` with some rows from elsewhere (`text/mix.py` says which)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from unmask.batch import Example, Phase
-from unmask.data.mix import Part, Turns
-from unmask.data.rows import Rows
-from unmask.data.store import Split, TokenStore
 from unmask.errors import UserError
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
 from unmask.seeds import address
+from unmask.text.mix import Part, Turns
+from unmask.text.rows import Rows
+from unmask.text.store import Split, TokenStore
 from unmask.train.loader import Loader
 
 

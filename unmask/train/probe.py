@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import torch
 
 from unmask.batch import Phase
-from unmask.data.spelling import spellings
-from unmask.data.tokenizer import Tokenizer
 from unmask.model.config import ModelConfig, change
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
+from unmask.text.token_bytes import spellings
+from unmask.text.tokenizer import Tokenizer
 from unmask.train.distributed import World
 from unmask.train.loader import Loader, micro_batches
 from unmask.train.optim import NS_STEPS, STACKS, clip_, matrix_parts

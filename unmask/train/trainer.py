@@ -28,8 +28,8 @@ from unmask.seeds import address
 from unmask.train import loader as loading
 from unmask.train.distributed import World
 from unmask.train.optim import Optimizers, clip_
-from unmask.train.reached import TABLE, reached
 from unmask.train.schedule import Plan, learning_rate
+from unmask.train.sparse_embedding import TABLE, reached
 
 CALIBRATION = 6.0  # seconds of steps that turn a budget in minutes into a number of steps
 

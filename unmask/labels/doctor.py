@@ -1,0 +1,231 @@
+"""Data doctor: what a careful person would notice in labelled files before training on them.
+
+Each check adds findings, with file and line: errors stop, warnings are said and kept. A task says what a record asks, which labels it
+holds and what counts as its answer (`Reads`); everything else is the same for all tasks. Time grows with the number of records; near
+duplicates are looked for in a sample.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from unmask.labels.records import MISSING, Finding, Record
+from unmask.labels.textcheck import Reads, number_of, spread, texts_of
+from unmask.text.dedupe import near_duplicates, signature
+
+RARE = 5  # records of a label below which it is rare
+UNEVEN = 20  # times as many records of the most frequent label as of the rarest that is not rare
+ENOUGH = 20  # records from which shares say something
+NEAR_SAMPLE, NEAR_WORDS = 20_000, 10  # texts compared by MinHash, and the words that one needs for it
+SPACES = re.compile(r"\s+")
+
+Sets = Mapping[str, Sequence[Record]]  # train, dev, test
+
+
+def examine(sets: Sets, task: Reads, labels: Sequence[str] = ()) -> list[Finding]:
+    """Everything that records tell. `labels`: those that the model has to have, when the user named them."""
+    found: list[Finding] = []
+    found += _labels(sets, task, labels)
+    found += _repeats(sets, task)
+    found += _near(sets, task)
+    for records in sets.values():
+        found += texts_of(records, task)
+    return found
+
+
+def plain(text: str) -> str:
+    """As texts are compared.
+
+    >>> plain(" What a\\nFilm ")
+    'what a film'
+    """
+    return SPACES.sub(" ", text).strip().casefold()
+
+
+def many(count: int) -> str:
+    return f"{count:,} record{'s' * (count != 1)}"
+
+
+# ---------------------------------------------------------------------------------------------------------- labels
+
+
+def _labels(sets: Sets, task: Reads, given: Sequence[str]) -> list[Finding]:
+    found: list[Finding] = []
+    first: dict[str, str] = {}  # label → where it stands first in train
+    counts: Counter[str] = Counter()  # records with the label
+    train = sets.get("train", ())
+    for record in train:
+        for label in dict.fromkeys(task.labels_in(record)):
+            if label:
+                first.setdefault(label, record["at"])
+                counts[label] += 1
+    if not counts:
+        return found
+    known = set(given or counts)
+    for name, records in sets.items():
+        found += _unknown(name, records, task, known, bool(given))
+    top = train[0]["at"] if train else ""
+    # words outside a span are a label too
+    several = any(len(task.labels_in(r)) != 1 or "spans" in r or "tags" in r for r in train)
+    if len(train) >= ENOUGH and not several and len(counts) > len(train) / 2:
+        numbers = all(number_of(label) is not None for label in counts)
+        fix = "--column label=NAME, if another column holds the label" + (
+            "; --set task.classify.target=number, if it is a number to predict" if numbers else ""
+        )
+        what = f"{len(counts):,} different labels in {len(train):,} records: probably not the label"
+        return [*found, Finding(top, what, fix, error=False, kind="label column")]
+    for label in counts:
+        if label.strip().casefold() in MISSING and not (label == "-" and "+" in counts):
+            what = f"the label {label!r} ({many(counts[label])}) looks like a missing one"
+            found.append(
+                Finding(first[label], what, "fill it in, or remove the rows", error=False, kind="missing label")
+            )
+    found += _alike(counts, first)
+    if len(counts) == 1 and not several:
+        what = f"every record has the label {next(iter(counts))!r}: there is nothing to learn"
+        found.append(Finding(top, what, "a file with other labels too", kind="one label"))
+    for label, count in sorted(counts.items(), key=lambda item: item[1]):
+        if count < RARE and len(counts) > 1 and len(train) >= ENOUGH:
+            what = f"the label {label!r} has {many(count)}, too few to learn or judge it by"
+            fix = "more records, or one label for several rare ones"
+            found.append(Finding(first[label], what, fix, error=False, kind="rare label"))
+    usual = {label: count for label, count in counts.items() if count >= RARE}
+    if len(usual) > 1 and not several:
+        most, least = max(usual, key=usual.__getitem__), min(usual, key=usual.__getitem__)
+        if usual[most] >= UNEVEN * usual[least]:
+            what = f"{usual[most]:,} records of {most!r}, {usual[least]:,} of {least!r}: accuracy says little here"
+            fix = "go by the macro F1; --set task.classify.balance=on weighs rare labels more"
+            found.append(Finding(first[least], what, fix, error=False, kind="imbalance"))
+    return found
+
+
+def _unknown(name: str, records: Sequence[Record], task: Reads, known: set[str], given: bool) -> list[Finding]:
+    """Labels that the model will not have."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for record in records:
+        for label in dict.fromkeys(task.labels_in(record)):
+            if label and label not in known:
+                places[label].append(record["at"])
+    found = []
+    shown = ", ".join(map(repr, sorted(known)[:8])) + (", …" if len(known) > 8 else "")
+    for label, where in places.items():
+        lacks = "is not among those given" if given else "is never seen in the training records"
+        what = f"the label {label!r} of {name} ({many(len(where))}) {lacks}"
+        fix = f"one of {shown}; or put records with it into the training file"
+        found.append(Finding(where[0], what, fix, kind="unknown label"))
+    return found
+
+
+def _alike(counts: Counter[str], first: Mapping[str, str]) -> list[Finding]:
+    """Labels that differ only in case, blanks, or how a number is written."""
+    groups: dict[Any, list[str]] = defaultdict(list)
+    for label in counts:
+        number = number_of(label)
+        groups[plain(label) if number is None else number].append(label)
+    found = []
+    for labels in groups.values():
+        usual, *others = sorted(labels, key=lambda label: -counts[label])
+        for other in others:
+            what = (
+                f"the label {other!r} ({many(counts[other])}) is written otherwise than {usual!r} ({counts[usual]:,})"
+            )
+            fix = f"write {usual!r}, if they mean the same"
+            found.append(Finding(first[other], what, fix, error=False, kind="labels alike"))
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------- repeats
+
+
+def _repeats(sets: Sets, task: Reads) -> list[Finding]:
+    """Questions asked twice: with the same answer, with another, and in two sets (dev chooses the model and its thresholds)."""
+    found: list[Finding] = []
+    earlier: dict[str, dict[tuple[str, ...], tuple[str, str | None]]] = {}
+    for name, records in sets.items():
+        seen: dict[tuple[str, ...], tuple[str, str | None]] = {}
+        copies: dict[tuple[str, ...], list[str]] = {}
+        leaks: dict[str, list[tuple[str, str]]] = defaultdict(list)  # set → where it stands here, and there
+        for record in records:
+            question = tuple(plain(text) for text in task.asked(record))
+            if not any(question):
+                continue
+            at, answer = record["at"], task.answered(record)
+            if holder := next((other for other, known in earlier.items() if question in known), None):
+                leaks[holder].append((at, earlier[holder][question][0]))
+            if question not in seen:
+                seen[question] = (at, answer)
+                continue
+            before, other = seen[question]
+            if answer is None or answer == other:
+                copies.setdefault(question, [before]).append(at)
+            else:
+                what = (
+                    f"the same text as {_beside(before, at)}, with another label: {answer:.60} here, {other:.60} there"
+                )
+                fix = "keep the right one"
+                found.append(Finding(at, what, fix, error=False, kind="contradiction"))
+        for where in copies.values():
+            what = f"the same record as {_beside(where[0], where[1])} ({len(where)} times in all)"
+            found.append(Finding(where[1], what, "keep one of them", error=False, kind="duplicate"))
+        for other, places in leaks.items():
+            if len(places) == len(records) == len(sets[other]):
+                trained = other == "train"
+                says = "its scores would say nothing" if trained else "the model is chosen by what judges it"
+                what = f"{name} holds the same records as {other}: {says}"
+                found.append(Finding(places[0][0], what, f"another file with --{name}", trained, kind="same file"))
+                continue
+            share = f"{len(places):,} of {len(records):,} records of {name}"
+            kind = "leakage" if (other, name) == ("train", "test") else "dev leakage"
+            for at, there in places:
+                what = f"also in {other}, at {there} ({share} are)"
+                found.append(Finding(at, what, f"remove it from {other} or from {name}", error=False, kind=kind))
+        earlier[name] = seen
+    return found
+
+
+def _beside(there: str, here: str) -> str:
+    """
+    >>> _beside("a.csv:3", "a.csv:9"), _beside("a.csv:3", "b.csv:9"), _beside("a.json:1:70", "a.json:1:90")
+    ('line 3', 'a.csv:3', 'a.json:1:70')
+    """
+    file, _, line = there.rpartition(":")
+    column = re.search(r":\d+$", file)  # of a file that has several records on a line
+    return f"line {line}" if file == here.rpartition(":")[0] and not column else there
+
+
+def _script(text: str) -> str:
+    """How a text is cut for MinHash: words, characters where there are no blanks, or not at all when it is too short."""
+    return "en" if text.count(" ") >= NEAR_WORDS else "zh" if len(text) >= 3 * NEAR_WORDS and not text.isascii() else ""
+
+
+def _near(sets: Sets, task: Reads) -> list[Finding]:
+    """How many records of dev and test are nearly those of train: word 5-grams in common, by MinHash."""
+    found: list[Finding] = []
+    for name in ("dev", "test"):
+        train, held = (
+            [(plain(" ".join(task.asked(r))), r["at"]) for r in spread(sets.get(part, ()), NEAR_SAMPLE // 2)]
+            for part in ("train", name)
+        )
+        equal = {text for text, _ in train}
+        train = [item for item in train if _script(item[0])]
+        held = [item for item in held if _script(item[0]) and item[0] not in equal]
+        if not train or not held:
+            continue
+        both = train + held
+        near = near_duplicates(
+            np.stack([signature(text, _script(text)) for text, _ in both]),
+            np.arange(len(both)) >= len(train),
+            len(both),
+        )
+        pairs = [(a, b) for a, b in near.examples if a < len(train) <= b]
+        if near.leaked and pairs:
+            share = f"{near.leaked:,} of {near.heldout:,} records of {name} looked at are so"
+            for a, b in pairs:
+                what = f"nearly the same text as {both[a][1]} in train ({share})"
+                found.append(
+                    Finding(both[b][1], what, f"remove it from train or from {name}", error=False, kind="near leakage")
+                )
+    return found

@@ -1,0 +1,289 @@
+"""Files with a word per line: CoNLL columns and CoNLL-U, → sentences with their text and the place of each word in it.
+
+| form        | words                                    | text                                                          |
+|-------------|------------------------------------------|---------------------------------------------------------------|
+| columns     | first column, tag in the last one        | words with blanks between; Chinese characters without any     |
+| CoNLL-U     | FORM, tag in UPOS, 1-2 and 1.1 as it says | `# text =`, else words with blanks but after SpaceAfter=No    |
+
+A sentence is {"at", "text", "words": [[start, end], …], "tags": […], "lines": […]}; `lines` is for telling where a tag is wrong.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from unmask.errors import UserError, nearest
+from unmask.labels.records import Finding, Source
+from unmask.text.layout import CONLL_ENDINGS, MARK
+from unmask.text.segmentation import has_chinese
+
+UNIVERSAL = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+ROLES = ("word", "tag")
+LOOKED_AT = 400  # lines
+_NUMBER = re.compile(r"\d+(-\d+|\.\d+)?")
+_PLACE = re.compile(r"(.{1,2}?)(\d+)", re.S)
+Line = tuple[int, list[str]]  # number, fields
+
+
+def is_conll(source: Source) -> bool:
+    """Whether a file has a word and its tag on each line, by its name or by its first lines."""
+    if source.form != "text":
+        return False
+    if source.path.lower().removesuffix(".gz").endswith(CONLL_ENDINGS):
+        return True
+    rows = [fields(text, "\t" in text) for _, text in source.lines[:LOOKED_AT] if text.strip() and text[0] != "#"]
+    width, count = next(iter(Counter(map(len, rows)).most_common(1)), (1, 0))
+    if width == 1 or 4 * count < 3 * len(rows):  # a ragged line is said when it is read
+        return False
+    return all(MARK.fullmatch(row[-1]) for row in rows if len(row) == width) or is_universal(source)
+
+
+def is_misnamed(source: Source) -> bool:
+    """Whether a csv or tsv has no header but a word and its tag from its first line on."""
+    tags = [list(row.values())[-1] for _, row in source.rows[:LOOKED_AT] if row]
+    texts = sum(" " in str(next(iter(row.values()), "")).strip() for _, row in source.rows[:LOOKED_AT])
+    if source.form != "table" or len(source.columns) < 2 or 20 * texts > len(source.rows[:LOOKED_AT]):  # no words
+        return False
+    names = [] if source.layout.columns else source.columns[-1:]  # numbered ones are not in the file
+    return all(isinstance(tag, str) and MARK.fullmatch(tag) for tag in [*names, *tags])
+
+
+def is_universal(source: Source) -> bool:
+    rows = [text.split("\t") for _, text in source.lines[:LOOKED_AT] if text.strip() and text[0] != "#"]
+    good = sum(len(row) == len(UNIVERSAL) and bool(_NUMBER.fullmatch(row[0])) for row in rows)
+    return good > 0.8 * len(rows) or (good > 0 and source.path.lower().endswith(".conllu"))
+
+
+def fields(text: str, tabs: bool) -> list[str]:
+    """A line's columns; blanks and tabs alone part them, as a word may be any other white space.
+
+    >>> fields("New York\\tB-loc", True), fields("Paris  NNP B-loc ", False)
+    (['New York', 'B-loc'], ['Paris', 'NNP', 'B-loc'])
+    """
+    return text.rstrip("\r").split("\t") if tabs else [x for x in re.split(r"[ \t]+", text.strip(" \t\r")) if x]
+
+
+def read_conll(
+    source: Source, columns: Mapping[str, str], findings: list[Finding], labelled: bool = True
+) -> list[dict[str, Any]]:
+    unknown = next((role for role in columns if role not in ROLES), None)
+    if unknown is not None:
+        raise UserError(f"no role {unknown!r}{nearest(unknown, list(ROLES))}", valid=", ".join(ROLES))
+    if not labelled:
+        columns = {role: name for role, name in columns.items() if role != "tag"}
+    reader = _universal if is_universal(source) else _columns
+    return list(reader(source, columns, findings, labelled))
+
+
+# -------------------------------------------------------------------------------------------------- columns
+
+
+def _columns(
+    source: Source, given: Mapping[str, str], findings: list[Finding], labelled: bool
+) -> Iterator[dict[str, Any]]:
+    token_lines = [text for _, text in source.lines if text.strip()]
+    tabs = 2 * sum("\t" in text for text in token_lines) > len(token_lines)
+    usual = Counter(len(fields(text, tabs)) for text in token_lines).most_common(1)
+    width = usual[0][0] if usual else 2
+    names = next((text.split("=", 1)[1].split() for text in token_lines[:1] if "global.columns" in text), [])
+    word = place(given.get("word", "1"), width, names, source)
+    tag = place(given.get("tag", str(width)), width, names, source) if labelled else -1
+    if labelled and word == tag:
+        what = (
+            "one column, where a word and its tag are wanted" if width < 2 else "the tag is in the column of the word"
+        )
+        raise UserError(f"{source.path}: {what}", valid="a word, a tab and its tag on each line", fix="--column tag=N")
+    sentences: list[list[Line]] = []
+    for block in blocks(source):
+        rows: list[Line] = []
+        for line, text in block:
+            row = fields(text, tabs)
+            if row[0].startswith("-DOCSTART-"):
+                continue
+            if text.startswith("#") and not rows and (len(row) != width or re.match(r"#\s*\S+\s*=", text)):
+                continue  # a comment; "#" with a tag is a word
+            if len(row) != width and (labelled or len(row) <= word):  # without labels, a word is enough
+                what = f"{len(row)} columns, the other lines have {width}: {text[:40]!r}"
+                fix = f"a word and its tag with {'a tab' if tabs else 'a blank'} between, a blank line after a sentence"
+                findings.append(Finding(source.at(line), what, fix, kind="columns"))
+            elif not row[word]:
+                findings.append(Finding(source.at(line), "a tag without a word", "write the word", kind="no word"))
+            elif tag >= 0 and not row[tag]:
+                findings.append(Finding(source.at(line), f"{row[word]!r} has no tag", "write it", kind="no tag"))
+            else:
+                rows.append((line, [row[word], row[tag] if tag >= 0 else ""]))
+        if rows:
+            sentences.append(rows)
+    sentences = _without_places(source, sentences, findings)
+    apart = not _by_character([row[0] for rows in sentences for _, row in rows])
+    for rows in sentences:
+        words = [row[0] for _, row in rows]
+        text, spans = join(words, [apart or needs_blank(a, b) for a, b in pairwise(words)])
+        yield _sentence(source, text, spans, [row[1] for _, row in rows] if tag >= 0 else None, [n for n, _ in rows])
+
+
+def blocks(source: Source) -> Iterator[list[tuple[int, str]]]:
+    """Runs of lines that are not blank. A line of tabs alone is blank too."""
+    block: list[tuple[int, str]] = []
+    for line, text in source.lines:
+        if text.strip(" \t\r\n"):
+            block.append((line, text))
+        elif block:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def place(name: str, width: int, names: Sequence[str], source: Source) -> int:
+    """The column of a name or a number, counted from 1 (from the end when below 0); counted from 0 in the answer."""
+    lower = [known.lower() for known in names]
+    if name.lower() in lower:
+        return lower.index(name.lower())
+    number = int(name) if re.fullmatch(r"-?\d+", name) else 0
+    if not 1 <= abs(number) <= width:
+        raise UserError(
+            f"{source.path}: no column {name!r}{nearest(name.lower(), lower)}",
+            valid=f"1 to {width}" + (f", or {', '.join(lower)}" if names else ""),
+            fix="--column tag=N",
+        )
+    return number - 1 if number > 0 else width + number
+
+
+def _without_places(source: Source, sentences: list[list[Line]], findings: list[Finding]) -> list[list[Line]]:
+    """Characters that carry their place in a segment (科0 技1, as Weibo's) without it."""
+    out: list[list[Line]] = []
+    words = jumps = 0
+    for rows in sentences:
+        last, bare = -1, []
+        for line, (word, tag) in rows:
+            match = _PLACE.fullmatch(word)
+            if not match:
+                return sentences
+            words, jumps = words + 1, jumps + (int(match[2]) not in (0, last + 1))
+            last = int(match[2])
+            bare.append((line, [match[1], tag]))
+        out.append(bare)
+    if words < 10 or jumps > 0.01 * words or not any(has_chinese(row[0]) for rows in out for _, row in rows):
+        return sentences
+    (line, (word, _)), (_, (character, _)) = sentences[0][0], out[0][0]
+    what = f"every character carries its place in a segment ({word}): it is read without ({character})"
+    findings.append(Finding(source.at(line), what, error=False, kind="segments"))
+    return out
+
+
+def _by_character(words: Sequence[str]) -> bool:
+    """Whether the words are characters of Chinese text: nearly all of one character, most of them Chinese."""
+    single = sum(len(word) == 1 or set(word) == {"\ufffd"} for word in words)
+    chinese = sum(map(has_chinese, words))
+    letters = sum(word.isalpha() for word in words)
+    return chinese > 0 and single >= 0.95 * len(words) and 3 * chinese >= letters
+
+
+def needs_blank(a: str, b: str) -> bool:
+    """Between two words of Chinese text: only where Latin words would run together."""
+    return len(a) + len(b) > 2 and (a[-1] + b[0]).isascii() and (a[-1] + b[0]).isalnum()
+
+
+def join(words: Sequence[str], blanks: Sequence[bool]) -> tuple[str, list[list[int]]]:
+    """The text and the place of each word; `blanks` says after which of them, but the last, a blank stands.
+
+    >>> join(["It", "'s", "me"], [False, True])
+    ("It's me", [[0, 2], [2, 4], [5, 7]])
+    """
+    parts, spans, at = [], [], 0
+    for n, word in enumerate(words):
+        spans.append([at, at + len(word)])
+        blank = " " if n < len(words) - 1 and blanks[n] else ""
+        parts += [word, blank]
+        at += len(word) + len(blank)
+    return "".join(parts), spans
+
+
+def _sentence(
+    source: Source, text: str, spans: list[list[int]], tags: list[str] | None, lines: list[int]
+) -> dict[str, Any]:
+    sentence: dict[str, Any] = {"at": source.at(lines[0]), "text": text, "words": spans, "lines": lines}
+    return sentence if tags is None else sentence | {"tags": tags}
+
+
+# -------------------------------------------------------------------------------------------------- CoNLL-U
+
+
+def _universal(
+    source: Source, given: Mapping[str, str], findings: list[Finding], labelled: bool
+) -> Iterator[dict[str, Any]]:
+    width = len(UNIVERSAL)
+    word, tag = (
+        place(given.get(role, usual), width, UNIVERSAL, source) for role, usual in zip(ROLES, ("form", "upos"))
+    )
+    for block in blocks(source):
+        said = next((text.split("=", 1)[1].strip() for _, text in block if re.match(r"#\s*text\s*=", text)), None)
+        words: list[str] = []
+        tags: list[str] = []
+        lines: list[int] = []
+        blanks: list[bool] = []
+        parts = 0  # words of a multiword token that are still to come
+        for line, row in ((line, text.split("\t")) for line, text in block if not text.startswith("#")):
+            if len(row) != width or not _NUMBER.fullmatch(row[0]):
+                what = f"{len(row)} columns, CoNLL-U has {width}" if len(row) != width else f"{row[0]!r} is no number"
+                findings.append(
+                    Finding(source.at(line), what, "tabs between them, _ where one is empty", kind="columns")
+                )
+                continue
+            if "." in row[0]:  # an empty node stands in no text
+                continue
+            blank = "SpaceAfter=No" not in row[9].split("|")
+            if "-" in row[0]:
+                first, last = map(int, row[0].split("-"))
+                parts = last - first + 1
+                whole: tuple[str, bool, int] = (row[word], blank, line)
+                begun = len(words)
+                continue
+            if labelled and row[tag] == "_" != row[word]:
+                findings.append(
+                    Finding(source.at(line), f"{row[word]!r} has no {UNIVERSAL[tag]}", "write it", kind="no tag")
+                )
+            words.append(row[word])
+            tags.append(row[tag])
+            lines.append(line)
+            blanks.append(blank)
+            if parts:
+                parts -= 1
+                blanks[-1] = False
+                if not parts:
+                    blanks[-1] = whole[1]
+                    if "".join(words[begun:]) != whole[0]:  # "du" = "de" + "le": one word, whose tag is both
+                        words[begun:], tags[begun:] = [whole[0]], ["+".join(tags[begun:])]
+                        lines[begun:], blanks[begun:] = [whole[2]], [whole[1]]
+        if not words:
+            continue
+        text, spans = join(words, blanks)
+        if said is not None and said != text:
+            found = find_words(said, words)
+            if found is None:
+                what = f"the words are not those of # text = {said[:40]}"
+                findings.append(
+                    Finding(source.at(lines[0]), what, "the words are read, without it", error=False, kind="text")
+                )
+            else:
+                text, spans = said, found
+        yield _sentence(source, text, spans, tags if labelled else None, lines)
+
+
+def find_words(text: str, words: Sequence[str]) -> list[list[int]] | None:
+    """Where the words stand in a text, one after the other with nothing but white space between; None when they do not.
+
+    >>> find_words("It's  me", ["It", "'s", "me"]), find_words("It is", ["It", "'s"])
+    ([[0, 2], [2, 4], [6, 8]], None)
+    """
+    spans, at = [], 0
+    for word in words:
+        start = text.find(word, at)
+        if start < 0 or text[at:start].strip():
+            return None
+        at = start + len(word)
+        spans.append([start, at])
+    return None if text[at:].strip() else spans

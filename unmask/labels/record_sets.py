@@ -1,0 +1,120 @@
+"""The labelled files of a run: read whole, examined, and refused with everything that is wrong with them."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from unmask.console import Console
+from unmask.errors import UserError
+from unmask.labels import doctor
+from unmask.labels.detect_task import explained, pick_task
+from unmask.labels.findings import by_kind, condense
+from unmask.labels.records import Finding, Record, Source, open_source
+from unmask.recipe import TaskRecipe
+from unmask.stopping import during
+from unmask.tasks.task import Task
+
+SHOWN = 10  # errors of one kind that are printed
+
+
+@dataclass
+class Sets:
+    train: list[Record]
+    dev: list[Record]
+    test: list[Record]
+    findings: list[Finding] = field(default_factory=list)
+    settings: TaskRecipe | None = None  # with what the files decided
+    columns: dict[str, str] = field(default_factory=dict)  # role → column of the training file
+
+    def fingerprint(self) -> str:
+        """Of everything that training reads: a resumed run has to find the same."""
+        text = json.dumps([self.train, self.dev], sort_keys=True, default=str, ensure_ascii=False)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass
+class Opened:
+    """The files of a task, read but not yet understood."""
+
+    parts: dict[str, list[Source]]  # train, dev, test
+    findings: list[Finding]
+
+
+@during("reading the labelled files")
+def open_files(settings: TaskRecipe) -> Opened:
+    if not settings.train:
+        raise UserError("no file to learn from", valid="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json")
+    findings: list[Finding] = []
+    parts = {
+        name: [open_source(path, findings, columns=settings.columns) for path in getattr(settings, name)]
+        for name in ("train", "dev", "test")
+    }
+    return Opened(parts, findings)
+
+
+def looks_like(settings: TaskRecipe, opened: Opened) -> str:
+    """The name of the task that the training files look like; "task" where that cannot be told yet."""
+    try:
+        return pick_task(settings, opened.parts["train"]).name
+    except UserError:  # said when the files are understood
+        return "task"
+
+
+@during("reading the labelled files")
+def read_sets(settings: TaskRecipe, opened: Opened | None = None) -> tuple[type[Task], Sets]:
+    """The files of a task as records. Errors in them are all said at once, with file and line."""
+    opened = opened or open_files(settings)
+    parts, findings = opened.parts, list(opened.findings)
+    try:
+        kind = pick_task(settings, parts["train"])
+    except UserError as error:  # errors in the files may say why no task fits
+        empty = any(source.empty for source in parts["train"])
+        refuse(findings, fix="" if empty else error.fix or "")
+        raise
+    columns = kind.columns(parts["train"][0], settings)
+    settings = kind.settle(parts["train"], settings)
+    records = {
+        name: [r for source in sources for r in read_source(kind, source, settings, findings)]
+        for name, sources in parts.items()
+    }
+    findings += doctor.examine(records, kind, kind.kinds(settings.labels))
+    return kind, Sets(records["train"], records["dev"], records["test"], findings, settings, columns)
+
+
+def read_source(kind: type[Task], source: Source, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
+    """A file's records; none when it is not such a file at all, which is a finding too: others may have faults as well."""
+    if source.empty:
+        return []
+    try:
+        return kind.read(source, settings, findings)
+    except UserError as error:
+        if not error.got.startswith(source.path):
+            raise
+        error = explained(error, source, kind, settings)
+        what = error.got.removeprefix(source.path).lstrip("0123456789: ")
+        help = "; ".join(text for text in (error.valid and f"valid: {error.valid}", error.fix) if text)
+        findings.append(Finding(source.at(1), what, help, kind="not of the task"))
+        return []
+
+
+def refuse(findings: Sequence[Finding], fix: str | None = None) -> None:
+    """Stop when a finding is an error, with all of them. `fix`: what to do beside that; by default, how to list those not shown."""
+    errors = [f for f in findings if f.error]
+    if errors:
+        shown = condense(errors, SHOWN)
+        if fix is None and any(f not in errors for f in shown):  # one that stands for others
+            fix = "unmask doctor FILE --json gives all of them"
+        lines = "\n".join(map(str, shown))
+        count = f"{len(errors):,} problem{'s' * (len(errors) > 1)}"
+        raise UserError(f"{count} in the labelled files:\n{lines}", fix=fix or None)
+
+
+def warn_of(findings: Sequence[Finding], console: Console) -> None:
+    """A line per kind of warning, the most serious last; how many texts are too long is said where they are read."""
+    for group in by_kind(f for f in findings if f.kind != "length"):
+        console.warn(str(group))
+
+
+def sizes(sets: Sets) -> dict[str, int]:
+    return {"train": len(sets.train), "dev": len(sets.dev), "test": len(sets.test)}

@@ -1,0 +1,316 @@
+"""Labelled files → records, each with its file and line; what is wrong with them is found, not raised one by one.
+
+Tables (csv, tsv, jsonl, parquet, a JSON list of objects) have columns; a task names the roles it wants (`text`, `label`) and
+`assign` finds the columns that play them. Other forms are read from lines or a JSON value: `conll.py`, `squad.py`, `trec.py`.
+"""
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import UserError, command
+from unmask.text.columns import open_objects, plain_name
+from unmask.text.decode import damage, decode, decompress, detect_encoding, why_binary
+from unmask.text.detect import HEAD, KINDS, ending_of, probe_labelled
+from unmask.text.layout import Layout, shifted
+from unmask.text.readers import Reading
+from unmask.text.report import Problem, Report
+
+Record = dict[str, Any]  # a task's own keys, and "at": the file and line it came from
+READ = ("text", "pair", "question", "context", "query", "passage")  # roles of which a number is seldom meant
+HARMLESS = {"repaired_bytes", "repaired_surrogates", "control_characters"}  # kinds of problem that are warnings
+FIXES = {  # kind of problem → what a person does about it
+    "repaired_bytes": "export the file as UTF-8",
+    "repaired_surrogates": "export the file as UTF-8",
+    "ragged_rows": "write the missing fields, or remove the row",
+    "extra_fields": 'put fields that hold the separator in quotes: "so, so"',
+    "bad_json": 'one whole object on each line: {"text": "…", "label": "…"}',
+    "long_records": "cut the record into several",
+    "damaged_files": "copy or download the file again",
+}
+TABLES = (*KINDS, ".json")  # endings of files that hold records
+MISSING = ("", "nan", "none", "null", "n/a", "na", "<na>", "-")  # how programs write a cell without a value
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong in a labelled file.
+
+    >>> print(Finding("a.csv:7", "no label", "fill it in, or remove the row"))
+    a.csv:7: no label; fill it in, or remove the row
+    """
+
+    at: str  # file:line
+    what: str
+    fix: str = ""
+    error: bool = True  # False = a warning: training goes on
+    kind: str = ""  # findings of one kind are shown together
+    count: int = 1  # how many findings it stands for, where a run leaves out the others of its kind
+
+    def __str__(self) -> str:
+        return f"{self.at}: {self.what}" + (f"; {self.fix}" if self.fix else "")
+
+
+@dataclass
+class Source:
+    """One labelled file, opened: a table (`columns`, `rows`), lines of text, or one JSON value."""
+
+    path: str
+    form: str  # table, text or json
+    columns: list[str] = field(default_factory=list)
+    rows: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # line, values
+    lines: list[tuple[int, str]] = field(default_factory=list)
+    value: Any = None
+    layout: Layout = field(default_factory=lambda: Layout("table"))  # header or not; whether it is in doubt
+
+    def at(self, line: int) -> str:
+        return f"{self.path}:{line}"
+
+    @property
+    def names(self) -> set[str]:
+        """The names of its columns as forms know them: in lower case and in English."""
+        return set(map(plain_name, self.columns))
+
+    @property
+    def empty(self) -> bool:
+        """Whether it holds no record at all, which is a finding of its own."""
+        return not self.rows and not self.value and not any(text.strip() for _, text in self.lines)
+
+
+class _Everything(Report):
+    """A report that keeps every place: a person puts right a labelled file line by line."""
+
+    def add(self, kind: str, source: str, line: int, what: str, count: int = 1) -> None:
+        self.counts[kind] += count
+        self.problems.append(Problem(kind, source, line, what))
+
+
+def open_source(
+    path: str, findings: list[Finding], encoding: str = "auto", columns: Mapping[str, str] | None = None
+) -> Source:
+    """Read a whole file, whose layout is found in its content. UserError when it cannot be read at all; what is wrong
+    inside goes to `findings`. `columns`: role → name or number, as the user gave them."""
+    file_path = Path(path).expanduser()
+    if not file_path.is_file():
+        what = "a folder" if file_path.is_dir() else "no such file"
+        inside = sorted(p.name for p in file_path.glob("*") if is_table(p.name)) if file_path.is_dir() else []
+        fix = f"name the files in it: {', '.join(inside[:5])}" if inside else None
+        raise UserError(f"{path}: {what}", valid="a csv, tsv, jsonl, parquet, json or CoNLL file", fix=fix)
+    report, header, given = _Everything(), "", set((columns or {}).values())
+    file, layout = probe_labelled(file_path, path, encoding, given)
+    reading = Reading(file, report)
+    if layout.kind == "json":
+        source = _json_source(file_path, path, report, findings)
+    elif file.kind == "text":
+        source = Source(path, "text", lines=list(reading.lines()), layout=layout)
+    else:
+        rows = []
+        for line, record in reading.records():
+            if isinstance(record, dict):
+                rows.append((line, record))
+            else:
+                findings.append(_no_object(f"{path}:{line}", record))
+        source = Source(path, "table", list(file.columns) or _columns(rows), rows, layout=layout)
+        if file.kind in ("csv", "tsv"):
+            line, header, names = _header(reading)
+            source.columns = source.columns or names
+            findings += _of_csv(reading, source, line, () if file.columns else names)
+    if file.kind not in ("csv", "tsv"):
+        open_objects([row for _, row in source.rows])
+        source.columns = _columns(source.rows)
+    findings += _of_layout(source, given)
+    findings += _problems(source, report)
+    if source.empty:
+        below = f" below its first line ({header:.60}), which names the columns" if header else ""
+        findings.append(Finding(f"{path}:1", f"the file has no rows{below}", "give a file with records", kind="empty"))
+    return source
+
+
+def _of_layout(source: Source, given: set[str]) -> list[Finding]:
+    """What is taken one way and could be meant another: a first line that is data, a text that may be a table."""
+    why = source.layout.why
+    if source.layout.doubt:
+        fix = "if it is a table, put a line with the names of its columns first"
+        return [Finding(source.at(1), f"{why}: read as plain text", fix, error=False, kind="layout")]
+    if not why or any(name in source.columns for name in given):
+        return []
+    what = f"the first line looks like data, not like names of columns: {why}"
+    fix = f"the columns are numbered 1 to {len(source.columns)}: --column text=N; or put a line with their names first"
+    return [Finding(source.at(1), what, fix, error=False, kind="header")]
+
+
+def _problems(source: Source, report: Report) -> list[Finding]:
+    """What the reader noted, as findings. Fields after the last column are a warning where the others are in their places."""
+    last = max((line for line, _ in (source.rows or source.lines)[-1:]), default=1)
+    noted = list(dict.fromkeys(report.problems))
+    extra = [problem for problem in noted if problem.kind == "extra_fields"]
+    displaced = shifted(source.rows, {problem.line for problem in extra}, source.layout.separator) if extra else set()
+    found = []
+    for problem in noted:
+        what, fix, error = problem.what, FIXES.get(problem.kind, ""), problem.kind not in HARMLESS
+        if problem.kind == "damaged_files":
+            what = f"damaged or cut off after this: {what}"
+        if problem.kind == "extra_fields" and problem.line not in displaced:
+            fix, error = "those after the last column are not read", False
+        found.append(Finding(source.at(problem.line or last), what, fix, error=error, kind=problem.kind))
+    return found
+
+
+def is_table(name: str) -> bool:
+    """Whether a name is that of a file with records.
+
+    >>> is_table("new.csv"), is_table("new.jsonl.gz"), is_table("what a film")
+    (True, True, False)
+    """
+    return ending_of(name) in TABLES
+
+
+def _no_object(at: str, value: Any) -> Finding:
+    return Finding(
+        at, f"a JSON {type(value).__name__}, not an object", 'write {"text": …, "label": …}', kind="no object"
+    )
+
+
+def _header(reading: Reading) -> tuple[int, str, list[str]]:
+    """The first line that is not blank: its number, its text, and the names in it."""
+    file = reading.file
+    quoting: Any = csv.QUOTE_MINIMAL if file.quotes else csv.QUOTE_NONE
+    number, text = next((line for line in Reading(file, Report()).lines() if line[1].strip()), (1, ""))
+    return number, text.strip(), next(csv.reader([text], delimiter=file.delimiter, quoting=quoting), [])
+
+
+def _of_csv(reading: Reading, source: Source, line: int, names: Sequence[str]) -> list[Finding]:
+    """Mistakes that the csv module passes over: two columns of one name, and a quote that nothing closes."""
+    file, found = reading.file, []
+    quiet = Reading(file, Report())
+    for name, times in Counter(name.strip() for name in names).items():
+        if times > 1 and name:
+            what = f"{times} columns are called {name!r}; only the last one is read"
+            found.append(Finding(source.at(line), what, "give each its own name", kind="columns"))
+    if file.quotes and source.rows:
+        first, row = source.rows[-1]
+        if any("\n" in value for value in row.values() if isinstance(value, str)):
+            quotes = [line.count('"') for number, line in quiet.lines() if number >= first]
+            if sum(quotes) % 2:
+                what = (
+                    f"a quote opens in this row and nothing closes it: the {len(quotes)} lines to the end are one row"
+                )
+                fix = 'close it; a quote inside a field is written twice: "so ""good"""'
+                found.append(Finding(source.at(first), what, fix, kind="quotes"))
+    return found
+
+
+def _columns(rows: Sequence[tuple[int, dict[str, Any]]]) -> list[str]:
+    return list(dict.fromkeys(key for _, row in rows for key in row))
+
+
+def _json_source(path: Path, name: str, report: Report, findings: list[Finding]) -> Source:
+    """The one value of a JSON file, a list of objects being a table."""
+
+    def note(kind: str, line: int, what: str, count: int) -> None:
+        report.add(kind, name, line, what, count)
+
+    try:
+        with open(path, "rb") as raw:
+            data = decompress(raw).read()
+    except damage() as error:
+        raise UserError(f"{name}: cannot be read: {error}", fix=FIXES["damaged_files"]) from None
+    if what := why_binary(data[:HEAD]):
+        raise UserError(f"{name}: not text but {what}")
+    text = "".join(decode(io.BytesIO(data), detect_encoding(data[:HEAD]), note))
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", 1)
+        fix = f"{command('python -m json.tool', Path(name))} shows the place"
+        raise UserError(f"{name}:{line}: not JSON: {error}", fix=fix) from None
+    if not (isinstance(value, list) and any(isinstance(item, dict) for item in value)):
+        return Source(name, "json", value=value)
+    rows = []
+    for line, item in zip(_lines_of(text), value):
+        if isinstance(item, dict):
+            rows.append((line, item))
+        else:
+            findings.append(_no_object(f"{name}:{line}", item))
+    return Source(name, "table", _columns(rows), rows)
+
+
+def _lines_of(text: str) -> Iterator[int]:
+    """The lines on which the items of a JSON list begin.
+
+    >>> list(_lines_of('[1,\\n [2,\\n 3],\\n\\n 4]'))
+    [1, 2, 5]
+    """
+    decoder, blank = json.JSONDecoder(), re.compile(r"[\s,]*")
+    at, line, counted = text.index("[") + 1, 1, 0
+    while True:
+        at = blank.match(text, at).end()  # type: ignore[union-attr]
+        if at >= len(text) or text[at] == "]":
+            return
+        line, counted = line + text.count("\n", counted, at), at
+        yield line
+        _, at = decoder.raw_decode(text, at)
+
+
+def text_of(value: Any, at: str, role: str, findings: list[Finding]) -> str:
+    """A cell as text, exactly as it is; what is missing or empty is found.
+
+    >>> text_of(1.0, "", "", []), text_of(12345678.0, "", "", []), text_of(0.5, "", "", []), text_of(True, "", "", [])
+    ('1', '12345678', '0.5', 'true')
+    """
+    if isinstance(value, str) and value.strip():
+        if value.isascii() or not _SURROGATES.search(value):
+            return value
+        what = f"{role} holds half a character (a lone surrogate), read as U+FFFD"
+        findings.append(Finding(at, what, FIXES["repaired_surrogates"], error=False, kind="repaired_surrogates"))
+        return _SURROGATES.sub("\ufffd", value)  # one for one: places in the text stay
+    if role in READ and isinstance(value, int | float) and value == value:
+        what = f"{role} is a number ({value!r:.20}), read as text"
+        findings.append(Finding(at, what, f"--column {role}=NAME names another column", error=False, kind="number"))
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float) and value == value:
+        return str(int(value)) if value.is_integer() else repr(value)
+    what = f"{role} is {type(value).__name__}, not text: {value!r:.40}"
+    if value is None or value == "" or value != value:  # nan: how pandas writes a missing cell
+        what = f"no {role}"
+    elif isinstance(value, str):
+        what = f"an empty {role}"
+    fix = "fill it in, or remove the row"
+    if isinstance(value, dict):
+        key = next((key for key, inside in value.items() if isinstance(inside, str)), "KEY")
+        fix = f"--column {role}=NAME.{key}, where NAME is this column's name"
+    findings.append(Finding(at, what, fix, kind=f"no {role}"))
+    return ""
+
+
+def whole(value: Any) -> int | None:
+    """A cell as a whole number; None when it is none.
+
+    >>> whole("2"), whole(1.0), whole("B"), whole(True), whole(0.5)
+    (2, 1, None, None, None)
+    """
+    if isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+        return int(number) if number == int(number) else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def table_rows(source: Source, wanted: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """("file:line", values) of a table; UserError when the file is of another form."""
+    if source.form != "table":
+        raise UserError(f"{source.path}: not a table with columns", valid=wanted)
+    for line, row in source.rows:
+        yield source.at(line), row

@@ -1,0 +1,81 @@
+"""The data doctor's look at texts: a wrong encoding, an index taken for a text, length."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from unmask.labels.records import Finding, Record
+from unmask.text.tokenizer import Tokenizer
+
+LONG_SAMPLE = 2_000  # texts whose tokens are counted
+# UTF-8 read as Windows-1252: "é" is "Ã©", a curly quote "â€™"; once more, and it is "Ã\x83Â©".
+MOJIBAKE = re.compile(r"[ÃÂ][\x80-\xbf‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|â€[œ\x9d™˜“”\x93\x94¦]|ï¿½|ï»¿")
+
+
+class Reads(Protocol):
+    """What the doctor asks of a task (see tasks/task.py)."""
+
+    def asked(self, record: Record) -> tuple[str, ...]: ...
+    def together(self, record: Record) -> list[tuple[str, ...]]: ...
+    def labels_in(self, record: Record) -> list[str]: ...
+    def answered(self, record: Record) -> str | None: ...
+
+
+def texts_of(records: Sequence[Record], task: Reads) -> list[Finding]:
+    """Texts read in a wrong encoding, or that are no texts."""
+    found: list[Finding] = []
+    numbers = 0
+    for record in records:
+        texts = task.asked(record)
+        for text in texts:
+            if not text.isascii():
+                if match := MOJIBAKE.search(text):
+                    what = (
+                        f"characters read in a wrong encoding: {text[max(0, match.start() - 12) : match.end() + 12]!r}"
+                    )
+                    fix = "export the file as UTF-8 from where it came (ftfy repairs such text)"
+                    found.append(Finding(record["at"], what, fix, error=False, kind="encoding"))
+                elif "\ufffd" in text:
+                    what = "U+FFFD stands for characters that were lost"
+                    fix = "export the file as UTF-8 from where it came"
+                    found.append(Finding(record["at"], what, fix, error=False, kind="encoding"))
+        numbers += all(number_of(text) is not None for text in texts) and bool(texts)
+    if records and len(records) > 1 and numbers == len(records):
+        what = "every text is a number: probably an index or an id, not the text"
+        found.append(Finding(records[0]["at"], what, "--column text=NAME", error=False, kind="text column"))
+    return found
+
+
+def too_long(records: Sequence[Record], task: Reads, tokenizer: Tokenizer, length: int, fate: str) -> list[Finding]:
+    """The share of records that have more tokens than a row, and what becomes of them."""
+    sample = spread(records, LONG_SAMPLE)
+    if not sample:
+        return []
+    rows = [task.together(record) for record in sample]
+    flat = [text for several in rows for texts in several for text in texts]
+    counts = iter([len(encoding.ids) for encoding in tokenizer.encode_batch(flat)])
+    sizes = [max((sum(next(counts) for _ in texts) for texts in several), default=0) for several in rows]
+    pair = any(len(texts) > 1 for texts in rows[0])
+    room = length - len(tokenizer.surround([], [] if pair else None)[0])
+    longer = [n for n, size in enumerate(sizes) if size > room]
+    if not longer:
+        return []
+    seen = "" if len(sample) == len(records) else f" (of {len(sample):,} looked at)"
+    what = f"{len(longer) / len(sample):.1%} of the records{seen} have more than the {room:,} tokens of a row, the longest {max(sizes):,}: {fate}"
+    return [Finding(sample[longer[0]]["at"], what, "--length and --long change that", error=False, kind="length")]
+
+
+def number_of(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if value == value else None
+
+
+def spread(items: Sequence[Any], most: int) -> Sequence[Any]:
+    """
+    >>> spread("abcdef", 3), spread("ab", 3)
+    (['a', 'c', 'e'], 'ab')
+    """
+    return items if len(items) <= most else [items[n * len(items) // most] for n in range(most)]

@@ -1,0 +1,105 @@
+"""What every method of a Predictor does with the texts it is given: take one or many, and name them."""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import UserError
+from unmask.labels.records import Finding, is_table, open_source, table_rows, text_of
+from unmask.text.columns import TEXTS, assign
+
+ROLES: Mapping[str, Sequence[str]] = {
+    "text": TEXTS,
+    "sense": ("sense", "label", "class", "category", "group"),
+}
+
+
+def many(text: Any) -> bool:
+    """Whether several texts, questions or records were given, and not one."""
+    return isinstance(text, Iterable) and not isinstance(text, str | bytes | dict)
+
+
+def several(text: str | Iterable[str]) -> list[str]:
+    if isinstance(text, bytes | Mapping) or not isinstance(text, Iterable):
+        raise UserError(f"{text!r:.80} is {type(text).__name__}, not text", valid="a str, or a list of them")
+    texts = [text] if isinstance(text, str) else list(text)
+    for item in texts:
+        if not isinstance(item, str):
+            raise UserError(f"{item!r:.80} is not text", valid="a str, or a list of them")
+    # Half of a surrogate pair (a shell argument that is not UTF-8) can be neither encoded nor printed.
+    return [re.sub("[\ud800-\udfff]", "\ufffd", item) for item in texts]
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Every text in a text, a list, a record.
+
+    >>> list(texts_in({"query": "a", "passages": ["b", "c"], "n": 1}))
+    ['a', 'b', 'c']
+    """
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from texts_in(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from texts_in(part)
+
+
+def which(texts: list[str], number: int, what: str = "text") -> str:
+    return f"the {what}" if len(texts) == 1 else f"{what} {number + 1} of {len(texts)}"
+
+
+def short(text: str) -> str:
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def named_files(items: Sequence[Any]) -> list[str]:
+    """The files that all of the items name; [] where they are texts. A single name of a file that is not there is a mistake."""
+    if items and all(isinstance(item, str | Path) and _is_file(item) for item in items):
+        return [str(Path(item).expanduser()) for item in items]
+    if len(items) == 1 and isinstance(items[0], str | Path) and _looks_like_file(str(items[0])):
+        raise UserError(f"{items[0]}: no such file", valid="a text, or the path of an existing file")
+    return []
+
+
+def given_texts(items: list[str], column: str = "") -> tuple[list[str], list[str]]:
+    """Texts themselves, the lines of text files or of standard input (`-`), or a table's column; and what tables call
+    the sense or label of each, [] where one says nothing."""
+    if items == ["-"]:
+        return [line.rstrip("\r\n") for line in sys.stdin if line.strip()], []
+    if not (files := named_files(items)):
+        return several(items), []
+    read = [_texts_in(file, column) for file in files]
+    senses = [sense for _, own in read for sense in own]
+    return [text for texts, _ in read for text in texts], senses if all(own for _, own in read) else []
+
+
+def _texts_in(file: str, column: str) -> tuple[list[str], list[str]]:
+    findings: list[Finding] = []
+    named = {"text": column} if column else {}
+    source = open_source(file, findings, columns=named)
+    if error := next((f for f in findings if f.error), None):
+        raise UserError(str(error))
+    if source.form == "text":
+        return several(line for _, line in source.lines if line.strip()), []
+    names = assign(source.columns, ROLES, named, ("text",), source.path)
+    rows = list(table_rows(source, "a text file, or csv, tsv, jsonl, parquet with a column text"))
+    texts = [text_of(row.get(names["text"]), at, "text", findings) for at, row in rows]
+    if error := next((f for f in findings if f.error), None):
+        raise UserError(str(error))
+    return texts, [str(row.get(names["sense"])) for _, row in rows] if "sense" in names else []
+
+
+def _looks_like_file(text: str) -> bool:
+    table = is_table(text) or text.lower().endswith(".txt")
+    return len(text) < 500 and table and not any(map(str.isspace, text))
+
+
+def _is_file(item: str | Path) -> bool:
+    try:
+        return Path(item).expanduser().is_file()
+    except (OSError, ValueError, RuntimeError):  # a text that is too long, or has a NUL, is no file name
+        return False

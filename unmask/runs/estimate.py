@@ -1,0 +1,161 @@
+"""`--dry-run`: what a run would be, before anything is written: resolved recipe, parameters, memory, steps and time.
+
+Time is measured, not guessed: some steps of the model on random tokens, or parts of one where a step takes long (`probe`).
+A corpus that was not prepared yet is counted in bytes, and its tokens estimated from them; the result says both.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unmask.batch import Batch, Example
+from unmask.errors import UserError
+from unmask.model import hf
+from unmask.model.config import change, preset, with_tokenizer
+from unmask.model.model import Model
+from unmask.objectives.objective import Objective, build
+from unmask.recipe import VOCABULARY, Recipe, TokenizerRecipe
+from unmask.runs.pretraining import check_length, with_objective
+from unmask.seeds import generator
+from unmask.text.corpus import Corpus
+from unmask.text.extend import describe, extended
+from unmask.text.flags import SENTENCE, WORD
+from unmask.text.mix import Turns, parts
+from unmask.text.prepare import cached_store
+from unmask.text.store import TokenStore
+from unmask.text.tokenizer import Tokenizer, cached_tokenizer, tokenizer_folder
+from unmask.train import probe
+from unmask.train.loader import Loader
+from unmask.train.schedule import lengths, plan
+
+BYTES_PER_TOKEN = {"char": 1.0, "byte": 1.0}  # others: 4.3, as English WordPiece of 8,192; until the text is prepared
+SENTENCE_TOKENS = 16
+
+
+class RandomRows:
+    """Rows of random tokens with the shape of real ones, to time a step on."""
+
+    def __init__(self, kind: str, size: int, tokenizer: Tokenizer):
+        self.kind, self.size, self.pad = kind, size, tokenizer.pad
+        self.tokenizer, self.ordinary = tokenizer, np.flatnonzero(~tokenizer.special)
+        self.sep = tokenizer.sep
+        self.first = self.ordinary[0] if tokenizer.cls is None else tokenizer.cls
+
+    def count(self, length: int) -> int:
+        return self.size
+
+    def example(self, epoch: int, i: int, phase: Any) -> Example:
+        ids = generator("dry-run", i).choice(self.ordinary, phase.length)
+        ids[0], ids[-1] = self.first, self.sep
+        flags = np.full(phase.length, WORD, np.uint8)
+        flags[1:-1:SENTENCE_TOKENS] |= SENTENCE
+        flags[[0, -1]] = 0
+        if self.kind == "stream":
+            return Example(ids, flags=flags)
+        ids[phase.length // 2] = self.sep
+        segments = (np.arange(phase.length) > phase.length // 2).astype(np.int64)
+        return Example(ids, segments, flags, {"nsp" if self.kind == "pairs" else "sop": np.array([i % 2])})
+
+
+def estimate(recipe: Recipe) -> dict[str, Any]:
+    recipe = with_tokenizer(recipe)
+    tokenizer, tokens, source, extension = _text(recipe)
+    stand_in = tokenizer or Tokenizer.train(["a b"], TokenizerRecipe(kind="byte", template=recipe.tokenizer.template))
+    if recipe.start:
+        found = hf.load(recipe.start)
+        config = change(found.config, **recipe.model)
+        recipe = with_objective(recipe, config, found.model.heads)
+    else:
+        size = max(_vocabulary(recipe, tokenizer), stand_in.size)
+        config = preset(recipe.preset, **{"vocab_size": size, **stand_in.config_ids(), **recipe.model})
+        recipe = with_objective(recipe, config)
+    check_length(recipe, config, recipe.start or recipe.preset)
+    if config.vocab_size < stand_in.size:
+        config = change(config, vocab_size=stand_in.size)
+    objective = build(recipe, stand_in, config)
+    turns = Turns([part.share for part in parts(recipe.data.mix)])
+    rows_of = {n: turns.rows(max(1, tokens // (n - 2))) for n, _ in lengths(recipe.train)}
+    rough = recipe.train.model_copy(update={"minutes": None, "tokens": None, "epochs": None, "steps": 10})
+    ten = recipe.model_copy(update={"train": rough})
+    first = plan(ten, rows_of)
+    loader = Loader(RandomRows(objective.rows, 10**6, stand_in), objective, recipe.seed)
+    speed = probe.speed(ten, config, objective, loader, first)
+    seconds_of = speed.seconds
+    model = probe.outline(config, objective)
+    p = plan(recipe, rows_of, seconds_of)
+    rows = recipe.train.micro_batch or recipe.train.batch
+    batch = loader.batch(0, rows, first.phase(first.steps - 1))
+    parameters = sum(x.numel() for x in model.parameters())
+    return {
+        "recipe": recipe.model_dump(mode="json"),
+        "architecture": config.architecture(list(model.heads)),
+        "parameters": parameters,
+        "memory_bytes": memory(model, recipe, vocabulary_rows(objective, model, batch)),
+        "extension": extension and extension | {"text": describe(extension)},
+        "text_tokens": tokens,
+        "text_tokens_from": source,
+        "steps": p.steps,
+        "tokens": p.tokens,
+        "epochs": p.tokens / max(1, tokens),
+        "seconds_per_step": seconds_of,
+        "measured": {"basis": speed.basis, "rows": speed.rows, "layers": speed.layers},
+        "minutes": sum(s.steps * seconds_of[s.length] for s in p.stretches) / 60,
+    }
+
+
+def _vocabulary(recipe: Recipe, tokenizer: Tokenizer | None) -> int:
+    if tokenizer:
+        return tokenizer.size
+    return {"byte": 261, "char": 512}.get(recipe.tokenizer.kind, recipe.tokenizer.vocab_size or VOCABULARY)
+
+
+def vocabulary_rows(objective: Objective, model: Model, batch: Batch) -> int:
+    """Positions at which a loss reads logits over the vocabulary; terms named as another head read that one."""
+    counts = objective.counts(batch)
+    return max((n for term, n in counts.items() if term not in model.heads or term in ("mlm", "lm")), default=0)
+
+
+def memory(model: Model, recipe: Recipe, vocabulary_rows: int) -> dict[str, int]:
+    """Bytes expected, roughly: weights, gradients, optimizer state, and activations of one micro-batch."""
+    train, parameters = recipe.train, sum(p.numel() for p in model.parameters())
+    longest = max(n for n, _ in lengths(train))
+    tokens = (train.micro_batch or train.batch) * longest
+    numbers = 0
+    for config in [model.config, *([model.config.generator_config()] if "generator" in model.heads else [])]:
+        layers = config.layers + config.decoder_layers  # a shared layer is computed, and kept, as often as it is used
+        layer = 10 * config.hidden + config.mlp_width * (3 if config.gated else 2)
+        attention = config.heads * longest if config.attention_dropout else 0
+        kept = layers * config.hidden + layer if train.activation_checkpointing else layers * layer
+        crossing = config.decoder_layers * 6 * config.hidden
+        numbers += tokens * (kept + crossing + layers * attention)
+    return {
+        "weights": 4 * parameters,
+        "gradients": 4 * parameters,
+        "optimizer": 8 * parameters,
+        "activations": 4 * (numbers + 3 * vocabulary_rows * model.config.vocab_size),
+    }
+
+
+def _text(recipe: Recipe) -> tuple[Tokenizer | None, int, str, dict[str, Any] | None]:
+    """The tokenizer if there is one already, the number of training tokens, counted or estimated, and new words."""
+    sources = recipe.data.corpus
+    if not sources:
+        raise UserError("no corpus given", valid="paths, folders, globs, '-' or sample:NAME")
+    if len(sources) == 1 and (Path(sources[0]) / "meta.json").exists():
+        store = TokenStore.open(sources[0])
+        return store.tokenizer, store.meta["train"]["tokens"], "counted in the store", None
+    corpus = Corpus(sources, recipe.data)
+    named = recipe.tokenizer.path or recipe.start or tokenizer_folder(corpus, recipe.tokenizer)
+    if isinstance(named, Path):
+        tokenizer = cached_tokenizer(named) if named.exists() else None
+    else:
+        tokenizer = Tokenizer.load(named)
+    report = None
+    if tokenizer and recipe.start and recipe.tokenizer.extend:
+        tokenizer, report = extended(tokenizer, corpus, recipe.tokenizer.extend, keep=False)
+    cached = cached_store(corpus, tokenizer, recipe.data) if tokenizer else None
+    if cached:
+        return tokenizer, cached.meta["train"]["tokens"], "counted in the cached store", report
+    ratio = BYTES_PER_TOKEN.get(recipe.tokenizer.kind, 4.3)
+    return tokenizer, int(corpus.bytes() / ratio), f"estimated: {corpus.bytes():,} bytes / {ratio}", report

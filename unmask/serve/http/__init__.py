@@ -1,1 +1,0 @@
-"""The server: Predictors over HTTP, in the forms that clients already speak. `app.make_app` puts it together."""

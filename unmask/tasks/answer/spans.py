@@ -1,0 +1,259 @@
+"""Spans of a passage: found from logits, cut from the raw text, and compared with those that people gave.
+
+The scores are those of SQuAD 2.0 (Rajpurkar et al. 1806.03822), as its official script computes them, but from 0 to 1. Its words are what
+stands between blanks, which Chinese does not have: there `zh_f1` counts characters, by the longest run that both answers share (CMRC 2018,
+1810.07366). Everything here is numpy and plain Python.
+"""
+
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from unmask.text.vocabulary import CJK
+
+Span = tuple[int, int, float]  # first and last token, sum of their logits
+
+_ARTICLE = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ZH_PIECE = re.compile(f"[{CJK}]|[^\\W_{CJK}]+")  # an ideograph, or a word of another script
+PAIRS = 1 << 16  # of answers whose comparison is remembered: a score is computed again for its interval
+
+
+# ---------------------------------------------------------------------------------------------------------- search
+
+
+def best_spans(start: np.ndarray, end: np.ndarray, longest: int, top: int) -> tuple[list[Span], float]:
+    """The `top` best spans of at most `longest` tokens, best first, and the log of the sum of exp over all spans.
+
+    Of equal ones the earlier comes first, then the shorter.
+
+    >>> best_spans(np.array([0.0, 2.0, 0.0]), np.array([3.0, 0.0, 1.0]), longest=2, top=2)[0]
+    [(0, 0, 3.0), (1, 2, 3.0)]
+    """
+    width = min(longest, len(start))
+    if not width:
+        return [], -np.inf
+    ends = np.concatenate([end, np.full(width - 1, -np.inf)])
+    # (tokens, width): the row is the first token, the column how many more there are
+    table = (start[:, None] + np.lib.stride_tricks.sliding_window_view(ends, width)).ravel()
+    most = table.max()
+    if not np.isfinite(most):
+        return [], -np.inf
+    total = float(most + np.log(np.exp(table - most).sum()))
+    found = []
+    for _ in range(top):
+        at = int(table.argmax())
+        if table[at] == -np.inf:
+            break
+        found.append((at // width, at // width + at % width, float(table[at])))
+        table[at] = -np.inf
+    return found, total
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What the tokens of a row stand for."""
+
+    context: str
+    offsets: np.ndarray  # (n, 2) characters of the context, of each of its tokens in the row
+    first: int  # where in the row they begin
+
+
+@dataclass(slots=True)
+class Found:
+    """The best spans of a context, over all of its windows."""
+
+    context: str = ""
+    places: dict[tuple[int, int], float] = field(default_factory=dict)  # characters → sum of logits
+    null: float = np.inf  # the smallest sum of [CLS]'s logits
+    total: float = -np.inf  # log of the sum of exp over all spans
+
+
+def gather(
+    values: Iterable[np.ndarray], windows: Iterable[Window], record: np.ndarray, longest: int, top: int
+) -> list[Found]:
+    """Rows' logits (T, 2) → what was found in each record's context. A row begins with [CLS]."""
+    out = [Found() for _ in range(int(record.max()) + 1 if len(record) else 0)]
+    for row, window, n in zip(values, windows, record.tolist()):
+        found, offsets = out[n], window.offsets
+        found.context = window.context
+        found.null = min(found.null, float(row[0, 0]) + float(row[0, 1]))
+        part = row[window.first : window.first + len(offsets)].astype(np.float64)
+        part[offsets[:, 0] >= offsets[:, 1]] = -np.inf  # blanks are no answer
+        best, total = best_spans(part[:, 0], part[:, 1], longest, top)
+        found.total = float(np.logaddexp(found.total, total))
+        for first, last, score in best:
+            place = whole(window.context, int(offsets[first, 0]), int(offsets[last, 1]))
+            found.places[place] = max(score, found.places.get(place, -np.inf))
+    return out
+
+
+def window_starts(tokens: int, size: int, overlap: int) -> list[int]:
+    """Where windows of `size` tokens begin that overlap by `overlap`, and cover everything.
+
+    >>> window_starts(10, 4, 1), window_starts(3, 4, 1), window_starts(0, 4, 1)
+    ([0, 3, 6], [0], [0])
+    """
+    return list(range(0, max(1, tokens - overlap), size - overlap)) if tokens > size else [0]
+
+
+# ------------------------------------------------------------------------------------------------------- characters
+
+
+def trim(text: str, offsets: Iterable[tuple[int, int]]) -> np.ndarray:
+    """(tokens, 2): tokens' places in a text without the blanks around them, which some tokenizers make part of a token.
+
+    >>> trim("a b", [(0, 1), (1, 3), (1, 2)]).tolist()
+    [[0, 1], [2, 3], [2, 2]]
+    """
+    out = []
+    for start, end in offsets:
+        while start < end and text[start].isspace():
+            start += 1
+        while start < end and text[end - 1].isspace():
+            end -= 1
+        out.append((start, end))
+    return np.array(out, np.int64).reshape(-1, 2)
+
+
+def token_span(offsets: np.ndarray, start: int, end: int) -> tuple[int, int] | None:
+    """First and last token that hold a character of text[start:end]; None when no token does.
+
+    >>> token_span(np.array([[0, 3], [4, 7], [7, 8]]), 5, 8)
+    (1, 2)
+    """
+    inside = np.flatnonzero((offsets[:, 1] > start) & (offsets[:, 0] < end))
+    return (int(inside[0]), int(inside[-1])) if len(inside) else None
+
+
+def whole(text: str, start: int, end: int) -> tuple[int, int]:
+    """A span that does not cut a letter from its accents: normalisers drop them, and no token's place covers them.
+
+    >>> whole("cafe\u0301!", 0, 4)
+    (0, 5)
+    """
+    while end < len(text) and unicodedata.category(text[end])[0] == "M":
+        end += 1
+    return start, end
+
+
+# ----------------------------------------------------------------------------------------------------------- scores
+
+
+def normal(text: str) -> str:
+    """
+    >>> normal("The  Eiffel-Tower, (a) tower!")
+    'eiffeltower tower'
+    """
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+@lru_cache(PAIRS)
+def compare(answer: str, gold: str) -> tuple[float, float]:
+    """(exact, F1 of words) of one answer against one that a person gave.
+
+    >>> compare("the red cat", "red dog"), compare("", "")
+    ((0.0, 0.5), (1.0, 1.0))
+    """
+    a, b = normal(answer), normal(gold)
+    words, wanted = a.split(), b.split()
+    if not words or not wanted:
+        return float(a == b), float(words == wanted)
+    common = sum((Counter(words) & Counter(wanted)).values())
+    return float(a == b), 2 * common / (len(words) + len(wanted))
+
+
+@lru_cache(PAIRS)
+def compare_zh(answer: str, gold: str) -> float:
+    """F1 of characters, by the longest run of them that both have.
+
+    >>> compare_zh("在法国", "法国。"), compare_zh("", "法国")
+    (0.8, 0.0)
+    """
+    a, b = _ZH_PIECE.findall(answer.lower()), _ZH_PIECE.findall(gold.lower())
+    if not a or not b:
+        return float(a == b)
+    longest, before = 0, [0] * (len(b) + 1)
+    for piece in a:
+        now = [0] * (len(b) + 1)
+        for j, other in enumerate(b, 1):
+            if piece == other:
+                now[j] = before[j - 1] + 1
+                longest = max(longest, now[j])
+        before = now
+    return 2 * longest / (len(a) + len(b))
+
+
+def raw_scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
+    """Exact, f1 and zh_f1 of each answer: the best over all that people gave, of which none means "no answer"."""
+    out = np.zeros((3, len(answers)))
+    for n, (answer, gold) in enumerate(zip(answers, golds, strict=True)):
+        wanted = [g for g in gold if normal(g)] or [""]
+        pairs = [compare(answer, g) for g in wanted]
+        out[:2, n] = max(p[0] for p in pairs), max(p[1] for p in pairs)
+        if not answer.isascii() or not all(g.isascii() for g in wanted):
+            out[2, n] = max(compare_zh(answer, g) for g in wanted)
+        else:
+            out[2, n] = out[1, n]
+    return dict(zip(("exact", "f1", "zh_f1"), out))
+
+
+def best_threshold(
+    values: np.ndarray, none: np.ndarray, answered: np.ndarray, has: np.ndarray, reachable: bool = False
+) -> tuple[float, float]:
+    """(score, threshold) when "no answer" is given to all questions whose `none` is above the threshold, and it is chosen well.
+
+    `values`: what the answers are worth, `answered`: whether they say something, `has`: whether the question has an answer. As the
+    official script, which calls it 0 when answering nothing is best, and may stop between equal numbers; `reachable` does neither.
+
+    >>> v, none = np.array([1.0, 0.5, 0.0]), np.array([-3.0, -1.0, 2.0])
+    >>> best_threshold(v, none, np.ones(3, bool), np.array([True, True, False]))
+    (0.8333333333333334, -1.0)
+    """
+    order = np.argsort(none, kind="stable")
+    gains = np.where(has, values, np.where(answered, -1.0, 0.0))[order]
+    nothing = float((~has).sum())
+    running = nothing + np.cumsum(gains)
+    ordered = none[order]
+    if reachable:
+        running[:-1][ordered[1:] == ordered[:-1]] = -np.inf
+    at = int(running.argmax())
+    if running[at] <= nothing:
+        return nothing / len(none), float(ordered[0]) - 1.0 if reachable else 0.0
+    return float(running[at]) / len(none), float(ordered[at])
+
+
+def squad_scores(
+    answers: Sequence[str],
+    none: Sequence[float],
+    golds: Sequence[Sequence[str]],
+    threshold: float | None = None,
+    chinese: bool = False,
+) -> dict[str, float]:
+    """The official script's numbers. `none`: how much "no answer" is preferred to each; above `threshold` it is given.
+
+    Without a threshold the answers count as they are, and no best threshold is looked for.
+    """
+    if not answers:
+        return {}
+    raw = raw_scores(answers, golds)
+    has, doubt = np.array([bool(g) for g in golds]), np.array(none, np.float64)
+    names = ("exact", "f1", "zh_f1") if chinese else ("exact", "f1")
+    given = np.zeros(len(has), bool) if threshold is None else doubt > threshold
+    scores = {name: np.where(given, (~has).astype(float), raw[name]) for name in names}
+    out: dict[str, float] = {name: float(values.mean()) for name, values in scores.items()} | {"total": len(answers)}
+    for prefix, chosen in (("HasAns", has), ("NoAns", ~has)):
+        if chosen.any():
+            out |= {f"{prefix}_{name}": float(values[chosen].mean()) for name, values in scores.items()}
+            out[f"{prefix}_total"] = int(chosen.sum())
+    if threshold is not None:
+        answered = np.array([bool(a) for a in answers])
+        for name in names:
+            out[f"best_{name}"], out[f"best_{name}_thresh"] = best_threshold(raw[name], doubt, answered, has)
+    return out

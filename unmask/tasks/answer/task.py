@@ -1,0 +1,223 @@
+"""Answers as spans of a passage (BERT 1810.04805 §4.2, §4.3): where an answer begins and where it ends, or that there is none.
+
+| record | row | label |
+|---|---|---|
+| {"question", "context", "answers": [{"text", "start"}]} | [CLS] question [SEP] window of the context [SEP] | first and last token |
+| the same with "impossible", or whose answer is not whole in the window | | [CLS], twice |
+
+Windows of a long context overlap by `stride` tokens. The best span over all windows is the answer; its score is the sum of its two logits
+minus the null score, the smallest sum of [CLS]'s two over the windows (as in BERT's own run_squad). Where questions may have no answer, none
+is given when null − span is above a threshold, which is tuned on the dev set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unmask.batch import Batch, Example
+from unmask.labels.records import Finding, Record
+from unmask.model.config import ModelConfig
+from unmask.recipe import Recipe
+from unmask.tasks import task as base
+from unmask.tasks.answer import spans
+from unmask.tasks.answer.form import AnswerForm
+from unmask.tasks.details import cases
+from unmask.text.segmentation import language_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
+
+TOP = 3  # candidates per answer
+LONGEST = 30  # tokens of an answer that are always allowed, unless task.answer.longest says otherwise
+EDGES = 2  # a context may split the first and the last word of an answer otherwise than the answer alone
+
+
+class Answer(AnswerForm, base.Task):
+    name = "answer"
+    terms = ("start", "end")
+    heads = ("answer",)
+    weights: Mapping[str, float] = {"start": 0.5, "end": 0.5}  # the mean of both, as everybody's
+    metric = "f1"
+    tokens = True
+    counted = ("longer", "cut", "lost")
+
+    def __init__(self, recipe: Recipe, tokenizer: Any, learnt: Mapping[str, Any] | None = None):
+        super().__init__(recipe, tokenizer, learnt)
+        self.metric = "zh_f1" if self.learnt.get("chinese") else "f1"
+        self.cut = self.lost = 0  # questions cut; answers that no token holds
+        self._last: tuple[str, list[int], np.ndarray] = ("", [], np.empty((0, 2), np.int64))
+
+    def takes(self) -> tuple[int, int | None, str]:
+        return 2, 2, 'a question and a context: "who?" "It was Ann."'
+
+    # ----------------------------------------------------------------------------------------------- records
+
+    @classmethod
+    def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
+        choice = recipe.task.answer.none
+        none = any(r["impossible"] for r in records) if choice == "auto" else choice == "yes"
+        chinese = language_of(r["question"] for r in records) == "zh"
+        learnt = {"none": none, "threshold": 0.0 if none else None, "chinese": chinese}
+        return super().study(recipe, config, records) | learnt
+
+    @classmethod
+    def remember(cls, config: ModelConfig) -> dict[str, Any]:
+        return super().remember(config) | {"none": True, "threshold": 0.0, "chinese": False}
+
+    @property
+    def longest(self) -> int:
+        """Tokens of an answer, at most."""
+        return self.settings.answer.longest or self.learnt.get("longest") or LONGEST
+
+    def fit_lengths(self, train: Sequence[Record]) -> None:
+        if not self.settings.answer.longest:
+            most = max((size for _, size in self._sizes(train)), default=0)
+            self.learnt["longest"] = min(self.length, max(LONGEST, most + EDGES))
+
+    def too_large(self, records: Sequence[Record]) -> list[Finding]:
+        """Answers that cannot be given whole, as one finding."""
+        sizes = self._sizes(records)
+        over = [(record, size) for record, size in sizes if size > self.longest]
+        if not over:
+            return []
+        most = max(size for _, size in over)
+        limit = "a row" if self.longest >= self.length else "task.answer.longest"
+        what = (
+            f"{len(over):,} of {len(sizes):,} answers have more than the {self.longest:,} tokens of {limit}, "
+            f"the longest {most:,}: they are never given whole"
+        )
+        fix = f"--set task.answer.longest={most + EDGES}" if limit != "a row" else "--length N, or shorter answers"
+        return [Finding(over[0][0]["at"], what, fix, error=False, kind="answer length")]
+
+    def _sizes(self, records: Sequence[Record]) -> list[tuple[Record, int]]:
+        """Records that have an answer, with the tokens of the one that is learnt."""
+        some = [record for record in records if record["answers"]]
+        encodings = self.tokenizer.encode_batch([record["answers"][0]["text"] for record in some])
+        return [(record, len(encoding.ids)) for record, encoding in zip(some, encodings)]
+
+    def stratum(self, record: Record) -> str:
+        return "none" if record.get("impossible") else "some"
+
+    def cuts(self, count: int) -> list[str]:
+        return super().cuts(count) + self._questions_cut()
+
+    def _questions_cut(self) -> list[str]:
+        what = f"questions are longer than half of a row of {self.length}: cut at their end"
+        return [f"{self.cut:,} {what}"] if self.cut else []
+
+    def remarks(self) -> list[str]:
+        what = "answers are made of characters that the tokenizer drops: learnt as no answer"
+        return self._questions_cut() + ([f"{self.lost:,} {what}"] if self.lost else [])
+
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+        t, room = self.tokenizer, self.room(pair=True)
+        question = t.encode(record["question"])
+        self.cut += len(question) > room // 2
+        question = question[: room // 2]
+        ids, offsets = self._tokens(record["context"])
+        size = room - len(question)
+        self.longer += self.over(record, len(ids), size, "the context")
+        span = self._span(record, offsets) if labelled else None
+        starts = spans.window_starts(len(ids), size, min(self.settings.answer.stride, size // 2))
+        before, between, _ = t.around[1]
+        first, rows = len(before) + len(question) + len(between), []
+        for start in starts[:1] if self.settings.long == "first" else starts:
+            row, segments = t.surround(question, ids[start : start + size])
+            whole = span and start <= span[0] and span[1] < start + size
+            ends = [first + n - start for n in span] if span and whole else [0, 0]
+            labels = {"start": np.array(ends[:1]), "end": np.array(ends[1:])} if labelled else {}
+            about = spans.Window(record["context"], offsets[start : start + size], first)
+            rows.append(Example(np.array(row), np.array(segments), labels=labels, about=about))
+        return rows
+
+    def _tokens(self, context: str) -> tuple[list[int], np.ndarray]:
+        """Ids and places; questions of one context mostly follow each other."""
+        if self._last[0] != context:
+            (encoding,) = self.tokenizer.encode_batch([context])
+            self._last = (context, encoding.ids, spans.trim(context, encoding.offsets))
+        return self._last[1:]
+
+    def _span(self, record: Record, offsets: np.ndarray) -> tuple[int, int] | None:
+        if not record["answers"]:
+            return None
+        start = record["answers"][0]["start"]  # of several, the first is learnt
+        span = spans.token_span(offsets, start, start + len(record["answers"][0]["text"]))
+        self.lost += span is None
+        return span
+
+    def outputs(
+        self, model: Model, hidden: torch.Tensor, batch: Batch
+    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        """Any token of the row may be chosen, those of the question too; padding may not, so a row's loss is its own."""
+        logits = model.logits("answer", hidden)  # (B, T, 2)
+        if batch.mask is not None:
+            logits = logits.masked_fill(~batch.mask[:, :, None], -np.inf)
+        return {name: (logits[:, :, n], batch.labels[name]) for n, name in enumerate(self.terms)}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return dict.fromkeys(self.terms, batch.rows)
+
+    # ----------------------------------------------------------------------------------------------- answers
+
+    def decode(self, outputs: base.Outputs) -> list[base.Answer]:
+        windows = [example.about for example in outputs.examples]
+        found = spans.gather(outputs.values, windows, outputs.record, self.longest, TOP)
+        return [self._answer(each) for each in found]
+
+    def _answer(self, found: spans.Found) -> base.Answer:
+        """Probabilities are shares of exp over all spans of all windows and, where there may be no answer, of the null score."""
+        threshold, null = self.learnt["threshold"], found.null
+        everything = found.total if threshold is None else float(np.logaddexp(found.total, null))
+        ordered = sorted(found.places.items(), key=lambda item: (-item[1], item[0]))[:TOP]
+        candidates: list[base.Answer] = [
+            {"answer": found.context[start:end], "start": start, "end": end, "score": score - null,
+             "probability": float(np.exp(score - everything))}
+            for (start, end), score in ordered
+        ]  # fmt: skip
+        if candidates and (threshold is None or -candidates[0]["score"] <= threshold):
+            return {**candidates[0], "candidates": candidates}
+        score = candidates[0]["score"] if candidates else 0.0
+        share = float(np.exp(null - everything)) if threshold is not None else 0.0
+        none = {"answer": "", "start": None, "end": None, "score": score, "probability": share}
+        return none | {"candidates": candidates}
+
+    def tune(self, outputs: base.Outputs, records: Sequence[Record]) -> None:
+        if self.learnt["threshold"] is not None:
+            self.doubt(self.decode(outputs), records)
+
+    def doubt(self, given: Sequence[base.Answer], records: Sequence[Record]) -> None:
+        """The threshold with which these answers would score best."""
+        has = np.array([bool(r["answers"]) for r in records])
+        if self.learnt["threshold"] is None or has.all() or not has.any():
+            return
+        answers, none = _best(given)
+        values = spans.raw_scores(answers, _golds(records))[self.metric]
+        said, doubts = np.array([bool(a) for a in answers]), np.array(none)
+        _, self.learnt["threshold"] = spans.best_threshold(values, doubts, said, has, reachable=True)
+
+    def score(self, answers: Sequence[base.Answer], records: Sequence[Record]) -> dict[str, float]:
+        chinese = self.metric == "zh_f1" or language_of(r["question"] for r in records) == "zh"
+        return spans.squad_scores(*_best(answers), _golds(records), self.learnt["threshold"], chinese)
+
+    def details(self, answers: Sequence[base.Answer], records: Sequence[Record]) -> dict[str, Any]:
+        golds, got = _golds(records), [a["answer"] for a in answers]
+        wrong = spans.raw_scores(got, golds)[self.metric] < 1
+        asked = [{"at": r.get("at", ""), "text": r["question"]} for r in records]
+        want = [" | ".join(dict.fromkeys(gold)) or "(no answer)" for gold in golds]
+        sure = np.array([a["probability"] for a in answers])
+        return cases(asked, want, [text or "(no answer)" for text in got], wrong, sure)
+
+
+def _best(answers: Sequence[base.Answer]) -> tuple[list[str], list[float]]:
+    """What would be said if something had to be, and how much "no answer" is preferred to it."""
+    texts = [a["candidates"][0]["answer"] if a.get("candidates") else a["answer"] for a in answers]
+    return texts, [-a["score"] for a in answers]
+
+
+def _golds(records: Sequence[Record]) -> list[list[str]]:
+    return [[a["text"] for a in r["answers"]] for r in records]

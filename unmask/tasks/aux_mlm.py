@@ -1,0 +1,120 @@
+"""MLM beside a task (`--aux mlm:0.1`): the task's own text, masked, as a second loss (1905.05583 §5.4 trains so before; here at once).
+
+| the task reads               | the second loss reads                          |
+|------------------------------|------------------------------------------------|
+| [CLS] what a film [SEP]      | [CLS] what a [MASK] [SEP]: "film" at the mask  |
+
+The task's input stays whole: masks are put into a copy of each row, so every step reads its rows twice. How much is masked, and how, is
+`recipe.mlm`. The head is the start model's where it has one; it leaves with the end of training, as only the task's is asked later.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from unmask.batch import Batch, Example, Phase
+from unmask.errors import UserError
+from unmask.model.config import ModelConfig
+from unmask.model.families import FAMILIES
+from unmask.model.model import Model
+from unmask.objectives.mlm import MLM
+from unmask.objectives.objective import Objective, Terms
+from unmask.recipe import Recipe
+from unmask.text.tokenizer import Tokenizer
+
+HEAD = "mlm"
+FITTING = (
+    "classify",
+    "tag",
+    "answer",
+    "choose",
+)  # whose rows are text that a mask fits into, and whose model sees both sides
+
+
+def parse(text: str, option: str = "--aux", most: float = float("inf"), usual: float | None = None) -> float:
+    """The number of "mlm:0.1"; 0 when there is nothing to add.
+
+    >>> parse("mlm:0.1"), parse(""), parse("mlm", "--augment", usual=0.5)
+    (0.1, 0.0, 0.5)
+    """
+    if not text:
+        return 0.0
+    name, colon, value = text.partition(":")
+    try:
+        number = float(value) if colon else usual
+    except ValueError:
+        number = None
+    if name != HEAD or number is None or not 0 < number <= most or number == float("inf"):
+        most_said = "" if most == float("inf") else f" and at most {most:g}"
+        raise UserError(f"{option} {text}", valid=f"mlm:NUMBER, above 0{most_said}", fix=f"{option} mlm:{usual or 0.1}")
+    return number
+
+
+def heads(recipe: Recipe) -> tuple[str, ...]:
+    """Heads that the model needs beside its task's."""
+    return (HEAD,) if parse(recipe.task.aux) else ()
+
+
+def check(recipe: Recipe, config: ModelConfig, task: str) -> None:
+    if not parse(recipe.task.aux):
+        return
+    if task not in FITTING:
+        raise UserError(f"--aux {recipe.task.aux} with the task {task}", valid=f"one of {', '.join(FITTING)}")
+    if HEAD not in FAMILIES[config.family].heads:
+        fitting = ", ".join(name for name, family in FAMILIES.items() if HEAD in family.heads)
+        raise UserError(f"--aux {recipe.task.aux}: a {config.family} model has no place for an MLM head", valid=fitting)
+    if recipe.task.freeze == "encoder":
+        raise UserError(
+            "--aux with --freeze encoder: the second loss would train nothing that the task reads", fix="leave one out"
+        )
+
+
+class Beside(Objective):
+    """A task, or what stands for it, and MLM on a masked copy of its rows."""
+
+    def __init__(self, task: Objective, recipe: Recipe, tokenizer: Tokenizer):
+        super().__init__(recipe, tokenizer)
+        self.task, self.mlm = task, MLM(recipe, tokenizer)
+        self.name, self.terms = f"{task.name}+{HEAD}", (*task.terms, HEAD)
+        self.weights = {**task.weights, HEAD: parse(recipe.task.aux)}
+        self.variants = task.variants
+
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+        return self._masked(self.task.corrupt(example, rng, phase), rng, phase)
+
+    def _masked(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+        """What stands at the chosen positions of the copy is kept beside the row."""
+        copy = self.mlm.corrupt(replace(example, labels={}), rng, phase)
+        labels = {**example.labels, **copy.labels, "mlm.inputs": copy.ids[copy.labels["mlm.positions"]]}
+        more: Sequence[Example] = [self._masked(row, rng, phase) for row in example.more]
+        return replace(example, labels=labels, more=more)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {**self.task.counts(batch), **self.mlm.counts(batch)}
+
+    def loss(self, model: Model, batch: Batch) -> Terms:
+        return {**self.task.loss(model, batch), **self.mlm.loss(model, masked(batch))}
+
+
+def masked(batch: Batch) -> Batch:
+    """The masked copy of a batch."""
+    ids = batch.ids.clone()
+    ids.view(-1)[batch.labels["mlm.positions"]] = batch.labels["mlm.inputs"]
+    return replace(batch, ids=ids)
+
+
+def beside(task: Objective, recipe: Recipe, tokenizer: Tokenizer) -> Objective:
+    """The task with what the recipe adds to it."""
+    return Beside(task, recipe, tokenizer) if parse(recipe.task.aux) else task
+
+
+def drop(model: Model, wanted: Sequence[str]) -> None:
+    """Take the head away that only the second loss read."""
+    if HEAD in model.heads and HEAD not in wanted:
+        del model.heads[HEAD]
+
+
+def said(recipe: Recipe) -> list[str]:
+    weight = parse(recipe.task.aux)
+    return [f"MLM on the same text weighs {weight:g} beside the task; every row is read twice"] if weight else []

@@ -1,0 +1,102 @@
+"""Choosing one of several texts (BERT 1810.04805 §4.4, RACE 1704.04683): a number for each, a softmax over those of one question.
+
+| record | rows: one for each choice | label |
+|---|---|---|
+| {"text", "choices": […], "label"} | [CLS] text [SEP] choice [SEP] | index of the right one |
+| the same with "context" | [CLS] context [SEP] text choice [SEP] | |
+
+Records may differ in how many choices they have; the rows of one stay in one batch (`Example.more`). In a row that is too long, the
+longer part loses its end, which `longer` counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unmask.batch import Batch, Example
+from unmask.labels.records import Record
+from unmask.tasks.choose.form import ChooseForm
+from unmask.tasks.details import cases
+from unmask.tasks.rows import by_record, fit_pair
+from unmask.tasks.task import Answer, Outputs, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
+
+
+class Choose(ChooseForm, Task):
+    name = "choose"
+    terms = ("choose",)
+    heads = ("choose",)
+    metric = "accuracy"
+
+    def takes(self) -> tuple[int, int | None, str]:
+        return 1, None, 'a text and two choices or more: "2 + 2 =" "4" "5"'
+
+    def fate(self) -> str:
+        return "refused" if self.settings.long == "refuse" else "cut at the end of the longer part"
+
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+        """A row for each choice; with a label, one example that holds them all."""
+        t, room = self.tokenizer, self.room(pair=True)
+        rows = self.together(record)
+        first, *others = [e.ids for e in t.encode_batch([rows[0][0], *(second for _, second in rows)])]
+        self.longer += self.over(record, len(first) + max(map(len, others)), room, windows=False)
+        pairs = [t.surround(*fit_pair(first, b, room)) for b in others]
+        examples = [
+            Example(np.array(ids), np.array(segments), about=choice)
+            for (ids, segments), choice in zip(pairs, record["choices"])
+        ]
+        if not labelled:
+            return examples
+        head, *more = examples
+        head.labels, head.more = {"label": np.array([record["label"]]), "choices": np.array([len(examples)])}, more
+        return [head]
+
+    def outputs(
+        self, model: Model, hidden: torch.Tensor, batch: Batch
+    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        logits = model.logits("choose", hidden, batch.mask)  # (rows,)
+        return {"choose": (by_record(logits.float(), batch.labels["choices"]), batch.labels["label"])}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"choose": len(batch.labels["label"])}
+
+    # ----------------------------------------------------------------------------------------------- answers
+
+    def decode(self, outputs: Outputs) -> list[Answer]:
+        answers: list[Answer] = []
+        logits = np.array([float(value) for value in outputs.values])
+        counts = np.bincount(outputs.record)
+        for first, count in zip(np.cumsum(counts) - counts, counts):
+            part = logits[first : first + count]
+            shares = np.exp(part - part.max())
+            shares /= shares.sum()
+            best = int(part.argmax())
+            text = outputs.examples[first + best].about
+            answers.append(
+                {"answer": text, "choice": best, "probability": float(shares[best]), "scores": shares.tolist()}
+            )
+        return answers
+
+    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
+        """`mean_rank`: the place of the right choice, 1 = first; equal ones share the middle of their places."""
+        right = [a["choice"] == r["label"] for a, r in zip(answers, records, strict=True)]
+        ranks = [_rank(a["scores"], r["label"]) for a, r in zip(answers, records)]
+        return {"accuracy": sum(right) / max(1, len(right)), "mean_rank": sum(ranks) / max(1, len(ranks))}
+
+    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
+        want = [r["choices"][r["label"]] for r in records]
+        wrong = np.array([a["choice"] != r["label"] for a, r in zip(answers, records)], bool)
+        sure = np.array([a["probability"] for a in answers])
+        return cases(records, want, [a["answer"] for a in answers], wrong, sure)
+
+
+def _rank(scores: Sequence[float], label: int) -> float:
+    own = scores[label]
+    return 1 + sum(s > own for s in scores) + (sum(s == own for s in scores) - 1) / 2

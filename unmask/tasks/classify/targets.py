@@ -1,0 +1,322 @@
+"""The three things that a classifier can be asked for: one label, several labels, a number.
+
+Each says how a label is aimed at (`aim`, `cost`), what is learnt from the dev set (`tune`), and how logits become answers (`decode`)
+and answers scores. `learnt` is the task's: what is kept in its folder.
+
+| target  | loss of a row           | decides                                     | from the dev set                        |
+|---------|-------------------------|---------------------------------------------|-----------------------------------------|
+| one     | cross entropy           | accuracy; macro F1 where labels are weighed | temperature                             |
+| several | BCE, summed over labels | micro F1; macro F1 where labels are weighed | temperature, then a threshold per label |
+| number  | squared error           | r2, which orders models as the loss does    |                                         |
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from unmask.errors import UserError
+from unmask.labels.records import Record
+from unmask.tasks import details, metrics
+
+if TYPE_CHECKING:
+    import torch
+
+VALUE = "value"  # what the one output of a number is called
+# Labels are weighed when the commonest has RARE times the records of the rarest, of those with FEW or more.
+RARE, FEW = 10, 5
+SHOWN = 12  # labels named when a file is described
+
+
+class One:
+    """A record has one label."""
+
+    problem: ClassVar[str] = "single_label_classification"  # what transformers calls it
+    decides: ClassVar[str] = "accuracy"
+    fewest: ClassVar[int] = 2  # labels
+
+    def __init__(self, learnt: dict[str, Any]):
+        self.learnt, self.labels = learnt, list(learnt["labels"])
+        self.place = {label: k for k, label in enumerate(self.labels)}
+        self.weights: list[float] | None = learnt.get("weights")
+
+    @classmethod
+    def names(cls, record: Record) -> list[str]:
+        return [str(record["label"])]
+
+    @classmethod
+    def study(cls, records: Sequence[Record], given: Sequence[str], choice: str) -> dict[str, Any]:
+        """`given`: labels in the user's order; `choice`: whether rare ones weigh more."""
+        counts = Counter(name for record in records for name in cls.names(record))
+        labels = list(given) or sorted(counts)
+        strange = [r["at"] for r in records if not set(labels).issuperset(cls.names(r))]
+        if strange:
+            raise UserError(
+                f"{strange[0]}: a label that is not among those given ({len(strange):,} such records)",
+                valid=", ".join(labels),
+                fix="--labels with all of them, or without --labels: those of the file",
+            )
+        if len(labels) < cls.fewest:
+            raise UserError(
+                f"{records[0]['at']}: every record has the label {''.join(labels)!r}", valid="two labels or more"
+            )
+        found: dict[str, Any] = {"labels": labels, "counts": [counts[label] for label in labels]}
+        weights = balance(found["counts"], choice)
+        return found | ({"weights": weights} if weights else {})
+
+    @property
+    def metric(self) -> str:
+        return self.decides if self.weights is None else "macro_f1"
+
+    @property
+    def positive(self) -> str:
+        """Of two labels the second one, in the model's order (--labels, else sorted): 1, yes, positive. It is the one that f1 and auc are of,
+        as it is scikit-learn's `classes_[1]`."""
+        return self.labels[1] if len(self.labels) == 2 else ""
+
+    def stratum(self, record: Record) -> str:
+        return str(record["label"])
+
+    def describe(self, records: Sequence[Record]) -> str:
+        counts = Counter(name for record in records for name in self.names(record))
+        said = ", ".join(f"{label} {n:,}" for label, n in counts.most_common(SHOWN)) + (
+            " …" if len(counts) > SHOWN else ""
+        )
+        weighed = "" if self.weights is None else f"; rare labels weigh more, {self.metric.replace('_', ' ')} decides"
+        positive = f"; f1 and auc are of {self.positive}" if self.positive else ""
+        return f"{len(self.labels)} labels: {said}{weighed}{positive}"
+
+    def aim(self, record: Record) -> np.ndarray:
+        """The label as the loss reads it."""
+        return np.array([self.place[str(record["label"])]])
+
+    def cost(self, logits: torch.Tensor, aims: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
+        """The sum over rows. logits (B, labels); aims (B,), or (B, labels) of several; rows (B,): what each counts, if not 1."""
+        if rows is None:
+            return self._cost(logits, aims, "sum")
+        return (self._cost(logits, aims, "none").reshape(len(rows), -1).sum(-1) * rows).sum()
+
+    def _cost(self, logits: torch.Tensor, aims: torch.Tensor, reduction: str) -> torch.Tensor:
+        import torch.nn.functional as F
+
+        return F.cross_entropy(logits, aims, self._weights(logits), reduction=reduction)
+
+    def _weights(self, logits: torch.Tensor) -> torch.Tensor | None:
+        import torch
+
+        return None if self.weights is None else torch.tensor(self.weights, device=logits.device)
+
+    def fold(self, last: Any) -> None:
+        """Put into the last layer what else would have to be known beside it."""
+
+    def adopt(self, last: Any, old: One) -> bool:
+        """Make a last layer that learnt `old` begin as one of this target; False where it has to be drawn anew."""
+        from unmask.model.heads import reorder
+
+        return not isinstance(old, Number) and reorder(last, old.labels, self.labels)
+
+    @property
+    def temperature(self) -> float:
+        return float(self.learnt.get("temperature", 1.0))
+
+    def tune(self, logits: np.ndarray, records: Sequence[Record]) -> None:
+        known = [n for n, r in enumerate(records) if str(r["label"]) in self.place]
+        truth = np.array([self.place[str(records[n]["label"])] for n in known], np.int64)
+        self.learnt["temperature"] = metrics.temperature(logits[known], truth)
+
+    def decode(self, logits: np.ndarray) -> list[dict[str, Any]]:
+        return [
+            {
+                "label": self.labels[int(p.argmax())],
+                "probability": float(p.max()),
+                "scores": dict(zip(self.labels, p.tolist())),
+            }
+            for p in np.exp(metrics.log_softmax(logits / self.temperature))
+        ]
+
+    def scores(self, answers: Sequence[dict[str, Any]]) -> np.ndarray:
+        """(N, labels) probabilities."""
+        return np.array([[a["scores"][name] for name in self.labels] for a in answers]).reshape(-1, len(self.labels))
+
+    def score(self, answers: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, float]:
+        """A label that the model does not know counts as wrong."""
+        want = [str(r["label"]) for r in records]
+        place = self.place | {name: len(self.place) + n for n, name in enumerate(sorted(set(want) - set(self.place)))}
+        aims = np.array([place[name] for name in want], np.int64)
+        table = metrics.confusion(aims, [place[a["label"]] for a in answers], len(place))
+        first = 1 if self.positive else 0  # of two labels that exclude each other, one says everything
+        truth = aims[:, None] == np.arange(first, len(self.labels))
+        return metrics.known(
+            {
+                "accuracy": metrics.accuracy(table),
+                "f1": metrics.micro_f1(table[1, 1], table[:, 1].sum(), table[1].sum()) if self.positive else None,
+                "macro_f1": metrics.macro_f1(np.diag(table), table.sum(0), table.sum(1)),
+                "mcc": metrics.mcc(table),
+                "auc": metrics.macro_auc(self.scores(answers)[:, first:], truth),
+            }
+        )
+
+    def details(self, answers: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, Any]:
+        want = [str(r["label"]) for r in records]
+        return details.of_labels(records, self.labels, self.scores(answers), want, self.temperature)
+
+
+class Several(One):
+    """A record has any number of labels, also none."""
+
+    problem, decides, fewest = "multi_label_classification", "micro_f1", 1
+
+    @classmethod
+    def names(cls, record: Record) -> list[str]:
+        return list(record["label"])
+
+    def stratum(self, record: Record) -> str:
+        """The rarest one."""
+        counts = dict(zip(self.labels, self.learnt.get("counts", ())))
+        return min(record["label"], key=lambda name: (counts.get(name, 0), name), default="")
+
+    def describe(self, records: Sequence[Record]) -> str:
+        none = sum(not r["label"] for r in records)
+        return f"several of {super().describe(records)}; {none:,} records have none"
+
+    def aim(self, record: Record) -> np.ndarray:
+        return metrics.indicator([record["label"]], self.labels).astype(np.float32)
+
+    def _cost(self, logits: torch.Tensor, aims: torch.Tensor, reduction: str) -> torch.Tensor:
+        import torch.nn.functional as F
+
+        return F.binary_cross_entropy_with_logits(logits, aims, self._weights(logits), reduction=reduction)
+
+    @property
+    def thresholds(self) -> list[float]:
+        return self.learnt.get("thresholds") or [0.5] * len(self.labels)
+
+    def tune(self, logits: np.ndarray, records: Sequence[Record]) -> None:
+        """Thresholds with the best F1, of the labels that the dev set has enough of."""
+        truth = metrics.indicator([r["label"] for r in records], self.labels)
+        self.learnt["temperature"] = metrics.temperature(logits, truth.astype(float))
+        p = metrics.sigmoid(logits / self.temperature)
+        self.learnt["thresholds"] = [
+            metrics.best_threshold(p[:, k], truth[:, k]) if truth[:, k].sum() >= FEW else 0.5
+            for k in range(len(self.labels))
+        ]
+
+    def decode(self, logits: np.ndarray) -> list[dict[str, Any]]:
+        return [
+            {
+                "labels": [name for name, x, least in zip(self.labels, p, self.thresholds) if x >= least],
+                "scores": dict(zip(self.labels, p)),
+            }
+            for p in metrics.sigmoid(logits / self.temperature).tolist()
+        ]
+
+    def score(self, answers: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, float]:
+        """Accuracy is the share of records with exactly their labels."""
+        want = [self.names(r) for r in records]
+        labels = [*self.labels, *sorted({name for names in want for name in names} - set(self.place))]
+        truth, given = metrics.indicator(want, labels), metrics.indicator([a["labels"] for a in answers], labels)
+        counts = (truth & given).sum(0), given.sum(0), truth.sum(0)
+        return metrics.known(
+            {
+                "micro_f1": metrics.micro_f1(*counts),
+                "macro_f1": metrics.macro_f1(*counts),
+                "auc": metrics.macro_auc(self.scores(answers), truth[:, : len(self.labels)]),
+                "accuracy": float((truth == given).all(-1).mean()) if len(want) else None,
+            }
+        )
+
+    def details(self, answers: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, Any]:
+        got = [a["labels"] for a in answers]
+        return details.of_several(records, self.labels, self.scores(answers), got, self.thresholds, self.temperature)
+
+
+class Number(One):
+    """A record has a number. It is learnt in standard deviations from the mean, and at the end folded into the last layer."""
+
+    problem, decides = "regression", "r2"
+
+    @classmethod
+    def study(cls, records: Sequence[Record], given: Sequence[str], choice: str) -> dict[str, Any]:
+        values = np.array([r["label"] for r in records], np.float64)
+        return {"labels": [VALUE], "mean": float(values.mean()), "sd": float(values.std()) or 1.0}
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        return self.learnt.get("mean", 0.0), self.learnt.get("sd", 1.0)
+
+    def stratum(self, record: Record) -> str:
+        """Which half of a standard deviation it lies in."""
+        mean, sd = self.scale
+        return str(round(float(np.clip(2 * (record["label"] - mean) / sd, -4, 4))))
+
+    def describe(self, records: Sequence[Record]) -> str:
+        values = np.array([r["label"] for r in records], np.float64)
+        return f"a number from {values.min():g} to {values.max():g}, mean {values.mean():.4g}, sd {values.std():.4g}"
+
+    def aim(self, record: Record) -> np.ndarray:
+        mean, sd = self.scale
+        return np.array([(record["label"] - mean) / sd], np.float32)
+
+    def _cost(self, logits: torch.Tensor, aims: torch.Tensor, reduction: str) -> torch.Tensor:
+        import torch.nn.functional as F
+
+        return F.mse_loss(logits.squeeze(-1), aims, reduction=reduction)
+
+    def fold(self, last: Any) -> None:
+        import torch
+
+        mean, sd = self.scale
+        if (mean, sd) != (0.0, 1.0):
+            with torch.no_grad():
+                last.weight.mul_(sd)
+                last.bias.mul_(sd).add_(mean)
+            self.learnt |= {"mean": 0.0, "sd": 1.0}
+
+    def adopt(self, last: Any, old: One) -> bool:
+        """The layer's answers stay the same numbers: out of the units of `old`, into deviations from our mean."""
+        import torch
+
+        if not isinstance(old, Number):
+            return False
+        mean, sd = self.scale
+        old.fold(last)
+        with torch.no_grad():
+            last.weight.div_(sd)
+            last.bias.sub_(mean).div_(sd)
+        return True
+
+    def tune(self, logits: np.ndarray, records: Sequence[Record]) -> None:
+        pass
+
+    def decode(self, logits: np.ndarray) -> list[dict[str, Any]]:
+        mean, sd = self.scale
+        return [{VALUE: float(x * sd + mean)} for x in logits[:, 0]]
+
+    def score(self, answers: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, float]:
+        return metrics.regression([r["label"] for r in records], [a[VALUE] for a in answers])
+
+    def details(self, answers: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, Any]:
+        want = np.array([r["label"] for r in records], np.float64)
+        return details.of_numbers(records, want, np.array([a[VALUE] for a in answers], np.float64))
+
+
+TARGETS: dict[str, type[One]] = {"one": One, "several": Several, "number": Number}
+
+
+def balance(counts: Sequence[int], choice: str) -> list[float] | None:
+    """Weights of the labels: n^-0.5, 1 on the mean over the records (of a label with few records as if it had FEW).
+
+    >>> balance([100, 400], "on")
+    [1.6666666666666667, 0.8333333333333334]
+    >>> [balance(n, "auto") is not None for n in ([100, 400], [4, 400], [40, 400])]
+    [False, False, True]
+    """
+    enough = [n for n in counts if n >= FEW]
+    if choice == "off" or (choice == "auto" and (len(enough) < 2 or max(enough) < RARE * min(enough))):
+        return None
+    n = np.array(counts, np.float64)
+    weights = np.maximum(n, FEW) ** -0.5
+    return (weights * n.sum() / (weights @ n)).tolist() if n.sum() else None

@@ -1,0 +1,172 @@
+"""Classification of one text or a pair (BERT 1810.04805 §4.1): one extra layer on the row's vector.
+
+| record                                  | row                       | label (targets.py)                     |
+|-----------------------------------------|---------------------------|----------------------------------------|
+| {"text": "what a film", "label": "pos"} | [CLS] what a film [SEP]   | one: index of "pos"                    |
+| {"text": "a", "pair": "b", "label": …}  | [CLS] a [SEP] b [SEP]     |                                        |
+| {"text": "…", "label": ["a", "b"]}      |                           | several: 0 or 1 for each label         |
+| {"text": "…", "label": 3.5}             |                           | a number                               |
+
+A text longer than a row is read in windows whose logits are averaged (`long: windows`), keeps its first tokens (`first`), or
+is refused; pairs are never read in windows. `longer` counts such texts. `hide`: share of tokens masked while training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unmask.batch import Batch, Example, Phase
+from unmask.labels.formats import cells
+from unmask.labels.records import Record
+from unmask.model.config import ModelConfig
+from unmask.objectives.objective import WEIGHT, Terms
+from unmask.recipe import Recipe
+from unmask.tasks.classify.form import ClassifyForm
+from unmask.tasks.classify.targets import TARGETS
+from unmask.tasks.rows import fit_pair, hide, windows
+from unmask.tasks.task import Answer, Outputs, Task
+from unmask.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
+
+
+class Classify(ClassifyForm, Task):
+    name = "classify"
+    terms = ("classify",)
+    heads = ("classify",)
+    metric = "accuracy"
+    counted = ("longer", "paired")
+    paired = 0  # records of two texts
+
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
+        super().__init__(recipe, tokenizer, learnt)
+        target = self.learnt.get("target", "one")
+        self.goal = TARGETS[target](self.learnt)
+        self.metric = self.goal.metric
+        settled = self.settings.classify.model_copy(update={"target": target})  # by which other files are read
+        self.settings = self.settings.model_copy(update={"classify": settled})
+
+    @property
+    def labels(self) -> list[str]:
+        return self.goal.labels
+
+    def takes(self) -> tuple[int, int | None, str]:
+        paired = self.learnt.get("pair")  # unknown of a folder of someone else's
+        if paired is None:
+            return 1, 2, "one text, or a text and its pair"
+        return (2, 2, 'a text and its pair: "a man sleeps" "nobody sleeps"') if paired else super().takes()
+
+    # ----------------------------------------------------------------------------------------------- records
+
+    @classmethod
+    def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
+        settings = recipe.task.classify
+        target = cells.kind_of(records) if settings.target == "auto" else settings.target
+        found = TARGETS[target].study(records, recipe.task.labels, settings.balance)
+        held = {"pair" in record for record in records}
+        found |= {"pair": held.pop()} if len(held) == 1 else {}
+        return super().study(recipe, config, records) | {"target": target} | found
+
+    @classmethod
+    def weigh(cls, recipe: Recipe, learnt: dict[str, Any], train: Sequence[Record]) -> dict[str, Any]:
+        found = TARGETS[learnt["target"]].study(train, learnt["labels"], recipe.task.classify.balance)
+        return {key: value for key, value in learnt.items() if key != "weights"} | found
+
+    @classmethod
+    def remember(cls, config: ModelConfig) -> dict[str, Any]:
+        target = next((name for name, kind in TARGETS.items() if kind.problem == config.problem), None)
+        target = target or ("number" if len(config.labels) == 1 else "one")
+        return super().remember(config) | {"labels": list(config.labels), "target": target}
+
+    def adopt(self, head: Any, before: Task) -> bool:
+        return isinstance(before, Classify) and self.goal.adopt(head.out, before.goal)
+
+    def changes(self, config: ModelConfig) -> dict[str, Any]:
+        return super().changes(config) | {"labels": tuple(self.labels), "problem": self.goal.problem}
+
+    def fate(self) -> str:
+        cut = self.learnt.get("pair", self.paired) and self.settings.long != "refuse"
+        return "cut at the end of the longer part" if cut else super().fate()
+
+    def stratum(self, record: Record) -> str:
+        return self.goal.stratum(record)
+
+    def describe(self, records: Sequence[Record]) -> str:
+        return self.goal.describe(records)
+
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+        t, pair = self.tokenizer, record.get("pair")
+        a, b = t.encode(record["text"]), None if pair is None else t.encode(pair)
+        room = self.room(pair is not None)
+        self.longer += self.over(record, len(a) + len(b or ()), room, windows=b is None)
+        if b is not None:
+            self.paired += 1
+            rows = [t.surround(*fit_pair(a, b, room))]
+        else:
+            rows = [
+                t.surround(piece) for piece in (windows(a, room) if self.settings.long == "windows" else [a[:room]])
+            ]
+        labels = {"label": self.goal.aim(record)} if labelled else {}
+        return [Example(np.array(ids), np.array(segments), labels=labels) for ids, segments in rows]
+
+    def even_out(self, encoded: Sequence[Sequence[Example]]) -> None:
+        """A record of five windows counts as much as one of a single row: each row by 1 / windows, 1 on the mean over all rows."""
+        rows = sum(map(len, encoded))
+        if rows > len(encoded):
+            for several in encoded:
+                for row in several:
+                    row.labels = {**row.labels, WEIGHT: np.array([rows / len(encoded) / len(several)], np.float32)}
+
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+        return hide(example, self.tokenizer, self.settings.hide, rng)
+
+    # -------------------------------------------------------------------------------------------------- loss
+
+    def outputs(
+        self, model: Model, hidden: torch.Tensor, batch: Batch
+    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        """(logits (B, labels), aims (B,); of several labels (B, labels))."""
+        return {"classify": (model.logits("classify", hidden, batch.mask), batch.labels["label"])}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"classify": batch.rows}
+
+    def compare(
+        self,
+        outputs: Mapping[str, tuple[torch.Tensor, torch.Tensor]],
+        accuracy: bool = False,
+        weight: torch.Tensor | None = None,
+    ) -> Terms:
+        logits, aims = outputs["classify"]
+        return {"classify": (self.goal.cost(logits.float(), aims, weight), len(logits))}
+
+    def complete(self, model: Model) -> None:
+        last: Any = model.heads["classify"]
+        self.goal.fold(last.out)
+
+    # ----------------------------------------------------------------------------------------------- answers
+
+    def pooled(self, outputs: Outputs) -> np.ndarray:
+        """(records, labels): the mean logits of a record's windows."""
+        values = np.stack(outputs.values).astype(np.float64)
+        sums = np.zeros((int(outputs.record.max()) + 1, values.shape[1]))
+        np.add.at(sums, outputs.record, values)
+        return sums / np.bincount(outputs.record)[:, None]
+
+    def tune(self, outputs: Outputs, records: Sequence[Record]) -> None:
+        self.goal.tune(self.pooled(outputs), records)
+
+    def decode(self, outputs: Outputs) -> list[Answer]:
+        return self.goal.decode(self.pooled(outputs)) if len(outputs.record) else []
+
+    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
+        return self.goal.score(answers, records)
+
+    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
+        return self.goal.details(answers, records)

@@ -1,0 +1,96 @@
+"""Files of texts that belong together → records of `embed`."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from unmask.labels.form import Form
+from unmask.labels.formats import roles
+from unmask.labels.formats.conll import is_conll
+from unmask.labels.formats.trec import is_qrels
+from unmask.labels.records import Finding, Record, Source, table_rows, text_of
+from unmask.recipe import TaskRecipe
+from unmask.text.columns import assign
+
+
+class EmbedForm(Form):
+    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "text": ("anchor", "text", "query", "sentence1", "sentence", "question", "premise", "text1", "sentence_a"),
+        "positive": ("positive", "positives", "pos", "sentence2", "text2", "answer", "sentence_b", "paraphrase"),
+        "negatives": ("negatives", "negative", "neg", "hard_negatives", "hard_negative"),
+        "score": ("score", "similarity"),
+    }
+    needed = ("text",)
+
+    @classmethod
+    def recognises(cls, source: Source) -> bool:
+        if source.form == "text":
+            words = [len(line.split()) for _, line in source.lines[:200] if line.strip()]
+            return (
+                not is_qrels(source)
+                and not is_conll(source)
+                and not roles.form_of(source)
+                and bool(words)
+                and float(np.mean(words)) >= 4
+                and len(set(words)) > 1
+            )
+        names = source.names
+        if source.form != "table" or {"passage", "passages", "positives"} & names:
+            return False
+        second = names & {"positive", "pos"} or (names & set(cls.roles["score"]) and names & set(cls.roles["positive"]))
+        alone = len(names - {"id", "_id"}) == 1
+        return bool(names & set(cls.roles["text"]) and (second or alone))
+
+    @classmethod
+    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
+        if source.form == "text":
+            return [{"at": source.at(n), "text": line.strip()} for n, line in source.lines if line.strip()]
+        columns = assign(source.columns, cls.roles, settings.columns, ("text",), source.path)
+        if not labelled:
+            columns = {role: name for role, name in columns.items() if role in ("text", "positive")}
+        if "score" in columns:  # says how alike two texts are
+            columns = assign(source.columns, cls.roles, settings.columns, ("text", "positive"), source.path)
+        records: list[Record] = []
+        for at, row in table_rows(source, "csv, tsv, jsonl or parquet with anchor and positive, or plain text"):
+            record: Record = {"at": at, "text": text_of(row.get(columns["text"]), at, "text", findings)}
+            if "score" in columns:
+                record["score"] = _number(row.get(columns["score"]), at, findings)
+            if "negatives" in columns and row.get(columns["negatives"]):
+                record["negatives"] = _texts(row[columns["negatives"]], at, "negative", findings)
+            if "positive" in columns:
+                several = _texts(row.get(columns["positive"]), at, "positive", findings)
+                records += [record | {"positive": text} for text in several]
+            else:
+                records.append(record)
+        return records
+
+    @classmethod
+    def ask(cls, *parts: Any) -> Record:
+        return dict(zip(("text", "positive"), parts))
+
+    @classmethod
+    def together(cls, record: Record) -> list[tuple[str, ...]]:
+        return [(text,) for text in (record["text"], record.get("positive"), *record.get("negatives", ())) if text]
+
+    @classmethod
+    def inseparable(cls, record: Record) -> tuple[str, ...]:
+        return (record["text"],)
+
+
+def _texts(value: Any, at: str, role: str, findings: list[Finding]) -> list[str]:
+    several = value if isinstance(value, list) and value else [value]
+    return [text_of(each, at, role, findings) for each in several]
+
+
+def _number(value: Any, at: str, findings: list[Finding]) -> float:
+    try:
+        number = float(value)
+        if np.isfinite(number):
+            return number
+    except (TypeError, ValueError):
+        pass
+    findings.append(
+        Finding(at, f"score {value!r:.40} is not a number", "write how alike they are, e.g. 0 to 5", kind="score")
+    )
+    return 0.0

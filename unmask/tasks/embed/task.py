@@ -1,0 +1,289 @@
+"""Sentence vectors: texts that mean the same point the same way (Sentence-BERT 1908.10084).
+
+| file                                    | record                              | loss                                          |
+|-----------------------------------------|-------------------------------------|-----------------------------------------------|
+| anchor, positive                        | {"text", "positive"}                | the positive among those of the whole batch   |
+| anchor, positive, negative or negatives | {"text", "positive", "negatives"}   | the same, with the negatives among them       |
+| sentence1, sentence2, score             | {"text", "positive", "score"}       | pairs in the order of their scores (CoSENT)   |
+| plain text, or a text column alone      | {"text"}                            | the text found again under another dropout    |
+
+The first two are a cross entropy over cosine / temperature (1807.03748); texts that are equal to the right one, or right for an equal
+anchor, are left out, as they are no negatives. CoSENT (as the cosine objective of 2309.12871): log(1 + Σ exp((cos(worse) − cos(better)) /
+temperature)) over all couples of pairs whose scores differ. The last is SimCSE (2104.08821). With `sizes`, the loss is summed over the
+vector and its first so many numbers (Matryoshka, 2205.13147). A batch's other texts are the negatives, so here, and only here, the loss
+depends on `train.micro_batch`: a forward pass sees its own rows. Those of several processes are gathered (gathered.py), but not with a
+teacher or in a recipe of several tasks.
+
+A text longer than a row is read in windows whose vectors are averaged before they are brought to length 1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unmask.batch import Batch, Example
+from unmask.errors import UserError
+from unmask.hub import resolve
+from unmask.labels.records import Record
+from unmask.model import sentence
+from unmask.model.config import ModelConfig
+from unmask.model.families import FAMILIES
+from unmask.objectives.objective import Terms
+from unmask.recipe import Recipe
+from unmask.tasks import all_gather, contrastive
+from unmask.tasks.embed.form import EmbedForm
+from unmask.tasks.rows import windows
+from unmask.tasks.task import Answer, Network, Outputs, Task, Update
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
+
+ANCHOR, POSITIVE, NEGATIVE = 0, 1, 2  # what a text is to its record
+LOSSES = {
+    "pairs": "each text has to find its positive among those of the batch",
+    "scored": "the cosines of the pairs have to stand in the order of their scores (CoSENT)",
+    "text": "no labels: each text has to find itself under another dropout (SimCSE)",
+}
+
+
+class Embed(EmbedForm, Task):
+    name = "embed"
+    terms = ("embed",)
+    heads = ()
+    metric = "mrr"
+    compares = True
+
+    def __init__(self, *given: Any):
+        super().__init__(*given)
+        self.metric = "spearman" if self.learnt.get("loss") == "scored" else "mrr"
+
+    def takes(self) -> tuple[int, int | None, str]:
+        return 1, 2, "a text, or two to be compared"
+
+    # ----------------------------------------------------------------------------------------------- records
+
+    @classmethod
+    def unfit(cls, config: ModelConfig) -> str:
+        return "its answers come from a decoder, and a vector from an encoder" if config.decoder_layers else ""
+
+    @classmethod
+    def has_head(cls, family: Any) -> bool:
+        return not family.fixed.get("decoder_layers") and family.decoder_start == "sep"
+
+    @classmethod
+    def unpooled(cls, wish: str, config: ModelConfig) -> str:
+        return ""  # it makes its vectors itself
+
+    @classmethod
+    def check(cls, recipe: Recipe, config: ModelConfig) -> None:
+        super().check(recipe, config)
+        if recipe.task.freeze == "encoder" and config.encoder != "lstm":  # ELMo's mix of layers still learns
+            raise UserError(
+                "--freeze encoder: the vectors are the encoder's own, nothing would learn", fix="leave it out"
+            )
+        wide = [size for size in recipe.task.embed.sizes if size >= config.hidden]
+        if wide:
+            raise UserError(f"task.embed.sizes: {wide[0]}", valid=f"below {config.hidden}, the whole vector's size")
+
+    @classmethod
+    def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
+        forms = {"scored" if "score" in r else "pairs" if "positive" in r else "text" for r in records}
+        if len(forms) > 1:
+            raise UserError(
+                f"files of several kinds: {' and '.join(sorted(forms))}", fix="fine-tune on one, then another"
+            )
+        loss = next(iter(forms), "pairs")
+        if loss == "text" and not recipe.model.get("dropout", config.dropout):
+            raise UserError(
+                "text without labels is learnt by dropout, and this model has none", fix="--set model.dropout=0.1"
+            )
+        own = (sentence.read(resolve(recipe.start, sentence.PATTERNS)) if recipe.start else None) or sentence.Sentence()
+        asked = [p for p in (recipe.task.embed.pooling, recipe.task.pooling) if p != "auto"]
+        learnt = super().study(recipe, config, records)
+        length = learnt["length"] if recipe.task.length else min(own.length or learnt["length"], config.max_positions)
+        return learnt | {
+            "length": length,
+            "pooling": asked[0] if asked else own.pooling,
+            "normalised": True,
+            "lower": own.lower,
+            "prompt": own.prompt,
+            "loss": loss,
+        }
+
+    @classmethod
+    def of_folder(cls, folder: Path, config: ModelConfig) -> dict[str, Any] | None:
+        """What a folder of sentence-transformers has learnt; None when it is none."""
+        own = sentence.read(folder)
+        if own is None:
+            return None
+        length = min(own.length or config.max_positions, config.max_positions)
+        values = {"pooling": own.pooling, "normalised": own.normalised, "lower": own.lower, "prompt": own.prompt}
+        return {"length": length, "loss": "pairs", **values}
+
+    def begin(self, model: Model) -> list[str]:
+        sizes = "".join(f", and its first {size} numbers" for size in self.settings.embed.sizes)
+        return [f"{self.learnt['loss']}: {LOSSES[self.learnt['loss']]}; {self.learnt['pooling']} vector{sizes}"]
+
+    def apart(self, rows: int, batch: int) -> list[str]:
+        return [
+            f"negatives are taken from a forward pass: {rows:,} of the {batch:,} records of a batch, as micro-batches "
+            "(and, with a teacher or several tasks, processes) compare their own only; a larger train.batch gives more"
+        ]
+
+    def judge_by(self, records: Sequence[Record]) -> None:
+        if records:
+            known = "spearman" if "score" in records[0] else "mrr"
+            self.metric = known if "positive" in records[0] else "uniformity"
+
+    def bind(self, config: ModelConfig) -> None:
+        super().bind(config)
+        self.width, self.own = config.hidden, FAMILIES[config.family].own
+
+    def put_beside(self, folder: Path) -> None:
+        if not self.own:  # a family that transformers knows: sentence-transformers opens the folder too
+            told = {key: self.learnt[key] for key in ("pooling", "normalised", "length", "lower", "prompt")}
+            sentence.write(folder, sentence.Sentence(**told), self.width)
+
+    # ----------------------------------------------------------------------------------------------- rows
+
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+        """Labelled: one example that holds all rows of the record. Else a row after the other: the text's, the positive's."""
+        texts = [(ANCHOR, record["text"]), *([(POSITIVE, record["positive"])] if "positive" in record else [])]
+        if labelled and self.learnt["loss"] == "text":
+            texts = [(ANCHOR, record["text"]), (POSITIVE, record["text"])]
+        if labelled and self.learnt["loss"] == "pairs":
+            texts += [(NEGATIVE, text) for text in record.get("negatives", ())]
+        longer = self.longer
+        rows = [row for role, text in texts for row in self._rows(role, text, record, labelled)]
+        self.longer = min(self.longer, longer + 1)  # records are counted, not texts
+        if not labelled:
+            return rows
+        first = rows[0]
+        first.labels |= {"embed.score": np.array([float(record["score"])])} if "score" in record else {}
+        first.more = rows[1:]
+        return [first]
+
+    def _rows(self, role: int, text: str, record: Record, labelled: bool) -> Iterator[Example]:
+        text = self.learnt["prompt"] + text
+        ids, room = self.tokenizer.encode(text.lower() if self.learnt["lower"] else text), self.room()
+        self.longer += self.over(record, len(ids), room)
+        parts = windows(ids, room) if self.settings.long == "windows" else [ids[:room]]
+        for n, part in enumerate(parts):
+            row, segments = self.tokenizer.surround(part)
+            labels = {"embed.role": np.array([role if n == 0 else -1]), "embed.text": np.array([_key(text)])}
+            yield Example(np.array(row), np.array(segments), labels=labels if labelled else {}, about=(role, text))
+
+    # ----------------------------------------------------------------------------------------------- loss
+
+    def forward(self, model: Model, batch: Batch) -> torch.Tensor:
+        """(B, D): a vector per row, not yet of length 1."""
+        if self.learnt["pooling"] == "cls":
+            return model.encode(batch, batch.firsts()).float()
+        hidden = model.encode(batch).float()
+        if batch.mask is None:
+            return hidden.mean(1)
+        kept = batch.mask[:, :, None].to(hidden.dtype)
+        return (hidden * kept).sum(1) / kept.sum(1)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"embed": int((batch.labels["embed.role"] == ANCHOR).sum())}
+
+    def loss(self, model: Model, batch: Batch) -> Terms:
+        return self.near(contrastive.texts(self.forward(model, batch), batch.labels["embed.role"]), batch)
+
+    def near(self, vectors: torch.Tensor, batch: Batch) -> Terms:
+        """The loss, from a vector per text of the batch (N, D)."""
+        import torch.nn.functional as F
+
+        role, key, scores = (batch.labels.get(f"embed.{name}") for name in ("role", "text", "score"))
+        assert role is not None and key is not None
+        role, key = role[role >= 0], key[role >= 0]  # of rows that begin a text; others are further windows of it
+        if self.gather:
+            vectors, role, key, scores = self._of_all(vectors, role, key, scores)
+        record = (role == ANCHOR).cumsum(0) - 1  # its texts begin with its anchor
+        total = vectors.new_zeros(())
+        for size in (vectors.shape[1], *self.settings.embed.sizes):
+            unit = F.normalize(vectors[:, :size], dim=-1)
+            if self.learnt["loss"] == "scored":
+                assert scores is not None
+                total = total + contrastive.cosent(
+                    unit[role == ANCHOR], unit[role == POSITIVE], scores, self.temperature
+                )
+            else:
+                both = self.settings.embed.directions == "both"
+                total = total + contrastive.in_batch(unit, role, key, record, self.temperature, both)
+        count = self.counts(batch)["embed"]
+        if self.gather:
+            total = all_gather.share(total, count / int((role == ANCHOR).sum()))
+        return {"embed": (total, count)}
+
+    @staticmethod
+    def _of_all(
+        vectors: torch.Tensor, role: torch.Tensor, key: torch.Tensor, scores: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """The same of all processes."""
+        found = [all_gather.gather(x) for x in (vectors, role, key)]
+        return found[0], found[1], found[2], None if scores is None else all_gather.gather(scores)
+
+    def idle(self, device: torch.device) -> None:
+        if self.gather:
+            import torch
+
+            none, vectors = torch.zeros(0, dtype=torch.int64, device=device), torch.zeros(0, self.width, device=device)
+            self._of_all(vectors, none, none, none.double() if self.learnt["loss"] == "scored" else None)
+
+    @property
+    def temperature(self) -> float:
+        return self.settings.embed.temperature
+
+    # ----------------------------------------------------------------------------------------------- answers
+
+    def decode(self, outputs: Outputs) -> list[Answer]:
+        """A vector for a text; for a text and its positive the cosine, and the positive's place among all of them."""
+        count = int(outputs.record.max()) + 1 if len(outputs.record) else 0
+        roles = np.array([e.about[0] for e in outputs.examples], int)
+        values = np.stack(outputs.values) if outputs.values else np.empty((0, 1))
+        vectors = {
+            role: contrastive.pooled(values[roles == role], outputs.record[roles == role], count) for role in (0, 1)
+        }
+        if not (roles == POSITIVE).any():
+            return [{"vector": v.tolist()} for v in contrastive.unit(vectors[0], self.learnt["normalised"])]
+        if len(set(outputs.record[roles == POSITIVE].tolist())) < count:
+            raise UserError(
+                "some records have a second text and others have none", fix="ask for them one after the other"
+            )
+        texts = {role: [""] * count for role in (0, 1)}
+        for example, n in zip(outputs.examples, outputs.record):
+            texts[example.about[0]][n] = example.about[1]
+        return contrastive.pairs(vectors[0], vectors[1], texts[0], texts[1], self.settings.embed.sizes)
+
+    def shared(self, records: Sequence[Record]) -> bool:
+        """A positive has a place among all of them; a vector is its text's."""
+        return any("positive" in record for record in records)
+
+    def vectors(self, model: Network, texts: Sequence[str], update: Update | None = None) -> np.ndarray:
+        """(texts, D), float32."""
+        answers = self.answer(model, [{"text": text} for text in texts], update) if texts else []
+        return np.array([a["vector"] for a in answers], np.float32).reshape(len(answers), model.config.hidden)
+
+    def independent(self, records: Sequence[Record]) -> bool:
+        """Recall and MRR are among all positives: records drawn twice would be each other's rivals."""
+        return all("score" in record for record in records)
+
+    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
+        """Of scored pairs Spearman's correlation; of pairs recall and MRR with all positives of these records to choose from."""
+        return contrastive.score(answers, records, self.settings.embed.sizes)
+
+    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
+        return contrastive.details(answers, records)
+
+
+def _key(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=7).digest(), "big")

@@ -1,0 +1,66 @@
+"""Files of texts and what is to be written to them, as records {text, target}.
+
+A list of sentences (`source` of SciTLDR) is joined by blanks. Of a list of targets the first is learnt, and all are references.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from unmask.labels.form import Form
+from unmask.labels.records import Finding, Record, Source, table_rows, text_of
+from unmask.recipe import TaskRecipe
+from unmask.text.columns import assign, plain_name
+from unmask.text.segmentation import words
+
+LOOKED = 200  # rows at which a file is recognised
+WORDS = 3  # of a target, on average; fewer are labels or names
+OTHERS = {"context", "question", "choices", "passages", "label", "pair"}  # two of these: the file is another task's
+
+
+class GenerateForm(Form):
+    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "text": ("text", "document", "source", "article", "input", "question", "prompt", "context", "instruction", "dialogue"),
+        "target": ("target", "summary", "output", "response", "reply", "completion", "answer", "highlights"),
+    }  # fmt: skip
+    needed = ("text",)
+    target = ("target",)
+
+    @classmethod
+    def recognises(cls, source: Source) -> bool:
+        """Both columns are there, and the targets are texts: nearly all different, of several words."""
+        names = {plain_name(name): name for name in source.columns}
+        if source.form != "table" or len(OTHERS & set(names)) > 1:
+            return False
+        if not all(set(names) & set(several) for several in cls.roles.values()):
+            return False
+        column = names[next(name for name in cls.roles["target"] if name in names)]
+        seen = [_list(row[column])[0] for _, row in source.rows[:LOOKED] if row.get(column)]
+        texts = [text for text in seen if isinstance(text, str)]
+        wordy = sum(len(words(text, "other")) for text in texts) >= WORDS * len(texts)
+        return wordy and 2 * len(set(texts)) > len(seen)
+
+    @classmethod
+    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
+        needed = cls.needed + (cls.target if labelled else ())
+        columns = assign(source.columns, cls.roles, settings.columns, needed, source.path)
+        records: list[Record] = []
+        for at, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns text and target"):
+            text = row.get(columns["text"])
+            if isinstance(text, list) and all(isinstance(part, str) for part in text):
+                text = " ".join(part.strip() for part in text)
+            record: Record = {"at": at, "text": text_of(text, at, "text", findings)}
+            if labelled:
+                wanted = [text_of(one, at, "target", findings) for one in _list(row.get(columns["target"]))]
+                record["target"] = wanted[0]
+                if len(wanted) > 1:
+                    record["references"] = wanted
+            records.append(record)
+        return records
+
+
+def references(record: Record) -> list[str]:
+    return record.get("references") or [record["target"]]
+
+
+def _list(value: Any) -> list[Any]:
+    return (value or [None]) if isinstance(value, list) else [value]

@@ -1,0 +1,51 @@
+"""How sure a score is: 95 % intervals of what a model reached on so many records.
+
+A share of right records has Wilson's interval (1927). Any other score is computed again on records drawn with replacement
+(bootstrap, Efron 1979), as often as a few seconds allow; a score that takes longer gets none.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from unmask.seeds import generator
+from unmask.tasks.metrics import wilson
+from unmask.tasks.task import Task
+
+RIGHT = ("accuracy", "exact")  # scores that are right records / records
+COUNTS = ("records", "total")  # ends of names: how many records there were, which is no score
+NO_SCORE = (*COUNTS, "_thresh")  # ends of names: counts and thresholds, which are not reached but found
+DRAWS, SECONDS = 200, 10.0
+FEWEST = 10  # records below which drawing them again says nothing
+
+
+def intervals(
+    task: Task, answers: Sequence[Any], records: Sequence[Any], reached: Mapping[str, float]
+) -> dict[str, tuple[float, float]]:
+    """Score → (low, high) for those of `reached` that have one."""
+    n = len(records)
+    whole = {key: value for key, value in reached.items() if not key.endswith(NO_SCORE) and _number(value)}
+    found = {key: wilson(round(value * n), n) for key, value in whole.items() if key in RIGHT and 0 <= value <= 1 and n}
+    others = [key for key in whole if key not in found]
+    if not others or n < FEWEST or not task.independent(records):
+        return found
+    rng, drawn, begun = generator(0, "bootstrap", n), [], time.monotonic()
+    for _ in range(DRAWS):
+        chosen = rng.integers(0, n, n).tolist()
+        drawn.append(task.score([answers[i] for i in chosen], [records[i] for i in chosen]))
+        if time.monotonic() - begun > SECONDS:
+            return found
+    for key in others:
+        values = [d[key] for d in drawn if _number(d.get(key))]
+        if len(values) > DRAWS // 2:  # a label that many drawings lack has no score there
+            low, high = np.quantile(values, [0.025, 0.975])
+            if low < high:  # nothing but right answers: drawing them again cannot tell how sure that is
+                found[key] = (min(float(low), whole[key]), max(float(high), whole[key]))
+    return found
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,171 @@
+"""Re-ranking with a cross-encoder (1901.04085): query and passage in one row, [CLS] query [SEP] passage [SEP] → how well it answers.
+
+| file                                                    | record                                                      |
+|---------------------------------------------------------|-------------------------------------------------------------|
+| a row per pair: query, passage, relevance (, query_id)  | {"query", "passages": […], "relevance": […]} of each query  |
+| jsonl {"query", "positives": […], "negatives": […]}     | the same, with relevance 1 and 0                            |
+| TREC qrels, with columns {queries: FILE, passages: FILE} | the same; `candidates: FILE` adds what a search found (a run) |
+
+Loss `list`: a softmax over one relevant passage and `negatives` less relevant ones, drawn anew each epoch; grades count, as what is less
+relevant is below. Loss `point`: for each passage a cross entropy against its relevance, as a share of the highest one.
+
+Where a file says only which passages are relevant, a query is given others of the same file, drawn once, up to `pool` in all: they are
+taken as not relevant, in training and in the scores. A passage that is too long loses its end (the query at most half of the row).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unmask.batch import Batch, Example, Phase
+from unmask.errors import UserError
+from unmask.files import read_object
+from unmask.labels.records import Record
+from unmask.model.config import ModelConfig
+from unmask.objectives.objective import Terms
+from unmask.recipe import Recipe
+from unmask.tasks.rank.form import RankForm
+from unmask.tasks.ranking import mean, order, ranked
+from unmask.tasks.rows import by_record, fit_pair
+from unmask.tasks.task import Answer, Outputs, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
+
+SHOWN = 20
+IDENTITY = "torch.nn.modules.linear.Identity"  # a CrossEncoder would else give the sigmoid of the score
+
+
+class Rank(RankForm, Task):
+    name = "rank"
+    terms = ("rank",)
+    heads = ("classify",)
+    metric = "ndcg@10"
+
+    def takes(self) -> tuple[int, int | None, str]:
+        return 2, None, "a query and one passage or more"
+
+    # ----------------------------------------------------------------------------------------------- records
+
+    @classmethod
+    def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
+        most = max((grade for r in records for grade in r["relevance"]), default=1.0)
+        return super().study(recipe, config, records) | {"most": max(most, 1e-9)}
+
+    @classmethod
+    def of_folder(cls, folder: Path, config: ModelConfig) -> dict[str, Any] | None:
+        """A CrossEncoder of sentence-transformers, which says so in config.json."""
+        file = folder / "config.json"
+        settings = read_object(file) if file.is_file() else {}
+        told = "sentence_transformers" in settings or "sbert_ce_default_activation_function" in settings
+        return cls.remember(config) | {"most": 1.0} if told and len(config.labels) == 1 else None
+
+    def changes(self, config: ModelConfig) -> dict[str, Any]:
+        return super().changes(config) | {"labels": ("relevance",)}
+
+    def extra(self) -> dict[str, Any]:
+        return {"sentence_transformers": {"activation_fn": IDENTITY}}
+
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+        """Labelled: by `list` an example per relevant passage, `more` are those it may be compared with; else a row per passage."""
+        if not record["passages"]:
+            raise UserError(
+                f"{record.get('at', record['query'])}: no passages to put in order",
+                fix='unmask predict MODEL "query" "passage" "passage" …',
+            )
+        query = self.tokenizer.encode(record["query"])
+        longer = self.longer
+        rows = [self._row(query, passage, number, record) for number, passage in enumerate(record["passages"])]
+        self.longer = min(self.longer, longer + 1)  # records are counted, not passages
+        if not labelled:
+            return rows
+        grades = record["relevance"]
+        if self.settings.rank.loss == "point":
+            for row, grade in zip(rows, grades):
+                row.labels = {"rank.grade": np.array([max(0.0, grade) / self.learnt["most"]])}
+            return rows
+        below = [[row for row, grade in zip(rows, grades) if grade < own] for own in grades]
+        return [replace(row, more=b) for row, own, b in zip(rows, grades, below) if own > 0 and b]
+
+    def _row(self, query: list[int], passage: str, number: int, record: Record) -> Example:
+        ids, room = self.tokenizer.encode(passage), self.room(pair=True)
+        self.longer += self.over(record, len(query) + len(ids), room, f"passage {number + 1}", windows=False)
+        row, segments = self.tokenizer.surround(*fit_pair(query, ids, room))
+        return Example(np.array(row), np.array(segments), about=number)
+
+    def fate(self) -> str:
+        refused = self.settings.long == "refuse"
+        return "refused" if refused else "cut: only the beginning of their passages is read"
+
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+        """The passages that a relevant one is compared with this time."""
+        count = self.settings.rank.negatives
+        if len(example.more) <= count:
+            return example
+        return replace(example, more=[example.more[n] for n in sorted(rng.permutation(len(example.more))[:count])])
+
+    # ----------------------------------------------------------------------------------------------- loss
+
+    def forward(self, model: Model, batch: Batch) -> torch.Tensor:
+        """(B,): a score per row."""
+        return model.read("classify", batch).squeeze(-1)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"rank": batch.rows if batch.groups is None else int(batch.groups[-1]) + 1}
+
+    def outputs(
+        self, model: Model, hidden: torch.Tensor, batch: Batch
+    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        """By `list` (records, passages), the relevant one first; by `point` (rows,) and their relevances."""
+        scores = model.logits("classify", hidden, batch.mask).squeeze(-1).float()
+        if batch.groups is None:
+            return {"rank": (scores, batch.labels["rank.grade"].to(scores.dtype))}
+        table = by_record(scores, batch.groups.bincount())
+        return {"rank": (table, batch.groups.new_zeros(len(table)))}
+
+    def compare(
+        self,
+        outputs: Mapping[str, tuple[torch.Tensor, torch.Tensor]],
+        accuracy: bool = False,
+        weight: torch.Tensor | None = None,
+    ) -> Terms:
+        import torch.nn.functional as F
+
+        scores, aims = outputs["rank"]
+        if self.settings.rank.loss == "list":
+            return super().compare(outputs, accuracy, weight)
+        return {"rank": (F.binary_cross_entropy_with_logits(scores, aims, reduction="sum"), len(scores))}
+
+    # ----------------------------------------------------------------------------------------------- answers
+
+    def decode(self, outputs: Outputs) -> list[Answer]:
+        """A score per passage, and the passages' places in the record, best first."""
+        values = np.array([float(v) for v in outputs.values])
+        several = np.split(values, np.flatnonzero(np.diff(outputs.record)) + 1) if len(values) else []
+        return [{"scores": scores.tolist(), "order": order(scores).tolist()} for scores in several]
+
+    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
+        return mean([_ranked(a, r) for a, r in zip(answers, records, strict=True)])
+
+    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
+        errors: list[dict[str, Any]] = []
+        right: list[dict[str, Any]] = []
+        for answer, record in zip(answers, records):
+            best, grades = answer["order"][0], record["relevance"]
+            row = {"at": record["at"], "text": record["query"], "got": record["passages"][best]}
+            row |= {"want": record["passages"][int(np.argmax(grades))], "score": _ranked(answer, record)["ndcg@10"]}
+            (right if grades[best] > 0 else errors).append(row)
+        return {"errors": sorted(errors, key=lambda row: row["score"])[:SHOWN], "examples": right[:10]}
+
+
+def _ranked(answer: Answer, record: Record) -> dict[str, float]:
+    """Scores of a query; equal scores are broken by the passages' ids where the file has them."""
+    grades = np.asarray(record["relevance"], np.float64)
+    return ranked(grades[order(answer["scores"], record.get("ids"))], grades)

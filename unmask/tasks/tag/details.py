@@ -1,0 +1,64 @@
+"""What a report shows of tags: figures per label, which tags are mistaken for which, sentences answered worst and right."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from unmask.labels.records import Record
+from unmask.tasks import metrics
+from unmask.tasks.details import TABLE
+from unmask.tasks.tag import entities
+from unmask.tasks.tag.form import NOTHING, places, shown
+
+if TYPE_CHECKING:
+    from unmask.tasks.tag.task import Tag
+
+WORST, BEST = 20, 10  # sentences
+
+
+def details(task: "Tag", answers: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, Any]:
+    wanted = [task.truth(r, a["words"]) for a, r in zip(answers, records, strict=True)]
+    found = [a["tags"] for a in answers]
+    lines = []  # (number of mistakes, what is shown)
+    for record, answer, tags in zip(records, answers, wanted):
+        wrong, want, got = (_words if task.scheme == "none" else _entities)(record, answer, tags)
+        text = record["text"]
+        if "predicate" in record:
+            text += f"  [{text[slice(*record['predicate'])]}]"
+        line = {"at": record.get("at", ""), "text": text, "want": want, "got": got, "score": answer["score"]}
+        lines.append((wrong, line))
+    bad = sorted((x for x in lines if x[0]), key=lambda x: (-x[0], -x[1]["score"]))
+    return {
+        "per_label": entities.per_label(task.wanted(records), [task.found(a) for a in answers]),
+        **mistaken(wanted, found),
+        "errors": [line for _, line in bad[:WORST]],
+        "examples": [line for wrong, line in lines if not wrong and line["want"] != NOTHING][:BEST],
+    }
+
+
+def mistaken(wanted: Sequence[Sequence[str]], found: Sequence[Sequence[str]], most: int = TABLE) -> dict[str, Any]:
+    """The table of the words' tags and what was said of them; none with more than `most` tags.
+
+    >>> mistaken([["O", "B-a", "B-a"]], [["O", "O", "B-a"]])
+    {'confusion': {'labels': ['B-a', 'O'], 'matrix': [[1, 1], [0, 1]]}}
+    """
+    truth, given = ([tag for tags in several for tag in tags] for several in (wanted, found))
+    names = sorted({*truth, *given})
+    if not 0 < len(names) <= most:
+        return {}
+    place = {name: n for n, name in enumerate(names)}
+    table = metrics.confusion([place[tag] for tag in truth], [place[tag] for tag in given], len(names))
+    return {"confusion": {"labels": names, "matrix": table.tolist()}}
+
+
+def _words(record: Record, answer: dict[str, Any], tags: Sequence[str]) -> tuple[int, str, str]:
+    """Mistakes, what was wanted and what was said, word by word: of the wrong words, else of all."""
+    words = [record["text"][a:b] for a, b in answer["words"]]
+    triples = list(zip(words, tags, answer["tags"]))
+    wrong = [x for x in triples if x[1] != x[2]]
+    want, got = (" ".join(f"{x[0]}/{x[n]}" for x in wrong or triples) for n in (1, 2))
+    return len(wrong), want, got
+
+
+def _entities(record: Record, answer: dict[str, Any], tags: Sequence[str]) -> tuple[int, str, str]:
+    want, got = set(places(record["spans"])), set(places(answer["entities"]))
+    return len(want ^ got), shown(record["text"], want), shown(record["text"], got)

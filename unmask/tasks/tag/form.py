@@ -1,0 +1,121 @@
+"""Files of words and tags, or of texts and spans, → records of `tag`, with every mistake found."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from unmask.errors import UserError, command
+from unmask.labels.form import Form
+from unmask.labels.formats import conll, entity_tables, roles, schemes
+from unmask.labels.records import Finding, Record, Source
+from unmask.recipe import TaskRecipe
+from unmask.text.segmentation import split_words
+
+NOTHING = "–"
+
+
+class TagForm(Form):
+    roles: ClassVar[Mapping[str, tuple[str, ...]]] = entity_tables.ROLES
+    needed = ("text",)
+    target = ("spans", "tag")
+    blocks = True
+
+    @classmethod
+    def recognises(cls, source: Source) -> bool:
+        if source.form == "table":
+            return entity_tables.has_entities(source) or conll.is_misnamed(source)
+        return bool(roles.form_of(source)) or conll.is_conll(source)
+
+    @classmethod
+    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
+        if "tag" not in settings.columns and roles.form_of(source):
+            records = roles.read_roles(source, settings.columns, findings)
+        elif source.form == "text":
+            if not labelled and not conll.is_conll(source) and not settings.columns:  # a text on each line
+                return [{"at": source.at(n), "text": text} for n, text in source.lines if text.strip()]
+            records = conll.read_conll(source, settings.columns, findings, labelled)
+        elif conll.is_misnamed(source):
+            raise UserError(
+                f"{source.path}: words and tags from the first line on, where a table has the names of its columns",
+                fix=command("mv", Path(source.path), Path(source.path).with_suffix(".conll")),
+            )
+        else:
+            records = entity_tables.read_table(source, settings.columns, settings.labels, findings, labelled)
+        return checked(records, source.path, settings, findings)
+
+    @classmethod
+    def ask(cls, *parts: Any) -> Record:
+        return dict(zip(("text", "predicate"), parts))
+
+    @classmethod
+    def inseparable(cls, record: Record) -> tuple[str, ...]:
+        return (record["text"],)  # of which there is a record for each predicate
+
+    @classmethod
+    def labels_in(cls, record: Record) -> list[str]:
+        found = [span["label"] for span in record.get("spans", ())] or record.get("tags", [])
+        return [each for each in found if each != schemes.OUTSIDE]
+
+    @classmethod
+    def kinds(cls, labels: Sequence[str]) -> list[str]:
+        return [schemes.parse(name)[1] for name in labels if name != schemes.OUTSIDE]
+
+    @classmethod
+    def answered(cls, record: Record) -> str | None:
+        return shown(record["text"], places(record["spans"])) if "spans" in record else " ".join(record.get("tags", ()))
+
+
+def checked(records: list[Record], path: str, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
+    """Tags that cannot stand where they do are repaired, or said to be errors; entities get their places in the text."""
+    wanted, refuse = settings.tag.scheme, settings.tag.faults == "refuse"
+    tagged = [r["tags"] for r in records if "tags" in r]
+    scheme = schemes.detect(tagged) if wanted != "none" else "none"
+    if scheme == "none" and wanted not in ("auto", "none"):
+        scheme = wanted
+    if scheme == "IOB1":
+        what = "the tags are IOB1 (B- only between two entities of one label): read as BIO"
+        findings.append(Finding(records[0]["at"], what, error=False, kind="scheme"))
+    named = any("-" in tag and schemes.parse(tag)[0] for tags in tagged for tag in tags)
+    for record in records:
+        lines = record.pop("lines", None)
+
+        def at(n: int, lines: Any = lines, record: Record = record) -> str:
+            return f"{path}:{lines[n]}" if lines else record["at"]
+
+        if "tags" in record and scheme != "none":
+            tags = record["tags"]
+            for n, tag in enumerate(tags):
+                if not schemes.parse(tag)[0]:
+                    fix = "O, or B- or I- and a label; parts of speech: --set task.tag.scheme=none"
+                    findings.append(Finding(at(n), f"the tag {tag!r} is not of the scheme {scheme}", fix, kind="tag"))
+                elif named and tag != schemes.OUTSIDE and "-" not in tag:
+                    what = f"the tag {tag!r} has no label, as others have"
+                    findings.append(Finding(at(n), what, f"{tag}-LABEL, or O", kind="tag"))
+            for n, what in schemes.faults(tags, scheme):
+                right = "I- begins an entity in IOB1" if scheme == "IOB1" else "B- begins an entity"
+                fix = right if refuse else "read as the beginning of an entity"
+                findings.append(Finding(at(n), f"{what} ({scheme})", fix, error=refuse, kind="order of tags"))
+            found = schemes.read(tags)
+            record["tags"] = schemes.write(found, len(tags), "BIO" if scheme == "IOB1" else scheme)
+            words = record["words"]
+            record["spans"] = [{"start": words[a][0], "end": words[b - 1][1], "label": label} for a, b, label in found]
+        elif "spans" in record and "words" not in record:
+            edges = {at for word in split_words(record["text"]) for at in word}
+            for span in record["spans"]:
+                if not {span["start"], span["end"]} <= edges:
+                    what = "the span {start}–{end} ({label}) cuts a word".format(**span)
+                    fix = "the word is cut there for training; answers are whole words"
+                    findings.append(Finding(record["at"], what, fix, error=False, kind="cut word"))
+    return records
+
+
+def places(listed: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
+    return [(e["start"], e["end"], e["label"]) for e in listed]
+
+
+def shown(text: str, found: Iterable[tuple[int, int, str]]) -> str:
+    """
+    >>> shown("in New York", {(3, 11, "loc")})
+    'New York (loc)'
+    """
+    return "; ".join(f"{text[a:b]} ({label})" for a, b, label in sorted(found)) or NOTHING

@@ -1,0 +1,264 @@
+"""A tag for every word: entities, parts of speech (BERT 1810.04805 §5.3), or the semantic roles of a predicate.
+
+| record                                                    | row                                | labels                      |
+|-----------------------------------------------------------|------------------------------------|-----------------------------|
+| {"text": "in New York", "spans": [{start, end, label}]}   | [CLS] in new york [SEP]            | O B-loc I-loc               |
+| the same with "words": [[start, end], …] and "tags"       | the words of the file, not ours    | of each word's first token  |
+| the same with "predicate": [start, end]                   | [CLS] ann [SEP] runs [SEP] home [SEP] runs [SEP] | B-A0 O B-A4   |
+
+A predicate is marked where it stands, as its word may occur twice, and is the row's second text, so that every window of a long
+text and every model, with segments or without, has it (Shi & Lin 1904.05255).
+
+The words of a text without words are found as the training file has them (`tasks/tag/boundaries.py`). So a score over the file's words
+says what raw text gets only as far as the same words are found: `for_score` asks again, by the text alone, and `score` reports both.
+
+Only the first token of a word is labelled and read. A text longer than a row is read in overlapping windows, and each word is decided in
+the one where it stands most inside. A word of which the tokenizer makes nothing is outside ("O").
+
+Answers are valid sequences: the likeliest tag of each word, read as conlleval and seqeval's default read any sequence (what cannot go
+on begins a new entity) and written again. So the figures are the same by seqeval's default and by its strict mode.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unmask.batch import Batch, Example, Phase
+from unmask.errors import UserError
+from unmask.labels.formats import entity_tables, roles, schemes
+from unmask.labels.records import Record
+from unmask.model.config import ModelConfig
+from unmask.recipe import Recipe
+from unmask.tasks.align import align, in_words, mark, windows
+from unmask.tasks.rows import hide
+from unmask.tasks.tag import entities
+from unmask.tasks.tag.boundaries import Boundaries
+from unmask.tasks.tag.details import details as tag_details
+from unmask.tasks.tag.form import TagForm, places
+from unmask.tasks.task import Answer, Network, Outputs, Task
+from unmask.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+    from unmask.model.model import Model
+
+Words = list[list[int]]
+
+
+class Tag(TagForm, Task):
+    name = "tag"
+    terms = ("tag",)
+    heads = ("tag",)
+    tokens = True
+
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
+        super().__init__(recipe, tokenizer, learnt)
+        self.metric = "token_accuracy" if self.scheme == "none" else "f1"
+        self.split = Boundaries(self.learnt.get("boundaries"))
+        self._number = {name: n for n, name in enumerate(self.labels)}
+
+    @property
+    def labels(self) -> list[str]:
+        return self.learnt.get("labels", [])
+
+    @property
+    def scheme(self) -> str:
+        return self.learnt.get("scheme", "BIO")
+
+    @property
+    def roles_of_predicates(self) -> bool:
+        """Whether it labels the roles of a predicate, which is then part of every question."""
+        return bool(self.learnt.get("predicate"))
+
+    def takes(self) -> tuple[int, int | None, str]:
+        return (1, 2, "a text and its predicate") if self.roles_of_predicates else super().takes()
+
+    @classmethod
+    def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
+        tags = [r["tags"] for r in records if "tags" in r]
+        found = schemes.detect(tags).replace("IOB1", "BIO") if tags else "BIO"
+        scheme = recipe.task.tag.scheme if recipe.task.tag.scheme != "auto" else found
+        seen = sorted(
+            {label for r in records for label in (r.get("tags", ()) if scheme == "none" else cls.labels_in(r))}
+        )
+        if not seen:
+            raise UserError("no entity in the training files", valid=entity_tables.WANTED)
+        labels = recipe.task.labels or seen
+        if scheme != "none" and schemes.OUTSIDE not in labels:
+            labels = schemes.tag_names(labels, scheme)
+        wanted = seen if scheme == "none" else schemes.tag_names(seen, scheme)
+        if strange := [name for name in wanted if name not in labels]:
+            raise UserError(
+                f"task.labels lacks {', '.join(strange[:10])}, which the training files have (scheme {scheme})",
+                valid=", ".join(wanted),
+            )
+        learnt = super().study(recipe, config, records) | {"labels": labels, "scheme": scheme}
+        boundaries = Boundaries.learn((r["text"], r["words"]) for r in records if "words" in r)
+        learnt |= {"boundaries": boundaries} if boundaries else {}
+        lacking = [r.get("at", "a record") for r in records if "predicate" not in r]
+        if lacking and len(lacking) < len(records):
+            raise UserError(
+                f"{lacking[0]}: no predicate, where other records have one", fix="train on one kind of file"
+            )
+        return learnt | ({} if lacking else {"predicate": True})
+
+    @classmethod
+    def remember(cls, config: ModelConfig) -> dict[str, Any]:
+        labels = list(config.labels)
+        return super().remember(config) | {"labels": labels, "scheme": schemes.scheme_of(labels), "boundaries": {}}
+
+    def describe(self, records: Sequence[Record]) -> str:
+        counts = Counter(label for r in records for label in self.labels_in(r))
+        shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(12))
+        what = "roles" if self.roles_of_predicates else "entities"
+        return f"{'tags' if self.scheme == 'none' else f'{what} ({self.scheme})'}: {shown}"
+
+    def adopt(self, head: Any, before: Task) -> bool:
+        from unmask.model.heads import reorder
+
+        return isinstance(before, Tag) and reorder(head.out, before.labels, self.labels)
+
+    def changes(self, config: ModelConfig) -> dict[str, Any]:
+        return {"labels": tuple(self.labels)}
+
+    def stratum(self, record: Record) -> str:
+        return "entities" if record.get("spans") else ""
+
+    def truth(self, record: Record, words: Words) -> list[str]:
+        """The record's tags for these words."""
+        if ("tags" if self.scheme == "none" else "spans") not in record:
+            what = "tags of words" if self.scheme == "none" else f"entities ({self.scheme})"
+            raise UserError(f"{record.get('at', 'the record')}: the model knows {what}, and the file has none")
+        if self.scheme == "none":
+            return list(record["tags"])
+        return schemes.write(in_words(places(record["spans"]), words), len(words), self.scheme)
+
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+        text, words = record["text"], record.get("words")
+        if words is None:
+            borders = [at for s in record["spans"] for at in (s["start"], s["end"])] if labelled else []
+            words = self.split(text, borders)
+        ids, first = align(self.tokenizer, text, words)
+        second: list[int] | None = None
+        room = self.room()
+        if predicate := self._predicate(record):
+            ids, first = mark(ids, first, words, predicate, self.tokenizer.sep)
+            room = self.room(pair=True)
+            second = self.tokenizer.encode(text[slice(*predicate)])[: room // 4]
+            room -= len(second)
+        self.longer += self.over(record, len(ids), room)
+        if self.settings.long == "first":
+            ids, first = ids[:room], np.where(first < room, first, -1)
+        cuts, deciding = windows(len(ids), first, room)
+        before = len(self.tokenizer.around[second is not None][0])
+        numbers = np.array([self._number[tag] for tag in self.truth(record, words)], np.int64) if labelled else None
+        rows = []
+        for k, (start, end) in enumerate(cuts):
+            row, segments = self.tokenizer.surround(ids[start:end], second)
+            own = np.flatnonzero(deciding == k)
+            at = first[own] - start + before
+            labels = {} if numbers is None else {"tag.positions": at, "tag.targets": numbers[own]}
+            rows.append(Example(np.array(row), np.array(segments), labels=labels, about=(text, words, own, at)))
+        return rows
+
+    def _predicate(self, record: Record) -> list[int] | None:
+        """The characters of the record's predicate; None for a model of entities or parts of speech."""
+        value = record.get("predicate")
+        if self.roles_of_predicates:
+            try:
+                return roles.locate(record["text"], value)
+            except UserError as error:
+                where = f"{record['at']}: " if "at" in record else ""
+                raise UserError(where + error.got, valid=error.valid, fix=error.fix) from None
+        if value is not None:
+            raise UserError(
+                f"{record.get('at', 'the record')}: a predicate, for a model that was trained without any",
+                fix="leave it out, or fine-tune on a file with predicates",
+            )
+        return None
+
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+        return hide(example, self.tokenizer, self.settings.hide, rng)
+
+    def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
+        return batch.labels["tag.positions"]
+
+    def outputs(
+        self, model: Model, hidden: torch.Tensor, batch: Batch
+    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+        return {"tag": (model.logits("tag", hidden), batch.labels["tag.targets"])}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {"tag": len(batch.labels["tag.targets"])}
+
+    # ----------------------------------------------------------------------------------------------- answers
+
+    def decode(self, outputs: Outputs) -> list[Answer]:
+        """Tags and entities; an entity's score is the mean over its words of the probability of its label."""
+        rows: dict[int, list[int]] = {}
+        for n, record in enumerate(outputs.record.tolist()):
+            rows.setdefault(record, []).append(n)
+        return [self._answer([(outputs.values[n], outputs.examples[n].about) for n in rows[r]]) for r in sorted(rows)]
+
+    def _answer(self, rows: list[tuple[np.ndarray, Any]]) -> Answer:
+        text, words = rows[0][1][:2]
+        shares = np.zeros((len(words), len(self.labels)))
+        for values, (_, _, own, at) in rows:
+            logits = values[at].astype(np.float64)
+            logits = np.exp(logits - logits.max(-1, keepdims=True)) if len(at) else logits
+            shares[own] = logits / logits.sum(-1, keepdims=True)
+        read = shares.sum(-1) > 0
+        tags = [self.labels[n] if r else schemes.OUTSIDE for n, r in zip(shares.argmax(-1), read)]
+        answer: Answer = {"tags": tags, "words": [list(w) for w in words]}
+        answer["score"] = float(shares[read].max(-1).mean()) if read.any() else 1.0
+        if self.scheme == "none":
+            return answer
+        found = schemes.read(tags)
+        names = np.array([schemes.parse(name)[1] for name in self.labels])
+        answer["tags"] = schemes.write(found, len(words), self.scheme)
+        listed = []
+        for first, end, label in found:
+            start, stop = words[first][0], words[end - 1][1]
+            share = float(shares[first:end][:, names == label].sum(-1).mean())
+            listed.append({"start": start, "end": stop, "label": label, "text": text[start:stop], "score": share})
+        return {"entities": listed} | answer
+
+    def for_score(self, model: Network, answers: Sequence[Answer], records: Sequence[Record]) -> list[Answer]:
+        """Each answer with "raw": the answer to the text alone, None where it has the same words."""
+        texts: list[Record] = [{key: r[key] for key in ("text", "predicate") if key in r} for r in records]
+        other = [n for n, (r, a) in enumerate(zip(texts, answers, strict=True)) if self.split(r["text"]) != a["words"]]
+        raw = dict(zip(other, self.answer(model, [texts[n] for n in other])))
+        return [a | {"raw": raw.get(n)} for n, a in enumerate(answers)]
+
+    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
+        """With `raw_text_f1`, where `for_score` has asked: of words and their tags, or of entities, found in the text alone."""
+        tags = [self.truth(r, a["words"]) for a, r in zip(answers, records, strict=True)]
+        out = {"token_accuracy": entities.accuracy(tags, [a["tags"] for a in answers])}
+        if self.scheme != "none":
+            out = entities.scores(self.wanted(records), [self.found(a) for a in answers]) | out
+        if any("raw" not in a for a in answers):
+            return out
+        raw = entities.scores(self.wanted(records), [self.found(a["raw"] or a) for a in answers])
+        return {"raw_text_f1": raw["f1"]} | out
+
+    def wanted(self, records: Sequence[Record]) -> list[list[tuple[int, Any, str]]]:
+        """(start, end, label) of each record's entities; with the scheme none, of its words; or arguments (`roles.py`)."""
+        if self.scheme != "none":
+            return [self._counted(r["spans"]) for r in records]
+        return [[(a, b, tag) for (a, b), tag in zip(r["words"], r["tags"], strict=True)] for r in records]
+
+    def found(self, answer: Answer) -> list[tuple[int, Any, str]]:
+        if self.scheme != "none":
+            return self._counted(answer["entities"])
+        return [(a, b, tag) for (a, b), tag in zip(answer["words"], answer["tags"], strict=True)]
+
+    def _counted(self, spans: Sequence[Mapping[str, Any]]) -> list[tuple[int, Any, str]]:
+        return roles.arguments(places(spans)) if self.roles_of_predicates else [*places(spans)]
+
+    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
+        return tag_details(self, answers, records)

@@ -1,0 +1,219 @@
+"""Corpus: paths, folders, globs, standard input and samples as a stream of documents.
+
+Iterating twice gives the same documents twice, with memory that does not grow with the corpus. Nothing is
+skipped or repaired in silence: `report` counts it and says where. How documents were cut, and why, is in
+`describe()`.
+"""
+
+import glob
+import hashlib
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from unmask.errors import UserError, nearest
+from unmask.recipe import DataRecipe
+from unmask.text.cache import cache_dir
+from unmask.text.detect import STDIN, choose_modes, probe
+from unmask.text.readers import Document, File, Reading
+from unmask.text.report import Report
+
+__all__ = ["Corpus", "Document", "File", "Report"]
+
+# Part of the fingerprint: raise it when the same files are cut into other documents than before.
+CUTTING = 2
+
+
+class Corpus:
+    """
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.txt").write_text("One text.\\n\\nAnother text.\\n\\nA third.\\n")
+    >>> [(d.text, d.line) for d in Corpus([str(folder)])]
+    [('One text.', 1), ('Another text.', 3), ('A third.', 5)]
+    """
+
+    def __init__(self, sources: Sequence[str], settings: DataRecipe | None = None):
+        self.settings = settings or DataRecipe()
+        self.sources = [os.fspath(source) for source in ([sources] if isinstance(sources, str) else sources)]
+        self.files: list[File] = []
+        self.skipped: list[tuple[str, str]] = []  # (name, why)
+        self._fingerprint = ""
+        self._find()
+        self.report = self._new_report()
+
+    def __iter__(self) -> Iterator[Document]:
+        self.report = report = self._new_report()
+        for file in self.files:
+            report.files += 1
+            before = report.documents
+            for document in Reading(file, report).documents():
+                report.documents += 1
+                report.characters += len(document.text)
+                yield document
+            if report.documents == before:
+                report.add("empty_files", file.name, 0, "no text in it")
+        if not report.documents:
+            raise UserError(f"the corpus is empty: no text in {self._names()}\n{report}", fix=_FIX)
+
+    @property
+    def read_bytes(self) -> int:
+        """Progress of the running iteration, of `bytes()`."""
+        return self.report.bytes
+
+    def bytes(self) -> int:
+        """Size on disk."""
+        return sum(file.size for file in self.files)
+
+    def fingerprint(self) -> str:
+        """Checksum of the contents and of what decides how documents are cut; not of names and places."""
+        if not self._fingerprint:
+            total = hashlib.blake2b(digest_size=16)
+            total.update(f"{CUTTING} {self.settings.documents} {self.settings.encoding}".encode())
+            for file in self.files:
+                cut = (
+                    file.kind,
+                    file.mode,
+                    file.encoding,
+                    file.column,
+                    file.delimiter,
+                    file.quotes,
+                    file.html,
+                )
+                total.update(repr(cut).encode())
+                with open(file.path, "rb") as raw:
+                    total.update(hashlib.file_digest(raw, "blake2b").digest())
+            self._fingerprint = total.hexdigest()
+        return self._fingerprint
+
+    def describe(self) -> str:
+        """What there is and how it falls into documents, with the reason; one line for each way."""
+        groups: dict[str, list[File]] = {}
+        for file in self.files:
+            encoding = "utf-8" if file.encoding in ("ascii", "auto") else file.encoding
+            column = f", column {file.column!r}" if file.column else ""
+            why = f" ({file.why})" if file.why else ""
+            what = f"{file.kind}, {encoding}: one document per {file.mode}{column}{why}"
+            groups.setdefault(what, []).append(file)
+        lines = []
+        for what, files in groups.items():
+            name = files[0].name if len(files) == 1 else f"{len(files):,} files"
+            lines.append(f"{name}, {sum(file.size for file in files) / 1e6:,.1f} MB {what}")
+        if self.skipped:
+            lines.append(f"{len(self.skipped):,} files skipped, first {self.skipped[0][0]}: {self.skipped[0][1]}")
+        return "\n".join(lines)
+
+    # ------------------------------------------------------------------------------------------------ finding
+
+    def _find(self) -> None:
+        problems: list[UserError] = []
+        seen: set[str] = set()
+
+        def look(paths: Iterable[tuple[Path, str]], settings: DataRecipe, html: bool = False) -> list[File]:
+            files = []
+            for path, name in paths:
+                if (real := os.path.realpath(path)) in seen:
+                    continue
+                seen.add(real)
+                try:
+                    files.append(probe(path, name, settings, html))
+                except UserError as error:
+                    problems.append(error)
+                    self.skipped.append((name, error.got.removeprefix(f"{name}: ")))
+            self.files += files
+            return files
+
+        asked: list[File] = []
+        for source in self.sources:
+            if source.startswith("sample:"):
+                from unmask.text.samples import find_sample
+
+                sample = find_sample(source.removeprefix("sample:"))
+                settings = sample.settings(self.settings)
+                paths = [(Path(path), f"{source}/{Path(path).name}") for path in sample.sources()]
+                choose_modes(look(paths, settings, sample.html), settings.documents, "as the sample is made")
+            else:
+                asked += look(_expand(source), self.settings)
+        if not self.files and problems:
+            raise problems[0]
+        if not any(file.size for file in self.files):
+            raise UserError(f"the corpus is empty: no text in {self._names()}", fix=_FIX)
+        choose_modes(asked, self.settings.documents, "as asked")
+
+    def _new_report(self) -> Report:
+        report = Report()
+        for name, why in self.skipped:
+            report.add("skipped_files", name, 0, why)
+        return report
+
+    def _names(self) -> str:
+        return ", ".join(self.sources[:5]) or "nothing"
+
+
+_FIX = "name files, folders, globs, - or sample:NAME; unmask samples lists what there is"
+
+
+def _expand(source: str) -> Iterator[tuple[Path, str]]:
+    """(path, name for people) of every file that `source` means, in sorted order."""
+    if source == "-":
+        yield _spool(sys.stdin.buffer), STDIN
+        return
+    path = Path(source).expanduser()
+    if path.is_dir():
+        yield from ((found, str(found)) for found in _walk(path))
+    elif path.exists():
+        special = not stat.S_ISREG(path.stat().st_mode)  # a pipe, as <(zcat a.gz): can be read only once
+        if special:
+            with open(path, "rb") as pipe:
+                yield _spool(pipe), source
+        else:
+            yield path, source
+    elif glob.has_magic(source):
+        matches = sorted(glob.glob(str(path), recursive=True))
+        if not matches:
+            raise UserError(f"no file matches {source!r}", fix=_FIX)
+        for match in matches:
+            found = Path(match)
+            yield from ((inner, str(inner)) for inner in (_walk(found) if found.is_dir() else [found]))
+    else:
+        siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise UserError(f"no such file or folder: {source}{nearest(path.name, siblings)}", fix=_FIX)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Regular files below, hidden ones left out. Links to folders are followed, once."""
+    visited = set()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        folders[:] = sorted(name for name in folders if not name.startswith(".")) if real not in visited else []
+        if real in visited:
+            continue
+        visited.add(real)
+        for name in sorted(files):
+            path = Path(place, name)
+            if not name.startswith(".") and path.is_file():
+                yield path
+
+
+def _spool(stream: BinaryIO) -> Path:
+    """A copy in the cache, named by checksum: a corpus is read several times, a pipe only once."""
+    folder = cache_dir() / "stdin"
+    folder.mkdir(exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as copy:
+        try:
+            shutil.copyfileobj(stream, copy, 1 << 20)
+            copy.flush()
+            with open(copy.name, "rb") as written:
+                name = hashlib.file_digest(written, "blake2b").hexdigest()[:32]
+            os.replace(copy.name, folder / name)
+        except BaseException as error:
+            os.unlink(copy.name)
+            if isinstance(error, OSError):  # the disk is full, mostly
+                raise UserError(f"cannot copy the input to {folder}: {error}", fix="UNMASK_CACHE=FOLDER") from None
+            raise
+    return folder / name

@@ -1,0 +1,303 @@
+"""What a file is, before it is read: kind, encoding, column, and how it falls into documents.
+
+Each choice comes with its reason, which is printed: a wrong guess must be seen before an hour of training.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+from unmask.errors import UserError, nearest
+from unmask.recipe import DataRecipe
+from unmask.text.columns import TEXTS, plain_name
+from unmask.text.decode import (
+    check_codec,
+    damage,
+    decode,
+    decompress,
+    detect_encoding,
+    guess_utf16,
+    read_exactly,
+    why_binary,
+)
+from unmask.text.layout import CONLL_ENDINGS, Layout, bare_quotes, is_number, layout_of
+from unmask.text.readers import File, Kind, Mode, csv_rows
+
+SAMPLE = 1 << 20  # bytes looked at to find columns and documents
+LABELLED = 1 << 24  # … of a labelled file, which is read whole anyway
+STDIN = "<stdin>"
+VALID = "text, csv, tsv, jsonl, parquet; gz, zst, bz2 or xz of these"
+HEAD = 1 << 16  # bytes looked at to tell binary from text
+COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
+KINDS: dict[str, Kind] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+
+SHORT, MANY = 1 << 18, 3  # so many files of at most so many bytes are a folder of texts, one document each …
+BOOK, LIBRARY = 1 << 21, 20  # … and so are so many of this size
+
+
+def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> File:
+    """Look at the beginning of a text for pre-training. UserError, beginning with its name, when it cannot be used."""
+    ending = ending_of(name)
+    guess = ending == ".json" or name == STDIN  # may be a record per line
+    file, data = begin(path, name, settings.encoding, SAMPLE if ending in KINDS or guess else HEAD)
+    file.html = html
+    if data is None:
+        return _probe_parquet(file, settings.column)
+    if not data.strip():  # no columns to find; the reader will say that it is empty
+        return file
+    file.kind = KINDS.get(ending, "text")
+    if file.kind == "text" and not guess:
+        return file
+    sample = Beginning(data, file.encoding)
+    if file.kind == "parquet":
+        raise UserError(f"{name}: not a parquet file, though its name says so", valid=VALID)
+    if guess and sample.text.lstrip().startswith("{") and sample.records():
+        file.kind = "jsonl"
+    elif ending == ".json":
+        fix = f"jq -c '.[]' {name} > {path.stem}.jsonl"
+        raise UserError(f"{name}: one JSON value, not one record per line", valid=VALID, fix=fix)
+    if file.kind != "text":
+        _probe_records(file, sample, settings.column)
+    return file
+
+
+def probe_labelled(path: Path, name: str, encoding: str, given: Collection[str] = ()) -> tuple[File, Layout]:
+    """Look at the beginning of a labelled file, whatever its name. `given`: columns that the user named."""
+    ending = ending_of(name)
+    file, data = begin(path, name, encoding, LABELLED)
+    if data is None:
+        return _probe_parquet(file, ""), Layout("table")
+    sample = Beginning(data, file.encoding, LABELLED)
+    if ending == ".parquet":
+        raise UserError(f"{name}: not a parquet file, though its name says so", valid=VALID)
+
+    layout = Layout("text") if ending in CONLL_ENDINGS else layout_of(sample.text, ending, given, sample.whole)
+    if ending == ".json" and layout.kind == "text" and sample.text.strip():
+        layout = Layout("json")  # whose reader says what is wrong with it
+    if KINDS.get(ending) == "jsonl" and layout.kind == "text" and sample.text.strip():
+        raise UserError(f"{name}: no line is a JSON object", valid='{"text": "…"} on each line')
+    if layout.kind == "table":
+        file.kind, file.delimiter = "tsv" if layout.separator == "\t" else "csv", layout.separator
+        file.quotes, file.columns = layout.quotes, layout.columns
+    elif layout.kind == "jsonl":
+        file.kind = "jsonl"
+    return file, layout
+
+
+def begin(path: Path, name: str, encoding: str, size: int) -> tuple[File, bytes | None]:
+    """A file with its encoding, and its first `size` bytes; None of parquet."""
+    try:
+        with open(path, "rb") as raw:
+            file = File(path, name, path.stat().st_size, encoding=check_codec(encoding))
+            if raw.read(4) == b"PAR1":
+                return file, None
+            raw.seek(0)
+            stream = decompress(raw)
+            head = read_exactly(stream, HEAD)
+            if file.encoding == "auto":
+                if what := why_binary(head):
+                    codec = guess_utf16(head) if "UTF-16" in what else ""
+                    fix = (
+                        f"--encoding {codec} (of all text files), or iconv -f {codec.replace('16-', '16')} {name}"
+                        if codec
+                        else None
+                    )
+                    raise UserError(f"{name}: not text but {what}", valid=VALID, fix=fix)
+                file.encoding = detect_encoding(head)
+            return file, head + read_exactly(stream, size - HEAD) if len(head) == HEAD else head
+    except damage() as error:
+        raise UserError(f"{name}: cannot be read: {error}") from None
+
+
+def ending_of(name: str) -> str:
+    """
+    >>> ending_of("data/Train.CSV.gz")
+    '.csv'
+    """
+    return Path(name.lower().removesuffix(_compression(name))).suffix
+
+
+class Beginning:
+    """The beginning of a file as text, without a last line that may be cut off."""
+
+    def __init__(self, data: bytes, encoding: str, size: int = SAMPLE):
+        text = "".join(decode(io.BytesIO(data), encoding, lambda *_: None))
+        self.whole = len(data) < size
+        self.text = text if self.whole or "\n" not in text else text[: text.rindex("\n")]
+
+    def records(self) -> list[object]:
+        """The objects and strings among the lines that are JSON."""
+        records: list[object] = []
+        for line in self.text.split("\n"):
+            try:
+                records.append(json.loads(line))
+            except (ValueError, RecursionError):
+                continue
+        return [record for record in records if isinstance(record, dict | str)]
+
+
+def _compression(name: str) -> str:
+    return next((ending for ending in COMPRESSED if name.lower().endswith(ending)), "")
+
+
+# ---------------------------------------------------------------------------------------------------- columns
+
+
+def _probe_records(file: File, sample: Beginning, column: str) -> None:
+    file.mode = "record"
+    if file.kind == "jsonl":
+        records = sample.records()
+        if not records and sample.whole:
+            raise UserError(f"{file.name}: no line is a JSON object", valid='{"text": "…"} on each line')
+        objects = [record for record in records if isinstance(record, dict)]
+        columns = list(dict.fromkeys(key for record in objects for key in record))
+        texts = {key for record in objects for key, value in record.items() if isinstance(value, str)}
+        if not objects:  # bare strings, or a first record longer than the sample
+            file.column, file.why = column, ""
+            return
+    else:
+        lines = sample.text.split("\n")
+        file.delimiter = "\t" if file.kind == "tsv" else _delimiter(lines[0])
+        file.quotes = file.kind == "csv" or not bare_quotes(lines)
+        rows: list[list[str]] = []
+        with suppress(csv.Error):
+            rows += (
+                row
+                for row in islice(csv_rows((line + "\n" for line in lines), file.delimiter, file.quotes), 200)
+                if row
+            )
+        if not rows:
+            raise UserError(f"{file.name}: no line names the columns", valid="text,label in the first line")
+        columns = [name.strip() for name in rows[0]]
+        texts = {
+            name
+            for i, name in enumerate(columns)
+            if any(len(row) > i and row[i].strip() and not is_number(row[i]) for row in rows[1:])
+        }
+    file.column, file.why = choose_column(file.name, columns, texts, column)
+
+
+def _probe_parquet(file: File, column: str) -> File:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.ParquetFile(file.path).schema_arrow
+    except pa.ArrowException as error:
+        raise UserError(f"{file.name}: cannot be read: {error}") from None
+    texts = {field.name for field in schema if _holds_text(field.type)}
+    file.kind, file.mode, file.encoding = "parquet", "record", "utf-8"
+    file.column, file.why = choose_column(file.name, schema.names, texts, column)
+    return file
+
+
+def _holds_text(kind: object) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type  # type: ignore[attr-defined]
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def choose_column(file: str, columns: Sequence[str], texts: set[str], wanted: str) -> tuple[str, str]:
+    """(column, reason). The one that was asked for; for an absent "text" the only one that looks like it.
+
+    >>> choose_column("a.csv", ["id", "review"], {"review"}, "text")
+    ('review', "there is no column 'text', and 'review' is the one that holds text")
+    """
+    if wanted in columns or not wanted:  # none: the whole record is asked for
+        return wanted, ""
+    if wanted == "text":
+        known = [name for name in columns if plain_name(name) in TEXTS]
+        guess = known if len(known) == 1 else [name for name in columns if name in texts]
+        if len(guess) == 1:
+            return guess[0], f"there is no column 'text', and {guess[0]!r} is the one that holds text"
+    shown = ", ".join(f"{name[:40]}" for name in columns[:20])
+    raise UserError(
+        f"{file}: no column {wanted!r}{nearest(wanted, list(columns))}",
+        valid=f"{shown} (the first line names the columns)" if file.endswith(("csv", "tsv")) else shown,
+        fix="--column NAME, or --set data.column=NAME",
+    )
+
+
+def _delimiter(header: str) -> str:
+    """The separator of a csv file, by its first line; a comma unless there is none.
+
+    >>> _delimiter("id;text"), _delimiter("text")
+    (';', ',')
+    """
+    return "," if "," in header else max(",;\t|", key=header.count)
+
+
+# -------------------------------------------------------------------------------------------------- documents
+
+
+def choose_modes(files: list[File], wanted: str, why: str) -> None:
+    """How each text file falls into documents, `why` if it is `wanted` so; records stay records."""
+    texts = [file for file in files if file.kind == "text"]
+    if wanted == "record" and texts:
+        raise UserError(
+            f"{texts[0].name}: text, which has no records",
+            valid="file, block, line for text; record for csv, tsv, jsonl, parquet",
+            fix="--documents auto",
+        )
+    if wanted != "auto":
+        for file in files:
+            if file.kind == "text":
+                file.mode, file.why = wanted, why  # type: ignore[assignment]
+            elif wanted != "record":
+                unheard = f"{file.kind} has records; documents={wanted} is for text only"
+                file.why = f"{file.why}; {unheard}" if file.why else unheard
+        return
+    sizes = [file.size * (3 if _compression(file.name) else 1) for file in texts]
+    middle = median(sizes) if sizes else 0
+    short = len(texts) >= MANY and middle <= SHORT
+    books = len(texts) >= LIBRARY and middle <= BOOK
+    for file, size in zip(texts, sizes):
+        if (short or books) and size <= BOOK:
+            file.mode, file.why = "file", f"{len(texts)} text files of about {middle / 1000:,.0f} kB"
+        else:
+            with open(file.path, "rb") as raw:
+                sample = Beginning(read_exactly(decompress(raw), SAMPLE), file.encoding)
+            file.mode, file.why = text_mode(sample.text)
+
+
+_TERMINAL = re.compile(r"[.!?。！？…;；:：][\"'”’)\]」』）]*$")
+
+
+def text_mode(text: str) -> tuple[Mode, str]:
+    """How a text on its own falls into documents, by its blank lines and its lines.
+
+    >>> text_mode("One text.\\nStill it.\\n\\nAnother text.\\n\\nA third.")
+    ('block', 'blank lines stand between them')
+    >>> text_mode("A sentence.\\nAnother one.\\nA third one.")
+    ('line', 'no blank lines, and the lines are sentences or paragraphs')
+    """
+    lines = [line.strip() for line in text.strip().split("\n")]
+    filled = [line for line in lines if line]
+    blocks = sum(bool(line) and not before for before, line in zip(["", *lines], lines))
+    # One stray blank line in thousands of lines does not make two documents.
+    if blocks >= 2 and len(filled) <= blocks * (200 if blocks >= 3 else 20):
+        return "block", "blank lines stand between them"
+    if len(filled) <= 1:
+        return "file", "one line"
+    # Wrapped prose: lines of about one width that do not end where sentences do and go on in lower case.
+    width = sorted(map(len, filled))[int(len(filled) * 0.95)]
+    full = sum(len(line) >= 0.75 * width for line in filled) / len(filled)
+    ending = sum(bool(_TERMINAL.search(line)) for line in filled) / len(filled)
+    going_on = sum(line[0].islower() for line in filled) / len(filled)
+    if width <= 120 and full >= 0.6 and ending < 0.5 and going_on >= 0.3:
+        return "file", "no blank lines, and the lines are wrapped prose"
+    return "line", "no blank lines, and the lines are sentences or paragraphs"

@@ -1,0 +1,163 @@
+"""A store that is being built: its lock, its growing files, and the journal from which a killed build goes on."""
+
+import fcntl
+import io
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from unmask.text.checked import sums_of, sums_path, write_all, write_folder_sums, write_sums
+from unmask.text.encode import Result
+from unmask.text.store import SPLITS
+
+OFFSETS = ("documents", "sentences", "document_sentences")
+
+
+@contextmanager
+def lock(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """One process builds in `folder`; others wait, since what they want is what the first one makes."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            file = open(folder / "lock", "a+")  # noqa: SIM115 - closed by the `with` below
+        except FileNotFoundError:  # published by its owner just now
+            continue
+        with file:
+            waited = False
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if not waited:
+                        file.seek(0)
+                        say(f"waiting for process {file.read().strip() or '?'}, which prepares the same store")
+                        waited = True
+                    time.sleep(0.1)
+            try:
+                ours = os.path.samestat(os.fstat(file.fileno()), os.stat(folder / "lock"))
+            except FileNotFoundError:
+                ours = False
+            if not ours:  # the folder was published or abandoned while we waited: look again
+                continue
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            yield
+            with suppress(OSError):
+                (folder / "lock").unlink()
+                folder.rmdir()  # only when empty: nothing was built here
+            return
+
+
+class Files:
+    """The growing files of a partial store. Offsets are written as starts; `finish` adds the last end."""
+
+    def __init__(self, folder: Path, sizes: dict[str, int], dtype: np.dtype[Any]):
+        self.dtype = dtype
+        names = [f"{split}/{name}.bin" for split in SPLITS for name in ("tokens", "flags", *OFFSETS)]
+        self.files: dict[str, BinaryIO] = {}
+        for name in [*names, "signatures.bin"]:
+            file = open(folder / name, "ab")  # noqa: SIM115 - closed by __exit__
+            file.truncate(sizes.get(name, 0))  # what a killed build wrote after its last journal entry
+            file.seek(0, os.SEEK_END)
+            self.files[name] = file
+
+    @staticmethod
+    def fit(folder: Path, sizes: dict[str, int]) -> bool:
+        """Whether every file holds at least the bytes that the journal counts on."""
+        try:
+            return all((folder / name).stat().st_size >= size for name, size in sizes.items())
+        except OSError:
+            return False
+
+    def __enter__(self) -> "Files":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self.files.values():
+            with suppress(OSError):  # a full disk, which was already reported by the write itself
+                file.close()
+
+    def append(self, result: Result) -> None:
+        for split in SPLITS:
+            arrays = getattr(result, split)
+            tokens, sentences = self._ends(split)
+            self._write(f"{split}/tokens.bin", arrays.tokens)
+            self._write(f"{split}/flags.bin", arrays.flags)
+            self._write(f"{split}/documents.bin", arrays.documents + tokens)
+            self._write(f"{split}/sentences.bin", arrays.sentences + tokens)
+            self._write(f"{split}/document_sentences.bin", arrays.document_sentences + sentences)
+        self._write("signatures.bin", result.signatures)
+
+    def finish(self) -> None:
+        for split in SPLITS:
+            tokens, sentences = self._ends(split)
+            for name, end in zip(OFFSETS, (tokens, tokens, sentences)):
+                self._write(f"{split}/{name}.bin", np.array([end], np.int64))
+        self.sync()
+
+    def sync(self) -> dict[str, int]:
+        for file in self.files.values():
+            file.flush()
+            os.fsync(file.fileno())
+        return {name: file.tell() for name, file in self.files.items()}
+
+    def _ends(self, split: str) -> tuple[int, int]:
+        """Tokens and sentences written so far."""
+        tokens = self.files[f"{split}/tokens.bin"].tell() // self.dtype.itemsize
+        return tokens, self.files[f"{split}/sentences.bin"].tell() // 8
+
+    def _write(self, name: str, array: np.ndarray) -> None:
+        self.files[name].write(array.tobytes())
+
+
+def empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.name == "lock":
+            continue
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def write_synced(path: Path, text: str) -> None:
+    write_all(path, [text.encode()])
+    sync(path.parent)
+
+
+def write_checksums(folder: Path, meta: bytes) -> None:
+    """The checksums of a complete store; that of meta.json, whose presence says that all is there, before it."""
+    for path in (folder / split / f"{name}.bin" for split in SPLITS for name in ("tokens", "flags", *OFFSETS)):
+        write_sums(path)
+    write_folder_sums(folder / "tokenizer")
+    write_all(sums_path(folder / "meta.json"), [sums_of(io.BytesIO(meta))])
+
+
+def sync(path: Path) -> None:
+    """A file's bytes, or a folder's names, brought to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_journal(path: Path, journal: dict[str, Any]) -> None:
+    text = json.dumps(journal)
+    write_synced(path, f"{text}\n{blake2b(text.encode()).hexdigest()}\n")
+
+
+def read_journal(path: Path) -> dict[str, Any] | None:
+    """None when there is none, or when it is not what was written."""
+    try:
+        text, checksum, _ = path.read_text("utf-8").split("\n")
+    except (OSError, ValueError):
+        return None
+    return json.loads(text) if blake2b(text.encode()).hexdigest() == checksum else None

@@ -1,0 +1,388 @@
+"""Prepare: a corpus and a tokenizer → a TokenStore, in parallel, all or nothing, and never the same work
+twice.
+
+Two passes. The first hashes every document and decides what becomes of it (`scan`); the second tokenizes
+(`encode`, in `workers`) and appends to the store's files. Results are written in corpus order, so the bytes
+do not depend on the number of workers. Memory does not grow with the corpus: what grows (hashes, plan,
+tokens) is on disk.
+
+The store is built in `<out>.partial-<key>` and renamed when complete. After every JOURNAL batches the files
+are synced and their sizes noted in `journal.json`; a build that was killed cuts the files back to these
+sizes and goes on from there. A second process that wants the same store waits for the first.
+"""
+
+import errno
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unmask.errors import UserError
+from unmask.recipe import DataRecipe
+from unmask.text.cache import cache_dir
+from unmask.text.corpus import Corpus
+from unmask.text.dedupe import PERMUTATIONS, near_duplicates, record
+from unmask.text.encode import Work
+from unmask.text.flags import WORD
+from unmask.text.partial import Files, empty, lock, read_journal, sync, write_checksums, write_journal, write_synced
+from unmask.text.scan import DROPPED, HELDOUT, SAMPLED, Plan, decisions, make_plan
+from unmask.text.store import FORMAT, SPLITS, TokenStore, read_meta
+from unmask.text.tokenizer import Tokenizer
+from unmask.text.workers import encode_here, encode_in
+
+Progress = Callable[[int, int, str], None]  # bytes done, bytes in all, what is being done
+
+BATCH = 1 << 19  # characters handed to a worker at once
+JOURNAL = 32  # batches between two entries in the journal: some seconds of work
+SMALL = 5_000_000  # characters; below this, starting workers takes longer than they save
+EXAMPLES = 5  # places named for each kind of duplicate
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def store_parts(corpus: Corpus, tokenizer: Tokenizer, settings: DataRecipe) -> dict[str, Any]:
+    """Everything the bytes of a store follow from. (How documents are cut is in the corpus's fingerprint.)"""
+    return {
+        "format": FORMAT,
+        "corpus": corpus.fingerprint(),
+        "tokenizer": tokenizer.fingerprint(),
+        **settings.model_dump(include={"language", "heldout", "deduplicate", "near_duplicate_sample"}),
+    }
+
+
+def store_key(corpus: Corpus, tokenizer: Tokenizer, settings: DataRecipe) -> str:
+    """16 hexadecimal digits; the same key means the same bytes."""
+    return _key(store_parts(corpus, tokenizer, settings))
+
+
+def prepare(
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    settings: DataRecipe,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    lengths: Sequence[int] = (),
+) -> TokenStore:
+    """The corpus as a TokenStore in the folder `out` (none: in the cache, under its key).
+
+    A store that is already there with the same key is opened; one with another key is never touched.
+    `lengths`: row lengths for which the chunks of sentence pairs are indexed at once.
+    """
+    parts = store_parts(corpus, tokenizer, settings)
+    key = _key(parts)
+    path = Path(out) if out is not None else _place(corpus, key)
+    report = progress or (lambda done, total, message: None)
+    if _is_there(path, key, parts):
+        report(1, 1, "already there")
+    else:
+        partial = path.with_name(f"{path.name}.partial-{key}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with lock(partial, lambda message: report(0, corpus.bytes(), message)):
+                if not _is_there(path, key, parts):  # another process may have made it while we waited
+                    _Build(corpus, tokenizer, settings, partial, parts, report).run()
+                    _publish(partial, path, key, parts)
+        except OSError as error:
+            raise _explain(error, path, partial, corpus) from error
+    store = TokenStore.open(path)
+    store.index(lengths)
+    return store
+
+
+def cached_store(corpus: Corpus, tokenizer: Tokenizer, settings: DataRecipe) -> TokenStore | None:
+    """The store that `prepare` keeps of this in the cache, if it is there."""
+    path = _place(corpus, store_key(corpus, tokenizer, settings))
+    return TokenStore.open(path) if (path / "meta.json").exists() else None
+
+
+def _place(corpus: Corpus, key: str) -> Path:
+    return cache_dir() / "stores" / f"{_name(corpus)}-{key}"
+
+
+class _Build:
+    """One build in its partial folder, from the beginning or from its journal."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        tokenizer: Tokenizer,
+        settings: DataRecipe,
+        folder: Path,
+        parts: dict[str, Any],
+        progress: Progress,
+    ):
+        self.corpus, self.tokenizer, self.settings = corpus, tokenizer, settings
+        self.folder, self.parts, self.progress = folder, parts, progress
+        self.dtype = np.dtype(np.uint16 if tokenizer.size <= 1 << 16 else np.uint32)
+        self.scan, self.plan, self.journal = folder / "scan.bin", folder / "plan.bin", folder / "journal.json"
+
+    def run(self) -> None:
+        if not (self.folder / "meta.json").exists():  # else killed after the last step
+            journal = read_journal(self.journal)
+            if journal is None or not Files.fit(self.folder, journal["sizes"]):
+                journal = self._begin()
+            plan = Plan(**journal["plan"])
+            with Files(self.folder, journal["sizes"], self.dtype) as files:
+                sampled, dropped = self._encode(plan, journal, files)
+                files.finish()
+            meta = self._meta(plan, journal, sampled, dropped)
+            text = json.dumps(meta, indent=1, ensure_ascii=False) + "\n"
+            write_checksums(self.folder, text.encode())
+            write_synced(self.folder / "meta.json", text)
+        for path in (self.scan, self.plan, self.journal, self.folder / "signatures.bin"):
+            path.unlink(missing_ok=True)
+
+    def _begin(self) -> dict[str, Any]:
+        """An empty folder, the first pass, and the journal's first entry."""
+        empty(self.folder)
+        for name in SPLITS:
+            (self.folder / name).mkdir()
+        self.tokenizer.save(self.folder / "tokenizer")
+        try:
+            plan = self._scan()
+        except UserError:  # of the corpus: there is nothing to go on with
+            shutil.rmtree(self.folder)
+            raise
+        sizes = {path.name: path.stat().st_size for path in (self.scan, self.plan)}
+        journal = {"plan": asdict(plan), "documents": 0, "without_tokens": 0, "sizes": sizes}
+        write_journal(self.journal, journal)
+        return journal
+
+    def _scan(self) -> Plan:
+        """First pass: a record per document, then the plan."""
+        with open(self.scan, "wb") as file:
+            done = 0
+            for document in self.corpus:
+                file.write(record(document.text))
+                if self.corpus.read_bytes - done > 1 << 20:
+                    done = self.corpus.read_bytes
+                    self.progress(done, self.corpus.bytes(), "reading")
+            file.flush()
+            os.fsync(file.fileno())
+        settings = self.settings
+        return make_plan(
+            self.scan,
+            self.plan,
+            settings.deduplicate == "exact",
+            settings.heldout,
+            settings.near_duplicate_sample,
+        )
+
+    def _encode(self, plan: Plan, journal: dict[str, Any], files: Files) -> tuple[list[tuple[str, bool]], list[str]]:
+        """Second pass; the documents that the journal counts are in `files` already.
+
+        Returns (place, held out) of every sampled document, and the places of a few dropped ones.
+        """
+        sampled: list[tuple[str, bool]] = []
+        dropped: list[str] = []
+        workers = self.settings.workers or os.cpu_count() or 1
+        batches = self._batches(plan, journal["documents"], sampled, dropped)
+        if workers == 1 or plan.characters < SMALL:
+            results = encode_here(self.tokenizer, self.settings.language, batches)
+        else:
+            results = encode_in(workers, self.folder / "tokenizer", self.settings.language, batches)
+        with closing(results):  # ends the workers, whatever happens here
+            for number, (result, documents) in enumerate(results, 1):
+                files.append(result)
+                journal["documents"] = documents
+                journal["without_tokens"] += result.without_tokens
+                if number % JOURNAL == 0:
+                    journal["sizes"] |= files.sync()
+                    write_journal(self.journal, journal)
+                self.progress(self.corpus.read_bytes, self.corpus.bytes(), "tokenizing")
+        return sampled, dropped
+
+    def _batches(
+        self, plan: Plan, done: int, sampled: list[tuple[str, bool]], dropped: list[str]
+    ) -> Iterator[tuple[list[Work], int]]:
+        """(documents to encode, how many documents of the corpus are behind us then)."""
+        batch: list[Work] = []
+        characters = number = 0
+        decided = decisions(self.scan, self.plan)
+        alone = plan.documents - plan.dropped == 1
+        for number, document in enumerate(self.corpus, 1):
+            bits, expected = next(decided, (0, -1))
+            if len(document.text) != expected:
+                self._changed()
+            place = f"{document.source}:{document.line}"
+            if bits & DROPPED:
+                if len(dropped) < EXAMPLES:
+                    dropped.append(place)
+                continue
+            if bits & SAMPLED:
+                sampled.append((place, bool(bits & HELDOUT)))
+            if number <= done:
+                continue
+            tail = plan.tail if number - 1 == plan.tail_of else 0.0
+            batch.append(Work(document.text, bool(bits & HELDOUT), bool(bits & SAMPLED), tail, alone))
+            characters += len(document.text)
+            if characters >= BATCH:
+                yield batch, number
+                batch, characters = [], 0
+        if next(decided, None) is not None:
+            self._changed()
+        if batch:
+            yield batch, number
+
+    def _changed(self) -> None:
+        shutil.rmtree(self.folder)
+        raise UserError(
+            "the corpus changed while it was being prepared", fix="run the same command when it is complete"
+        )
+
+    def _meta(
+        self, plan: Plan, journal: dict[str, Any], sampled: list[tuple[str, bool]], dropped: list[str]
+    ) -> dict[str, Any]:
+        sides = {name: _count(self.folder / name, self.dtype, self.tokenizer) for name in SPLITS}
+        counts: np.ndarray = sides["train"].pop("counts")
+        sides["heldout"].pop("counts")
+        if not sides["train"]["tokens"]:
+            shutil.rmtree(self.folder)
+            raise UserError(
+                f"none of the {plan.documents:,} documents ({plan.characters:,} characters) gave a token to train on",
+                fix="a tokenizer trained on this text: unmask tokenizer train CORPUS",
+            )
+        share = counts[counts > 0] / counts.sum()
+        signatures = np.fromfile(self.folder / "signatures.bin", np.uint32).reshape(-1, PERMUTATIONS)
+        near = near_duplicates(signatures, np.array([held for _, held in sampled], bool), EXAMPLES)
+        pairs = [f"{sampled[a][0]} ~ {sampled[b][0]}" for a, b in near.examples]
+        return {
+            "format": FORMAT,
+            "unmask": _version(),
+            "key": _key(self.parts),
+            "parts": self.parts,
+            "corpus": {
+                "description": self.corpus.describe(),
+                "report": self.corpus.report.as_dict(),
+                "lines": self.corpus.report.lines(),
+            },
+            "vocabulary": self.tokenizer.size,
+            "dtype": self.dtype.name,
+            **sides,
+            "heldout_rule": plan.rule,
+            # nats per training token, the [SEP]s left out: the loss of guessing by frequency alone
+            "unigram_entropy": float(-(share * np.log(share)).sum()),
+            "documents_without_tokens": journal["without_tokens"],
+            "duplicates": {
+                "documents": plan.documents,
+                "exact": plan.dropped,
+                "exact_share": plan.dropped / plan.documents,
+                "exact_examples": dropped,
+                # In a corpus larger than the sample this is a lower bound: a document's twin may be outside
+                # it.
+                "near": {**asdict(near), "share": near.near / max(1, near.documents), "examples": pairs},
+            },
+        }
+
+
+def _count(split: Path, dtype: np.dtype[Any], tokenizer: Tokenizer) -> dict[str, Any]:
+    """What meta.json says about a split, and how often each token occurs in it; read in blocks."""
+    counts = np.zeros(tokenizer.size, np.int64)
+    words = 0
+    checksum = blake2b(digest_size=16)
+    for block in _blocks(split / "tokens.bin", dtype):
+        counts += np.bincount(block, minlength=tokenizer.size)
+        checksum.update(block.tobytes())
+    for block in _blocks(split / "flags.bin", np.dtype(np.uint8)):
+        words += int(np.count_nonzero(block & WORD))
+        checksum.update(block.tobytes())
+    documents = (split / "documents.bin").stat().st_size // 8 - 1
+    single, last = 0, None
+    for block in _blocks(split / "document_sentences.bin", np.dtype(np.int64)):
+        joined = block if last is None else np.append(last, block)
+        single += int((np.diff(joined) == 1).sum())
+        last = block[-1:]
+    # GPT-2's unknown token is the one that ends a document: such a tokenizer can write every text.
+    tokens, unknown = int(counts.sum()), 0 if tokenizer.unk == tokenizer.sep else int(counts[tokenizer.unk])
+    counts[tokenizer.sep] -= documents
+    return {
+        "tokens": tokens,  # one [SEP] per document among them
+        "documents": documents,
+        "sentences": (split / "sentences.bin").stat().st_size // 8 - 1,
+        "words": words,
+        "unk_tokens": unknown,
+        "unk_share": unknown / max(1, tokens - documents),
+        "single_sentence_documents": single,
+        "checksum": checksum.hexdigest(),
+        "counts": counts,
+    }
+
+
+def _blocks(path: Path, dtype: np.dtype[Any]) -> Iterator[np.ndarray]:
+    with open(path, "rb") as file:
+        while len(block := np.fromfile(file, dtype, 1 << 20)):
+            yield block
+
+
+# ------------------------------------------------------------------------------------------- folders and
+# files
+
+
+def _is_there(path: Path, key: str, parts: dict[str, Any]) -> bool:
+    """Whether the store is complete; a UserError when something else is in its place."""
+    meta = read_meta(path)
+    if meta is None:
+        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            raise UserError(f"{path} exists and is not a token store", fix="another folder with -o")
+        return False
+    if meta.get("key") != key:
+        old = meta.get("parts", {})
+        differs = [name for name in parts if old.get(name) != parts[name]]
+        changes = [
+            f"another {name}" if name in ("corpus", "tokenizer") else f"{name} {old.get(name)}, now {parts[name]}"
+            for name in differs
+        ]
+        raise UserError(
+            f"{path} holds a token store made from something else: {'; '.join(changes)}",
+            fix="another folder with -o, or delete this one",
+        )
+    return True
+
+
+def _publish(partial: Path, path: Path, key: str, parts: dict[str, Any]) -> None:
+    try:
+        os.rename(partial, path)  # onto nothing, or onto an empty folder
+    except OSError:
+        if not _is_there(path, key, parts):
+            raise
+        shutil.rmtree(partial)
+    (path / "lock").unlink(missing_ok=True)  # ours until now, so that nobody began anew in between
+    sync(path.parent)
+
+
+def _explain(error: OSError, path: Path, partial: Path, corpus: Corpus) -> UserError:
+    if error.errno not in _FULL:
+        return UserError(f"cannot prepare {path}: {error}", fix="another folder with -o")
+    written = sum(file.stat().st_size for file in partial.rglob("*") if file.is_file())
+    # Tokens and flags of English take about three bytes for four of its text; boundaries and hashes the rest.
+    needed = max(int(1.2 * corpus.bytes()) - written, 0)
+    free = shutil.disk_usage(path.parent).free
+    return UserError(
+        f"the disk is full: {error.strerror} after {written / 1e6:,.1f} MB in {partial}; "
+        f"about {needed / 1e6:,.1f} MB more are needed, {free / 1e6:,.1f} MB are free",
+        fix="make room and run the same command again (it goes on where it was), or another disk with -o",
+    )
+
+
+def _name(corpus: Corpus) -> str:
+    """A short name for people, from the first source."""
+    first = corpus.sources[0] if corpus.sources else "corpus"
+    name = re.sub(r"[^\w-]+", "-", Path(first).stem if first != "-" else "stdin").strip("-")
+    return name[:40] or "corpus"
+
+
+def _key(parts: dict[str, Any]) -> str:
+    return blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def _version() -> str:
+    from unmask import __version__
+
+    return __version__

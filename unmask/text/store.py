@@ -1,0 +1,235 @@
+"""TokenStore: a corpus as memory-mapped token numbers with word, sentence and document boundaries.
+
+Written once by `unmask.text.prepare`, read by every objective. Flat files and a memory map, as in nanoGPT:
+opening takes the same time for a megabyte and a terabyte, and processes on one machine share the pages. Every file
+has checksums beside it (`F.sum`, see `checked`), so a damaged byte is an error before it is trained on. The folder:
+
+    meta.json                    settings, key, counts, duplicates, unigram entropy: everything known about the text
+    tokenizer/                   the tokenizer that made the numbers
+    train/, heldout/             one `Split` each:
+      tokens.bin                 (N,) uint16, or uint32 when the vocabulary is above 65,536
+      flags.bin                  (N,) uint8: WORD | SENTENCE | DOCUMENT starts at this token
+      documents.bin              (D+1,) int64: where each document starts in tokens; the last is N
+      sentences.bin              (S+1,) int64: where each sentence starts in tokens; the last is N
+      document_sentences.bin     (D+1,) int64: number of each document's first sentence; the last is S
+      chunks-<length>.bin        (C, 2) int64: sentence ranges for pairs, made when first asked for
+      chunks-<length>.json       how many of them are too long for a row, and the checksum of that
+
+Every document is followed by one `[SEP]` with flag 0, which is inside the document's range but in no
+sentence:
+
+    document d   tokens[documents[d] : documents[d + 1]], the last of which is [SEP]
+    sentence s   tokens[sentences[s] : sentence_end(s)], where the end is sentences[s + 1], less one when sentence
+                 s + 1 begins another document or there is none
+"""
+
+import io
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unmask.errors import UserError, command, quote
+from unmask.files import parse_json
+from unmask.text.cache import cache_dir
+from unmask.text.checked import Checked, Lazy, read_checked, sums_of, sums_path, verify_folder, write_all
+from unmask.text.chunks import as_berts, pair_chunks
+from unmask.text.flags import DOCUMENT
+from unmask.text.tokenizer import Tokenizer
+
+FORMAT = 1  # of the folder; a store of another format is refused
+SPLITS = ("train", "heldout")
+UNNOTICED = "damage to it will not be noticed. Prepare the text again to add them"
+USED = "used"  # an empty file whose time says when the store was last opened; `unmask cache prune` reads it
+
+
+class Split:
+    """One side of the held-out split; its arrays are memory-mapped, read-only and verified before they are used."""
+
+    def __init__(self, path: Path, dtype: str, counts: dict[str, Any], fix: str, summed: bool):
+        """`fix`: how to rebuild the store; `summed`: whether it has checksums."""
+        self.path, self.counts, self.summed = path, counts, summed
+        tokens, documents, sentences = counts["tokens"], counts["documents"], counts["sentences"]
+        shapes = {
+            "tokens": (np.dtype(dtype), tokens),
+            "flags": (np.dtype("uint8"), tokens),
+            "documents": (np.dtype("int64"), documents + 1),
+            "sentences": (np.dtype("int64"), sentences + 1),
+            "document_sentences": (np.dtype("int64"), documents + 1),
+        }
+        self.dtypes = {name: kind for name, (kind, _) in shapes.items()}
+        self.files = {
+            name: Checked(path / f"{name}.bin", count * kind.itemsize, fix, summed)
+            for name, (kind, count) in shapes.items()
+        }
+        arrays = {name: file.map(self.dtypes[name]) for name, file in self.files.items()}
+        self.tokens, self.flags = arrays["tokens"], arrays["flags"]
+        self.documents, self.sentences = arrays["documents"], arrays["sentences"]
+        self.document_sentences = arrays["document_sentences"]
+        self._chunks: dict[int, np.ndarray | Lazy] = {}
+
+    def sentence_end(self, s: int) -> int:
+        """Token after the last of sentence `s`; the document's [SEP] is left out."""
+        end = int(self.sentences[s + 1])
+        return end - 1 if end == len(self.tokens) or self.flags[end] & DOCUMENT else end
+
+    def read(self, name: str, start: int, end: int) -> np.ndarray:
+        """Values [start, end) of a file. Not by the memory map: pages looked at once would count as this process's memory."""
+        return self.files[name].read(self.dtypes[name], start, end)
+
+    def chunks(self, length: int) -> "np.ndarray | Lazy":
+        """(C, 2) int64: sentences [first, last) of one document, two at least, for a pair row of `length`
+        tokens.
+
+        Indexed once per length and kept in the store folder (in memory where the folder cannot be written).
+        """
+        if length not in self._chunks:
+            path = self.path / f"chunks-{length}.bin"
+            if not path.exists() or (self.summed and not sums_path(path).exists()):
+                blocks = pair_chunks(self.read, self.counts["documents"], length)
+                try:
+                    write_all(path, (block.tobytes() for block in blocks), summed=True)
+                except OSError:
+                    blocks = pair_chunks(self.read, self.counts["documents"], length)
+                    self._chunks[length] = np.concatenate([np.zeros((0, 2), np.int64), *blocks])
+                    return self._chunks[length]
+            again = f"{command('rm', path)}  (it is rebuilt the next time it is needed)"
+            file = Checked(path, path.stat().st_size // 16 * 16, again, sums_path(path).exists())
+            self._chunks[length] = file.map(np.dtype("int64"), 2)
+        return self._chunks[length]
+
+    def truncated_chunks(self, length: int) -> int:
+        """How many chunks are two sentences too long for the row, which the reader has to cut.
+
+        Counted once per length and kept beside the chunks: a run starts in seconds, whatever the corpus.
+        """
+        path = self.path / f"chunks-{length}.json"
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            text = path.read_bytes()
+            if not self.summed or sums_path(path).read_bytes() == sums_of(io.BytesIO(text)):
+                return int(json.loads(text)["truncated"])
+        over = self._count_truncated(length)
+        with suppress(OSError):  # a store that cannot be written counts again next time
+            write_all(path, [json.dumps({"truncated": over}).encode()], summed=True)
+        return over
+
+    def _count_truncated(self, length: int) -> int:
+        chunks, over, total = self.chunks(length), 0, len(self.tokens)
+        for low in range(0, len(chunks), 1 << 16):
+            first, last = chunks[low : low + (1 << 16)].T
+            sentence = int(first.min())
+            starts = self.read("sentences", sentence, int(last.max()) + 1)
+            begin, end = starts[first - sentence], starts[last - sentence]
+            token = min(int(end.min()), total - 1)  # one chunk may end where the text does
+            flags = self.read("flags", token, min(int(end.max()) + 1, total))
+            inside = np.minimum(end, total - 1) - token
+            sep = (end == total) | (flags[np.clip(inside, 0, len(flags) - 1)] & DOCUMENT > 0)
+            over += int((end - sep - begin > length - 3).sum())
+        return over
+
+
+class TokenStore:
+    """A prepared corpus: `TokenStore.open(folder)`, or what `unmask.text.prepare.prepare` returns."""
+
+    def __init__(self, path: Path, meta: dict[str, Any]):
+        self.path, self.meta = path, meta
+        summed, again = has_sums(path), rebuild(path)
+        self.notes = [] if summed else [f"{path} has no checksums (an older version wrote it): {UNNOTICED}"]
+        if summed:
+            verify_folder(path / "tokenizer", again)
+        try:
+            self.train, self.heldout = (Split(path / name, meta["dtype"], meta[name], again, summed) for name in SPLITS)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, UserError):
+                raise
+            raise UserError(f"this file is damaged: {path / 'meta.json'}: {error!r}", fix=again) from None
+
+    @classmethod
+    def open(cls, path: str | Path) -> "TokenStore":
+        path = Path(path)
+        meta = read_meta(path)
+        if meta is None:
+            raise UserError(
+                f"{path} is not a token store (no meta.json)" if path.exists() else f"no such token store: {path}",
+                valid="a folder that `unmask prepare` wrote",
+                fix=f"unmask prepare CORPUS, and the folder that it prints in place of {path}"
+                if path.exists()  # a run or a corpus: no place to write a store to
+                else f"unmask prepare CORPUS -o {quote(path)}",
+            )
+        if meta.get("format") != FORMAT:
+            raise UserError(
+                f"the token store {path} has format {meta.get('format')}",
+                valid=f"format {FORMAT}",
+                fix="prepare it again into another folder",
+            )
+        store = cls(path, meta)
+        with suppress(OSError):  # a read-only store is fine; it only looks unused
+            (path / USED).touch()
+        return store
+
+    def index(self, lengths: Iterable[int]) -> None:
+        """Sentence pairs for rows of these lengths, found and counted now."""
+        for length in (as_berts(length, self.tokenizer) for length in lengths):
+            for split in (self.train, self.heldout):
+                split.chunks(length)
+                split.truncated_chunks(length)
+
+    def describe(self) -> str:
+        """A few lines for people: how much text, what was held out, dropped and found to be double."""
+        train, heldout, double = self.meta["train"], self.meta["heldout"], self.meta["duplicates"]
+        near = double["near"]
+        lines = [
+            f"{self.path}: {train['tokens']:,} tokens, {train['words']:,} words, {train['sentences']:,} sentences, "
+            f"{train['documents']:,} documents to train on",
+            f"held out: {heldout['tokens']:,} tokens in {heldout['documents']:,} documents "
+            f"({self.meta['heldout_rule']})",
+            f"duplicates: {double['exact']:,} of {double['documents']:,} documents dropped, equal to an earlier one"
+            + (f" (e.g. {double['exact_examples'][0]})" if double["exact"] else ""),
+        ]
+        if near["near"]:
+            lines.append(
+                f"near duplicates: {near['near']:,} of {near['documents']:,} looked at ({near['share']:.1%}), kept; "
+                f"e.g. {near['examples'][0]}"
+            )
+        if near["leaked"]:
+            lines.append(
+                f"{near['leaked']:,} of {near['heldout']:,} held-out documents looked at are near duplicates of text "
+                "trained on: held-out figures will look better than they are"
+            )
+        return "\n".join(lines)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer.load(self.path / "tokenizer")
+
+
+def read_meta(path: Path) -> dict[str, Any] | None:
+    """A store's meta.json; None when there is none."""
+    file = path / "meta.json"
+    if not file.is_file():
+        return None
+    text = read_checked(file, rebuild(path), has_sums(path))
+    try:
+        meta = parse_json(text)
+    except ValueError as error:  # of a store without checksums
+        raise UserError(f"cannot read {file}: {error}", fix=rebuild(path)) from None
+    if not isinstance(meta, dict):
+        raise UserError(f"{file} is not the description of a token store", fix=rebuild(path))
+    return meta
+
+
+def has_sums(path: Path) -> bool:
+    """Whether a store was written with checksums: by any of them, so that one that is lost is missed."""
+    return any(sums_path(path / name).exists() for name in ("meta.json", "train/tokens.bin"))
+
+
+def rebuild(path: Path) -> str:
+    """The command that rebuilds a damaged store."""
+    folder = quote(path)
+    if path.resolve().parent == (cache_dir() / "stores").resolve():
+        return f"rm -r {folder}  (then the same command again, or --resume of the run: the text is prepared again)"
+    return f"rm -r {folder} && unmask prepare CORPUS -o {folder}"

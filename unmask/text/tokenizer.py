@@ -1,0 +1,347 @@
+"""Tokenizer: text → ids, trained here or taken over, stored as the `tokenizer.json` that the ecosystem reads.
+
+| kind | pieces | normalisation, beside `lowercase` and `strip_accents` |
+|---|---|---|
+| wordpiece | BERT 1810.04805: longest match first, `##` inside words | BERT's: clean, CJK one by one |
+| bpe | byte-level, as GPT-2 and RoBERTa; never unknown | none: lossless when cased |
+| unigram | 1804.10959, as SentencePiece: `▁` is a blank | NFKC, runs of blanks become one |
+| char | one per character, blanks too | NFC |
+| byte | one per UTF-8 byte, in order of its value; never unknown | none: lossless when cased |
+
+Ids of a new tokenizer: the special tokens of its family's template (`templates.py`; BERT's [PAD] [UNK] [CLS] [SEP] [MASK]
+are 0 to 4), then the user's special tokens, then the pieces (`vocabulary.py`). Special tokens are recognised in the text itself, never split, never lower-cased.
+Where a piece carries the blank before it (bpe, unigram), [MASK] takes that blank too, as RoBERTa's does: in
+"the united [MASK]" it stands for " states". `strip_accents` drops every combining mark, also those that are
+vowels in Thai or Hindi; that is BERT's rule.
+"""
+
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers import AddedToken, processors
+
+from unmask.errors import UserError, command
+from unmask.files import WORD, check, is_there, read_object
+from unmask.hub import resolve
+from unmask.recipe import TokenizerRecipe
+from unmask.text import legacy_tokenizers, tokenizer_file
+from unmask.text.cache import cache_dir
+from unmask.text.checked import verify_folder
+from unmask.text.corpus import Corpus
+from unmask.text.templates import ROLES, TEMPLATES, roles_in
+from unmask.text.vocabulary import CJK, learn
+
+NAMES = (*ROLES, "bos", "eos")  # what a tokenizer_config.json may name
+FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", *legacy_tokenizers.FILES)
+
+# Words for counting: an ideograph, or a run of anything else between blanks.
+_WORD = re.compile(f"[{CJK}]|[^\\s{CJK}]+")
+
+
+class Tokenizer:
+    """Text ↔ ids of a masked language model, and the ids of its special tokens.
+
+    >>> settings = TokenizerRecipe(kind="char", special_tokens=["<user>"])
+    >>> t = Tokenizer.train(["a cab, a cab"], settings)
+    >>> [t.token(i) for i in t.encode("<user> a[MASK]d")]
+    ['<user>', ' ', 'a', '[MASK]', '[UNK]']
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, named: dict[str, str] | None = None):
+        """`named`: which token is the "pad", "unk", "cls", "sep", "mask", "eos"; else it goes by its usual names."""
+        # A tokenizer.json may carry its owner's truncation (sentence-transformers: 128) and padding.
+        backend.no_truncation()
+        backend.no_padding()
+        self.backend = backend
+        self.trained_on: dict[str, int] = {}  # documents, read_bytes, used_bytes; empty when loaded
+        self.notes: list[str] = []  # what its files left open, and how it was taken
+        vocabulary = backend.get_vocab(with_added_tokens=True)
+        self.size: int = max(vocabulary.values()) + 1  # ids of a foreign vocabulary may have holes
+        self.special = np.zeros(self.size, bool)
+        for i, added in backend.get_added_tokens_decoder().items():
+            self.special[i] |= added.special
+        roles = roles_in(vocabulary, named or {})
+        usual = {role: f"{TEMPLATES['bert'].roles[role]} or {TEMPLATES['roberta'].roles[role]}" for role in ROLES}
+        missing = [f"{role} ({usual[role]})" for role, id in roles.items() if id == -1]
+        if missing:
+            raise UserError(
+                f"the tokenizer has no {', no '.join(missing)} token",
+                valid="a tokenizer of a masked language model, with pad, unk, cls, sep and mask tokens",
+                fix="name them in special_tokens_map.json, or train one: unmask tokenizer train CORPUS",
+            )
+        # Every tokenizer has something to fill rows, to stand for the unknown, and to end a text with.
+        self.pad, self.unk, self.sep = (int(roles[role] or 0) for role in ("pad", "unk", "sep"))
+        self.cls: int | None = roles["cls"]  # None: rows begin with the text (T5, GPT-2)
+        self.mask: int | None = roles["mask"]  # None: nothing can be masked (T5, GPT-2)
+        self.special[[id for id in roles.values() if id is not None]] = True
+        # T5's <extra_id_0>, <extra_id_1>, …: what stands for a span that was taken out
+        self.sentinels: list[int] = []
+        while (id := vocabulary.get(f"<extra_id_{len(self.sentinels)}>")) is not None:
+            self.sentinels.append(id)
+        self.special[self.sentinels] = True
+        self.kind: str = _kind(backend)
+
+    def check_fits(self, vocabulary: int) -> None:
+        """Refuses a model that has fewer token vectors than there are ids."""
+        tokenizer_file.check_fits(self.size, vocabulary)
+
+    def check_segments(self, count: int) -> None:
+        """Refuses a model that has fewer segments than the tokenizer puts around two texts; one without any ignores them."""
+        most = max((segment for parts in self.around for part in parts for _, segment in part), default=0)
+        if 1 < count <= most:
+            raise UserError(f"the tokenizer has segments up to {most}, the model {count}: they are not a pair")
+
+    @classmethod
+    def train(
+        cls, texts: Iterable[str], settings: TokenizerRecipe, progress: Callable[[int], None] | None = None
+    ) -> "Tokenizer":
+        """Reads all of `texts`, learns from `settings.sample_mb` of it; `progress` gets the bytes read."""
+        settings = settings.settled()
+        backend, special, counts = learn(texts, settings, progress)
+        _finish(backend, settings, special)
+        tokenizer = cls(backend)
+        tokenizer.trained_on = counts
+        return tokenizer
+
+    @classmethod
+    def load(cls, path: str | Path, most: int | None = None) -> "Tokenizer":
+        """A folder, a `tokenizer.json`, a file of the time before it (`foreign.py`), or a hub name.
+
+        `most`: how many tokens the model has; a tokenizer with more is refused before it is made.
+        """
+        path = resolve(path, FILES)
+        folder = path if path.is_dir() else path.parent
+        file: Path | None = path
+        if path.is_dir():
+            file = folder / "tokenizer.json" if is_there(folder / "tokenizer.json") else legacy_tokenizers.find(folder)
+        if file is None:
+            raise UserError(
+                f"no tokenizer in {path}",
+                valid="a folder with tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model",
+            )
+        config = _read_json(folder / "tokenizer_config.json") | _read_json(folder / "special_tokens_map.json")
+        named = {name: _named(config, name, folder) for name in NAMES}
+        notes: list[str] = []
+        if file.suffix in (".txt", ".model") or file.name == "vocab.json":
+            backend, notes = legacy_tokenizers.read(file, config, named, most)
+        else:
+            backend = tokenizer_file.read(file, most)
+        tokenizer = cls(backend, named)
+        if most is not None:
+            tokenizer.check_fits(most)
+        tokenizer_file.try_out(backend, file)
+        tokenizer.notes = notes
+        return tokenizer
+
+    def save(self, folder: str | Path, segments: bool = True, max_length: int = 512) -> None:
+        """Writes what `transformers.AutoTokenizer` opens to the same ids.
+
+        `segments`: whether the model takes token_type_ids (BERT does, ModernBERT does not).
+        `max_length`: how many positions it has.
+        """
+        folder = Path(folder)
+        inputs = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
+        roles = {"pad": self.pad, "unk": self.unk, "cls": self.cls, "sep": self.sep, "mask": self.mask}
+        named = {role: id for role, id in roles.items() if id is not None}
+        if not self.token(self.sep).startswith("["):  # those who generate go on until eos
+            named |= {"eos": self.sep} | (
+                {"bos": self.sep if self.cls is None else self.cls} if not self.sentinels else {}
+            )
+        config: dict[str, Any] = {
+            # Trap: without this class, AutoTokenizer beside `model_type: bert` puts BERT's own normaliser and
+            # pre-tokeniser in place of those in tokenizer.json, silently.
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **{f"{name}_token": self.token(i) for name, i in named.items()},
+            "additional_special_tokens": [
+                self.token(int(i)) for i in np.flatnonzero(self.special) if i not in named.values()
+            ],
+            "model_input_names": inputs,
+            "model_max_length": max_length,
+            "clean_up_tokenization_spaces": False,
+        }
+        files = {
+            "tokenizer.json": self.backend.to_str(pretty=True),  # its own `save` raises bare Exception on a full disk
+            "tokenizer_config.json": json.dumps(config, indent=2, ensure_ascii=False) + "\n",
+        }
+        if self.kind == "wordpiece":
+            files["vocab.txt"] = "".join(self.token(i) + "\n" for i in range(self.size))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as partial:  # all files, or none
+                for name, text in files.items():
+                    Path(partial, name).write_text(text, "utf-8")
+                for name in files:
+                    Path(partial, name).replace(folder / name)
+        except OSError as error:
+            raise UserError(
+                f"cannot write the tokenizer to {folder}: {error.strerror or error}",
+                fix="make room (unmask cache prune), or another folder",
+            ) from error
+
+    def config_ids(self) -> dict[str, int | None]:
+        """The ids that a new model's config keeps: what fills rows, begins a text, ends it.
+
+        GPT-2's one token does all three. As what fills rows it is not named, as that one is never learnt.
+        """
+        alone = self.pad == self.sep
+        return {
+            "pad_id": None if alone else self.pad,
+            "cls_id": self.sep if alone and self.cls is None else self.cls,
+            "sep_id": self.sep,
+        }
+
+    def fingerprint(self) -> str:
+        """Checksum of everything that decides ids."""
+        text = json.dumps(json.loads(self.backend.to_str()), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        return self.encode_batch([text])[0].ids
+
+    def encode_batch(self, texts: Iterable[str]) -> list[tokenizers.Encoding]:
+        """No special tokens are added. `offsets` are [start, end) in characters of the text as given.
+
+        `▁word` of unigram, and its [MASK], span the blank before them too. Several byte-level tokens of one
+        character all span that character.
+        """
+        texts = list(texts)
+        try:
+            return self.backend.encode_batch(texts, add_special_tokens=False)
+        except TypeError:  # half of a surrogate pair is no text; its replacement is as long, so offsets hold
+            texts = [re.sub("[\ud800-\udfff]", "\ufffd", text) for text in texts]
+            return self.backend.encode_batch(texts, add_special_tokens=False)
+
+    def surround(self, a: Sequence[int], b: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
+        """Ids and segments of one text or two in a row, with the special tokens where the tokenizer's own rule puts them.
+
+        >>> t = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(kind="char"))
+        >>> ids, segments = t.surround(t.encode("a"), t.encode("b"))
+        >>> [t.token(i) for i in ids], segments
+        (['[CLS]', 'a', '[SEP]', 'b', '[SEP]'], [0, 0, 0, 1, 1])
+        """
+        before, between, after = self.around[b is not None]
+        ids = [*(i for i, _ in before), *a, *(i for i, _ in between), *(b or ()), *(i for i, _ in after)]
+        second = after[-1][1] if after else 0  # RoBERTa's rule has no segments
+        segments = [*(s for _, s in before), *[0] * len(a), *(s for _, s in between), *[second] * len(b or ())]
+        return ids, segments + [s for _, s in after]
+
+    @cached_property
+    def around(self) -> tuple[list[list[tuple[int, int]]], list[list[tuple[int, int]]]]:
+        """(id, segment) of the special tokens before, between and after the texts: of one text, and of two."""
+        out = []
+        for texts in (1, 2):
+            encoding = self.backend.encode("a", "a" if texts == 2 else None)
+            parts: list[list[tuple[int, int]]] = [[], [], []]
+            seen = 0
+            for id, segment, text in zip(encoding.ids, encoding.type_ids, encoding.sequence_ids):
+                if text is None:
+                    parts[2 if seen == texts else seen].append((id, segment))
+                else:
+                    seen = text + 1
+            if not any(parts) and self.cls is not None:  # a tokenizer.json without a rule of its own: BERT's
+                parts = [[(self.cls, 0)], [(self.sep, 0)] if texts == 2 else [], [(self.sep, texts - 1)]]
+            out.append(parts)
+        return out[0], out[1]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text, special tokens shown."""
+        return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
+
+    def token(self, id: int) -> str:
+        """The piece as it is written in the vocabulary; '' where a foreign vocabulary has a hole."""
+        return self.backend.id_to_token(int(id)) or ""
+
+    @property
+    def mask_token(self) -> str:
+        """What a text writes where a word is asked for."""
+        if self.mask is None:
+            raise UserError(
+                "this tokenizer has no mask token, so nothing can be masked",
+                valid="a model of BERT's kind: bert, roberta, albert, distilbert, electra, modernbert",
+            )
+        return self.token(self.mask)
+
+    def report(self, texts: Iterable[str]) -> dict[str, Any]:
+        """How well the vocabulary fits `texts`, which should be text it was not trained on.
+
+        A word is what stands between blanks; a Chinese character is a word. `unk_rate` is a share of tokens.
+        """
+        words = characters = 0
+        used = np.zeros(self.size, np.int64)
+        texts = iter(texts)
+        while batch := list(islice(texts, 1000)):
+            words += sum(len(_WORD.findall(text)) for text in batch)
+            characters += sum(len(text) for text in batch)
+            for encoding in self.encode_batch(batch):
+                used += np.bincount(encoding.ids, minlength=self.size)
+        tokens = int(used.sum())
+        pieces = [self.token(int(i)) for i in np.flatnonzero(~self.special)]
+        return {
+            "kind": self.kind,
+            "vocabulary": self.size,
+            "tokens": tokens,
+            "words": words,
+            "tokens_per_word": tokens / max(words, 1),
+            "characters_per_token": characters / max(tokens, 1),
+            "unk_rate": int(used[self.unk]) / max(tokens, 1),
+            "vocabulary_used": int(np.count_nonzero(used[~self.special])) / max(len(pieces), 1),
+            "longest": sorted(pieces, key=lambda piece: (-len(piece), piece))[:10],
+        }
+
+
+def _finish(backend: tokenizers.Tokenizer, settings: TokenizerRecipe, special: list[str]) -> None:
+    """Special tokens as the text shows them, and `[CLS] A [SEP] B [SEP]` for those who ask transformers."""
+    kind, template = settings.kind, TEMPLATES[settings.template]
+    lstrip, mask = kind in ("bpe", "unigram"), template.roles.get("mask")
+    backend.add_special_tokens(
+        [AddedToken(t, special=True, normalized=False, lstrip=lstrip and t == mask) for t in [*special, *template.last]]
+    )
+    steps: list[Any] = []
+    if kind in ("bpe", "byte"):  # "Ġword" spans the word, not the blank before it
+        steps.append(processors.ByteLevel(trim_offsets=kind == "bpe"))
+    if around := template.processor(backend.get_vocab()):
+        steps.append(around)
+    if steps:
+        backend.post_processor = processors.Sequence(steps) if len(steps) > 1 else steps[0]
+
+
+def _kind(backend: tokenizers.Tokenizer) -> str:
+    model = type(backend.model).__name__
+    if model == "BPE":
+        return "bpe" if json.loads(backend.to_str())["model"]["merges"] else "byte"
+    return {"WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "char"}[model]
+
+
+def _named(config: dict[str, Any], name: str, folder: Path) -> str:
+    """The token of a role: it is written as "[CLS]" or as {"content": "[CLS]", …}."""
+    token = config.get(f"{name}_token") or ""
+    token = token.get("content") if isinstance(token, dict) else token
+    check(folder / "tokenizer_config.json", f"{name}_token", token, WORD)
+    return str(token)
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    return read_object(file) if is_there(file) else {}
+
+
+def tokenizer_folder(corpus: Corpus, settings: TokenizerRecipe) -> Path:
+    """Where the tokenizer that these settings make of this corpus is kept, or will be."""
+    settings = settings.settled()
+    key = hashlib.sha256(f"{corpus.fingerprint()}\0{settings.model_dump_json()}".encode()).hexdigest()[:16]
+    return cache_dir() / "tokenizers" / f"{settings.kind}-{settings.vocab_size or 'auto'}-{key}"
+
+
+def cached_tokenizer(folder: Path) -> Tokenizer:
+    """A tokenizer of the cache, its files verified; one that an older version wrote has no checksums."""
+    if any(folder.glob("*.sum")):
+        verify_folder(folder, f"{command('rm -r', folder)}  (then the same command again)")
+    return Tokenizer.load(folder)

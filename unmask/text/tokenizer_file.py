@@ -1,0 +1,239 @@
+"""tokenizer.json, checked before the library makes a tokenizer of it, as that costs memory and time that the file decides.
+
+| checked | because |
+|---|---|
+| number of entries, and their ids, against the model's vocabulary | millions of entries take minutes and gigabytes |
+| what normalizer and decoder may make of a character (`GROWTH`) | thirty `Replace` that double a text make a billion of it |
+| regular expressions (`patterns.py`) | some never end |
+| that a text of many scripts can be encoded | the library panics, with what is no Exception, over some files only in use |
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from unmask.errors import UserError, first_line
+from unmask.files import (
+    AGAIN,
+    COUNT,
+    NUMBER,
+    OBJECT,
+    WORD,
+    Rule,
+    check,
+    check_fields,
+    list_of,
+    one_of,
+    or_null,
+    parse_json,
+    read_text,
+)
+from unmask.text.patterns import is_quick
+
+MOST = 1_000_000  # entries, where no model says how many there are: XLM-V has 901,629
+BYTES = 256 << 20
+EACH, OTHER = 8, 100_000  # values in the file per entry (piece, merge, added token), and beside them
+GROWTH = 64  # characters that one character may become
+STEPS = 100  # in all parts
+LONG = 1000  # characters of a setting, a piece or a token
+_SEGMENT: Rule = (lambda v: COUNT[0](v) and v <= 1, "0 or 1")
+PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+INSIDE = ("normalizers", "pretokenizers", "processors", "decoders")
+# Letters, accents and signs of many scripts, full-width forms, and an emoji.
+SAMPLE = " ".join(
+    map(chr, [*range(32, 0x500), *range(0x2000, 0x2200), *range(0x3000, 0x3100), *range(0xFF01, 0xFFEF), 0x1F600])
+)
+
+
+def read(file: Path, most: int | None = None) -> tokenizers.Tokenizer:
+    """`most`: how many tokens the model has."""
+    text = read_text(file, BYTES)
+    limit = min(most or MOST, MOST)
+    try:
+        raw = parse_json(text, EACH * limit + OTHER)
+    except ValueError as error:
+        raise UserError(f"cannot read the tokenizer {file}: {error}", valid="a tokenizer.json", fix=AGAIN) from None
+    check(file, "the file", raw, OBJECT)
+    check_fields(file, raw, dict.fromkeys(PARTS, or_null(OBJECT)) | {"model": OBJECT}, ("model",))
+    check_fields(file, raw, dict.fromkeys(("truncation", "padding"), or_null(OBJECT)))
+    check_fields(file, raw, {"added_tokens": or_null(list_of(OBJECT))})
+    _check_model(file, raw["model"])
+    added = raw.get("added_tokens") or []
+    for number, token in enumerate(added):
+        check_fields(file, token, {"id": COUNT, "content": WORD}, ("id", "content"), f"added_tokens[{number}].")
+    ids = [*_ids(file, raw["model"]), *(token["id"] for token in added)]
+    check_fits(max([*ids, len(ids) - len(added) - 1], default=-1) + 1, limit if most is None else most)
+    _check_steps(file, raw)
+    return _make(file, text, raw)
+
+
+def check_fits(size: int, vocabulary: int) -> None:
+    """Refuses a model that has fewer token vectors than there are ids."""
+    if size > vocabulary:
+        raise UserError(
+            f"the tokenizer has {size:,} tokens, the model {vocabulary:,}: they are not a pair",
+            fix="put the tokenizer.json that the model was trained with beside its weights",
+        )
+
+
+def try_out(backend: tokenizers.Tokenizer, file: Path) -> None:
+    """Encode and decode a text of many scripts: what fails in use fails here, with the file's name."""
+    try:
+        backend.encode("a")
+        encoding = backend.encode(SAMPLE, "a")
+        backend.decode(encoding.ids, skip_special_tokens=False)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of the library is no Exception
+        raise UserError(f"{file}: the tokenizer fails on a text ({first_line(error)})", fix=AGAIN) from None
+    size = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+    if wrong := [i for i in encoding.ids if i >= size]:
+        raise UserError(f"{file}: post_processor adds the id {wrong[0]}", valid=f"an id below {size:,}", fix=AGAIN)
+
+
+def _check_model(file: Path, model: dict[str, Any]) -> None:
+    rules = {
+        "type": WORD,
+        "unk_token": or_null(WORD),
+        "unk_id": or_null(COUNT),
+        "continuing_subword_prefix": or_null((lambda v: isinstance(v, str) and len(v) <= 64, "a short text")),
+        "end_of_word_suffix": or_null((lambda v: isinstance(v, str) and len(v) <= 64, "a short text")),
+        # Time grows with its square.
+        "max_input_chars_per_word": (lambda v: COUNT[0](v) and v <= LONG, f"a whole number up to {LONG:,}"),
+        "dropout": or_null(NUMBER),
+        "vocab": (lambda v: isinstance(v, dict | list) and len(v) > 0, "an object or a list with the pieces"),
+    }
+    check_fields(file, model, rules, ("vocab",), "model.")
+
+
+def _ids(file: Path, model: dict[str, Any]) -> Iterator[int]:
+    """The ids of the vocabulary: {piece: id}, or [[piece, score], …] whose places are the ids."""
+    vocab = model["vocab"]
+    for number, item in enumerate(vocab):
+        piece = item if isinstance(vocab, dict) else item[0] if isinstance(item, list) and len(item) == 2 else None
+        where = f"model.vocab.{str(item)[:40]}" if isinstance(vocab, dict) else f"model.vocab[{number}]"
+        if not isinstance(piece, str):
+            check(file, where, item, ((lambda v: False), "[piece, score]"))
+        elif len(piece) > LONG:
+            raise UserError(f"{file}: {where}: a piece of {len(piece):,} characters", valid=f"at most {LONG:,}")
+        value, rule = (vocab[item], COUNT) if isinstance(vocab, dict) else (item[1], NUMBER)
+        if not rule[0](value):
+            check(file, where, value, rule)
+        yield value if isinstance(vocab, dict) else number
+
+
+def _check_steps(file: Path, raw: dict[str, Any]) -> None:
+    count = 0
+    for part in PARTS:
+        growth = 1.0
+        for where, step in _steps(file, raw.get(part), part):
+            count += 1
+            if count > STEPS:
+                raise UserError(f"{file}: {part} has more than {STEPS} steps", valid=f"at most {STEPS} in all parts")
+            growth *= _growth(file, where, step)
+            if step.get("type") == "TemplateProcessing":
+                _check_template(file, where, step)
+            if growth > GROWTH:
+                raise UserError(
+                    f"{file}: {where} makes a text more than {GROWTH} times as long, with the steps before it",
+                    valid=f"at most {GROWTH} characters for each",
+                )
+
+
+def _steps(file: Path, value: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if value is None:
+        return
+    check(file, where, value, OBJECT)
+    yield where, value
+    for name in INSIDE:
+        if name in value:
+            check(file, f"{where}.{name}", value[name], list_of(OBJECT))
+            for number, step in enumerate(value[name]):
+                yield from _steps(file, step, f"{where}.{name}[{number}]")
+
+
+def _growth(file: Path, where: str, step: dict[str, Any]) -> float:
+    """How many characters a step makes of one, at most."""
+    if step.get("type") == "Precompiled":
+        return _table(file, where, step.get("precompiled_charsmap"))
+    for name, value in step.items():
+        if isinstance(value, str) and len(value) > LONG:
+            raise UserError(f"{file}: {where}.{name} has {len(value):,} characters", valid=f"at most {LONG:,}")
+    pattern = step.get("pattern")
+    if not isinstance(pattern, dict):
+        return 1.0
+    regex, literal = pattern.get("Regex"), pattern.get("String")
+    if isinstance(regex, str) and not is_quick(regex):
+        raise UserError(
+            f"{file}: {where}.pattern is {regex[:200]!r}, a regular expression that may need very long on some texts",
+            valid="patterns as GPT-2's or Llama's: + and * repeat one character or class, with nothing needed behind it",
+        )
+    if isinstance(literal, str) and not 0 < len(literal) <= LONG:
+        raise UserError(f"{file}: {where}.pattern has {len(literal):,} characters", valid=f"1 to {LONG:,}")
+    content = step.get("content")
+    if not isinstance(content, str) or not content or step.get("type") != "Replace":
+        return 1.0
+    # A regular expression may match nothing, and then puts something between all characters.
+    return max(1.0, len(content) / len(literal)) if isinstance(literal, str) else 1.0 + len(content)
+
+
+def _check_template(file: Path, where: str, step: dict[str, Any]) -> None:
+    """The library panics over a token that is not in its table."""
+    check_fields(file, step, {"special_tokens": OBJECT}, ("special_tokens",), f"{where}.")
+    for name in ("single", "pair"):
+        check_fields(file, step, {name: list_of(OBJECT)}, (name,), f"{where}.")
+        for number, piece in enumerate(step[name]):
+            at = f"{where}.{name}[{number}]."
+            check_fields(file, piece, {"SpecialToken": OBJECT, "Sequence": OBJECT}, (), at)
+            for kind, inside in piece.items():
+                check(file, at + kind, inside, OBJECT)
+                rules = {
+                    "type_id": _SEGMENT,
+                    "id": one_of(*(step["special_tokens"] if kind == "SpecialToken" else "AB")),
+                }
+                check_fields(file, inside, rules, ("id", "type_id"), f"{at}{kind}.")
+
+
+def _table(file: Path, where: str, value: Any) -> float:
+    try:
+        return table_growth(base64.b64decode(value or "", validate=True))
+    except (TypeError, ValueError, binascii.Error):
+        raise UserError(f"{file}: {where}.precompiled_charsmap is not base64", fix=AGAIN) from None
+
+
+def table_growth(table: bytes) -> float:
+    """Of SentencePiece's table of normalisation: 4 bytes length, a trie, then the texts it puts, with zeros between."""
+    longest = max(map(len, table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")))
+    return 1.0 if longest <= 256 else longest / 2
+
+
+def _make(file: Path, text: str, raw: dict[str, Any]) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_str(text)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise UserError(
+            f"cannot read the tokenizer {file}: {_culprit(raw)}: {first_line(error)}",
+            valid="tokenizer.json, vocab.txt, vocab.json, spiece.model",
+            fix=AGAIN,
+        ) from None
+
+
+def _culprit(raw: dict[str, Any]) -> str:
+    """The part without which the file can be read."""
+    for name in (*PARTS, "added_tokens", "truncation", "padding"):
+        if raw.get(name):
+            try:
+                tokenizers.Tokenizer.from_str(json.dumps(raw | {name: [] if name == "added_tokens" else None}))
+                return name
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException:
+                continue
+    return "model"
