@@ -240,6 +240,8 @@ class TaskRecipe(Section):
     long: Literal["windows", "first", "refuse"] = "windows"  # what becomes of a longer text
     hide: BelowOne = 0.0  # share of tokens masked while training
     pooling: Literal["auto", "mean", "cls"] = "auto"  # what the row's vector is made of, where the family has a choice
+    # random = the start model gives shape and tokenizer alone, its weights are drawn anew
+    init: Literal["pretrained", "random"] = "pretrained"
     freeze: Literal["none", "encoder"] = "none"  # encoder = only the head learns (the feature-based way)
     aux: str = ""  # "mlm:0.1" = MLM on the task's own text as a second loss, with that weight
     augment: str = ""  # "mlm:0.5" = that share of further rows, rewritten by the model itself

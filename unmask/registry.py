@@ -62,6 +62,16 @@ OBJECTIVES = Registry(
         "span": "unmask.objectives.span:Span",
     },
 )
+RUNS = Registry(  # kinds of runs, under the name that run.json holds
+    "runs",
+    {
+        "finetune": "unmask.runs.finetune:Finetune",
+        "pretrain": "unmask.runs.pretrain:Pretrain",
+        "quickstart": "unmask.runs.quickstart:Quickstart",
+        "seeds": "unmask.runs.seeds:Seeds",
+        "tune": "unmask.runs.tune:Tune",
+    },
+)
 TASKS = Registry(
     "tasks",
     {

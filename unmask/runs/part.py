@@ -1,28 +1,30 @@
-"""Everything a fine-tuning run needs, made from its recipe and its files before the first step."""
+"""One task of a fine-tuning run, before the first step: its records, the task, its model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UserError
 from unmask.labels import textcheck
-from unmask.labels.record_sets import Opened, Sets, read_sets, refuse
+from unmask.labels.record_sets import Sets, refuse
 from unmask.labels.split import split
 from unmask.model import hf
 from unmask.model.config import ModelConfig
 from unmask.model.config_file import LABELLED
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
-from unmask.predict.predictor import Predictor
-from unmask.predict.predictor import load as load_predictor
 from unmask.recipe import BUDGETS, Recipe, told
-from unmask.runs import augment, budget
+from unmask.runs import augment
+from unmask.runs.data import Cache, read
 from unmask.settings import merge
 from unmask.tasks import aux_mlm, teacher
 from unmask.tasks import folder as task_folder
 from unmask.tasks.task import Task
 from unmask.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from unmask.predict.predictor import Predictor
 
 FEWEST = 20  # records of a training file from which a dev set is taken
 BOLDER = 5  # times the default learning rate, for a model without pre-training: it has nothing to forget
@@ -30,15 +32,15 @@ FEW = 2000  # records below which `train.few_batch` counts
 
 
 @dataclass
-class Job:
-    """Everything a run needs, made from its recipe and its files."""
+class Part:
+    """A task with its records and its model. A run has one, or several that share an encoder."""
 
     recipe: Recipe
     task: Task
     model: Model
     sets: Sets
     notes: list[str]
-    teacher: Predictor | None = None  # opened, until it has taught
+    teacher: "Predictor | None" = None  # opened, until it has taught
 
     def save(self, folder: Path) -> None:
         hf.save(self.model, folder, self.task.tokenizer, self.task.extra())
@@ -89,41 +91,23 @@ def prepare(
     recipe: Recipe,
     weights: str | Path | None = None,
     learnt: dict[str, Any] | None = None,
-    opened: Opened | None = None,
-) -> Job:
-    """Files, task and model. `weights` and `learnt` are a checkpoint's, when a run goes on; `opened`: the files, where they are read already."""
-    notes: list[str] = []
+    cache: Cache | None = None,
+) -> Part:
+    """Files, task and model. `weights` and `learnt` are a checkpoint's, when a run goes on; `cache`: what was read before."""
     config = hf.config_of(recipe.start)
-    budget.check(recipe)
-    kind, sets = read_sets(recipe.task, opened)
+    kind, sets = read(recipe.task, cache)
     refuse(sets.findings)
     kind.check(recipe, config)
     aux_mlm.check(recipe, config, kind.name)
     augment.check(recipe, config, kind.name)
     teacher.check(recipe, kind.name)
-    frozen = recipe.task.freeze == "encoder"
-    rate, seen = recipe.train.lr or usual_rate(config.hidden, frozen), recipe.train.eval_rows or kind.seen
-    train = recipe.train.model_copy(update={"lr": rate, "eval_rows": seen, "few_batch": 0})
-    if recipe.train.few_batch and len(sets.train) < FEW and not kind.compares:
-        train.batch = min(train.batch, recipe.train.few_batch)
-    decided = {"kind": kind.name, "baseline_lr": scratch_rate(recipe, config.hidden)}
-    resolved = (sets.settings or recipe.task).model_copy(update=decided)
-    recipe = recipe.model_copy(update={"train": train, "task": resolved})
+    recipe = settled(recipe, config, kind, sets)
     tokenizer = Tokenizer.load(recipe.start, config.vocab_size)
-    studied = kind.study(recipe, config, sets.train)
-    whole = kind(recipe, tokenizer, studied)  # that is what the split goes by, in a run that goes on too
+    # Divided by what is learnt from all records, in a run that goes on too.
+    whole = kind(recipe, tokenizer, kind.study(recipe, config, sets.train))
     whole.fit_lengths(sets.train)
     sets.findings += textcheck.too_long(sets.train, kind, tokenizer, whole.length, f"they are {whole.fate()}")
-    if not recipe.task.dev:
-        dev_seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
-        if len(sets.train) >= FEWEST:
-            sets.train, sets.dev = split(whole, sets.train, recipe.task.dev_share, dev_seed)
-            notes += about_dev(whole, sets)
-        else:
-            unjudged = "; nothing to judge --baseline by" if recipe.task.baseline and not sets.test else ""
-            notes.append(
-                f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken{unjudged}"
-            )
+    notes = [] if recipe.task.dev else take_dev(recipe, whole, sets)
     task = kind(recipe, tokenizer, kind.weigh(recipe, whole.learnt, sets.train) if learnt is None else learnt)
     task.bind(config)
     sets.findings += task.too_large([*sets.train, *sets.dev, *sets.test])
@@ -134,25 +118,63 @@ def prepare(
             f"none of the {len(sets.train):,} training records has anything to learn from",
             fix="unmask doctor names the reasons",
         )
+    model, about = load_model(recipe, task, config, weights)
+    return Part(recipe, task, model, sets, notes + about)
+
+
+def settled(recipe: Recipe, config: ModelConfig, kind: type[Task], sets: Sets) -> Recipe:
+    """The recipe with what the model and the files decide."""
+    frozen = recipe.task.freeze == "encoder"
+    rate, seen = recipe.train.lr or usual_rate(config.hidden, frozen), recipe.train.eval_rows or kind.seen
+    train = recipe.train.model_copy(update={"lr": rate, "eval_rows": seen, "few_batch": 0})
+    if recipe.train.few_batch and len(sets.train) < FEW and not kind.compares:
+        train.batch = min(train.batch, recipe.train.few_batch)
+    decided = {"kind": kind.name, "baseline_lr": scratch_rate(recipe, config.hidden)}
+    task = (sets.settings or recipe.task).model_copy(update=decided)
+    return recipe.model_copy(update={"train": train, "task": task})
+
+
+def take_dev(recipe: Recipe, whole: Task, sets: Sets) -> list[str]:
+    """Some of the training records become the dev set, where there are enough: what is said of it."""
+    if len(sets.train) < FEWEST:
+        unjudged = "; nothing to judge --baseline by" if recipe.task.baseline and not sets.test else ""
+        few = f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken"
+        return [few + unjudged]
+    seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
+    sets.train, sets.dev = split(whole, sets.train, recipe.task.dev_share, seed)
+    return about_dev(whole, sets)
+
+
+def load_model(
+    recipe: Recipe, task: Task, config: ModelConfig, weights: str | Path | None
+) -> tuple[Model, list[str]]:
+    """The model with the heads that the task needs, and what is said of it."""
+    notes: list[str] = []
     heads = (*task.heads, *aux_mlm.heads(recipe))
     loaded = hf.load(weights or recipe.start, heads, task.changes(config) | recipe.model, recipe.seed)
-    if loaded.missing and not weights and kind.heads:  # a pooler that only the folder's class wants is not learnt
+    if loaded.missing and not weights and type(task).heads:  # a pooler that only the folder's class wants is not learnt
         new = sorted({name.split(".")[1] for name in loaded.missing})
         notes.append(f"{recipe.start} {lack(new, loaded, config, task)}: drawn at random, to be learnt")
     if not weights:
         notes += adopt_head(task, loaded, config, recipe)
     notes += task.begin(loaded.model) + aux_mlm.said(recipe)
-    if frozen:
+    if recipe.task.init == "random":
+        notes.clear()  # they say what the start model has, which is not used
+        if not weights:
+            loaded.model.init(recipe.seed)
+    if recipe.task.freeze == "encoder":
         loaded.model.freeze()
-    return Job(recipe, task, loaded.model, sets, notes)
+    return loaded.model, notes
 
 
-def open_teacher(job: Job, say: Callable[[str], None] = lambda text: None) -> Predictor | None:
+def open_teacher(part: Part, say: Callable[[str], None] = lambda text: None) -> "Predictor | None":
     """The model of --teacher, where one is named; refused where it cannot teach this task."""
-    if not job.recipe.task.teacher:
+    if not part.recipe.task.teacher:
         return None
-    known = load_predictor(job.recipe.task.teacher, job.recipe.train.device, say, backend="torch")
-    teacher.same(job.task, known.need_task())
+    from unmask.predict.predictor import load as load_predictor
+
+    known = load_predictor(part.recipe.task.teacher, part.recipe.train.device, say, backend="torch")
+    teacher.same(part.task, known.need_task())
     return known
 
 
