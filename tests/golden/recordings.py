@@ -372,11 +372,9 @@ def plain(value: Any) -> Any:
 
 
 def checksums(name: str) -> dict[str, str]:
-    """What has to be the same to the last bit on one machine."""
+    """What has to be the same to the last bit on one machine. Not the graph of an export, which names the source files of the package."""
     names = [
-        file
-        for file in names_in(Path(name))
-        if file.endswith((".safetensors", "tokenizer.json", ".predictions.jsonl", ".onnx"))
+        file for file in names_in(Path(name)) if file.endswith((".safetensors", "tokenizer.json", ".predictions.jsonl"))
     ]
     return {file: hashlib.sha256((Path(name) / file).read_bytes()).hexdigest() for file in names}
 
