@@ -24,7 +24,7 @@ from unmask.tasks.task import Task
 from unmask.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
 FEWEST = 20  # records of a training file from which a dev set is taken
 BOLDER = 5  # times the default learning rate, for a model without pre-training: it has nothing to forget
@@ -43,7 +43,7 @@ class Part:
     teacher: "Predictor | None" = None  # opened, until it has taught
 
     def save(self, folder: Path) -> None:
-        hf.save(self.model, folder, self.task.tokenizer, self.task.extra())
+        hf.save(self.model, folder, self.task.tokenizer, dict(self.task.SPEC.config_json))
         task_folder.write(self.task, folder)
 
 
@@ -125,9 +125,9 @@ def prepare(
 def settled(recipe: Recipe, config: ModelConfig, kind: type[Task], sets: Sets) -> Recipe:
     """The recipe with what the model and the files decide."""
     frozen = recipe.task.freeze == "encoder"
-    rate, seen = recipe.train.lr or usual_rate(config.hidden, frozen), recipe.train.eval_rows or kind.seen
+    rate, seen = recipe.train.lr or usual_rate(config.hidden, frozen), recipe.train.eval_rows or kind.SPEC.training.dev_rows
     train = recipe.train.model_copy(update={"lr": rate, "eval_rows": seen, "few_batch": 0})
-    if recipe.train.few_batch and len(sets.train) < FEW and not kind.compares:
+    if recipe.train.few_batch and len(sets.train) < FEW and not kind.SPEC.training.in_batch:
         train.batch = min(train.batch, recipe.train.few_batch)
     decided = {"kind": kind.name, "baseline_lr": scratch_rate(recipe, config.hidden)}
     task = (sets.settings or recipe.task).model_copy(update=decided)
@@ -171,7 +171,7 @@ def open_teacher(part: Part, say: Callable[[str], None] = lambda text: None) -> 
     """The model of --teacher, where one is named; refused where it cannot teach this task."""
     if not part.recipe.task.teacher:
         return None
-    from unmask.predict.predictor import load as load_predictor
+    from unmask.inference.predictor import load as load_predictor
 
     known = load_predictor(part.recipe.task.teacher, part.recipe.train.device, say, backend="torch")
     teacher.same(part.task, known.need_task())

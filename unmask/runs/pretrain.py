@@ -110,7 +110,7 @@ class Pretrain(TrainingKind[PretrainJob]):
         )  # fmt: skip
 
     def finish(self, job: PretrainJob, run: Run, state: State, ctx: Context) -> dict[str, Any]:
-        from unmask.predict.predictor import load  # after training: nothing of it is needed before
+        from unmask.inference.predictor import load  # after training: nothing of it is needed before
 
         assert job.setup is not None
         checkpoint.write_folder(run.model, job.setup.save)
