@@ -16,6 +16,7 @@ import pytest
 from contract import theirs
 from near import near
 from typer.testing import CliRunner
+from unmask.runs.job import Job, prepare
 
 import unmask
 from unmask import api
@@ -31,7 +32,6 @@ from unmask.model.model import Model
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.runs import finetune
-from unmask.runs.job import Job, prepare
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.distributed import World
 from unmask.train.fit import Interrupted

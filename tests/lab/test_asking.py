@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from typer.testing import CliRunner
+from unmask.runs.job import make_recipe, prepare
 
 from unmask import UserError, api
 from unmask.cli import app
@@ -19,7 +20,6 @@ from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.report import task_card, task_summary
-from unmask.runs.job import make_recipe, prepare
 from unmask.tasks.answer.task import Answer
 from unmask.tasks.choose.task import Choose
 from unmask.tasks.classify.task import Classify

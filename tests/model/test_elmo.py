@@ -187,11 +187,12 @@ def test_it_answers(store: TokenStore) -> None:
 @pytest.mark.parametrize("name", ["elmo-mini", "cbow-mini"])
 def test_a_frozen_encoder_classifies(name: str, store: TokenStore, tmp_path) -> None:
     """The head alone is trained, and ELMo's mix, through the same door as everything else."""
+    from unmask.runs.job import Job
+
     from unmask.console import Console
     from unmask.labels.record_sets import Sets
     from unmask.recipe import Recipe
     from unmask.runs.finetune import run_job
-    from unmask.runs.job import Job
     from unmask.tasks.classify.task import Classify
     from unmask.train.distributed import World
     from unmask.train.run import Run

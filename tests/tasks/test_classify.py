@@ -9,6 +9,7 @@ import pytest
 import torch
 from near import near
 from transformers import AutoModelForSequenceClassification
+from unmask.runs.job import Job, make_recipe, prepare
 
 from unmask.batch import Phase, collate
 from unmask.console import Console
@@ -22,7 +23,6 @@ from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
 from unmask.runs.finetune import announce, run_job
-from unmask.runs.job import Job, make_recipe, prepare
 from unmask.tasks.classify import targets
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.task import Outputs

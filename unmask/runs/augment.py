@@ -81,7 +81,8 @@ def rows(recipe: Recipe, records: Sequence[Record], run: Run, world: World, cons
         part.rename(path)
     world.barrier()
     run.hold(FILE, checksum(path), world.main)
-    found = [parse_json(line) for line in path.read_text("utf-8").splitlines()]
+    with open(path, encoding="utf-8", newline="\n") as file:  # a text may hold other line separators
+        found = [parse_json(line) for line in file]
     console.say(f"{len(found):,} further records are rewritten by {recipe.start}: {path}")
     return found
 

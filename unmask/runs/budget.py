@@ -52,7 +52,7 @@ def planned(recipe: Recipe, work: Work, seconds: Mapping[int, float] | None = No
     if train.minutes is not None:
         left = max(60 * train.minutes - train.evaluations * evaluation, 30 * train.minutes)
         train = train.model_copy(update={"minutes": left / 60})
-    return plan(recipe.model_copy(update={"train": train}), dict(work.rows), seconds and dict(seconds))
+    return plan(recipe.model_copy(update={"train": train}), dict(work.rows), None if seconds is None else dict(seconds))
 
 
 def measure(work: Work, recipe: Recipe, seconds: float = CALIBRATION) -> tuple[dict[int, float], float]:

@@ -23,5 +23,5 @@ def read(settings: TaskRecipe, cache: Cache | None = None) -> tuple[type[Task], 
         cache[key] = read_sets(settings)
     kind, sets = cache[key]
     given: dict[str, Any] = {name: getattr(settings, name) for name in APART}
-    lists = {name: list(getattr(sets, name)) for name in ("train", "dev", "test", "findings")}
+    lists: dict[str, Any] = {name: list(getattr(sets, name)) for name in ("train", "dev", "test", "findings")}
     return kind, replace(sets, **lists, settings=sets.settings and sets.settings.model_copy(update=given))

@@ -170,12 +170,13 @@ def resume(run: Run, ctx: Context) -> Run:
     """Go on with a run of any kind, bit for bit as if it had never stopped."""
     kind: Kind = RUNS[run.kind()]()
     with _held(run, ctx):
-        if ctx.once(run.is_finished):
+        finished = ctx.once(run.is_finished)
+        if finished:
             ctx.console.say(f"{run.path} is finished")
         else:
             begun = ResumeState(run, checkpoint.latest(run.checkpoints, ctx.console.warn))
             kind.live(kind.prepare(run.recipe(), ctx, begun), run, ctx, begun)
-        _end(kind, run, ctx)
+        _end(kind, run, ctx, reported=finished and (run.path / "report.html").exists())
     return run
 
 
@@ -209,10 +210,10 @@ def _held(run: Run, ctx: Context) -> Iterator[None]:
         with continues_with(run.resume_command), run.lock() if ctx.main else nullcontext():
             yield
     except Interrupted as stopped:
-        raise Interrupted(stopped.got, fix=run.resume_command() or stopped.fix, code=stopped.code) from None
+        raise Interrupted(stopped.got, fix=run.resume_command() or str(stopped.fix), code=stopped.code) from None
 
 
-def _end(kind: Kind, run: Run, ctx: Context) -> None:
+def _end(kind: Kind, run: Run, ctx: Context, reported: bool = False) -> None:
     added = kind.complete(run, ctx)
-    if ctx.main and (added or not (run.path / "report.html").exists()):
+    if ctx.main and (added or not reported):
         ctx.report(run)

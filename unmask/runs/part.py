@@ -1,33 +1,43 @@
 """One task of a fine-tuning run, before the first step: its records, the task, its model."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from unmask.batch import Example
 from unmask.errors import UserError
 from unmask.labels import textcheck
 from unmask.labels.record_sets import Sets, refuse
+from unmask.labels.records import Record
 from unmask.labels.split import split
 from unmask.model import hf
 from unmask.model.config import ModelConfig
 from unmask.model.config_file import LABELLED
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
+from unmask.objectives.objective import Objective
 from unmask.recipe import BUDGETS, Recipe, told
 from unmask.runs import augment
+from unmask.runs.context import Context
 from unmask.runs.data import Cache, read
 from unmask.settings import merge
 from unmask.tasks import aux_mlm, teacher
 from unmask.tasks import folder as task_folder
-from unmask.tasks.task import Task
+from unmask.tasks.task import RecordRows, Task
 from unmask.text.tokenizer import Tokenizer
+from unmask.train.loader import Bucketed, micro_size
+from unmask.train.run import Run
 
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
 
 FEWEST = 20  # records of a training file from which a dev set is taken
 BOLDER = 5  # times the default learning rate, for a model without pre-training: it has nothing to forget
+ANSWERED = 16  # dev records that are answered to see how long it takes
 FEW = 2000  # records below which `train.few_batch` counts
 
 
@@ -41,6 +51,7 @@ class Part:
     sets: Sets
     notes: list[str]
     teacher: "Predictor | None" = None  # opened, until it has taught
+    seconds: float | None = None  # of an answer to a dev record, once it was measured
 
     def save(self, folder: Path) -> None:
         hf.save(self.model, folder, self.task.tokenizer, dict(self.task.SPEC.config_json))
@@ -125,7 +136,10 @@ def prepare(
 def settled(recipe: Recipe, config: ModelConfig, kind: type[Task], sets: Sets) -> Recipe:
     """The recipe with what the model and the files decide."""
     frozen = recipe.task.freeze == "encoder"
-    rate, seen = recipe.train.lr or usual_rate(config.hidden, frozen), recipe.train.eval_rows or kind.SPEC.training.dev_rows
+    rate, seen = (
+        recipe.train.lr or usual_rate(config.hidden, frozen),
+        recipe.train.eval_rows or kind.SPEC.training.dev_rows,
+    )
     train = recipe.train.model_copy(update={"lr": rate, "eval_rows": seen, "few_batch": 0})
     if recipe.train.few_batch and len(sets.train) < FEW and not kind.SPEC.training.in_batch:
         train.batch = min(train.batch, recipe.train.few_batch)
@@ -145,9 +159,7 @@ def take_dev(recipe: Recipe, whole: Task, sets: Sets) -> list[str]:
     return about_dev(whole, sets)
 
 
-def load_model(
-    recipe: Recipe, task: Task, config: ModelConfig, weights: str | Path | None
-) -> tuple[Model, list[str]]:
+def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | Path | None) -> tuple[Model, list[str]]:
     """The model with the heads that the task needs, and what is said of it."""
     notes: list[str] = []
     heads = (*task.heads, *aux_mlm.heads(recipe))
@@ -198,3 +210,78 @@ def adopt_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recip
     loaded.model.init(recipe.seed, only=[f"heads.{head}.out.weight", f"heads.{head}.out.bias"])
     names = ", ".join(config.labels[:8]) + (", …" if len(config.labels) > 8 else "")
     return [f"the {head} layer of {recipe.start} is for something else ({names}): drawn at random, to be learnt"]
+
+
+# ---------------------------------------------------------------------------------------------------- as it is trained
+
+
+def load_one(part: Part, ctx: Context, run: Run | None) -> tuple[Bucketed, int]:
+    """The rows of a run of one task, under all that is learnt beside it, and the number of its records. Without a folder:
+    what needs no other model."""
+    records = list(part.sets.train)
+    if run:
+        records += augment.rows(part.recipe, records, run, ctx.world, ctx.console)
+    encoded = [part.task.encode(record) for record in records]
+    objective: Objective = part.task
+    if run and part.teacher:
+        objective = taught(part, records, encoded, run, ctx)
+    objective = aux_mlm.beside(objective, part.recipe, part.task.tokenizer)
+    part.task.gather = ctx.world.size > 1 and objective is part.task  # a teacher's part is of a process's own rows
+    return rows_of(part, encoded, objective), len(records)
+
+
+def taught(
+    part: Part, records: Sequence[Record], encoded: Sequence[Sequence[Example]], run: Run, ctx: Context
+) -> Objective:
+    """The task with a teacher's answers beside its labels. The teacher is let go."""
+    known, part.teacher = part.teacher, None
+    assert known is not None
+    theirs = known.need_task()
+    run.hold(f"task.teacher: {part.recipe.task.teacher}", teacher.fingerprint(known.model, theirs), ctx.main)
+    with ctx.console.bar("teacher") as update:
+        return teacher.teach(part.task, known.model, theirs, records, encoded, update)
+
+
+def rows_of(
+    part: Part, encoded: Sequence[Sequence[Example]] | None = None, objective: Objective | None = None
+) -> Bucketed:
+    """The training records as rows; `encoded`: those of each, where they are known."""
+    encoded = [part.task.encode(record) for record in part.sets.train] if encoded is None else encoded
+    part.task.even_out(encoded)
+    examples = [e for several in encoded for e in several]
+    lengths = [max(len(row) for row in (e, *e.more)) for e in examples]
+    tokenizer = part.task.tokenizer
+    held = [row.ids for e in examples for row in (e, *e.more)]
+    tokens = np.unique(np.concatenate([*held, np.flatnonzero(tokenizer.special)]))  # [MASK] may be put into a row
+    rows = RecordRows(examples, tokenizer.pad)
+    return Bucketed(rows, lengths, part.recipe.train.batch, objective or part.task, part.recipe.seed, tokens)
+
+
+def remarks_of(part: Part, ctx: Context, count: int) -> list[str]:
+    """What a person should know before training begins; after the `count` records became rows, which counts long texts."""
+    task, out = part.task, list(part.notes)
+    if task.longer:
+        out.append(f"{task.longer:,} of {count:,} records are longer than a row of {task.length}: {task.fate()}")
+    batch, size = part.recipe.train.batch, ctx.world.size
+    together = micro_size(batch, part.recipe.train.micro_batch, size) * (size if task.gather else 1)
+    out += task.remarks() + (task.apart(together, batch) if together < batch else [])
+    if len(seen(part)) < len(part.sets.dev):
+        out.append(
+            f"while training, {len(seen(part)):,} of the {len(part.sets.dev):,} dev records are answered; at the end, all"
+        )
+    return out
+
+
+def seen(part: Part) -> list[Record]:
+    """The dev records that are answered while training."""
+    return part.sets.dev[: part.recipe.train.eval_rows]
+
+
+def seconds_per_answer(part: Part) -> float:
+    """How long the answer to a dev record takes, measured once on some of them."""
+    if part.seconds is None:
+        some, begun = part.sets.dev[:ANSWERED], time.perf_counter()
+        if some:
+            part.task.answer(part.model, some)
+        part.seconds = (time.perf_counter() - begun) / max(1, len(some))
+    return part.seconds

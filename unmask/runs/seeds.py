@@ -8,114 +8,66 @@ dev score (the best one would be a lucky one), and mean, standard deviation and 
 import math
 import shutil
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from unmask.console import Console
-from unmask.errors import UserError, command
-from unmask.labels.record_sets import Opened
+from unmask.labels.record_sets import refuse
 from unmask.recipe import Recipe
-from unmask.report import task_report
 from unmask.runs import finetune
-from unmask.stopping import continues_with
+from unmask.runs.context import Context
+from unmask.runs.data import read
+from unmask.runs.lifecycle import Job, ResumeState
+from unmask.runs.loops import Child, Loop
 from unmask.tasks.intervals import NO_SCORE
 from unmask.train import checkpoint
-from unmask.train.distributed import World
-from unmask.train.fit import Interrupted, is_share
-from unmask.train.run import Run, environment
+from unmask.train.fit import is_share
+from unmask.train.run import Run
 
 OWN = {"run.json", "recipe.yaml", "results.json", "report.html", "lock"}  # files that the parent has of its own
 
 
-def check(recipe: Recipe) -> None:
-    asked = ["--seeds"] * (recipe.task.seeds > 1) + ["--baseline"] * recipe.task.baseline
-    if recipe.tasks and asked:
-        raise UserError(f"{asked[0]} with several tasks", fix=f"{asked[0]} with one task at a time")
+class Seeds(Loop[Job]):
+    name, folder = "seeds", "finetune"
 
+    def check(self, recipe: Recipe, ctx: Context) -> Recipe:
+        return finetune.Finetune().check(recipe, ctx)
 
-def run_all(
-    recipe: Recipe, run: Run, world: World, console: Console, resume: bool = False, opened: Opened | None = None
-) -> dict[str, Any]:
-    """One run, or several with their summary; then the baselines, when they are asked for. What is done is not done again."""
-    check(recipe)
-    try:
-        with continues_with(run.resume_command):
-            return _run_all(recipe, run, world, console, resume, opened)
-    except Interrupted as stopped:
-        raise Interrupted(stopped.got, fix=command("unmask finetune --resume", run.path), code=stopped.code) from None
+    def prepare(
+        self, recipe: Recipe, ctx: Context, begun: ResumeState | None = None, estimate_only: bool = False
+    ) -> Job:
+        if begun:
+            return Job(recipe, "")
+        kind, sets = read(recipe.task, ctx.cache)
+        refuse(sets.findings)
+        return Job(recipe, kind.name)
 
+    def next(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> Child | None:
+        recipe, count = job.recipe, job.recipe.task.seeds
+        if len(done) == count:
+            return None
+        seed = recipe.seed + len(done)
+        ctx.console.say(f"seed {seed}: {len(done) + 1} of {count}")
+        dev_seed = abs(recipe.seed) if recipe.task.dev_seed is None else recipe.task.dev_seed
+        task = recipe.task.model_copy(update={"seeds": 1, "baseline": False, "dev_seed": dev_seed})
+        return Child(f"seed-{seed}", "finetune", recipe.model_copy(update={"seed": seed, "task": task}))
 
-def _run_all(
-    recipe: Recipe, run: Run, world: World, console: Console, resume: bool, opened: Opened | None
-) -> dict[str, Any]:
-    if recipe.task.seeds > 1:
-        results = run_seeds(recipe, run, world, console, opened)
-    elif resume:
-        results = finetune.resume(run, world, console)
-    else:
-        results = finetune.run_one(recipe, run, world, console, opened)
-    return add_baselines(recipe, run, world, console, results) if recipe.task.baseline else results
-
-
-def add_baselines(recipe: Recipe, run: Run, world: World, console: Console, results: dict[str, Any]) -> dict[str, Any]:
-    from unmask.runs.baseline import baselines  # scikit-learn takes a second to import
-
-    if "baselines" in world.share(results):
-        return results
-    found = baselines(recipe, run, world, console)
-    if world.main:
-        results = results | {"baselines": found}
-        run.write_json("results.json", results)
-        task_report.write(run)
-    return results
-
-
-def run_seeds(recipe: Recipe, run: Run, world: World, console: Console, opened: Opened | None = None) -> dict[str, Any]:
-    if (run.path / "results.json").exists():
-        console.say(f"{run.path} is finished")
-        return run.read_json("results.json")
-    if world.main and not (run.path / "recipe.yaml").exists():
-        run.write_kind("seeds")
-        recipe.write(run.path / "recipe.yaml")
-        run.write_json("environment.json", environment())
-    with run.lock() if world.main else nullcontext():
-        found: list[dict[str, Any]] = []
-        for seed in range(recipe.seed, recipe.seed + recipe.task.seeds):
-            console.say(f"seed {seed}: {len(found) + 1} of {recipe.task.seeds}")
-            found.append(one_seed(recipe, seed, Run(run.path / f"seed-{seed}"), world, console, opened))
-        if not world.main:
-            return {}
-        results = summary(found, recipe.seed)
+    def finish(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> dict[str, Any]:
+        """The files of the seed in the middle, and the scores of all."""
+        results = summary(done, job.recipe.seed)
         middle = Run(run.path / f"seed-{results['median']}")
         for file in middle.path.iterdir():
             if file.is_file() and file.name not in OWN:
                 shutil.copy2(file, run.path / file.name)
         checkpoint.write_folder(run.model, lambda folder: copy(middle.model, folder))
-        results["model"] = str(run.model)
-        settled = middle.recipe()  # with what the files decided
-        task = settled.task.model_copy(update={"seeds": recipe.task.seeds, "baseline": recipe.task.baseline})
-        settled.model_copy(update={"seed": recipe.seed, "task": task}).write(run.path / "recipe.yaml")
-        run.write_json("results.json", results)
-        task_report.write(run)
-        return results
+        settled, asked = middle.recipe(), job.recipe.task  # with what the files decided
+        task = settled.task.model_copy(update={"seeds": asked.seeds, "baseline": asked.baseline})
+        run.write_recipe(settled.model_copy(update={"seed": job.recipe.seed, "task": task}))
+        return results | {"model": str(run.model)}
 
-
-def one_seed(
-    recipe: Recipe, seed: int, run: Run, world: World, console: Console, opened: Opened | None = None
-) -> dict[str, Any]:
-    """The results of one seed; what is there of it already is taken, or gone on with."""
-    if (run.path / "learnt.json").exists():  # begun: everything that `resume` needs is written before the first step
-        return finetune.resume(run, world, console)
-    dev_seed = abs(recipe.seed) if recipe.task.dev_seed is None else recipe.task.dev_seed
-    task = recipe.task.model_copy(update={"seeds": 1, "baseline": False, "dev_seed": dev_seed})
-    if world.main:
-        shutil.rmtree(run.path, ignore_errors=True)
-        run.path.mkdir()
-    world.barrier()
-    return finetune.run_one(recipe.model_copy(update={"seed": seed, "task": task}), run, world, console, opened)
+    def complete(self, run: Run, ctx: Context) -> bool:
+        return finetune.complete(run, ctx)
 
 
 def copy(source: Path, target: Path) -> None:

@@ -8,12 +8,8 @@ Each `Model` holds the same encoder module; `Shared` is what the trainer sees. A
 and its head stays as it is.
 """
 
-import time
 from collections.abc import Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from pathlib import Path
-from statistics import fmean
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,27 +17,63 @@ import torch
 from torch import nn
 
 from unmask.batch import Batch, Phase
-from unmask.console import Console, clock
 from unmask.errors import UserError
-from unmask.labels.record_sets import sizes, warn_of
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective, Terms
 from unmask.recipe import Recipe
-from unmask.report import task_report
-from unmask.runs import budget, finetune
-from unmask.runs.job import Job
+from unmask.runs.part import Part
 from unmask.seeds import generator
 from unmask.settings import merge
-from unmask.train import checkpoint
-from unmask.train.distributed import World
-from unmask.train.fit import Evaluation, doubt_of, fit
 from unmask.train.loader import Bucketed, Loader
-from unmask.train.run import Run
-from unmask.train.schedule import Plan
 from unmask.train.trainer import Step, Trainer
 
 NUMBER = "task"  # label of a batch: the number of its task
 OF_ALL = ("patience", "margin", "seeds", "baseline")  # settings of the run, not of one of its tasks
+ALONE = ("aux", "augment", "teacher")  # settings that are for one task at a time
+
+
+def check(recipe: Recipe) -> None:
+    """Everything that can be wrong with several tasks at once."""
+    asked = ["--seeds"] * (recipe.task.seeds > 1) + ["--baseline"] * recipe.task.baseline
+    if asked:
+        raise UserError(f"{asked[0]} with several tasks", fix=f"{asked[0]} with one task at a time")
+    if recipe.task.train or recipe.task.kind != "auto":
+        raise UserError(
+            "both `task` and `tasks` name files or a kind", fix="give each of `tasks` its own train, dev, test"
+        )
+    if wrong := next((name for name in recipe.tasks if not name.isidentifier()), None):
+        raise UserError(f"tasks: {wrong!r}", valid="names of letters, digits and _, as they become folders")
+    for name, own in recipe.tasks.items():
+        other = {key for key in OF_ALL if getattr(own, key) != getattr(recipe.task, key)} & own.model_fields_set
+        if shared := min(other, default=None):
+            raise UserError(f"tasks.{name}.{shared}: all tasks have it in common", fix=f"task: {{{shared}: …}}")
+        if alone := next((key for key in ALONE if getattr(own, key) or getattr(recipe.task, key)), None):
+            raise UserError(
+                f"tasks.{name}.{alone}: of one task alone, not of several at once", fix=f"leave {alone} out"
+            )
+    if (
+        len({own.freeze if "freeze" in own.model_fields_set else recipe.task.freeze for own in recipe.tasks.values()})
+        > 1
+    ):
+        raise UserError("tasks that share an encoder freeze it or not together", fix="task: {freeze: encoder}")
+
+
+def recipes(recipe: Recipe) -> dict[str, Recipe]:
+    """Name → the recipe of that task alone; `task` holds what they have in common."""
+    common = recipe.task.model_dump(exclude_unset=True)
+    found = {}
+    for name, own in recipe.tasks.items():
+        values = recipe.model_dump() | {"tasks": {}, "task": merge(common, own.model_dump(exclude_unset=True))}
+        values["train"]["few_batch"] = 0  # a batch is one of all tasks
+        found[name] = Recipe.build(values)
+    return found
+
+
+def settled(recipe: Recipe, parts: Mapping[str, Part]) -> Recipe:
+    """The recipe with what the parts decided. Each has its own number of dev records to answer."""
+    first = next(iter(parts.values())).recipe.train
+    train = first.model_copy(update={"eval_rows": recipe.train.eval_rows})
+    return recipe.model_copy(update={"tasks": {name: part.recipe.task for name, part in parts.items()}, "train": train})
 
 
 class Shared(nn.Module):

@@ -68,7 +68,7 @@ def _facts(found: Sequence[tuple[str, str]]) -> None:
 
 def rehearsal(found: dict[str, Any]) -> None:
     """What `unmask finetune --dry-run` found."""
-    from unmask.runs.dry_run import lines
+    from unmask.cli.show.dry_run import lines
 
     _facts(lines(found))
 
