@@ -116,8 +116,8 @@ def _write_report(run: Any) -> None:
 
     if run.kind() == "pretrain":
         report.draw_curves(run)
-        report.write_report(run)
         report.write_card(run, run.model)
+        report.write_report(run)  # last: a run that has one has all
     elif run.kind() != "quickstart":  # whose runs have reports of their own
         task_report.write(run)
 

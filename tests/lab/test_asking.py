@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from typer.testing import CliRunner
-from unmask.runs.job import make_recipe, prepare
 
 from unmask import UserError, api
 from unmask.cli import app
@@ -20,6 +19,7 @@ from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.report import task_card, task_summary
+from unmask.runs.part import make_recipe, prepare
 from unmask.tasks.answer.task import Answer
 from unmask.tasks.choose.task import Choose
 from unmask.tasks.classify.task import Classify
@@ -235,7 +235,7 @@ def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
 def test_a_run_names_its_folder_by_its_task_and_its_model_by_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unmask.report.task_report.write", lambda run: (run.path / "report.html").touch())
+    monkeypatch.setattr("unmask.api._write_report", lambda run: (run.path / "report.html").touch())
     monkeypatch.chdir(tmp_path)
     start = folder_of(tmp_path / "start")
     train = csv(tmp_path / "t.csv", "text,label", *[f"a joy {n},{('neg', 'pos')[n % 2]}" for n in range(24)])

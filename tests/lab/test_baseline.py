@@ -17,7 +17,6 @@ from unmask.inference.search import words
 from unmask.model import hf
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
-from unmask.report import task_report
 from unmask.report.task_summary import task_facts
 from unmask.runs import baseline
 from unmask.runs.simple_baselines import SIMPLE, sentences
@@ -148,7 +147,7 @@ def test_every_task_has_one() -> None:
 def test_a_run_puts_them_beside_the_model(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(task_report, "write", lambda run: None)
+    monkeypatch.setattr("unmask.api._write_report", lambda run: None)
     rows = [
         {"query": f"a {a}", "passage": f"the {b} is here", "relevance": int(a == b)}
         for a in tiny.WORDS for b in tiny.WORDS[:6]

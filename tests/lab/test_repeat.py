@@ -18,10 +18,12 @@ from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.report.task_summary import task_facts
-from unmask.runs import finetune, multi_seed
+from unmask.runs import data, seeds
 from unmask.runs.baseline import Linear, linear
+from unmask.runs.finetune import Finetune
 from unmask.tasks.classify.task import Classify
 from unmask.text.tokenizer import Tokenizer
+from unmask.train.fit import Interrupted
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
@@ -58,20 +60,23 @@ def test_seeds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     made: list[str] = []
-    train = finetune.train
+    read: list[Any] = []
+    work, read_sets = Finetune.work, data.read_sets
 
-    def counted(job: Any, run: Any, *rest: Any, **more: Any) -> dict[str, Any]:
+    def counted(self: Finetune, job: Any, ctx: Any, run: Any = None) -> Any:
         if len(made) == 2:
             made.append("killed")
             raise KeyboardInterrupt
         made.append(run.path.name)
-        return train(job, run, *rest, **more)
+        return work(self, job, ctx, run)
 
-    monkeypatch.setattr(finetune, "train", counted)
+    monkeypatch.setattr(Finetune, "work", counted)
+    monkeypatch.setattr(data, "read_sets", lambda settings: read.append(1) or read_sets(settings))
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         api.finetune(start, **files, out=out, seeds=3, steps=4, lr=0.01, sets=["train.evaluations=2"])  # type: ignore[arg-type]
     assert not (out / "results.json").exists()
+    assert len(read) == 1, "files are read once for all seeds"
     run = api.resume_finetune(out)
     assert made == ["seed-0", "seed-1", "killed", "seed-2"]  # what was finished is not done again
     results = run.read_json("results.json")
@@ -89,7 +94,7 @@ def test_seeds(
         assert row["mean"] == pytest.approx(np.mean(values)) and row["sd"] == pytest.approx(np.std(values, ddof=1))
         if row["sd"]:
             low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
-            assert (row["low"], row["high"]) == pytest.approx(np.clip((low, high), *multi_seed.bounds(row["score"])))
+            assert (row["low"], row["high"]) == pytest.approx(np.clip((low, high), *seeds.bounds(row["score"])))
     assert {(r["set"], r["score"]) for r in results["over_seeds"]} >= {("dev", "accuracy"), ("test", "macro_f1")}
     lines = dict(task_facts(api.info(out)))
     assert "±" in lines["test, 3 seeds"] and lines["kept seed"].startswith(f"{results['median']},")
@@ -102,11 +107,11 @@ def test_seeds(
 
 
 def test_an_interval_ends_where_the_score_does_and_needs_three_seeds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert multi_seed.interval([0.9, 1.0, 0.8], *multi_seed.bounds("accuracy"))["high"] == 1.0
-    assert multi_seed.interval([0.0, 0.3, 0.0], *multi_seed.bounds("f1"))["low"] == 0.0
-    assert multi_seed.interval([-0.9, 0.3, 0.0], *multi_seed.bounds("mcc"))["low"] == -1.0
-    assert multi_seed.interval([1.0, 9.0, 5.0], *multi_seed.bounds("rmse"))["low"] < 0
-    two = multi_seed.interval([0.8, 0.9])
+    assert seeds.interval([0.9, 1.0, 0.8], *seeds.bounds("accuracy"))["high"] == 1.0
+    assert seeds.interval([0.0, 0.3, 0.0], *seeds.bounds("f1"))["low"] == 0.0
+    assert seeds.interval([-0.9, 0.3, 0.0], *seeds.bounds("mcc"))["low"] == -1.0
+    assert seeds.interval([1.0, 9.0, 5.0], *seeds.bounds("rmse"))["low"] < 0
+    two = seeds.interval([0.8, 0.9])
     assert two["low"] is None and two["high"] is None and two["sd"] == pytest.approx(0.0707, abs=1e-4)
     seen = {"dev": {"records": 2, "accuracy": 0.8}, "seeds": [{}], "model": "my run/model"}
     task_results(seen | {"over_seeds": [{"set": "dev", "score": "accuracy", **two}], "report": "my run/report.html"})
@@ -120,9 +125,9 @@ def test_an_interrupted_seed_says_how_to_go_on_with_all(
     start: Path, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: Any, **__: Any) -> None:
-        raise multi_seed.Interrupted("stopped", fix="unmask finetune --resume …/seed-0")
+        raise Interrupted("stopped", fix="unmask finetune --resume …/seed-0")
 
-    monkeypatch.setattr(finetune, "train", stop)
+    monkeypatch.setattr(Finetune, "work", stop)
     with pytest.raises(UserError) as error:
         api.finetune(start, **files, out=tmp_path / "run", seeds=2, steps=2)  # type: ignore[arg-type]
     assert error.value.fix == f"unmask finetune --resume {tmp_path / 'run'}"

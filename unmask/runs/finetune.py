@@ -61,17 +61,9 @@ class Finetune(TrainingKind[FinetuneJob]):
     def prepare(
         self, recipe: Recipe, ctx: Context, begun: ResumeState | None = None, estimate_only: bool = False
     ) -> FinetuneJob:
-        weights = begun.weights if begun else None
-        learnt = begun.run.read_json("learnt.json") if begun else None
-        if recipe.tasks:
-            parts = {
-                name: prepare(own, weights and weights / name, learnt and learnt[name], ctx.cache)
-                for name, own in shared.recipes(recipe).items()
-            }
-            recipe, name = shared.settled(recipe, parts), "several"
-        else:
-            parts = {"": prepare(recipe, weights, learnt, ctx.cache)}
-            recipe, name = parts[""].recipe, parts[""].task.name
+        parts = self.parts(recipe, ctx, begun)
+        recipe = parts[""].recipe if "" in parts else shared.settled(recipe, parts)
+        name = parts[""].task.name if "" in parts else "several"
         for part in parts.values():  # one that does not fit is said before anything is written
             part.teacher = open_teacher(part, ctx.console.say)
         job = FinetuneJob(recipe, name, parts=parts)
@@ -90,6 +82,16 @@ class Finetune(TrainingKind[FinetuneJob]):
             "findings.json": as_rows(findings, KEPT),
         }
         return job
+
+    def parts(self, recipe: Recipe, ctx: Context, begun: ResumeState | None) -> dict[str, Part]:
+        weights = begun.weights if begun else None
+        learnt = begun.run.read_json("learnt.json") if begun else None
+        if not recipe.tasks:
+            return {"": prepare(recipe, weights, learnt, ctx.cache)}
+        return {
+            name: prepare(own, weights and weights / name, learnt and learnt[name], ctx.cache)
+            for name, own in shared.recipes(recipe).items()
+        }
 
     def work(self, job: FinetuneJob, ctx: Context, run: Run | None = None) -> Work:
         recipe, parts, train = job.recipe, job.parts, job.recipe.train
