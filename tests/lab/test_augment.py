@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lab import tiny
 
 from unmask import api
+from unmask.console import Console
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
@@ -21,6 +23,7 @@ from unmask.runs.lifecycle import execute, resume
 from unmask.runs.part import make_recipe, prepare
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer
+from unmask.train.distributed import World
 from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -145,7 +148,7 @@ def test_an_interrupted_run_goes_on_with_the_rows_it_made(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(prepare(recipe()), cut.path, watch=stop)
+        tiny.train(prepare(recipe()), cut.path, watch=stop)
     assert not (cut.path / "results.json").exists()
     known = (cut.path / augment.FILE).read_bytes()
     assert known == (whole.path / augment.FILE).read_bytes() and len(known.splitlines()) == 27
@@ -154,6 +157,19 @@ def test_an_interrupted_run_goes_on_with_the_rows_it_made(
     assert (cut.path / augment.FILE).read_bytes() == known
     name = "model.safetensors"
     assert (cut.model / name).read_bytes() == (whole.model / name).read_bytes()
+
+
+def test_a_record_may_hold_any_line_separator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """str.splitlines also cuts at U+2028 and U+0085, which JSON leaves as they are."""
+    start, run = tiny.model_folder(tmp_path / "start"), Run.create(tmp_path / "run", "finetune", "classify")
+    made = [
+        {"at": "a:1", "text": "a\u2028film\x85here\u2029\x1c", "label": "pos"},
+        {"at": "a:2", "text": "b", "label": "neg"},
+    ]
+    monkeypatch.setattr(augment, "rewrite", lambda *_: made)
+    recipe = make_recipe({"start": str(start), "task": {"augment": "mlm:1"}})
+    for _ in range(2):  # made, and read again
+        assert augment.rows(recipe, made, run, World(0, 1), Console(quiet=True)) == made
 
 
 def test_what_cannot_be_is_refused(store: TokenStore, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from unmask.runs.finetune import Finetune
 from unmask.tasks.classify.task import Classify
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.fit import Interrupted
+from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
@@ -75,9 +76,9 @@ def test_seeds(
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         api.finetune(start, **files, out=out, seeds=3, steps=4, lr=0.01, sets=["train.evaluations=2"])  # type: ignore[arg-type]
-    assert not (out / "results.json").exists()
+    assert not (out / "results.json").exists() and Run(out).kind() == "seeds"
     assert len(read) == 1, "files are read once for all seeds"
-    run = api.resume_finetune(out)
+    run = api.resume(out)
     assert made == ["seed-0", "seed-1", "killed", "seed-2"]  # what was finished is not done again
     results = run.read_json("results.json")
     each = [json.loads((out / f"seed-{n}" / "results.json").read_text()) for n in range(3)]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from lab import tiny
 from lab.tiny import WORDS
 from near import gap, near
 from sentence_transformers import SentenceTransformer
@@ -323,7 +324,7 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(prepare(recipe()), cut.path, watch=stop)
+        tiny.train(prepare(recipe()), cut.path, watch=stop)
     resume(cut, Context.alone())
     for name in ("model.safetensors", "1_Pooling/config.json", "modules.json"):
         assert (cut.model / name).read_bytes() == (whole.model / name).read_bytes()

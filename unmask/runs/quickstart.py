@@ -88,7 +88,9 @@ class Quickstart(Loop[Job]):
         if len(done) > len(ARMS):
             return None
         name, folder = list(ARMS.items())[len(done) - 1]
-        return Child(folder, "finetune", classifier(run, name, recipe.seed), f"fine-tune, {name}")
+        return Child(
+            folder, "finetune", classifier(run.path, pretrained.model, name, recipe.seed), f"fine-tune, {name}"
+        )
 
     def run_child(self, job: Job, child: Child, run: Run, ctx: Context) -> dict[str, Any]:
         results = super().run_child(job, child, run, ctx)
@@ -186,10 +188,10 @@ def show_fills(trained: Run, sentences: Sequence[str], console: Console) -> list
     return shown
 
 
-def classifier(run: Run, name: str, seed: int) -> Recipe:
-    """Fine-tuning of the pre-trained model; with the name "from scratch", of a model of the same shape with new weights."""
+def classifier(data: Path, start: Path, name: str, seed: int) -> Recipe:
+    """Fine-tuning on the labelled reviews in `data`; with the name "from scratch", of a model of the same shape with new weights."""
     drawn = name == "from scratch"
-    files = {which: [str(run.path / f"{which}.jsonl")] for which in ("train", "dev", "test")}
+    files = {which: [str(data / f"{which}.jsonl")] for which in ("train", "dev", "test")}
     how = {
         "length": LENGTH,
         "hide": HIDE,
@@ -197,7 +199,7 @@ def classifier(run: Run, name: str, seed: int) -> Recipe:
         "patience": 0,
         "init": "random" if drawn else "pretrained",
     }
-    values = {"seed": seed, "start": str(run.path / PRETRAIN / "model"), "train": BOLD if drawn else GENTLE}
+    values = {"seed": seed, "start": str(start), "train": BOLD if drawn else GENTLE}
     return finetune_recipe(values | {"task": {"kind": "classify", **files, **how}})
 
 
