@@ -4,22 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.files import (
-    COUNT,
-    FLAG,
-    NUMBER,
-    OBJECT,
-    POSITIVE,
-    WORD,
-    Rule,
-    check,
-    check_fields,
-    is_there,
-    list_of,
-    or_null,
-    read_object,
-    shown,
-)
+from unmask.files import is_there, read_object, shown
+from unmask.json_checks import COUNT, FLAG, NUMBER, OBJECT, POSITIVE, WORD, Rule, check, check_fields, list_of, or_null
 from unmask.model.config import PRESETS, ModelConfig, change
 from unmask.model.families import FAMILIES
 from unmask.model.generation import GENERATION_KEYS

@@ -5,7 +5,6 @@ this reads it in both directions. Saving writes the class that opens the folder 
 that class has no place go into heads.safetensors.
 """
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unmask.errors import UserError
-from unmask.files import is_there, read_object
+from unmask.files import is_there, read_object, write_json
 from unmask.hub import resolve
 from unmask.model.config import ModelConfig, change
 from unmask.model.config_file import (
@@ -88,14 +87,12 @@ def save(model: Model, folder: str | Path, tokenizer: Saves | None = None, extra
         settings["generator_size"] = config.generator
     settings["dtype"] = str(model.embedding.dtype).removeprefix("torch.")
     settings |= write_config(config, architecture) | (extra or {})
-    text = json.dumps(settings, indent=2, ensure_ascii=False, sort_keys=True)
-    (folder / "config.json").write_text(text + "\n", "utf-8")
+    write_json(folder / "config.json", settings, indent=2, sort_keys=True)
     save_file(placed, folder / "model.safetensors", {"format": "pt"})
     if beside:
         save_file(beside, folder / HEADS_FILE, {"format": "pt", "version": HEADS_VERSION})
     if "lm" in model.heads:
-        text = json.dumps(model.generation or default_generation(config), indent=2, sort_keys=True)
-        (folder / GENERATION_FILE).write_text(text + "\n", "utf-8")
+        write_json(folder / GENERATION_FILE, model.generation or default_generation(config), indent=2, sort_keys=True)
     if tokenizer is not None:
         tokenizer.save(folder, segments=config.segments > 1, max_length=config.max_positions)
     if GENERATOR in model.heads:
