@@ -180,7 +180,9 @@ def write_beside(source: Source, folder: Path) -> None:
     settings = source.settings
     if not settings.get("architectures"):
         architecture = config.architecture(model.heads)
-        settings = {"architectures": [architecture], "model_type": config.family} | write_config(config, architecture)
+        settings = {"architectures": [architecture], "model_type": config.family} | write_config(
+            config, architecture, model.heads
+        )
     write_json(folder / "config.json", settings)
     source.tokenizer.save(folder, segments=config.segments > 1, max_length=config.max_positions)
     if "lm" in model.heads:
