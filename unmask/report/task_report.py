@@ -14,12 +14,12 @@ import yaml
 
 from unmask.errors import UserError, quote
 from unmask.files import replace
+from unmask.metrics import metric
 from unmask.report import task_figures as draw
 from unmask.report.curves import COLORS, THEMES, finite
 from unmask.report.summary import events, jsonable, render
 from unmask.report.task_card import transformers_snippet, unmask_snippet, write_card
 from unmask.report.task_summary import asks, describe_score, raw_text_note, second_text, task_facts, task_summary
-from unmask.tasks.intervals import NO_SCORE
 from unmask.train.run import Run
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _last_set(s: dict[str, Any], task: str) -> str:
 def _metrics(run: Run) -> list[str]:
     """Scores that were measured while training."""
     keys = dict.fromkeys(key for e in events(run, "eval") for key, value in e.items() if finite(value))
-    return [k for k in keys if k not in ("step", "elapsed", "time", "loss", "perplexity") and not k.endswith(NO_SCORE)]
+    return [k for k in keys if k not in ("step", "elapsed", "time") and metric(k).kind == "score"]
 
 
 def _read(run: Run, name: str) -> dict[str, Any]:

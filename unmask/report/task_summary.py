@@ -10,10 +10,10 @@ from typing import Any
 from unmask.errors import UserError, command, quote
 from unmask.files import read_object
 from unmask.labels.findings import by_kind, from_rows
+from unmask.metrics import metric
 from unmask.recipe import Recipe
 from unmask.report.curves import finite
 from unmask.report.summary import describe_model, describe_steps, dig, duration, events, hardware, jsonable, shape
-from unmask.tasks.intervals import COUNTS
 from unmask.train.run import Run
 
 FIRST = ("raw_text_f1",)  # scores that are shown before the one that chose the model
@@ -131,7 +131,7 @@ def _scores(results: dict[str, Any]) -> list[dict[str, Any]]:
         for split in ("dev", "test"):
             values = part.get(split) or {}
             for key, value in values.items():
-                if not key.endswith(COUNTS) and finite(value):
+                if metric(key).kind != "count" and finite(value):
                     between = dig(part, "intervals", split, key)
                     rows.append(
                         {"task": name, "set": split, "records": values.get("records"), "score": key, "value": value,
