@@ -28,6 +28,8 @@ class Metric:
     of_records: bool = False  # the share of records that are right, so it has Wilson's interval
     has_perplexity: bool = False  # nats per token: e to the power of it is the perplexity
     title: str = ""  # how a heading writes it, where that is not the name itself
+    headline: bool = False  # shown with the score that decides
+    note: str = ""  # what the name does not tell
 
     def format(self, value: float) -> str:
         """
@@ -45,6 +47,7 @@ def _loss(name: str, title: str = "", has_perplexity: bool = False) -> Metric:
     return Metric(name, 0.0, higher_is_better=False, kind="loss", has_perplexity=has_perplexity, title=title)
 
 
+RAW_TEXT = "Raw text f1: the model was given each sentence as text, as `unmask predict` is. The other scores: with the words of the file."
 METRICS = {
     m.name: m
     for m in (
@@ -52,6 +55,7 @@ METRICS = {
         _share("exact", of_records=True),
         *map(_share, ("f1", "precision", "recall", "auc", "mrr", "map", "ndcg", "bleu", "chrf")),
         *map(_share, ("rouge1", "rouge2", "rougeL", "rougeLsum")),
+        Metric("raw_text_f1", 0.0, 1.0, percent=True, headline=True, note=RAW_TEXT),
         _share("mean"),  # of the scores of several tasks
         *(Metric(name, -1.0, 1.0) for name in ("mcc", "pearson", "spearman")),
         Metric("r2", high=1.0),
@@ -83,7 +87,9 @@ def metric(name: str) -> Metric:
     for known in (name, *("_".join(words[n:]) for n in range(len(words)))):
         found = METRICS.get(known) or (DECLARED[known] if known in DECLARED.names() else None)
         if found is not None:
-            inherited = replace(found, name=name, of_records=False, has_perplexity=False, title="")
+            inherited = replace(
+                found, name=name, of_records=False, has_perplexity=False, title="", headline=False, note=""
+            )
             return found if known == name else inherited
     return Metric(name)
 

@@ -18,7 +18,7 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
-from unmask.report.task_summary import task_facts
+from unmask.report import facts
 from unmask.runs import finetune, multi_seed
 from unmask.runs.baseline import Linear, linear
 from unmask.tasks.classify.task import Classify
@@ -93,7 +93,7 @@ def test_seeds(
             low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
             assert (row["low"], row["high"]) == pytest.approx(np.clip((low, high), known.low, known.high))
     assert {(r["set"], r["score"]) for r in results["over_seeds"]} >= {("dev", "accuracy"), ("test", "macro_f1")}
-    lines = dict(task_facts(api.info(out)))
+    lines = dict(facts(api.info(out)))
     assert "±" in lines["test, 3 seeds"] and lines["kept seed"].startswith(f"{results['median']},")
     again = api.resume_finetune(out)
     assert again.read_json("results.json") == results and len(made) == 4
@@ -144,7 +144,7 @@ def test_baselines(start: Path, files: dict[str, str], tmp_path: Path, capsys: p
     assert set(tfidf) - {"baseline", "on"} == set(results["test"])  # the same scores of the same records
     task_results(results)
     assert "TF-IDF + linear" in capsys.readouterr().out
-    lines = dict(task_facts(api.info(out)))
+    lines = dict(facts(api.info(out)))
     assert lines["test, TF-IDF + linear"] == f"accuracy {tfidf['accuracy']:.4f}"
     other = Recipe.build(Recipe.read(out / "without-pretraining" / "recipe.yaml"))
     assert other.train.lr == pytest.approx(5 * run.recipe().train.lr) and other.train.layer_decay == 1.0

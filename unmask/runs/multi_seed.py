@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from unmask import report
 from unmask.console import Console
 from unmask.errors import UserError, command
 from unmask.labels.record_sets import Opened
 from unmask.metrics import metric
 from unmask.recipe import Recipe
-from unmask.report import task_report
 from unmask.runs import finetune
 from unmask.stopping import continues_with
 from unmask.train import checkpoint
@@ -69,7 +69,7 @@ def add_baselines(recipe: Recipe, run: Run, world: World, console: Console, resu
     if world.main:
         results = results | {"baselines": found}
         run.write_json("results.json", results)
-        task_report.write(run)
+        report.write(run)
     return results
 
 
@@ -98,7 +98,7 @@ def run_seeds(recipe: Recipe, run: Run, world: World, console: Console, opened: 
         task = settled.task.model_copy(update={"seeds": recipe.task.seeds, "baseline": recipe.task.baseline})
         settled.model_copy(update={"seed": recipe.seed, "task": task}).write(run.path / "recipe.yaml")
         run.write_json("results.json", results)
-        task_report.write(run)
+        report.write(run)
         return results
 
 
