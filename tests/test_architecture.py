@@ -21,6 +21,7 @@ BASE = {
     "batch",
     "hub",
     "protobuf",
+    "metrics",
 }
 DATA = {"text", "labels", "model"}
 MAY = {

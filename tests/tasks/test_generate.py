@@ -83,9 +83,7 @@ def learnt(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp(request.param.replace(".", "-"))
     model, file = start(folder / "start", request.param), pairs_file(folder / "pairs.jsonl")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "unmask.report.task_report.write", lambda *_: None
-        )  # figures take seconds, and are tested elsewhere
+        patch.setattr("unmask.report.write", lambda *_: None)  # figures take seconds, and are tested elsewhere
         run = api.finetune(
             model, task="generate", train=file, steps=100, batch=8, lr=1e-2, out=folder / "run",
             sets=["train.layer_decay=1", "task.generate.prefix='summarize: '", "task.generate.longest=20"],
@@ -261,7 +259,7 @@ def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch
     )
     seen: list[int] = []
     answer = Generate.answer
-    monkeypatch.setattr("unmask.report.task_report.write", lambda *_: None)
+    monkeypatch.setattr("unmask.report.write", lambda *_: None)
     monkeypatch.setattr(Generate, "seen", 3)
     monkeypatch.setattr(Generate, "answer", lambda self, m, r, u=None: seen.append(len(r)) or answer(self, m, r, u))
     settings = ["task.generate.longest=4", "train.evaluations=2"]
@@ -281,7 +279,7 @@ def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch
 
 
 def test_it_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unmask.report.task_report.write", lambda *_: None)
+    monkeypatch.setattr("unmask.report.write", lambda *_: None)
     folder, train = start(tmp_path / "m", "bart-mini", dropout=0.1), pairs_file(tmp_path / "train.jsonl")
     step = Trainer.step
 
