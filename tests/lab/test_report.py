@@ -210,7 +210,7 @@ def test_jsonable():
 def test_needs_no_torch(tmp_path):
     run = make(tmp_path / "run")
     program = (
-        "import sys; from unmask.report import report; from unmask.train.run import Run; run = Run(sys.argv[1]);"
+        "import sys; from unmask import report; from unmask.train.run import Run; run = Run(sys.argv[1]);"
         "report.summary(run); report.write(run);"
         "assert 'torch' not in sys.modules and 'matplotlib.pyplot' not in sys.modules"
     )
