@@ -71,7 +71,7 @@ def task_of(store: TokenStore, learnt: dict[str, Any] | None = None, **settings:
 
 def read(path: str, task: TaskRecipe | None = None) -> tuple[list[dict[str, Any]], list[Finding]]:
     found: list[Finding] = []
-    return Embed.read(open_source(path, found), task or TaskRecipe(), found), found
+    return Embed.SPEC.form.read(open_source(path, found), task or TaskRecipe(), found), found
 
 
 def test_files_become_records(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def _question(
     engine: TorchEngine, reader: Reader, task: Task | None, parts: Sequence[Any], target: str | None
 ) -> Question:
     if task is not None and task.name in QUESTIONS:
-        record = inputs.record(task, parts[0] if len(parts) == 1 else tuple(parts), 1)
+        record = inputs.record(task.spec, parts[0] if len(parts) == 1 else tuple(parts), 1)
         return QUESTIONS[task.name](engine, reader, task, record, target)
     if task is None and len(parts) == 2 and all(isinstance(part, str) for part in parts):
         return _similarity(engine, reader, None, {"text": parts[0], "positive": parts[1]}, target)
@@ -188,7 +188,7 @@ def _relevance(engine: TorchEngine, reader: Reader, task: Any, record: dict[str,
 
 def _choice(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
     """The logit of a choice: of the best one, or of the one that is named."""
-    examples = [reader.whole(texts) for texts in task.together(record)]
+    examples = [reader.whole(row.texts) for row in task.encode(record, labelled=False)]
     scores = [float(v) for v in engine.logits("choose", [e for e, _ in examples])]
     number = scores.index(max(scores)) if target is None else _which(target, record["choices"], "choice")
     return Question(*examples[number], record["choices"][number], task.forward)

@@ -1,6 +1,6 @@
 """Task: an objective that can also answer.
 
-A user's file becomes records (its `Form`), a record becomes rows (`encode`), what the model gives for the rows becomes an answer
+A user's file becomes records (`SPEC.form`), a record becomes rows (`encode`), what the model gives for the rows becomes an answer
 (`decode`, numpy alone, so that an exported model answers without torch), and answers are compared with records (`score`).
 
 What a task has to remember beside its settings, because it was learnt from the training records (`study`: the labels) or from
@@ -19,7 +19,6 @@ import numpy as np
 
 from unmask.batch import Batch, Example, Phase, groups
 from unmask.errors import UserError
-from unmask.labels.form import Form
 from unmask.labels.records import Finding, Record
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
@@ -60,7 +59,7 @@ class Outputs:
     record: np.ndarray  # (rows,) the number of the record that each is of
 
 
-class Task(Form, Objective):
+class Task(Objective):
     SPEC: ClassVar[TaskSpec]
     metric: str  # the score by which the best model is chosen; higher is better
     config: ModelConfig | None = None  # of the model that it is bound to
@@ -96,12 +95,6 @@ class Task(Form, Objective):
     def bind(self, config: ModelConfig) -> None:
         super().bind(config)
         self.config = config
-
-    def takes(self) -> tuple[int, int | None, str]:
-        """How many parts `ask` takes, at least and at most, and what they are (see inputs.py)."""
-        bound = self.spec.bound
-        assert bound is not None
-        return *bound.parts, bound.asks
 
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:

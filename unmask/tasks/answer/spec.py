@@ -6,7 +6,7 @@ from unmask.tasks.spec import TaskSpec, Training, Usage
 SPEC = TaskSpec(
     name="answer",
     about="a question and a passage → the span of the passage that answers it, or none",
-    fields=AnswerForm.fields,
+    form=AnswerForm(),
     heads=("answer",),
     terms=("start", "end"),
     output="span",

@@ -24,7 +24,6 @@ from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import task as base
 from unmask.tasks.answer import spans
-from unmask.tasks.answer.form import AnswerForm
 from unmask.tasks.answer.spec import SPEC
 from unmask.tasks.details import cases
 from unmask.tasks.spec import TaskSpec
@@ -40,7 +39,7 @@ LONGEST = 30  # tokens of an answer that are always allowed, unless task.answer.
 EDGES = 2  # a context may split the first and the last word of an answer otherwise than the answer alone
 
 
-class Answer(AnswerForm, base.Task):
+class Answer(base.Task):
     SPEC = SPEC
     metric = "f1"
     counted = ("longer", "cut", "lost")
@@ -126,6 +125,7 @@ class Answer(AnswerForm, base.Task):
         span = self._span(record, offsets) if labelled else None
         starts = spans.window_starts(len(ids), size, min(self.settings.answer.stride, size // 2))
         before, between, _ = t.around[1]
+        texts = (record["question"], record["context"])
         first, rows = len(before) + len(question) + len(between), []
         for start in starts[:1] if self.settings.long == "first" else starts:
             row, segments = t.surround(question, ids[start : start + size])
@@ -133,7 +133,7 @@ class Answer(AnswerForm, base.Task):
             ends = [first + n - start for n in span] if span and whole else [0, 0]
             labels = {"start": np.array(ends[:1]), "end": np.array(ends[1:])} if labelled else {}
             about = spans.Window(record["context"], offsets[start : start + size], first)
-            rows.append(Example(np.array(row), np.array(segments), labels=labels, about=about))
+            rows.append(Example(np.array(row), np.array(segments), labels=labels, texts=texts, about=about))
         return rows
 
     def _tokens(self, context: str) -> tuple[list[int], np.ndarray]:

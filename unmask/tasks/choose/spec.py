@@ -6,7 +6,7 @@ from unmask.tasks.spec import TaskSpec, Training, Usage
 SPEC = TaskSpec(
     name="choose",
     about="a text and several choices → the choice that goes with it",
-    fields=ChooseForm.fields,
+    form=ChooseForm(),
     heads=("choose",),
     terms=("choose",),
     output="choice",

@@ -21,12 +21,11 @@ import numpy as np
 
 from unmask.batch import Batch, Example, Phase
 from unmask.labels.fields import Field
-from unmask.labels.formats import cells
 from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.objectives.objective import WEIGHT, Terms
 from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks.classify.form import ClassifyForm
+from unmask.tasks.classify import cells
 from unmask.tasks.classify.spec import SPEC
 from unmask.tasks.classify.targets import TARGETS
 from unmask.tasks.rows import fit_pair, hide, windows
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from unmask.model.model import Model
 
 
-class Classify(ClassifyForm, Task):
+class Classify(Task):
     SPEC = SPEC
     metric = "accuracy"
     counted = ("longer", "paired")
@@ -125,7 +124,8 @@ class Classify(ClassifyForm, Task):
                 t.surround(piece) for piece in (windows(a, room) if self.settings.long == "windows" else [a[:room]])
             ]
         labels = {"label": self.goal.aim(record)} if labelled else {}
-        return [Example(np.array(ids), np.array(segments), labels=labels) for ids, segments in rows]
+        texts = (record["text"],) if pair is None else (record["text"], pair)
+        return [Example(np.array(ids), np.array(segments), labels=labels, texts=texts) for ids, segments in rows]
 
     def even_out(self, encoded: Sequence[Sequence[Example]]) -> None:
         """A record of five windows counts as much as one of a single row: each row by 1 / windows, 1 on the mean over all rows."""

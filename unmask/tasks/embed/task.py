@@ -36,7 +36,6 @@ from unmask.model.families import FAMILIES
 from unmask.objectives.objective import Terms
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import all_gather, contrastive
-from unmask.tasks.embed.form import EmbedForm
 from unmask.tasks.embed.spec import SPEC
 from unmask.tasks.rows import windows
 from unmask.tasks.spec import TaskSpec
@@ -55,7 +54,7 @@ LOSSES = {
 }
 
 
-class Embed(EmbedForm, Task):
+class Embed(Task):
     SPEC = SPEC
     metric = "mrr"
 
@@ -178,7 +177,9 @@ class Embed(EmbedForm, Task):
         for n, part in enumerate(parts):
             row, segments = self.tokenizer.surround(part)
             labels = {"embed.role": np.array([role if n == 0 else -1]), "embed.text": np.array([_key(text)])}
-            yield Example(np.array(row), np.array(segments), labels=labels if labelled else {}, about=(role, text))
+            yield Example(
+                np.array(row), np.array(segments), labels=labels if labelled else {}, texts=(text,), about=(role, text)
+            )
 
     # ----------------------------------------------------------------------------------------------- loss
 

@@ -6,7 +6,7 @@ from unmask.tasks.tag.form import TagForm
 SPEC = TaskSpec(
     name="tag",
     about="a text → a tag for each word: entities, parts of speech, semantic roles",
-    fields=TagForm.fields,
+    form=TagForm(),
     heads=("tag",),
     terms=("tag",),
     output="choice",
