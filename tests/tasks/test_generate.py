@@ -1,6 +1,7 @@
 """A text to a new one: every kind of model that writes learns a few pairs by heart, and writes the same in transformers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -268,7 +269,8 @@ def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch
     seen: list[int] = []
     answer = Generate.answer
     monkeypatch.setattr("unmask.report.task_report.write", lambda *_: None)
-    monkeypatch.setattr(Generate, "seen", 3)
+    few = replace(Generate.SPEC, training=replace(Generate.SPEC.training, dev_rows=3))
+    monkeypatch.setattr(Generate, "SPEC", few)
     monkeypatch.setattr(Generate, "answer", lambda self, m, r, u=None: seen.append(len(r)) or answer(self, m, r, u))
     settings = ["task.generate.longest=4", "train.evaluations=2"]
     run = api.finetune(folder, task="generate", train=train, dev=dev, steps=2, out=tmp_path / "a", sets=settings)

@@ -108,9 +108,9 @@ def _without_label(findings: list[Finding], source: Source, task: Task, given: d
     if not any(finding.kind == "ragged_rows" for finding in findings):
         return findings
     columns = columns_of(task.SPEC.fields, source, task.settings.model_copy(update={"columns": given}))
-    targets = {name for role, name in columns.items() if role in targets(task.SPEC.fields)}
+    labels = {name for role, name in columns.items() if role in targets(task.SPEC.fields)}
     lacking = {source.at(line): set(source.columns) - set(row) for line, row in source.rows}
-    short = {at for at, names in lacking.items() if names and names <= targets}
+    short = {at for at, names in lacking.items() if names and names <= labels}
     return [replace(f, error=False) if f.kind == "ragged_rows" and f.at in short else f for f in findings]
 
 
