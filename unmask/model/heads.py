@@ -246,6 +246,20 @@ def reorder(out: nn.Linear, old: Sequence[str], new: Sequence[str]) -> bool:
     return True
 
 
+@torch.no_grad()
+def fold(out: nn.Linear, mean: float, sd: float) -> None:
+    """Put a scale into a layer whose output is in standard deviations from the mean: it then gives the numbers themselves."""
+    out.weight.mul_(sd)
+    out.bias.mul_(sd).add_(mean)
+
+
+@torch.no_grad()
+def unfold(out: nn.Linear, mean: float, sd: float) -> None:
+    """Take it out again."""
+    out.weight.div_(sd)
+    out.bias.sub_(mean).div_(sd)
+
+
 HEADS: dict[str, type[Head]] = {
     "mlm": MLM,
     "lm": LM,

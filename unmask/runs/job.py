@@ -23,6 +23,7 @@ from unmask.runs import augment, budget
 from unmask.settings import merge
 from unmask.tasks import aux_mlm, teacher
 from unmask.tasks import folder as task_folder
+from unmask.tasks import objective as task_objective
 from unmask.tasks.task import Task
 from unmask.text.tokenizer import Tokenizer
 
@@ -101,9 +102,10 @@ def prepare(
     kind = TASKS[spec.name]
     refuse(sets.findings)
     kind.check(recipe, config)
-    aux_mlm.check(recipe, config, kind.name)
+    task_objective.check(recipe, kind.SPEC)
+    aux_mlm.check(recipe, config, kind.SPEC)
     augment.check(recipe, config, kind.name)
-    teacher.check(recipe, kind.name)
+    teacher.check(recipe, kind.SPEC)
     frozen = recipe.task.freeze == "encoder"
     rate, seen = (
         recipe.train.lr or usual_rate(config.hidden, frozen),

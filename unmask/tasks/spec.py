@@ -38,6 +38,7 @@ class Training:
     dev_rows: int = 2000  # dev records predicted while training, unless train.eval_rows gives another number
     pooling: Literal["head", "own", "none"] = "head"  # who makes the row's vector: the head, the task, or nobody
     token_dropout: bool = False  # whether `task.hide` masks tokens while training
+    sampled: str = ""  # setting of the task: how many of an example's further rows are drawn anew each epoch
     aux_mlm: bool = False  # rows are text that a mask fits into: --aux
     distillable: bool = True  # a teacher's predictions can be learnt: --teacher
     rewrites: tuple[str, ...] = ()  # fields whose words may be replaced: --augment
@@ -52,6 +53,7 @@ class Bound:
     parts: tuple[int, int | None]  # how many parts a person gives, at least and at most (None: any number)
     asks: str  # what they are, with an example
     labels: tuple[str, ...] = ()
+    scale: tuple[float, float] = (0.0, 1.0)  # output "number": mean and standard deviation, in which it is learnt
     pairs: bool = False  # a row holds two texts
     config: Mapping[str, Any] = field(default_factory=dict)  # fields of the model's config that the task decides
     pooling: str = ""  # output "vector": mean or cls
@@ -110,6 +112,10 @@ class TaskSpec:
     def asks(self) -> str:
         """What the parts are, with an example."""
         return self.bound.asks if self.bound else self.bind().asks
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        return self.bound.scale if self.bound else (0.0, 1.0)
 
     def bind(self, **values: Any) -> "TaskSpec":
         """The spec of one model: `inputs`, `parts` and `asks` follow from the fields unless given."""

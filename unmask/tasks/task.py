@@ -1,4 +1,4 @@
-"""Task: an objective that can also answer.
+"""Task: how records become rows, rows a loss and answers, and answers scores.
 
 A user's file becomes records (`SPEC.form`), a record becomes rows (`encode`), what the model gives for the rows becomes an answer
 (`decode`, numpy alone, so that an exported model answers without torch), and answers are compared with records (`score`).
@@ -23,8 +23,9 @@ from unmask.labels.records import Finding, Record
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.model.family import NEEDS
-from unmask.objectives.objective import Objective
+from unmask.objectives.objective import heads_of
 from unmask.recipe import Recipe, TaskRecipe
+from unmask.tasks.rows import WEIGHTS, by_record
 from unmask.tasks.spec import TaskSpec
 from unmask.text.tokenizer import Tokenizer
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import torch
 
     from unmask.model.model import Model
+    from unmask.tasks.terms import Term
 
 Answer = dict[str, Any]
 Update = Callable[[float, float, str], None]  # done, total, what is going on
@@ -58,9 +60,18 @@ class Outputs:
     examples: list[Example]
     record: np.ndarray  # (rows,) the number of the record that each is of
 
+    def means(self) -> np.ndarray:
+        """(records, …): of a record in several windows the mean of their values."""
+        values = np.stack(self.values).astype(np.float64)
+        sums = np.zeros((int(self.record.max()) + 1, *values.shape[1:]))
+        np.add.at(sums, self.record, values)
+        return (sums.T / np.bincount(self.record)).T
 
-class Task(Objective):
+
+class Task:
     SPEC: ClassVar[TaskSpec]
+    name: str
+    heads: tuple[str, ...]  # of the model; "lm|mlm" = the one that its family has, known when it is bound
     metric: str  # the score by which the best model is chosen; higher is better
     config: ModelConfig | None = None  # of the model that it is bound to
     counted: ClassVar[tuple[str, ...]] = ("longer",)  # attributes that count what happened to records
@@ -68,15 +79,13 @@ class Task(Objective):
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         if "SPEC" in vars(cls):
-            cls.name, cls.terms, cls.heads = cls.SPEC.name, cls.SPEC.terms, cls.SPEC.heads
-            cls.weights = cls.SPEC.training.loss_weights
+            cls.name, cls.heads = cls.SPEC.name, cls.SPEC.heads
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
-        super().__init__(recipe, tokenizer)
+        self.recipe, self.tokenizer = recipe, tokenizer
         self.settings: TaskRecipe = recipe.task
         self.learnt: dict[str, Any] = dict(learnt or {})
         self.longer = 0  # records with a text that was longer than a row
-        self.gather = False  # whether a loss that compares records has those of all processes
 
     @property
     def length(self) -> int:
@@ -93,8 +102,12 @@ class Task(Objective):
         return self.specify(self.settings, self.learnt, self.config)
 
     def bind(self, config: ModelConfig) -> None:
-        super().bind(config)
-        self.config = config
+        """Told the config of the model."""
+        self.config, self.heads = config, heads_of(self.heads, config)
+
+    def begin(self, model: Model) -> list[str]:
+        """Change a new model before it is trained, and say how."""
+        return []
 
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
@@ -206,20 +219,41 @@ class Task(Objective):
 
     # --------------------------------------------------------------------------------------------------- loss
 
-    def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
-        return model.places(self.heads[0], batch)
+    def outputs(self, model: Model, batch: Batch) -> dict[str, Term]:
+        """The terms of the loss, from one forward pass: here one, of one head.
+
+        It reads the positions that `encode` has given as "<term>.positions" (in a decoder "<term>.outputs"), else what the head reads of a row.
+        """
+        from unmask.tasks.terms import TERMS, Binary
+
+        (term,), head, kind = self.SPEC.terms, self.heads[0], TERMS[self.spec.output]
+        at, written = (batch.labels.get(f"{term}.{name}") for name in ("positions", "outputs"))
+        hidden = model.encode(batch, at if at is not None or written is not None else model.places(head, batch))
+        logits = model.logits(head, hidden if written is None else model.decode(batch, hidden, written), batch.mask)
+        if self.SPEC.grouped:
+            logits = logits.flatten().float()
+            if batch.groups is None:
+                kind = Binary  # each row by itself
+            else:
+                logits = by_record(logits, batch.groups.bincount())
+        return {
+            term: kind(
+                logits=logits,
+                targets=batch.labels[f"{term}.targets"],
+                weights=batch.labels.get(WEIGHTS),
+                class_weights=self.learnt.get("weights"),
+            )
+        }
 
     # ------------------------------------------------------------------------------------------------ answers
 
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         raise NotImplementedError(f"{type(self).__name__}.encode")
 
-    def even_out(self, encoded: Sequence[Sequence[Example]]) -> None:
-        """Told the rows of every training record, before the first step: to weigh them where a record may have several."""
-
     def forward(self, model: Model, batch: Batch) -> torch.Tensor:
-        """(B, …): what the head gives for each row, or (B, T, …) for each of its tokens."""
-        return model.read(self.heads[0], batch)
+        """(B, …): what the head gives for each row, or (B, T, …) for each of its tokens; (B,) where rows are compared."""
+        values = model.read(self.heads[0], batch)
+        return values.flatten() if self.SPEC.grouped else values
 
     def compute(self, model: Network, records: Sequence[Record], update: Update | None = None) -> Outputs:
         """Rows of like length are computed together; the order of the records stays."""

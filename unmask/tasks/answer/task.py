@@ -30,9 +30,8 @@ from unmask.tasks.spec import TaskSpec
 from unmask.text.segmentation import language_of
 
 if TYPE_CHECKING:
-    import torch
-
     from unmask.model.model import Model
+    from unmask.tasks.terms import Term
 
 TOP = 3  # candidates per answer
 LONGEST = 30  # tokens of an answer that are always allowed, unless task.answer.longest says otherwise
@@ -131,7 +130,7 @@ class Answer(base.Task):
             row, segments = t.surround(question, ids[start : start + size])
             whole = span and start <= span[0] and span[1] < start + size
             ends = [first + n - start for n in span] if span and whole else [0, 0]
-            labels = {"start": np.array(ends[:1]), "end": np.array(ends[1:])} if labelled else {}
+            labels = {"start.targets": np.array(ends[:1]), "end.targets": np.array(ends[1:])} if labelled else {}
             about = spans.Window(record["context"], offsets[start : start + size], first)
             rows.append(Example(np.array(row), np.array(segments), labels=labels, texts=texts, about=about))
         return rows
@@ -151,17 +150,17 @@ class Answer(base.Task):
         self.lost += span is None
         return span
 
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+    def outputs(self, model: Model, batch: Batch) -> dict[str, Term]:
         """Any token of the row may be chosen, those of the question too; padding may not, so a row's loss is its own."""
-        logits = model.logits("answer", hidden)  # (B, T, 2)
+        from unmask.tasks.terms import Choice
+
+        logits = self.forward(model, batch)  # (B, T, 2)
         if batch.mask is not None:
             logits = logits.masked_fill(~batch.mask[:, :, None], -np.inf)
-        return {name: (logits[:, :, n], batch.labels[name]) for n, name in enumerate(self.terms)}
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return dict.fromkeys(self.terms, batch.rows)
+        return {
+            term: Choice(logits=logits[:, :, n], targets=batch.labels[f"{term}.targets"])
+            for n, term in enumerate(self.SPEC.terms)
+        }
 
     # ----------------------------------------------------------------------------------------------- answers
 

@@ -12,24 +12,19 @@ longer part loses its end, which `longer` counts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from unmask.batch import Batch, Example
+from unmask.batch import Example
 from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.recipe import TaskRecipe
 from unmask.tasks.choose.spec import SPEC
 from unmask.tasks.details import cases
-from unmask.tasks.rows import by_record, fit_pair
+from unmask.tasks.rows import fit_pair
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task
-
-if TYPE_CHECKING:
-    import torch
-
-    from unmask.model.model import Model
 
 
 class Choose(Task):
@@ -58,17 +53,8 @@ class Choose(Task):
         if not labelled:
             return examples
         head, *more = examples
-        head.labels, head.more = {"label": np.array([record["label"]]), "choices": np.array([len(examples)])}, more
+        head.labels, head.more = {"choose.targets": np.array([record["label"]])}, more
         return [head]
-
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        logits = model.logits("choose", hidden, batch.mask)  # (rows,)
-        return {"choose": (by_record(logits.float(), batch.labels["choices"]), batch.labels["label"])}
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {"choose": len(batch.labels["label"])}
 
     # ----------------------------------------------------------------------------------------------- answers
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unmask.batch import Batch, Example
+from unmask.batch import Example
 from unmask.errors import UserError, quote
 from unmask.hub import resolve
 from unmask.labels.records import Record
@@ -38,8 +38,6 @@ from unmask.tasks.task import Answer, Outputs, Task, Update
 from unmask.text.vocabulary import CJK
 
 if TYPE_CHECKING:
-    import torch
-
     from unmask.model.model import Model
 
 SHOWN = 20  # answers that a report shows
@@ -50,6 +48,7 @@ _APART = re.compile(f"(?<=[{CJK}，。；：！？、]) (?=[{CJK}，。；：！
 class Generate(Task):
     SPEC = SPEC
     metric = "rougeL"
+    decoder = False  # whether the model writes with one
     unended = 0  # targets that were cut
     counted = ("longer", "unended")
 
@@ -160,19 +159,6 @@ class Generate(Task):
             return [Example(ids, decoder=np.concatenate([[self.start], target[:-1]]), labels=labels)]
         labels = {"generate.positions": len(ids) - 1 + np.arange(len(target)), "generate.targets": target}
         return [Example(np.concatenate([ids, target[:-1]]), prefix=None if self.causal else len(ids), labels=labels)]
-
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        return {"generate": (model.logits(self.heads[0], hidden), batch.labels["generate.targets"])}
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {"generate": len(batch.labels["generate.targets"])}
-
-    def _forward(self, model: Model, batch: Batch) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        if not self.decoder:
-            return self.outputs(model, model.encode(batch, batch.labels["generate.positions"]), batch)
-        return self.outputs(model, model.decode(batch, model.encode(batch), batch.labels["generate.outputs"]), batch)
 
     # ----------------------------------------------------------------------------------------------- answers
 

@@ -23,5 +23,5 @@ SPEC = TaskSpec(
         auto_class="CrossEncoder",
         result="predict([('QUERY', 'PASSAGE')])",
     ),
-    training=Training(why_not_rewritten="a passage would no longer be as relevant"),
+    training=Training(sampled="negatives", why_not_rewritten="a passage would no longer be as relevant"),
 )

@@ -24,11 +24,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from unmask.batch import Batch, Example, Phase
+from unmask.batch import Example
 from unmask.errors import UserError
 from unmask.labels.fields import labels_of
 from unmask.labels.formats import entity_tables, roles, schemes
@@ -36,7 +36,6 @@ from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.align import align, in_words, mark, windows
-from unmask.tasks.rows import hide
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.tag import entities
 from unmask.tasks.tag.boundaries import Boundaries
@@ -44,11 +43,6 @@ from unmask.tasks.tag.details import details as tag_details
 from unmask.tasks.tag.spec import SPEC
 from unmask.tasks.task import Answer, Network, Outputs, Task
 from unmask.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    import torch
-
-    from unmask.model.model import Model
 
 Words = list[list[int]]
 
@@ -190,20 +184,6 @@ class Tag(Task):
                 fix="leave it out, or fine-tune on a file with predicates",
             )
         return None
-
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
-        return hide(example, self.tokenizer, self.settings.hide, rng)
-
-    def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
-        return batch.labels["tag.positions"]
-
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        return {"tag": (model.logits("tag", hidden), batch.labels["tag.targets"])}
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {"tag": len(batch.labels["tag.targets"])}
 
     # ----------------------------------------------------------------------------------------------- answers
 
