@@ -12,6 +12,7 @@ SPEC = TaskSpec(
     output="choice",  # or "binary", "number": of one model, by its labels
     keep_together="text",
     view="labels",
+    baseline="unmask.tasks.classify.baseline:baseline",
     usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),
     training=Training(equal_windows=True, token_dropout=True, aux_mlm=True, rewrites=("text", "pair")),
 )
