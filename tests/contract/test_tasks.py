@@ -21,6 +21,7 @@ import unmask
 from unmask import api
 from unmask.cli import app
 from unmask.console import Console
+from unmask.inference import labelled_files
 from unmask.inference.predictor import Predictor
 from unmask.labels.records import Record
 from unmask.model import hf
