@@ -57,6 +57,7 @@ class Bound:
     pairs: bool = False  # a row holds two texts
     config: Mapping[str, Any] = field(default_factory=dict)  # fields of the model's config that the task decides
     pooling: str = ""  # output "vector": mean or cls
+    normalised: bool = True  # output "vector": of length 1
     generation: Mapping[str, Any] = field(default_factory=dict)  # output "text": generation_config.json
     prefix: str = ""  # output "text": put before every text
 

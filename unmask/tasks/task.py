@@ -25,8 +25,9 @@ from unmask.model.families import FAMILIES
 from unmask.model.family import NEEDS
 from unmask.objectives.objective import heads_of
 from unmask.recipe import Recipe, TaskRecipe
+from unmask.tasks.explain import Target, usual_target
 from unmask.tasks.rows import WEIGHTS, by_record
-from unmask.tasks.spec import TaskSpec
+from unmask.tasks.spec import Bound, TaskSpec
 from unmask.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -340,6 +341,25 @@ class Task:
     def room(self, pair: bool = False) -> int:
         """Tokens of text in a row."""
         return self.length - len(self.tokenizer.surround([], [] if pair else None)[0])
+
+    # ------------------------------------------------------------------------------------------------ its model
+
+    @property
+    def bound(self) -> Bound:
+        """What the spec says of this model."""
+        bound = self.spec.bound
+        assert bound is not None
+        return bound
+
+    def explain_target(self, outputs: Outputs, record: Record, target: str | None) -> Target:
+        """What is explained of the prediction for one record: `target`, or the model's own choice."""
+        return usual_target(self, outputs, record, target)
+
+    def at_full_length(self, length: int) -> Self:
+        """The same task with rows of `length`, which refuses a longer text: what is explained is one row."""
+        other = self.reading("refuse")
+        other.learnt = self.learnt | {"length": length}
+        return other
 
 
 class RecordRows:

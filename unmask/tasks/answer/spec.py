@@ -14,6 +14,7 @@ SPEC = TaskSpec(
     metrics=("f1",),
     keep_together="context",
     view="span",
+    baseline="unmask.tasks.answer.baseline:baseline",
     usage=Usage(
         pipeline="question-answering",
         auto_class="AutoModelForQuestionAnswering",

@@ -13,6 +13,7 @@ SPEC = TaskSpec(
     grouped=True,
     keep_together="context",
     view="choices",
+    baseline="unmask.tasks.choose.baseline:baseline",
     usage=Usage(
         pipeline="multiple-choice",
         auto_class="AutoModelForMultipleChoice",

@@ -16,6 +16,7 @@ SPEC = TaskSpec(
         "numbers as labels": "--set task.classify.target=number, if it is a number to predict",
         "imbalance": "--set task.classify.balance=on weighs rare labels more",
     },
+    baseline="unmask.tasks.classify.baseline:baseline",
     usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),
     training=Training(equal_windows=True, token_dropout=True, aux_mlm=True, rewrites=("text", "pair")),
 )

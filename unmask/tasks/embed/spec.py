@@ -14,6 +14,7 @@ SPEC = TaskSpec(
     keep_together="text",
     ranked_among="positive",
     view="vector",
+    baseline="unmask.tasks.embed.baseline:baseline",
     usage=Usage(
         pipeline="sentence-similarity",
         served="feature-extraction",

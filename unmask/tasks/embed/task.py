@@ -38,7 +38,7 @@ from unmask.tasks import contrastive
 from unmask.tasks.embed.spec import SPEC
 from unmask.tasks.rows import windows
 from unmask.tasks.spec import TaskSpec
-from unmask.tasks.task import Answer, Network, Outputs, Task, Update
+from unmask.tasks.task import Answer, Outputs, Task
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +64,8 @@ class Embed(Task):
 
     @classmethod
     def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
-        return cls.SPEC.bind(asks="a text, or two to be compared", pooling=learnt.get("pooling", ""))
+        pooling, normalised = learnt.get("pooling", ""), bool(learnt.get("normalised", True))
+        return cls.SPEC.bind(asks="a text, or two to be compared", pooling=pooling, normalised=normalised)
 
     # ----------------------------------------------------------------------------------------------- records
 
@@ -233,11 +234,6 @@ class Embed(Task):
     def shared(self, records: Sequence[Record]) -> bool:
         """A positive has a place among all of them; a vector is its text's."""
         return any("positive" in record for record in records)
-
-    def vectors(self, model: Network, texts: Sequence[str], update: Update | None = None) -> np.ndarray:
-        """(texts, D), float32."""
-        answers = self.answer(model, [{"text": text} for text in texts], update) if texts else []
-        return np.array([a["vector"] for a in answers], np.float32).reshape(len(answers), model.config.hidden)
 
     def independent(self, records: Sequence[Record]) -> bool:
         """Recall and MRR are among all positives: records drawn twice would be each other's rivals."""

@@ -12,6 +12,7 @@ SPEC = TaskSpec(
     output="text",
     metrics=("rougeL",),
     view="text",
+    baseline="unmask.tasks.generate.baseline:baseline",
     usage=Usage(
         pipeline="text-generation", result="tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)"
     ),

@@ -17,6 +17,7 @@ SPEC = TaskSpec(
     keep_together="query",
     view="ranking",
     config_json={"sentence_transformers": {"activation_fn": IDENTITY}},
+    baseline="unmask.tasks.rank.baseline:baseline",
     usage=Usage(
         pipeline="text-ranking",
         library="sentence-transformers",

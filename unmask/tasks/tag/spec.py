@@ -14,6 +14,7 @@ SPEC = TaskSpec(
     metrics=("f1", "token_accuracy"),
     keep_together="text",
     view="tags",
+    baseline="unmask.tasks.tag.baseline:baseline",
     usage=Usage(pipeline="token-classification", auto_class="AutoModelForTokenClassification"),
     training=Training(pooling="none", token_dropout=True, aux_mlm=True, rewrites=("text",)),
 )

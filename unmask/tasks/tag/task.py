@@ -36,6 +36,7 @@ from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.align import align, in_words, mark, windows
+from unmask.tasks.explain import Target, find
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.tag import entities
 from unmask.tasks.tag.boundaries import Boundaries
@@ -251,3 +252,28 @@ class Tag(Task):
 
     def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
         return tag_details(self, answers, records)
+
+    def explain_target(self, outputs: Outputs, record: Record, target: str | None) -> Target:
+        """The logit of a word's tag: of the surest entity, or of `target`, a word of the text, or WORD=TAG."""
+        text = record["text"]
+        if self.roles_of_predicates:
+            raise UserError(
+                "the roles of a predicate cannot be explained", valid="a model of entities or parts of speech"
+            )
+        (answer,) = self.decode(outputs)
+        words, tags = answer["words"], answer["tags"]
+        if not words:
+            raise UserError(f"no word in the text: {text!r:.60}", valid="a text with words to tag")
+        wanted, _, tag = (target or "").partition("=")
+        if target is None:
+            entity = max(answer.get("entities", []), key=lambda e: e["score"], default=None)
+            number = next((n for n, (a, _) in enumerate(words) if entity and a == entity["start"]), 0)
+        else:
+            number = find(wanted, [text[a:b] for a, b in words], "word")
+        row = outputs.examples[0]
+        place = {int(w): int(at) for w, at in zip(*row.about[2:])}.get(number)
+        shown = text[slice(*words[number])]
+        if place is None:
+            raise UserError(f"the word {shown!r} has no token", valid="a word of known characters")
+        name = self.labels[find(tag, self.labels, "tag")] if tag else tags[number]
+        return Target(0, ((place, self.labels.index(name)),), f"{shown}={name}")
