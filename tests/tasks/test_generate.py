@@ -1,6 +1,7 @@
 """A text to a new one: every kind of model that writes learns a few pairs by heart, and writes the same in transformers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,21 +189,27 @@ def test_files_and_columns(tmp_path: Path) -> None:
         '{"source": ["Three."], "target": ["a third line"]}\n{"source": [], "target": ["x y z w"]}\n{"source": ["y"], "target": []}\n'
     )
     source = open_source(str(tmp_path / "a.jsonl"), findings)
-    records = Generate.read(source, TaskRecipe(), findings)
+    records = Generate.SPEC.form.read(source, TaskRecipe(), findings)
     assert records[0]["text"] == "One. Two." and records[0]["target"] == "the first one"
     assert records[0]["references"] == ["the first one", "a second one"] and "references" not in records[1]
     assert [f.at for f in findings] == [f"{tmp_path}/a.jsonl:3", f"{tmp_path}/a.jsonl:4"]
     (tmp_path / "b.csv").write_text("article,highlights\n" + "".join(f"text {i},some words {i}\n" for i in range(5)))
     other = open_source(str(tmp_path / "b.csv"), findings)
-    assert Generate.recognises(source) and Generate.recognises(other) and pick_task(TaskRecipe(), [other]) is Generate
-    assert Generate.read(other, TaskRecipe(), findings)[1] == {
+    assert (
+        Generate.SPEC.form.recognises(source)
+        and Generate.SPEC.form.recognises(other)
+        and pick_task(TaskRecipe(), [other]).name == "generate"
+    )
+    assert Generate.SPEC.form.read(other, TaskRecipe(), findings)[1] == {
         "at": other.at(3),
         "text": "text 1",
         "target": "some words 1",
     }
-    assert Generate.read(other, TaskRecipe(columns={"text": "highlights"}), findings, labelled=False)[0]["text"]
+    assert Generate.SPEC.form.read(other, TaskRecipe(columns={"text": "highlights"}), findings, labelled=False)[0][
+        "text"
+    ]
     (tmp_path / "c.csv").write_text("text,target\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(9)))
-    assert not Generate.recognises(open_source(str(tmp_path / "c.csv"), findings))
+    assert not Generate.SPEC.form.recognises(open_source(str(tmp_path / "c.csv"), findings))
 
 
 @pytest.mark.parametrize("name", ["t5-mini", "gpt2-mini", "bert-tiny"])
@@ -260,7 +267,8 @@ def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch
     seen: list[int] = []
     answer = Generate.answer
     monkeypatch.setattr("unmask.report.write", lambda *_: None)
-    monkeypatch.setattr(Generate, "seen", 3)
+    few = replace(Generate.SPEC, training=replace(Generate.SPEC.training, dev_rows=3))
+    monkeypatch.setattr(Generate, "SPEC", few)
     monkeypatch.setattr(Generate, "answer", lambda self, m, r, u=None: seen.append(len(r)) or answer(self, m, r, u))
     settings = ["task.generate.longest=4", "train.evaluations=2"]
     run = api.finetune(folder, task="generate", train=train, dev=dev, steps=2, out=tmp_path / "a", sets=settings)

@@ -230,7 +230,7 @@ def predict(
     if text == ["-"]:
         given = sys.stdin
     elif (
-        len(text) > 1 and predicate is None and loaded.need_task().takes()[1] != 1
+        len(text) > 1 and predicate is None and loaded.need_task().spec.parts[1] != 1
     ):  # parts of one question; else several texts
         given = [tuple(text)]
     console = make_console(False, as_json)
