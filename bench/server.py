@@ -22,7 +22,7 @@ import numpy as np
 from turns import default_model
 
 import unmask
-from unmask.predict.predictor import Predictor
+from unmask.inference.predictor import Predictor
 
 
 def paragraphs(predictor: Predictor, count: int) -> list[str]:

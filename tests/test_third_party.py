@@ -16,7 +16,7 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.head_spec import HEADS
 from unmask.model.model import Model
-from unmask.predict.torch_engine import TorchEngine
+from unmask.inference.torch_engine import TorchEngine
 from unmask.recipe import TaskRecipe
 from unmask.registry import OBJECTIVES, TASKS
 

@@ -47,7 +47,7 @@ def prepare(
 
 def show_batch(store: str | Path, *, recipe: AnyRecipe = None, rows: int = 4, **short: Any):
     """The first training rows of a store as the objective corrupts them: what is masked, random, kept."""
-    from unmask.predict.masked import show_batch as show
+    from unmask.inference.masked import show_batch as show
 
     return show(store, make_recipe(None, recipe, **short), rows)
 
@@ -237,7 +237,7 @@ def evaluate(
 
     For a fine-tuned model: `bad="skip"` leaves out bad rows, counted and listed as "skipped" and "skipped_rows".
     For a pre-trained model: `pairs` is a file of minimal pairs, `length` of a row in tokens, `rows` are read at most."""
-    from unmask.predict import inference
+    from unmask.inference import labelled_files
 
     loaded, said = load(model), console or Console(quiet=True)
     if loaded.task is None and not columns:
@@ -245,13 +245,13 @@ def evaluate(
             raise UserError(
                 "--bad is for a model that was fine-tuned for a task; this one reads any text", fix="leave it out"
             )
-        from unmask.predict import on_text  # which imports torch
+        from unmask.inference import on_text  # which imports torch
 
         return on_text.evaluate(loaded, _paths(file), str(pairs) if pairs else None, length, rows or on_text.ROWS, said)
     loaded.need_task()
     if pairs or length or rows:
         raise UserError("--pairs, --length and --rows are for a pre-trained model; this one is fine-tuned for a task")
-    return inference.evaluate(loaded, _paths(file), _names(columns), said, bad)
+    return labelled_files.evaluate(loaded, _paths(file), _names(columns), said, bad)
 
 
 def predict(
@@ -267,10 +267,10 @@ def predict(
 
     `long`: a text longer than a row is read in "windows", by its "first" part, or "refuse"d; else as the model was trained.
     `predicate`: the word whose semantic roles are asked for."""
-    from unmask.predict import inference
+    from unmask.inference import labelled_files
 
     loaded = load(model) if isinstance(model, str | Path) else model
-    return inference.predict(loaded, corpus_setup, _names(columns), console or Console(quiet=True), long, predicate)
+    return labelled_files.predict(loaded, texts, _names(columns), console or Console(quiet=True), long, predicate)
 
 
 def _names(columns: Mapping[str, str | int] | None) -> dict[str, str]:
@@ -283,12 +283,12 @@ def _paths(file: str | Path | Sequence[str | Path]) -> list[str]:
 
 
 def retrieve(query: str | Sequence[str], passages: Any, **settings: Any) -> Any:
-    """Passages that answer a query, best first: BM25, `embedder=`, `reranker=`, `top=`. See `predict/search.py`.
+    """Passages that answer a query, best first: BM25, `embedder=`, `reranker=`, `top=`. See `inference/search.py`.
 
     >>> retrieve("sorted numbers", ["a class", "a list of numbers"], top=1)[0]["text"]
     'a list of numbers'
     """
-    from unmask.predict import search as lab
+    from unmask.inference import search as lab
 
     return lab.retrieve(query, passages, **settings)
 
@@ -308,7 +308,7 @@ def search(
     console: Console | None = None,
 ) -> Any:
     """Search a file of passages; or, with a file of queries, the scores of such a search by `judgements`, and its results as a TREC `run`."""
-    from unmask.predict import search as lab
+    from unmask.inference import search as lab
 
     if bool(query) == bool(queries) or bool(queries) != bool(judgements or run):
         raise UserError(
@@ -325,7 +325,7 @@ def load(model: str | Path, device: str = "auto", backend: str = "auto"):
     """A model folder, a run folder or a hub name → an object with the methods that the model's heads allow.
 
     `backend`: "onnx" answers from an exported folder, without torch."""
-    from unmask.predict.predictor import load as load_predictor
+    from unmask.inference.predictor import load as load_predictor
 
     return load_predictor(model, device, backend=backend)
 
@@ -347,16 +347,16 @@ def export(
     >>> export("runs/docs/model", int8=True, data="test.csv")["folder"]     # doctest: +SKIP
     'runs/docs/model-onnx-int8'
     """
-    from unmask.export import exporting
+    from unmask.exporting import command
 
-    return exporting.export(
+    return command.export(
         model, to, int8, out, _paths(data), _names(columns), push, dry_run, console or Console(quiet=True)
     )
 
 
 def info(run: str | Path) -> dict[str, Any]:
     """What a run is, did and reached; or what a model folder holds."""
-    from unmask.predict.describe import describe, is_model
+    from unmask.inference.describe import describe, is_model
     from unmask.report.report import summary
     from unmask.train.run import Run
     from unmask.train.run_files import shown

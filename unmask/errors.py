@@ -48,7 +48,7 @@ def command(start: str, *values: str | Path) -> str:
 
 
 class UnknownTextWarning(UserWarning):
-    """A text that the model's tokenizer does not know, so that an answer says little about it (predict/unknown.py)."""
+    """A text that the model's tokenizer does not know, so that an answer says little about it (inference/unknown.py)."""
 
 
 def first_line(error: BaseException) -> str:

@@ -21,13 +21,13 @@ import unmask
 from unmask import api
 from unmask.cli import app
 from unmask.console import Console
+from unmask.inference import labelled_files
+from unmask.inference.predictor import Predictor
 from unmask.labels.records import Record
 from unmask.model import hf
 from unmask.model.config import preset, with_tokenizer
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
-from unmask.predict import inference
-from unmask.predict.predictor import Predictor
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.runs import finetune
@@ -193,7 +193,7 @@ class Bench:
         return str(self.folder / task / CASES[task].file)
 
     def records(self, task: str, p: Predictor) -> list[Record]:
-        return inference.read(p, [self.file(task)], {}, False, Console(quiet=True))
+        return labelled_files.read(p, [self.file(task)], {}, False, Console(quiet=True))
 
 
 def same(a: Any, b: Any) -> bool:

@@ -7,8 +7,8 @@ import torch
 from near import gap, near
 
 from unmask.batch import collate
+from unmask.inference.predictor import Predictor
 from unmask.labels.records import Record
-from unmask.predict.predictor import Predictor
 
 
 def rows_of(p: Predictor, records: list[Record]) -> Any:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from unmask import UserError, api
 from unmask.cli import app
+from unmask.inference.predictor import Predictor
 from unmask.labels import detect_task, record_sets
 from unmask.labels.formats.choices import label_all
 from unmask.labels.record_sets import open_files
@@ -16,7 +17,6 @@ from unmask.labels.records import Finding
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.predict.predictor import Predictor
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.report import task_card, task_summary
 from unmask.runs.job import make_recipe, prepare

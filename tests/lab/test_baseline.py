@@ -13,8 +13,8 @@ from unmask import api
 from unmask.cli.show.tables import task_results
 from unmask.console import Console
 from unmask.errors import UserError
+from unmask.inference.search import words
 from unmask.model import hf
-from unmask.predict.search import words
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.report import task_report

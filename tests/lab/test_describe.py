@@ -8,10 +8,10 @@ from typer.testing import CliRunner
 import unmask
 from unmask.cli import app
 from unmask.errors import UserError
+from unmask.inference.describe import lines
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.predict.describe import lines
 from unmask.recipe import TokenizerRecipe
 from unmask.text.tokenizer import Tokenizer
 

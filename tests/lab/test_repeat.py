@@ -12,10 +12,10 @@ from scipy import stats
 from unmask import api
 from unmask.cli.show.tables import task_results
 from unmask.errors import UserError
+from unmask.inference.predictor import load
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.predict.predictor import load
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.report.task_summary import task_facts
 from unmask.runs import finetune, multi_seed

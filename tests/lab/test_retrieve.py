@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 import unmask
 from unmask.cli import app
 from unmask.errors import UserError
+from unmask.inference.predictor import Predictor
+from unmask.inference.search import Index, assess, fuse, retrieve, words
 from unmask.labels.formats.trec import read_run
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.predict.predictor import Predictor
-from unmask.predict.search import Index, assess, fuse, retrieve, words
 from unmask.recipe import Recipe
 from unmask.tasks.embed.task import Embed
 from unmask.tasks.rank.task import Rank

@@ -6,10 +6,10 @@ import torch
 
 from unmask.batch import Batch
 from unmask.errors import UserError
+from unmask.inference.predictor import Predictor
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.predict.predictor import Predictor
 from unmask.text.store import TokenStore
 
 TINY = preset("cbow-mini", vocab_size=60, hidden=32, labels=("a", "b"))

@@ -7,11 +7,11 @@ from torch import nn
 
 from unmask.batch import Batch
 from unmask.errors import UserError
+from unmask.inference.predictor import Predictor
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.lstm import BEGIN, END, NONE
 from unmask.model.model import Model, parameters
-from unmask.predict.predictor import Predictor
 from unmask.text.store import TokenStore
 from unmask.text.token_bytes import spellings
 

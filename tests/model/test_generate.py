@@ -126,7 +126,7 @@ import numpy as np
 from unmask.model.config import preset
 from unmask.model.generate import generate
 from unmask.model.steps import GraphSteps
-import unmask.predict.causal, unmask.tasks.generate.task
+import unmask.inference.causal, unmask.tasks.generate.task
 
 class Counts:
     config, heads, generation = preset("gpt2-mini", vocab_size=9, sep_id=8), ["lm"], {}

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from unmask.cli import app
 from unmask.errors import UserError
+from unmask.inference.predictor import Predictor, load
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.predict.predictor import Predictor, load
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from unmask.cli import app
 from unmask.errors import UserError
-from unmask.predict.predictor import load
-from unmask.predict.senses import apart, project
+from unmask.inference.predictor import load
+from unmask.inference.senses import apart, project
 
 TEXTS = ["The president of the united lakes.", "北京是中国的首都", "we qqq"]
 BANK = """sense,text

@@ -12,13 +12,13 @@ from serve.tiny_models import train
 
 from unmask.batch import TOKENS, Example, collate
 from unmask.errors import UserError
+from unmask.inference.engine import Engine
+from unmask.inference.predictor import Predictor, load
+from unmask.inference.progress import in_parts, shown
+from unmask.inference.torch_engine import AT_ONCE, TorchEngine
 from unmask.model.config import preset
 from unmask.model.layers import MLP
 from unmask.model.model import Model
-from unmask.predict.engine import Engine
-from unmask.predict.predictor import Predictor, load
-from unmask.predict.progress import in_parts, shown
-from unmask.predict.torch_engine import AT_ONCE, TorchEngine
 
 TOKENIZER = train()
 SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "max_positions": 64, "initializer_range": 0.5}
@@ -138,7 +138,7 @@ def test_a_predictor_asks_nothing_but_the_engine(engine: TorchEngine) -> None:
 
 
 def test_importing_the_predictor_imports_no_torch() -> None:
-    code = "import sys; sys.modules['torch'] = None; import unmask.predict.predictor, unmask.cli.show.introspection, unmask.predict.vector_files"
+    code = "import sys; sys.modules['torch'] = None; import unmask.inference.predictor, unmask.cli.show.introspection, unmask.inference.vector_files"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

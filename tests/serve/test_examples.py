@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from unmask.batch import Example, Phase
+from unmask.inference.examples import masked_batch
+from unmask.inference.predictor import Predictor
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.objectives.mlm import MLM
-from unmask.predict.examples import masked_batch
-from unmask.predict.predictor import Predictor
 from unmask.recipe import DataRecipe, Recipe, TokenizerRecipe
 from unmask.text.corpus import Corpus
 from unmask.text.prepare import prepare

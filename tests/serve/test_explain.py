@@ -22,11 +22,11 @@ from typer.testing import CliRunner
 
 from unmask.cli import app
 from unmask.errors import UserError
+from unmask.inference import causal
+from unmask.inference.predictor import Predictor, load
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.predict import causal
-from unmask.predict.predictor import Predictor, load
 from unmask.recipe import Recipe
 from unmask.tasks.answer.task import Answer
 from unmask.tasks.choose.task import Choose

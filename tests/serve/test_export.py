@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import unmask
 from unmask.cli import app
 from unmask.errors import UserError
-from unmask.export.onnx_file import save
+from unmask.exporting.onnx_file import save
 from unmask.model import hf, sentence
 from unmask.model.config import preset
 from unmask.model.model import Model
@@ -238,7 +238,7 @@ def test_mistakes_are_said_before_the_work(folders: Any, tmp_path: Path) -> None
 
 
 def test_a_hub_that_does_not_answer_leaves_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from unmask.export.export import push
+    from unmask.exporting.export import push
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     (tmp_path / "export.json").write_text("{}")

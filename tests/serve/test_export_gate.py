@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import unmask
 from unmask.cli import app
 from unmask.errors import UserError
-from unmask.export import graph
+from unmask.exporting import graph
 
 
 def test_a_graph_with_other_weights_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_a_model_without_a_task_is_measured_on_plain_text(tmp_path: Path) -> Non
 
 
 def test_probe_rows_reach_beyond_a_window() -> None:
-    from unmask.export.checks import probe_rows
+    from unmask.exporting.checks import probe_rows
 
     config = new_model("modernbert", ("mlm",)).config
     assert max(len(row) for rows in probe_rows(config) for row in rows) > 2 * config.local_window

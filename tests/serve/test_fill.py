@@ -11,9 +11,9 @@ from serve.tiny_models import logits_of, make_folder, train
 from transformers import BertForMaskedLM
 
 from unmask.errors import UserError
+from unmask.inference.predictor import Predictor, load
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.predict.predictor import Predictor, load
 from unmask.text.token_text import is_ideograph, join
 
 

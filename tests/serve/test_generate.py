@@ -256,7 +256,7 @@ def tokenizer():
 
 
 def predictor(name, tokenizer, heads=("lm",), **changes):
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
     ids = {"pad_id": tokenizer.pad, "cls_id": tokenizer.cls, "sep_id": tokenizer.sep}
     return Predictor(tiny(name, 1, heads, vocab_size=tokenizer.size, **(ids | changes)), tokenizer, "cpu")
@@ -293,7 +293,7 @@ def test_who_cannot_says_so(tokenizer):
         p.generate("the", num_beam=2)
     with pytest.raises(UserError, match="cannot fill a mask"):
         p.fill("the [MASK]")
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
     bare = Predictor(Model(preset("bert-tiny", vocab_size=400), ["pooler"]), tokenizer, "cpu")
     with pytest.raises(UserError, match="cannot continue a text"):

@@ -9,7 +9,7 @@ from serve.serving import base_model, task_model
 
 import unmask
 from unmask.errors import UserError
-from unmask.predict.predictor import Predictor
+from unmask.inference.predictor import Predictor
 
 TASKS = ("classify", "tag", "answer", "choose", "rank", "embed")
 

@@ -27,10 +27,10 @@ from transformers import (
 
 from unmask.batch import TOKENS, groups
 from unmask.errors import UserError
+from unmask.inference.predictor import Predictor, load
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.predict.predictor import Predictor, load
 from unmask.recipe import Recipe
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.rank.task import Rank

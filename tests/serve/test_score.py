@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from unmask.cli import app
 from unmask.errors import UserError
+from unmask.inference.pairs import share
+from unmask.inference.predictor import Predictor, load
+from unmask.inference.scoring import word_ends
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.predict.pairs import share
-from unmask.predict.predictor import Predictor, load
-from unmask.predict.scoring import word_ends
 
 TEXTS = ["The presidents spoke about the lakes.", "北京是中国的首都", "unitedness of congresses"]
 PAIRS = [

@@ -18,7 +18,7 @@ from near import gap, near
 from serve.serving import FACTS, ROWS, Server, base_model, server, task_model
 
 import unmask
-from unmask.predict.predictor import Predictor
+from unmask.inference.predictor import Predictor
 from unmask.server.routes.pipelines import PIPELINES
 
 

@@ -15,7 +15,7 @@ from serve.serving import FACTS, base_model, task_model
 
 import unmask
 from unmask.errors import UserError
-from unmask.predict.predictor import Predictor
+from unmask.inference.predictor import Predictor
 from unmask.server.app import make_app
 from unmask.server.batching import THREADS, Batcher
 from unmask.server.errors import Refused

@@ -20,7 +20,7 @@ from unmask.cli.show.render import (
     score_line,
     score_table,
 )
-from unmask.predict.answers import Candidate, Filling, Mask, MaskedBatch, Part, Row, Score, TokenScore
+from unmask.inference.answers import Candidate, Filling, Mask, MaskedBatch, Part, Row, Score, TokenScore
 
 
 def render(renderable, colour=True, width=80, **settings):

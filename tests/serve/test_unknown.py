@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 import unmask
 from unmask.cli import app
 from unmask.errors import UnknownTextWarning
-from unmask.predict.languages import languages, own_text, own_words
-from unmask.predict.predictor import Predictor
-from unmask.predict.unknown import UNKNOWN, unknown_share
+from unmask.inference.languages import languages, own_text, own_words
+from unmask.inference.predictor import Predictor
+from unmask.inference.unknown import UNKNOWN, unknown_share
 from unmask.recipe import TokenizerRecipe
 from unmask.server.app import make_app
 from unmask.text.tokenizer import Tokenizer

@@ -14,8 +14,8 @@ ANSWERING = [
     "unmask.api",
     "unmask.batch",
     "unmask.objectives.objective",
-    "unmask.predict.predictor",
-    "unmask.predict.onnx_engine",
+    "unmask.inference.predictor",
+    "unmask.inference.onnx_engine",
     *(
         f"unmask.tasks.{name}"
         for name in ("answer", "choose", "classify", "embed", "generate", "rank", "tag", "folder")

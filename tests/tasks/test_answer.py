@@ -15,10 +15,10 @@ from unmask import api
 from unmask.batch import collate
 from unmask.cli import app
 from unmask.errors import UserError
+from unmask.inference.predictor import Predictor, load
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.predict.predictor import Predictor, load
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.tasks import folder as task_folder
 from unmask.tasks.answer.task import Answer

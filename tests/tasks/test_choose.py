@@ -15,11 +15,11 @@ from unmask import api
 from unmask.batch import collate
 from unmask.cli import app
 from unmask.errors import UserError
+from unmask.inference.predictor import load
 from unmask.labels.records import Finding, open_source
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.predict.predictor import load
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.tasks.choose.task import Choose
 from unmask.tasks.task import Outputs

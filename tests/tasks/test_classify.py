@@ -13,17 +13,18 @@ from transformers import AutoModelForSequenceClassification
 from unmask.batch import Phase, collate
 from unmask.console import Console
 from unmask.errors import UserError
+from unmask.inference.predictor import load
 from unmask.labels.formats import cells as labels
 from unmask.labels.record_sets import Sets
 from unmask.labels.records import Finding, Source, open_source
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.predict.predictor import load
 from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
 from unmask.runs.finetune import announce, run_job
 from unmask.runs.job import Job, make_recipe, prepare
-from unmask.tasks.classify.task import Classify, targets
+from unmask.tasks.classify import targets
+from unmask.tasks.classify.task import Classify
 from unmask.tasks.task import Outputs
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer

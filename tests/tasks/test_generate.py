@@ -14,12 +14,12 @@ from unmask import api
 from unmask.batch import collate
 from unmask.cli import app
 from unmask.errors import UserError
+from unmask.inference.predictor import load
 from unmask.labels.detect_task import pick_task
 from unmask.labels.records import Finding, open_source
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.predict.predictor import load
 from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
 from unmask.tasks.generate.task import Generate
 from unmask.text.tokenizer import Tokenizer

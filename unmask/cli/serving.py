@@ -14,7 +14,7 @@ from unmask.errors import UserError
 from unmask.hub import without_revision
 
 if TYPE_CHECKING:
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
 KEY = "UNMASK_API_KEY"
 KEY_BYTES = 4096  # of a key file that are read

@@ -146,7 +146,7 @@ def score(
 
     if bool(text) == bool(pairs):
         raise UserError("both texts and --pairs" if text else "no text", fix="unmask score MODEL TEXT, or --pairs FILE")
-    from unmask.predict.texts import given_texts
+    from unmask.inference.texts import given_texts
 
     texts, _ = given_texts(text or [], column)  # a missing file is found before the model is read
     loaded = api.load(model, backend=backend)
@@ -190,7 +190,7 @@ def embed(
 ) -> None:
     """Vectors of texts, of their tokens, or of a word in many sentences, from any layer."""
     from unmask import api
-    from unmask.predict import vector_files
+    from unmask.inference import vector_files
 
     wish = vector_files.Wish(out, pooling, layer, word, plot, long)
     vector_files.embed(api.load(model, backend=backend), text, column, wish, as_json)

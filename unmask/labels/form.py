@@ -7,16 +7,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from unmask.errors import UserError
+from unmask.labels.fields import Field
 from unmask.labels.records import Finding, Record, Source
 from unmask.recipe import TaskRecipe
 from unmask.text.columns import assign
 
 
 class Form:
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # role → what files usually call its column
-    needed: ClassVar[tuple[str, ...]] = ()  # roles without which there is no record
-    target: ClassVar[tuple[str, ...]] = ()  # roles without which a record has no label
+    fields: ClassVar[tuple[Field, ...]] = ()
+    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # of `fields`: role → what files usually call its column
+    needed: ClassVar[tuple[str, ...]] = ()  # of `fields`: roles without which there is no record
+    target: ClassVar[tuple[str, ...]] = ()  # of `fields`: roles without which a record has no label
     blocks: ClassVar[bool] = False  # whether the lines up to a blank one are one record, in a file without columns
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "fields" in vars(cls):
+            cls.roles = {f.name: f.columns for f in cls.fields}
+            cls.needed = tuple(f.name for f in cls.fields if f.use == "input" and f.required)
+            cls.target = tuple(f.name for f in cls.fields if f.use == "target" and f.required)
 
     @classmethod
     def recognises(cls, source: Source) -> bool:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
+from unmask.inference.predictor import Predictor
+from unmask.inference.predictor import load as load_predictor
 from unmask.labels import textcheck
 from unmask.labels.record_sets import Opened, Sets, read_sets, refuse
 from unmask.labels.split import split
@@ -14,8 +16,6 @@ from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.model.head_spec import HEADS
 from unmask.model.model import Model
-from unmask.predict.predictor import Predictor
-from unmask.predict.predictor import load as load_predictor
 from unmask.recipe import BUDGETS, Recipe, told
 from unmask.runs import augment, budget
 from unmask.settings import merge
@@ -41,7 +41,7 @@ class Job:
     teacher: Predictor | None = None  # opened, until it has taught
 
     def save(self, folder: Path) -> None:
-        hf.save(self.model, folder, self.task.tokenizer, self.task.extra())
+        hf.save(self.model, folder, self.task.tokenizer, dict(self.task.SPEC.config_json))
         task_folder.write(self.task, folder)
 
 
@@ -102,9 +102,12 @@ def prepare(
     augment.check(recipe, config, kind.name)
     teacher.check(recipe, kind.name)
     frozen = recipe.task.freeze == "encoder"
-    rate, seen = recipe.train.lr or usual_rate(config.hidden, frozen), recipe.train.eval_rows or kind.seen
+    rate, seen = (
+        recipe.train.lr or usual_rate(config.hidden, frozen),
+        recipe.train.eval_rows or kind.SPEC.training.dev_rows,
+    )
     train = recipe.train.model_copy(update={"lr": rate, "eval_rows": seen, "few_batch": 0})
-    if recipe.train.few_batch and len(sets.train) < FEW and not kind.compares:
+    if recipe.train.few_batch and len(sets.train) < FEW and not kind.SPEC.training.in_batch:
         train.batch = min(train.batch, recipe.train.few_batch)
     decided = {"kind": kind.name, "baseline_lr": scratch_rate(recipe, config.hidden)}
     resolved = (sets.settings or recipe.task).model_copy(update=decided)

@@ -11,8 +11,8 @@ from unmask.console import Console, clock
 from unmask.errors import UserError
 from unmask.files import check_recipe
 from unmask.hub import without_revision
+from unmask.inference.predictor import load
 from unmask.model.config import with_tokenizer
-from unmask.predict.predictor import load
 from unmask.recipe import Recipe
 from unmask.report import report
 from unmask.runs import pretraining

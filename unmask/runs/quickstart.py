@@ -137,7 +137,7 @@ def divide(reviews: list[Record], seed: int) -> tuple[list[Record], list[Record]
 
 
 def show_fills(trained: Run, sentences: Sequence[str], console: Console) -> list[dict[str, Any]]:
-    from unmask.predict.predictor import load
+    from unmask.inference.predictor import load
 
     shown = []
     for filling in load(trained.model).fill(list(sentences), top=3):

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from unmask.inference.search import words
 from unmask.labels.formats import schemes
 from unmask.labels.records import Record
-from unmask.predict.search import words
 from unmask.tasks import contrastive
 from unmask.tasks.answer.task import Answer as Reading
 from unmask.tasks.generate.task import Generate

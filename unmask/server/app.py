@@ -23,7 +23,7 @@ from unmask.server.routes import huggingface, openai, tei
 from unmask.server.studio import routes as studio
 
 if TYPE_CHECKING:
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
 
 def make_app(

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UserError
-from unmask.predict import unknown
-from unmask.predict.texts import texts_in
+from unmask.inference import unknown
+from unmask.inference.texts import texts_in
 from unmask.server import cost, counting, current, sizes
 from unmask.server.errors import Refused
 from unmask.server.limits import Limits
@@ -28,7 +28,7 @@ from unmask.server.metrics import Metrics
 from unmask.server.turns import Gone, Turns
 
 if TYPE_CHECKING:
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
 TOGETHER = ("fill", "score", "embed", "generate", "predict", "next")
 ALONE = (

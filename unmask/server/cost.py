@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from unmask.inference.filling import MASKS
+from unmask.inference.introspection import STEPS
+from unmask.inference.texts import texts_in
 from unmask.model.generation import NEW
-from unmask.predict.filling import MASKS
-from unmask.predict.introspection import STEPS
-from unmask.predict.texts import texts_in
 from unmask.server.errors import Refused
 
 if TYPE_CHECKING:
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
 CHARACTERS = (
     64  # of a text for each token; text has about five, a run of blanks or a word that is [UNK] may have any number

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from unmask.predict.unknown import unknown_share
+from unmask.inference.unknown import unknown_share
 from unmask.text.tokenizer import Tokenizer
 
 INLINE = 4000  # characters that are counted on the spot

@@ -26,7 +26,7 @@ from unmask.server.gate import Gate
 from unmask.server.limits import DEFAULT, LOOPBACK, Limits
 
 if TYPE_CHECKING:
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
 CONNECTIONS = 4096  # at a time, idle ones too
 HEAD = 64 << 10  # bytes of a request's head

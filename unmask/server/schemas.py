@@ -14,7 +14,7 @@ from unmask.server.json_io import Strict
 from unmask.tasks.contrastive import unit
 
 if TYPE_CHECKING:
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
 Text = Annotated[str, Field(examples=["a text"])]
 Ask = Callable[..., Awaitable[Any]]  # Batcher.ask

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
-from unmask.predict.texts import texts_in
+from unmask.inference.texts import texts_in
 from unmask.server import cost
 
 if TYPE_CHECKING:
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
 NUMBER = 22  # bytes of a figure
 ENTRY = 200  # bytes of a small object: a candidate without its text, a token with its place

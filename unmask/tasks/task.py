@@ -26,6 +26,7 @@ from unmask.model.families import FAMILIES
 from unmask.model.head_spec import HEADS
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe, TaskRecipe
+from unmask.tasks.spec import TaskSpec
 from unmask.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -60,11 +61,16 @@ class Outputs:
 
 
 class Task(Form, Objective):
+    SPEC: ClassVar[TaskSpec]
     metric: str  # the score by which the best model is chosen; higher is better
-    compares: ClassVar[bool] = False  # whether its loss compares the records of a batch with each other
-    tokens: ClassVar[bool] = False  # whether the head gives something for every token
+    config: ModelConfig | None = None  # of the model that it is bound to
     counted: ClassVar[tuple[str, ...]] = ("longer",)  # attributes that count what happened to records
-    seen: ClassVar[int] = 2000  # dev records answered while training, unless train.eval_rows gives another number
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "SPEC" in vars(cls):
+            cls.name, cls.terms, cls.heads = cls.SPEC.name, cls.SPEC.terms, cls.SPEC.heads
+            cls.weights = cls.SPEC.training.loss_weights
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer)
@@ -78,9 +84,24 @@ class Task(Form, Objective):
         """Tokens per row, at most."""
         return int(self.learnt["length"])
 
+    @classmethod
+    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+        """SPEC bound to one model: what follows from its settings, from what was learnt, and from its config."""
+        return cls.SPEC.bind(labels=tuple(learnt.get("labels", ())))
+
+    @property
+    def spec(self) -> TaskSpec:
+        return self.specify(self.settings, self.learnt, self.config)
+
+    def bind(self, config: ModelConfig) -> None:
+        super().bind(config)
+        self.config = config
+
     def takes(self) -> tuple[int, int | None, str]:
-        """How many parts `ask` takes, at least and at most, and what they are (see asking.py)."""
-        return 1, 1, "one text"
+        """How many parts `ask` takes, at least and at most, and what they are (see inputs.py)."""
+        bound = self.spec.bound
+        assert bound is not None
+        return *bound.parts, bound.asks
 
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
@@ -153,10 +174,6 @@ class Task(Form, Objective):
         """Whether its head reads one vector of a row."""
         return bool(cls.heads) and "pooler" in HEADS[cls.heads[0]].needs
 
-    def extra(self) -> dict[str, Any]:
-        """Keys of config.json that transformers reads."""
-        return {}
-
     def put_beside(self, folder: Path) -> None:
         """Write what other programs want beside the model."""
 
@@ -222,7 +239,7 @@ class Task(Form, Objective):
         for group in groups([len(e) for e in examples]):
             found = model.run(self.forward, [examples[n] for n in group], self.tokenizer.pad)
             for n, row in zip(group, found):
-                values[n] = row[: len(examples[n])] if self.tokens else row
+                values[n] = row[: len(examples[n])] if self.SPEC.reads == "tokens" else row
             done += len(group)
             if update:
                 update(done, len(examples), "")

@@ -220,7 +220,7 @@ def same(task: Task, theirs: Task) -> None:
             valid="the same labels",
             fix=f"--labels {','.join(known)}" if not lacks else None,
         )
-    if task.tokens and theirs.tokenizer.fingerprint() != task.tokenizer.fingerprint():
+    if task.SPEC.reads == "tokens" and theirs.tokenizer.fingerprint() != task.tokenizer.fingerprint():
         raise UserError(
             f"the teacher has another tokenizer, and what it says of its tokens fits no token of this model's ({task.name})",
             valid="a teacher with the same tokenizer; with classify, any",

@@ -10,7 +10,7 @@ from rich.text import Text
 from unmask.cli.show.render import Bars, Lines, Stack, percent, token_text
 from unmask.console import write as show
 from unmask.errors import UserError
-from unmask.predict.answers import Attention, Attribution, Explanation, MinimalPairs, Share
+from unmask.inference.answers import Attention, Attribution, Explanation, MinimalPairs, Share
 
 LOOKS = 4  # tokens that one is shown to look at
 # Share of the greatest score from which a token has the colour of a rank: raises, lowers.

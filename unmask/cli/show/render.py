@@ -19,7 +19,7 @@ from rich.text import Text
 
 from unmask.console import visible
 from unmask.console import write as show
-from unmask.predict.answers import Continuation, Filling, MaskedBatch, Row, Score
+from unmask.inference.answers import Continuation, Filling, MaskedBatch, Row, Score
 from unmask.text.token_text import is_ideograph
 
 BAR = 24  # columns of a bar that is full

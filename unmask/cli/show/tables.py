@@ -80,7 +80,7 @@ def run_summary(found: dict[str, Any]) -> None:
 
 
 def model_summary(found: dict[str, Any]) -> None:
-    from unmask.predict.describe import lines
+    from unmask.inference.describe import lines
 
     _facts(lines(found))
 
@@ -145,7 +145,7 @@ def scores(results: dict[str, Any]) -> None:
 
 def text_scores(results: dict[str, Any]) -> None:
     """What a pre-trained model reached on a text."""
-    from unmask.predict.on_text import lines
+    from unmask.inference.on_text import lines
 
     _facts(lines(results))
 

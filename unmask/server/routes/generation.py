@@ -9,7 +9,7 @@ from unmask.server.json_io import Strict
 from unmask.server.schemas import Ask, Make, Request, Text, Texts
 
 if TYPE_CHECKING:
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
 
 class GenerateSettings(Strict):

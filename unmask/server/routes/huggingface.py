@@ -15,7 +15,7 @@ from unmask.server.routes.pipelines import PIPELINES, Pipeline, own, possible
 from unmask.server.schemas import REFUSALS, Ask, Request, names
 
 if TYPE_CHECKING:
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
 
 class AnyRequest(Request):

@@ -14,7 +14,7 @@ from unmask.server.json_io import Answer, Route, Strict, answer
 from unmask.server.schemas import REFUSALS, Ask, Several, Text, Texts, as_base64, names, sized
 
 if TYPE_CHECKING:
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
 
 class Embeddings(Strict):

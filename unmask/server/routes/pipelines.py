@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from unmask.predict.languages import languages, own_text, own_words
+from unmask.inference.languages import languages, own_text, own_words
 from unmask.server.routes import generation, understanding
 from unmask.server.schemas import Request
 
 if TYPE_CHECKING:
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
 
 @dataclass(frozen=True)

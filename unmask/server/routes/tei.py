@@ -18,7 +18,7 @@ from unmask.server.routes.understanding import Labelled, Ranked, Sentences, cosi
 from unmask.server.schemas import REFUSALS, Ask, Cutting, Several, Text, Texts, sized
 
 if TYPE_CHECKING:
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
 OneOrTwo = Annotated[list[Text], Field(min_length=1, max_length=2)]
 

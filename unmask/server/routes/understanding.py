@@ -10,7 +10,7 @@ from unmask.server.json_io import Strict
 from unmask.server.schemas import Ask, Cutting, Make, Request, Several, Text, Texts, sized
 
 if TYPE_CHECKING:
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
 # ---------------------------------------------------------------------------------------------------- fill-mask
 

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from unmask.predict.languages import languages, own_text, own_words
+from unmask.inference.languages import languages, own_text, own_words
 from unmask.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from unmask.predict.predictor import Predictor
+    from unmask.inference.predictor import Predictor
 
 HOLE = "\N{REPLACEMENT CHARACTER}"  # where a mask will stand
 TASKS = ("classify", "tag", "answer", "choose", "rank", "generate")  # tasks with a form of their own

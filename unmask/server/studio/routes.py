@@ -17,8 +17,8 @@ from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from unmask.errors import UserError
-from unmask.predict.predictor import Predictor
-from unmask.predict.senses import project
+from unmask.inference.predictor import Predictor
+from unmask.inference.senses import project
 from unmask.server.json_io import Answer, Route, answer
 from unmask.server.studio import models as told
 from unmask.server.studio.runs import Runs, readable

@@ -1,9 +1,9 @@
 """Questions, the passages that answer them, and the answers with their places: SQuAD's json (squad.py), or a table."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from unmask.errors import UserError
+from unmask.labels.fields import Field
 from unmask.labels.form import Form
 from unmask.labels.formats.choices import has_choices
 from unmask.labels.records import Finding, Record, Source, table_rows
@@ -13,16 +13,14 @@ from unmask.text.columns import assign
 
 
 class AnswerForm(Form):
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "id": ("id", "qid", "question_id"),
-        "question": ("question", "query", "q"),
-        "context": ("context", "passage", "paragraph", "document", "article", "text"),
-        "answers": ("answers", "answer", "answer_text", "answer_texts"),
-        "start": ("answer_start", "start", "answer_starts"),
-        "impossible": ("is_impossible", "impossible"),
-    }
-    needed = ("question", "context")
-    target = ("answers",)
+    fields = (
+        Field("id", ("id", "qid", "question_id"), "id", "other"),
+        Field("question", ("question", "query", "q")),
+        Field("context", ("context", "passage", "paragraph", "document", "article", "text"), caption="PASSAGE"),
+        Field("answers", ("answers", "answer", "answer_text", "answer_texts"), "answers", "target"),
+        Field("start", ("answer_start", "start", "answer_starts"), "index", "target", required=False),
+        Field("impossible", ("is_impossible", "impossible"), "label", "target", required=False),
+    )
 
     @classmethod
     def recognises(cls, source: Source) -> bool:

@@ -13,6 +13,7 @@ is given when null − span is above a threshold, which is tuned on the dev set.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,11 +21,13 @@ import numpy as np
 from unmask.batch import Batch, Example
 from unmask.labels.records import Finding, Record
 from unmask.model.config import ModelConfig
-from unmask.recipe import Recipe
+from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import task as base
 from unmask.tasks.answer import spans
 from unmask.tasks.answer.form import AnswerForm
+from unmask.tasks.answer.spec import SPEC
 from unmask.tasks.details import cases
+from unmask.tasks.spec import TaskSpec
 from unmask.text.segmentation import language_of
 
 if TYPE_CHECKING:
@@ -38,12 +41,8 @@ EDGES = 2  # a context may split the first and the last word of an answer otherw
 
 
 class Answer(AnswerForm, base.Task):
-    name = "answer"
-    terms = ("start", "end")
-    heads = ("answer",)
-    weights: Mapping[str, float] = {"start": 0.5, "end": 0.5}  # the mean of both, as everybody's
+    SPEC = SPEC
     metric = "f1"
-    tokens = True
     counted = ("longer", "cut", "lost")
 
     def __init__(self, recipe: Recipe, tokenizer: Any, learnt: Mapping[str, Any] | None = None):
@@ -52,8 +51,10 @@ class Answer(AnswerForm, base.Task):
         self.cut = self.lost = 0  # questions cut; answers that no token holds
         self._last: tuple[str, list[int], np.ndarray] = ("", [], np.empty((0, 2), np.int64))
 
-    def takes(self) -> tuple[int, int | None, str]:
-        return 2, 2, 'a question and a context: "who?" "It was Ann."'
+    @classmethod
+    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+        spec = replace(cls.SPEC, metrics=("zh_f1",) if learnt.get("chinese") else ("f1",))
+        return spec.bind(asks='a question and a context: "who?" "It was Ann."', pairs=True)
 
     # ----------------------------------------------------------------------------------------------- records
 

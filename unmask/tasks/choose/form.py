@@ -1,9 +1,9 @@
 """Texts with several choices, of which one is right (choices.py reads the many ways in which choices and labels are written)."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from unmask.errors import UserError
+from unmask.labels.fields import Field
 from unmask.labels.form import Form
 from unmask.labels.formats.choices import NAMES, checked, columns_of, has_choices, label_all, listed
 from unmask.labels.records import Finding, Record, Source, table_rows, text_of
@@ -12,14 +12,13 @@ from unmask.text.columns import assign, plain_name
 
 
 class ChooseForm(Form):
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "text": ("question", "text", "prompt", "sent2", "query", "goal", "sentence", "startphrase", "premise", "stem"),
-        "context": ("context", "passage", "article", "sent1", "paragraph"),
-        "choices": (*NAMES, "answers"),
-        "label": ("label", "answer", "answerkey", "answer_key", "gold", "correct", "target", "answer_index", "gold_label"),
-    }  # fmt: skip
-    needed = ("text", "choices")
-    target = ("label",)
+    fields = (
+        Field("text", ("question", "text", "prompt", "sent2", "query", "goal", "sentence", "startphrase", "premise", "stem")),
+        Field("context", ("context", "passage", "article", "sent1", "paragraph"), required=False),
+        Field("choices", (*NAMES, "answers"), "texts", min_count=2, caption="CHOICE"),
+        Field("label", ("label", "answer", "answerkey", "answer_key", "gold", "correct", "target", "answer_index",
+                        "gold_label"), "index", "target"),
+    )  # fmt: skip
 
     @classmethod
     def recognises(cls, source: Source) -> bool:

@@ -18,9 +18,13 @@ import numpy as np
 
 from unmask.batch import Batch, Example
 from unmask.labels.records import Record
+from unmask.model.config import ModelConfig
+from unmask.recipe import TaskRecipe
 from unmask.tasks.choose.form import ChooseForm
+from unmask.tasks.choose.spec import SPEC
 from unmask.tasks.details import cases
 from unmask.tasks.rows import by_record, fit_pair
+from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task
 
 if TYPE_CHECKING:
@@ -30,13 +34,12 @@ if TYPE_CHECKING:
 
 
 class Choose(ChooseForm, Task):
-    name = "choose"
-    terms = ("choose",)
-    heads = ("choose",)
+    SPEC = SPEC
     metric = "accuracy"
 
-    def takes(self) -> tuple[int, int | None, str]:
-        return 1, None, 'a text and two choices or more: "2 + 2 =" "4" "5"'
+    @classmethod
+    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+        return cls.SPEC.bind(parts=(1, None), asks='a text and two choices or more: "2 + 2 =" "4" "5"', pairs=True)
 
     def fate(self) -> str:
         return "refused" if self.settings.long == "refuse" else "cut at the end of the longer part"

@@ -1,8 +1,9 @@
 """Texts, or pairs of them, with a label, several labels, or a number (see cells.py for how a label's cell is read)."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
+from unmask.labels.fields import Field
 from unmask.labels.form import Form
 from unmask.labels.formats import cells
 from unmask.labels.formats.choices import has_choices
@@ -13,14 +14,14 @@ from unmask.text.columns import assign
 
 
 class ClassifyForm(Form):
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "text": ("text", "sentence", "sentence1", "text1", "premise", "question1", "review", "content", "body",
-                 "message", "comment", "title", "query", "document", "article"),
-        "pair": ("pair", "sentence2", "text2", "hypothesis", "question2", "second"),
-        "label": ("label", "labels", "class", "category", "gold_label", "target", "sentiment", "intent", "topic", "score"),
-    }  # fmt: skip
-    needed = ("text",)
-    target = ("label",)
+    fields = (
+        Field("text", ("text", "sentence", "sentence1", "text1", "premise", "question1", "review", "content", "body",
+                       "message", "comment", "title", "query", "document", "article")),
+        Field("pair", ("pair", "sentence2", "text2", "hypothesis", "question2", "second"), required=False,
+              caption="SECOND TEXT"),
+        Field("label", ("label", "labels", "class", "category", "gold_label", "target", "sentiment", "intent", "topic",
+                        "score"), "label", "target"),
+    )  # fmt: skip
 
     @classmethod
     def recognises(cls, source: Source) -> bool:

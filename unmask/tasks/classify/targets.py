@@ -21,6 +21,7 @@ import numpy as np
 from unmask.errors import UserError
 from unmask.labels.records import Record
 from unmask.tasks import details, metrics
+from unmask.tasks.spec import Output
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +36,7 @@ class One:
     """A record has one label."""
 
     problem: ClassVar[str] = "single_label_classification"  # what transformers calls it
+    output: ClassVar[Output] = "choice"
     decides: ClassVar[str] = "accuracy"
     fewest: ClassVar[int] = 2  # labels
 
@@ -168,6 +170,7 @@ class Several(One):
     """A record has any number of labels, also none."""
 
     problem, decides, fewest = "multi_label_classification", "micro_f1", 1
+    output: ClassVar[Output] = "binary"
 
     @classmethod
     def names(cls, record: Record) -> list[str]:
@@ -237,6 +240,7 @@ class Number(One):
     """A record has a number. It is learnt in standard deviations from the mean, and at the end folded into the last layer."""
 
     problem, decides = "regression", "r2"
+    output: ClassVar[Output] = "number"
 
     @classmethod
     def study(cls, records: Sequence[Record], given: Sequence[str], choice: str) -> dict[str, Any]:

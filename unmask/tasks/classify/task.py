@@ -14,19 +14,23 @@ is refused; pairs are never read in windows. `longer` counts such texts. `hide`:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unmask.batch import Batch, Example, Phase
+from unmask.labels.fields import Field
 from unmask.labels.formats import cells
 from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.objectives.objective import WEIGHT, Terms
-from unmask.recipe import Recipe
+from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.classify.form import ClassifyForm
+from unmask.tasks.classify.spec import SPEC
 from unmask.tasks.classify.targets import TARGETS
 from unmask.tasks.rows import fit_pair, hide, windows
+from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task
 from unmask.text.tokenizer import Tokenizer
 
@@ -37,9 +41,7 @@ if TYPE_CHECKING:
 
 
 class Classify(ClassifyForm, Task):
-    name = "classify"
-    terms = ("classify",)
-    heads = ("classify",)
+    SPEC = SPEC
     metric = "accuracy"
     counted = ("longer", "paired")
     paired = 0  # records of two texts
@@ -56,11 +58,21 @@ class Classify(ClassifyForm, Task):
     def labels(self) -> list[str]:
         return self.goal.labels
 
-    def takes(self) -> tuple[int, int | None, str]:
-        paired = self.learnt.get("pair")  # unknown of a folder of someone else's
-        if paired is None:
-            return 1, 2, "one text, or a text and its pair"
-        return (2, 2, 'a text and its pair: "a man sleeps" "nobody sleeps"') if paired else super().takes()
+    @classmethod
+    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+        goal, paired = TARGETS[learnt.get("target", "one")], learnt.get("pair")
+        text, pair = cls.SPEC.inputs
+        told: dict[bool | None, tuple[tuple[Field, ...], tuple[int, int], str]] = {
+            None: ((text, pair), (1, 2), "one text, or a text and its pair"),  # unknown of a folder of someone else's
+            True: ((text, replace(pair, required=True)), (2, 2), 'a text and its pair: "a man sleeps" "nobody sleeps"'),
+            False: ((text,), (1, 1), "one text"),
+        }
+        inputs, parts, asks = told[paired]
+        labels = tuple(learnt.get("labels", ()))
+        spec = replace(
+            cls.SPEC, output=goal.output, metrics=(goal(dict(learnt)).metric,) if labels else (goal.decides,)
+        )
+        return spec.bind(inputs=inputs, parts=parts, asks=asks, labels=labels, pairs=bool(paired))
 
     # ----------------------------------------------------------------------------------------------- records
 

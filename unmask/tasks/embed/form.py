@@ -1,10 +1,10 @@
 """Files of texts that belong together → records of `embed`."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
+from unmask.labels.fields import Field
 from unmask.labels.form import Form
 from unmask.labels.formats import roles
 from unmask.labels.formats.conll import is_conll
@@ -15,13 +15,13 @@ from unmask.text.columns import assign
 
 
 class EmbedForm(Form):
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "text": ("anchor", "text", "query", "sentence1", "sentence", "question", "premise", "text1", "sentence_a"),
-        "positive": ("positive", "positives", "pos", "sentence2", "text2", "answer", "sentence_b", "paraphrase"),
-        "negatives": ("negatives", "negative", "neg", "hard_negatives", "hard_negative"),
-        "score": ("score", "similarity"),
-    }
-    needed = ("text",)
+    fields = (
+        Field("text", ("anchor", "text", "query", "sentence1", "sentence", "question", "premise", "text1", "sentence_a")),
+        Field("positive", ("positive", "positives", "pos", "sentence2", "text2", "answer", "sentence_b", "paraphrase"),
+              required=False, caption="SECOND TEXT"),
+        Field("negatives", ("negatives", "negative", "neg", "hard_negatives", "hard_negative"), "texts", "other"),
+        Field("score", ("score", "similarity"), "number", "target", required=False),
+    )  # fmt: skip
 
     @classmethod
     def recognises(cls, source: Source) -> bool:

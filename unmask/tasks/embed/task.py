@@ -20,7 +20,7 @@ A text longer than a row is read in windows whose vectors are averaged before th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +34,12 @@ from unmask.model import sentence
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.objectives.objective import Terms
-from unmask.recipe import Recipe
+from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import all_gather, contrastive
 from unmask.tasks.embed.form import EmbedForm
+from unmask.tasks.embed.spec import SPEC
 from unmask.tasks.rows import windows
+from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Network, Outputs, Task, Update
 
 if TYPE_CHECKING:
@@ -54,18 +56,16 @@ LOSSES = {
 
 
 class Embed(EmbedForm, Task):
-    name = "embed"
-    terms = ("embed",)
-    heads = ()
+    SPEC = SPEC
     metric = "mrr"
-    compares = True
 
     def __init__(self, *given: Any):
         super().__init__(*given)
         self.metric = "spearman" if self.learnt.get("loss") == "scored" else "mrr"
 
-    def takes(self) -> tuple[int, int | None, str]:
-        return 1, 2, "a text, or two to be compared"
+    @classmethod
+    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+        return cls.SPEC.bind(asks="a text, or two to be compared", pooling=learnt.get("pooling", ""))
 
     # ----------------------------------------------------------------------------------------------- records
 

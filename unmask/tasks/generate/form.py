@@ -3,9 +3,9 @@
 A list of sentences (`source` of SciTLDR) is joined by blanks. Of a list of targets the first is learnt, and all are references.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
+from unmask.labels.fields import Field
 from unmask.labels.form import Form
 from unmask.labels.records import Finding, Record, Source, table_rows, text_of
 from unmask.recipe import TaskRecipe
@@ -18,12 +18,12 @@ OTHERS = {"context", "question", "choices", "passages", "label", "pair"}  # two 
 
 
 class GenerateForm(Form):
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "text": ("text", "document", "source", "article", "input", "question", "prompt", "context", "instruction", "dialogue"),
-        "target": ("target", "summary", "output", "response", "reply", "completion", "answer", "highlights"),
-    }  # fmt: skip
-    needed = ("text",)
-    target = ("target",)
+    fields = (
+        Field("text", ("text", "document", "source", "article", "input", "question", "prompt", "context", "instruction",
+                       "dialogue")),
+        Field("target", ("target", "summary", "output", "response", "reply", "completion", "answer", "highlights"),
+              "text", "target"),
+    )  # fmt: skip
 
     @classmethod
     def recognises(cls, source: Source) -> bool:

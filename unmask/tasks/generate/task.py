@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,9 +29,11 @@ from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.model.generate import generate
-from unmask.recipe import Recipe
+from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.generate import metrics
 from unmask.tasks.generate.form import GenerateForm, references
+from unmask.tasks.generate.spec import SPEC
+from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task, Update
 from unmask.text.vocabulary import CJK
 
@@ -46,13 +48,15 @@ _APART = re.compile(f"(?<=[{CJK}，。；：！？、]) (?=[{CJK}，。；：！
 
 
 class Generate(GenerateForm, Task):
-    name = "generate"
-    terms = ("generate",)
-    heads = ("lm|mlm",)
+    SPEC = SPEC
     metric = "rougeL"
-    seen: ClassVar[int] = 200  # dev records that answers are written to while training: each costs a pass per token
     unended = 0  # targets that were cut
     counted = ("longer", "unended")
+
+    @classmethod
+    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+        how = {"max_new_tokens": settings.generate.longest, "num_beams": settings.generate.beams}
+        return cls.SPEC.bind(asks="one text", generation=how, prefix=settings.generate.prefix)
 
     @classmethod
     def unfit(cls, config: ModelConfig) -> str:

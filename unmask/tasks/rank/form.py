@@ -1,11 +1,12 @@
 """Files that say which passages answer a query → one record per query."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from unmask.errors import UserError
+from unmask.labels.fields import Field
 from unmask.labels.form import Form
 from unmask.labels.formats.trec import by_place, is_qrels, read_qrels, read_run, read_texts
 from unmask.labels.records import Finding, Record, Source, table_rows, text_of
@@ -13,25 +14,24 @@ from unmask.recipe import TaskRecipe
 from unmask.seeds import address, permute
 from unmask.text.columns import assign
 
-ROLES: Mapping[str, tuple[str, ...]] = {
-    "query": ("query", "question", "search"),
-    "query_id": ("query_id", "qid", "query-id"),
-    "passage": ("passage", "document", "doc", "text", "answer"),
-    "passage_id": ("passage_id", "doc_id", "docid", "docno", "pid", "corpus-id"),
-    "relevance": ("relevance", "label", "score", "rel", "grade"),
-    "positives": ("positives", "positive", "pos"),
-    "negatives": ("negatives", "negative", "neg"),
-    "passages": ("passages",),
-    "queries": (),  # files, not columns, of TREC qrels
-    "candidates": (),
-}
+FIELDS = (
+    Field("query", ("query", "question", "search")),
+    Field("query_id", ("query_id", "qid", "query-id"), "id", "other"),
+    Field("passage", ("passage", "document", "doc", "text", "answer"), "text", "other"),
+    Field("passage_id", ("passage_id", "doc_id", "docid", "docno", "pid", "corpus-id"), "id", "other"),
+    Field("relevance", ("relevance", "label", "score", "rel", "grade"), "grades", "target"),
+    Field("positives", ("positives", "positive", "pos"), "texts", "other"),
+    Field("negatives", ("negatives", "negative", "neg"), "texts", "other"),
+    Field("passages", ("passages",), "texts", min_count=2, caption="PASSAGE"),  # a file of TREC qrels, too
+    Field("queries", (), "file", "other"),
+    Field("candidates", (), "file", "other"),
+)
+ROLES: Mapping[str, tuple[str, ...]] = {f.name: f.columns for f in FIELDS}
 FILES = ("queries", "passages", "candidates")
 
 
 class RankForm(Form):
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = ROLES
-    needed = ("query", "passages")
-    target = ("relevance",)
+    fields = FIELDS
 
     @classmethod
     def recognises(cls, source: Source) -> bool:

@@ -28,10 +28,12 @@ from unmask.files import read_object
 from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.objectives.objective import Terms
-from unmask.recipe import Recipe
+from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.rank.form import RankForm
+from unmask.tasks.rank.spec import SPEC
 from unmask.tasks.ranking import mean, order, ranked
 from unmask.tasks.rows import by_record, fit_pair
+from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task
 
 if TYPE_CHECKING:
@@ -40,17 +42,15 @@ if TYPE_CHECKING:
     from unmask.model.model import Model
 
 SHOWN = 20
-IDENTITY = "torch.nn.modules.linear.Identity"  # a CrossEncoder would else give the sigmoid of the score
 
 
 class Rank(RankForm, Task):
-    name = "rank"
-    terms = ("rank",)
-    heads = ("classify",)
+    SPEC = SPEC
     metric = "ndcg@10"
 
-    def takes(self) -> tuple[int, int | None, str]:
-        return 2, None, "a query and one passage or more"
+    @classmethod
+    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+        return cls.SPEC.bind(asks="a query and one passage or more", pairs=True)
 
     # ----------------------------------------------------------------------------------------------- records
 
@@ -69,9 +69,6 @@ class Rank(RankForm, Task):
 
     def changes(self, config: ModelConfig) -> dict[str, Any]:
         return super().changes(config) | {"labels": ("relevance",)}
-
-    def extra(self) -> dict[str, Any]:
-        return {"sentence_transformers": {"activation_fn": IDENTITY}}
 
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         """Labelled: by `list` an example per relevant passage, `more` are those it may be compared with; else a row per passage."""

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from unmask.errors import UserError, command
+from unmask.labels.fields import Field
 from unmask.labels.form import Form
 from unmask.labels.formats import conll, entity_tables, roles, schemes
 from unmask.labels.records import Finding, Record, Source
@@ -15,9 +16,13 @@ NOTHING = "–"
 
 
 class TagForm(Form):
-    roles: ClassVar[Mapping[str, tuple[str, ...]]] = entity_tables.ROLES
-    needed = ("text",)
-    target = ("spans", "tag")
+    fields = (
+        Field("text", entity_tables.ROLES["text"]),
+        Field("word", entity_tables.ROLES["word"], "texts", "other"),
+        Field("tag", entity_tables.ROLES["tag"], "tags", "target"),
+        Field("spans", entity_tables.ROLES["spans"], "spans", "target"),
+        Field("predicate", entity_tables.ROLES["predicate"], required=False),
+    )
     blocks = True
 
     @classmethod

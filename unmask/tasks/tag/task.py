@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,13 +33,15 @@ from unmask.errors import UserError
 from unmask.labels.formats import entity_tables, roles, schemes
 from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
-from unmask.recipe import Recipe
+from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.align import align, in_words, mark, windows
 from unmask.tasks.rows import hide
+from unmask.tasks.spec import TaskSpec
 from unmask.tasks.tag import entities
 from unmask.tasks.tag.boundaries import Boundaries
 from unmask.tasks.tag.details import details as tag_details
 from unmask.tasks.tag.form import TagForm, places
+from unmask.tasks.tag.spec import SPEC
 from unmask.tasks.task import Answer, Network, Outputs, Task
 from unmask.text.tokenizer import Tokenizer
 
@@ -51,10 +54,7 @@ Words = list[list[int]]
 
 
 class Tag(TagForm, Task):
-    name = "tag"
-    terms = ("tag",)
-    heads = ("tag",)
-    tokens = True
+    SPEC = SPEC
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer, learnt)
@@ -75,8 +75,15 @@ class Tag(TagForm, Task):
         """Whether it labels the roles of a predicate, which is then part of every question."""
         return bool(self.learnt.get("predicate"))
 
-    def takes(self) -> tuple[int, int | None, str]:
-        return (1, 2, "a text and its predicate") if self.roles_of_predicates else super().takes()
+    @classmethod
+    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+        text, predicate = cls.SPEC.inputs
+        labels, metric = tuple(learnt.get("labels", ())), "token_accuracy" if learnt.get("scheme") == "none" else "f1"
+        spec = replace(cls.SPEC, metrics=(metric,))
+        if not learnt.get("predicate"):
+            return spec.bind(inputs=(text,), asks="one text", labels=labels)
+        required = replace(predicate, required=True)
+        return spec.bind(inputs=(text, required), parts=(1, 2), asks="a text and its predicate", labels=labels)
 
     @classmethod
     def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:

@@ -1,0 +1,94 @@
+"""What a model answers that predicts the next token: continuations, and how likely a text is from left to right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unmask.batch import Example
+from unmask.errors import UserError
+from unmask.inference.answers import Continuation
+from unmask.inference.progress import Update, shown
+from unmask.inference.texts import which
+from unmask.model.generate import generate
+
+if TYPE_CHECKING:
+    from unmask.inference.engine import Engine
+    from unmask.tasks.generate.task import Generate
+    from unmask.text.tokenizer import Tokenizer
+
+
+def prompt(engine: Engine, tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """As rows are in training: what begins a text, the text, and for an encoder–decoder what ends it."""
+    begin = [] if tokenizer.cls in (None, tokenizer.sep) else [int(tokenizer.cls or 0)]
+    if engine.config.decoder_layers:
+        return [*begin, *ids, tokenizer.sep]
+    return [*begin, *ids] or [tokenizer.sep]  # GPT-2 has one token for both: nothing to go on from is an end
+
+
+def continuations(
+    engine: Engine,
+    tokenizer: Tokenizer,
+    texts: list[str],
+    rows: list[list[int]],
+    update: Update | None = None,
+    **settings: Any,
+) -> list[Continuation]:
+    """`rows`: the texts' tokens, as `prompt` makes them."""
+    with shown(update) as tell:
+        made = generate(engine, rows, update=tell, **settings)
+    return [_continuation(engine, tokenizer, *parts) for parts in zip(texts, rows, made, strict=True)]
+
+
+def answers(
+    engine: Engine, task: Generate, texts: list[str], update: Update | None = None, **settings: Any
+) -> list[Continuation]:
+    """What a model writes that is fine-tuned to: with its prefix, its separator and, where none are given, its settings."""
+    rows, t = [], task.tokenizer
+    for number, text in enumerate(texts):
+        row, cut = task.prompt({"text": text})
+        if cut:
+            raise UserError(
+                f"{which(texts, number)} is {cut:,} tokens too long; nothing is cut off silently",
+                fix="unmask predict cuts it at its end, and says so",
+            )
+        rows.append(row)
+    own = {k: v for k, v in task.how.items() if not (settings.get("max_length") and k == "max_new_tokens")}
+    with shown(update) as tell:
+        made = generate(engine, rows, update=tell, **(own | {k: v for k, v in settings.items() if v is not None}))
+    return [
+        Continuation(text, task.write(new), [t.token(i) for i in new], new[-1:] == [t.sep], False)
+        for text, new in zip(texts, made, strict=True)
+    ]
+
+
+def unseen(engine: Engine, tokenizer: Tokenizer) -> set[int | None]:
+    """Tokens that are not part of what is written."""
+    return {tokenizer.pad, tokenizer.cls, tokenizer.sep, engine.config.start_id}
+
+
+def _continuation(engine: Engine, tokenizer: Tokenizer, text: str, row: list[int], new: list[int]) -> Continuation:
+    silent = unseen(engine, tokenizer)
+    shown = [i for i in new if i not in silent]  # sentinels and the user's own special tokens are part of the answer
+    if engine.config.decoder_layers:
+        written = tokenizer.decode(shown).strip()
+    else:  # decoded together, as the pieces may join the prompt's last word
+        before = tokenizer.decode([i for i in row if i not in silent])
+        whole = tokenizer.decode([i for i in [*row, *new] if i not in silent])
+        written = whole[len(before) :] if whole.startswith(before) else tokenizer.decode(shown)
+    ended = bool(new) and new[-1] == tokenizer.sep
+    return Continuation(text, written, [tokenizer.token(i) for i in new], ended, not engine.config.decoder_layers)
+
+
+def log_likelihoods(engine: Engine, tokenizer: Tokenizer, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    """For each text, the logarithm of every token's probability after those before it; the first comes after [CLS],
+    or where there is none, after the token that ends a text. An encoder that sees both sides is given the causal mask."""
+    head, prefix = ("lm", None) if engine.config.causal else ("mlm", 0)
+    first = tokenizer.sep if tokenizer.cls is None else tokenizer.cls
+    rows = []
+    for ids in texts:
+        labels = {"mlm.positions": np.arange(1, len(ids) + 1), "mlm.targets": np.array(ids, np.int64)}
+        rows.append(Example(np.array([first, *ids], np.int64), prefix=prefix, labels=labels))
+    return engine.likelihoods(head, rows)

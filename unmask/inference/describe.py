@@ -1,0 +1,116 @@
+"""What a model folder is, whoever made it: family, size, which heads are there and which are not, its tokenizer."""
+
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import UserError
+from unmask.files import is_there, read_object
+from unmask.inference.onnx_engine import OnnxEngine, is_export
+from unmask.model import hf
+from unmask.model.families import FAMILIES
+from unmask.text.tokenizer import Tokenizer
+
+SETTINGS = ("config.json", "bert_config.json")  # one of these makes a folder a model's
+
+
+def is_model(folder: str | Path) -> bool:
+    """
+    >>> is_model("no-such-folder")
+    False
+    """
+    return any(is_there(Path(folder) / name) for name in SETTINGS)
+
+
+def describe(folder: str | Path) -> dict[str, Any]:
+    """Everything is read: what this says is there does open."""
+    if is_export(folder):
+        return _describe_export(Path(folder))
+    loaded = hf.load(folder)
+    config, family = loaded.config, FAMILIES[loaded.config.family]
+    broken = {name.split(".")[1] for name in loaded.missing}
+    heads = [name for name in loaded.model.heads if name not in broken]
+    known = dict.fromkeys(head for held in family.architectures.values() for head in held)
+    return {
+        "kind": "model",
+        "path": str(folder),
+        "family": config.family,
+        "architecture": (loaded.settings.get("architectures") or [None])[0],
+        "layers": config.layers,
+        "decoder_layers": config.decoder_layers,
+        "hidden": config.hidden,
+        "vocab_size": config.vocab_size,
+        "max_positions": config.max_positions,
+        "parameters": sum(value.numel() for value in loaded.model.parameters()),
+        "heads": heads,
+        "missing_heads": [name for name in known if name not in heads],
+        "unread": loaded.unexpected,
+        "tokenizer": _tokenizer(folder, config.vocab_size),
+    }
+
+
+def _describe_export(folder: Path) -> dict[str, Any]:
+    engine = OnnxEngine(folder)
+    config, about = engine.config, engine.about
+    return {
+        "kind": "model",
+        "path": str(folder),
+        "family": config.family,
+        "architecture": (read_object(folder / "config.json").get("architectures") or [None])[0],
+        "layers": config.layers,
+        "decoder_layers": config.decoder_layers,
+        "hidden": config.hidden,
+        "vocab_size": config.vocab_size,
+        "max_positions": config.max_positions,
+        "parameters": about.get("parameters", 0),
+        "heads": engine.heads,
+        "missing_heads": [],
+        "unread": [],
+        "tokenizer": _tokenizer(folder, config.vocab_size),
+        "export": {key: about.get(key) for key in ("format", "precision", "task", "graphs", "compared")},
+    }
+
+
+def _tokenizer(folder: str | Path, most: int) -> dict[str, Any]:
+    try:
+        t = Tokenizer.load(folder, most)
+    except UserError as error:
+        return {"error": error.got}
+    roles = {"pad": t.pad, "unk": t.unk, "cls": t.cls, "sep": t.sep, "mask": t.mask}
+    special = {role: t.token(id) for role, id in roles.items() if id is not None}
+    return {"kind": t.kind, "vocabulary": t.size, "special": special, "notes": t.notes}
+
+
+def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """(label, text) for a terminal."""
+    tokenizer = found["tokenizer"]
+    if "error" in tokenizer:
+        text = f"none: {tokenizer['error']}"
+    else:
+        text = f"{tokenizer['kind']}, {tokenizer['vocabulary']:,} tokens; {' '.join(dict.fromkeys(tokenizer['special'].values()))}"
+    depth = f"{found['layers']} + {found['decoder_layers']}" if found["decoder_layers"] else str(found["layers"])
+    out = [
+        ("model", found["path"]),
+        ("family", found["family"] + (f" ({found['architecture']})" if found["architecture"] else "")),
+        ("shape", f"{depth} layers × {found['hidden']}, {found['max_positions']:,} positions"),
+        ("parameters", f"{found['parameters']:,}"),
+        ("heads", ", ".join(found["heads"]) or "none"),
+        (
+            "heads not there",
+            f"{', '.join(found['missing_heads'])}: new ones, when training asks for them"
+            if found["missing_heads"]
+            else "none",
+        ),
+        ("tokenizer", text),
+    ]
+    if export := found.get("export"):
+        out.insert(
+            1,
+            ("export", f"{', '.join(export['graphs'].values())} ({export['precision']}): answers, and does not learn"),
+        )
+    out += [("note", note) for note in tokenizer.get("notes", [])]
+    if found["unread"]:
+        names = ", ".join(found["unread"][:6]) + (
+            f" and {len(found['unread']) - 6} more" if len(found["unread"]) > 6 else ""
+        )
+        out.append(("not read", f"{names}: nothing here has a place for them"))
+    return out

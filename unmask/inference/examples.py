@@ -1,0 +1,103 @@
+"""Rows to look at: what an objective made of the text, and held-out sentences with one word hidden."""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from unmask.batch import Example
+from unmask.inference.answers import MaskedBatch, Part, Row
+from unmask.text.flags import WORD
+from unmask.text.store import Split, TokenStore
+from unmask.text.token_text import readable
+from unmask.text.tokenizer import Tokenizer
+
+SHORTEST, LONGEST = 6, 30  # tokens of a sentence worth showing
+
+
+def masked_batch(examples: Iterable[Example], tokenizer: Tokenizer) -> MaskedBatch:
+    """Corrupted rows for people. What stood under a mask is in the row's own labels."""
+    rows = []
+    for example in examples:
+        labels, parts = example.labels, list(_parts(example, tokenizer))
+        is_next = int(labels["nsp"].item()) == 0 if "nsp" in labels else None
+        rows.append(Row(len(example), len(labels.get("mlm.positions", ())), is_next, parts, _note(example, tokenizer)))
+    return MaskedBatch(rows)
+
+
+def _note(example: Example, tokenizer: Tokenizer) -> str:
+    """What an objective asks of a row beside its masks, in words."""
+    notes = []
+    if "sop" in example.labels:
+        notes.append("the halves are swapped" if example.labels["sop"].item() else "the halves are in their order")
+    if example.prefix == 0:
+        notes.append("each token is predicted from those before it")
+    elif example.prefix is not None and example.prefix < len(example):
+        notes.append(f"the first {example.prefix} tokens see each other; the rest is predicted, one by one")
+    if "bilm.forwards.targets" in example.labels:
+        notes.append("each token is predicted from those before it, and from those after it")
+    if "cbow.targets" in example.labels:
+        notes.append(f"{len(example.labels['cbow.targets'])} tokens are predicted from the words around them")
+    if example.decoder is not None:
+        ids = example.decoder[1:].tolist()
+        shown = "".join(f" {tokenizer.token(i)}" if tokenizer.special[i] else readable(tokenizer, [i]) for i in ids)
+        notes.append(f"to be written: {shown.strip()}")
+    return "; ".join(notes)
+
+
+def _parts(example: Example, tokenizer: Tokenizer) -> Iterator[Part]:
+    """Untouched neighbours are joined: several byte pieces may be one character."""
+    labels = example.labels
+    target = dict(zip(labels.get("mlm.positions", ()), labels.get("mlm.targets", ())))
+    untouched: list[int] = []
+    for i, id in enumerate(example.ids.tolist()):
+        if i not in target and not tokenizer.special[id]:
+            untouched.append(id)
+            continue
+        if untouched:
+            yield _part("text", readable(tokenizer, untouched))
+            untouched = []
+        if i not in target:
+            yield _part("special", f" {tokenizer.token(id)}")
+        elif id == tokenizer.mask:
+            yield Part("masked", readable(tokenizer, [int(target[i])]), tokenizer.token(id))
+        else:
+            state = "kept" if id == target[i] else "random"
+            yield Part(state, readable(tokenizer, [int(target[i])]), readable(tokenizer, [id]))
+    if untouched:
+        yield _part("text", readable(tokenizer, untouched))
+
+
+def _part(state: str, text: str) -> Part:
+    return Part(state, text, text)
+
+
+def hide_words(store: TokenStore, count: int, longest: int = LONGEST) -> Iterator[Example]:
+    """At most `count` rows, spread evenly over the held-out text (of the training text where none is)."""
+    split = store.heldout if len(store.heldout.sentences) > 1 else store.train
+    borders = np.linspace(0, len(split.sentences) - 1, count + 1).astype(int)
+    for low, high in pairwise(borders):
+        for s in range(low, min(high, low + 200)):  # a stretch without a usable sentence is passed over
+            row = _hide_word(split, s, store.tokenizer, longest)
+            if row is not None:
+                yield row
+                break
+
+
+def _hide_word(split: Split, sentence: int, t: Tokenizer, longest: int) -> Example | None:
+    """The sentence between its special tokens, with the middle one of its one-piece words hidden; None if it has none."""
+    start, end = int(split.sentences[sentence]), split.sentence_end(sentence)
+    if not SHORTEST <= end - start <= longest:
+        return None
+    ids = np.array(t.surround(split.tokens[start:end].tolist())[0], np.int64)
+    first = len(t.around[0][0])  # special tokens before the text
+    begins = np.append((split.flags[start:end] & WORD) > 0, True)
+    whole = begins[:-1] & begins[1:]  # a word starts here, and another one right after
+    usable = [i + first for i in np.flatnonzero(whole) if any(c.isalpha() for c in t.token(ids[i + first]))]
+    if not usable or t.special[split.tokens[start:end]].any():
+        return None
+    hidden = usable[len(usable) // 2]
+    labels = {"mlm.positions": np.array([hidden]), "mlm.targets": ids[[hidden]]}
+    assert t.mask is not None
+    ids[hidden] = t.mask
+    return Example(ids, labels=labels)

@@ -1,0 +1,309 @@
+"""explain: which tokens made the model answer as it does. Integrated gradients (Sundararajan et al. 1703.01365), by captum.
+
+A token's score is the integral of the gradient of the answer's value on the way from a row whose words are all hidden
+([MASK], or padding where there is none) to the row itself, summed over its vector. So the scores of all tokens add up to
+what the words changed: value − baseline; `delta` says by how much they miss it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unmask.batch import TOKENS, Batch, Example
+from unmask.errors import UserError, nearest
+from unmask.inference import causal
+from unmask.inference.answers import Attribution, Explanation, Token
+from unmask.inference.engine import LOGITS, place_before
+from unmask.inference.filling import MASKS
+from unmask.inference.reader import Reader
+from unmask.inference.torch_engine import TorchEngine
+from unmask.inference.words import ordinary
+from unmask.model.generate import generate
+from unmask.model.generation import Generation
+from unmask.model.model import Model
+from unmask.model.steps import first as begin_with
+from unmask.model.steps import writing_head
+from unmask.tasks import inputs
+from unmask.tasks.embed.task import Embed
+from unmask.tasks.task import Task
+from unmask.text.token_text import piece, word
+
+Value = Callable[[Model, Batch], Tensor]  # of every row of a batch: (B,)
+
+
+@dataclass
+class Question:
+    """A row, what its tokens are, and the number that is to be explained."""
+
+    example: Example
+    tokens: list[Token]
+    target: str
+    value: Value
+    shown: int = 0  # tokens at the row's end that are never hidden: they are the answer, not what it comes from
+    logits: int = 0  # that exist for a row at a time, where they are many
+
+
+def explain(
+    engine: TorchEngine, reader: Reader, task: Task | None, parts: Sequence[Any], target: str | None, steps: int
+) -> Explanation:
+    try:
+        from captum.attr import LayerIntegratedGradients
+    except ImportError:
+        raise UserError(
+            "captum, which computes explanations, is not installed", fix="pip install 'unmask[explain]'"
+        ) from None
+    if steps < 1:
+        raise UserError(f"steps {steps}", valid="1 or more")
+    if not isinstance(target, str | None):
+        raise UserError(f"target {target!r} is {type(target).__name__}", valid="text", fix=f'target="{target}"')
+    question = _question(engine, reader, task, parts, target)
+    ids = torch.from_numpy(question.example.ids)[None].to(engine.device)  # (1, T)
+    segments = torch.zeros_like(ids)
+    if question.example.segments is not None:
+        segments = torch.from_numpy(question.example.segments)[None].to(engine.device)
+    t = reader.tokenizer
+    hidden = torch.full_like(ids, t.pad if t.mask is None else t.mask)
+    kept = torch.from_numpy(t.special)[ids.cpu()]
+    kept[:, ids.shape[1] - question.shown :] = True
+    hidden = torch.where(kept.to(engine.device), ids, hidden)
+
+    model = _twin(engine.model)  # captum hangs hooks into the network, which others may use meanwhile
+    turn = ExitStack()  # lasts until the next forward pass: the backward pass belongs to it
+
+    def value(ids: Tensor, segments: Tensor) -> Tensor:
+        turn.close()
+        turn.enter_context(engine.turn())
+        return question.value(model, Batch(ids, segments=segments)).float()
+
+    embeddings: Any = model.encoder.embeddings
+    method = LayerIntegratedGradients(value, embeddings.tokens if engine.config.encoder == "bag" else embeddings)
+    with turn:
+        found = method.attribute(
+            ids,
+            baselines=hidden,
+            additional_forward_args=(segments,),
+            n_steps=steps,
+            internal_batch_size=max(1, min(TOKENS // ids.shape[1], LOGITS // max(1, question.logits))),
+        )
+        scores = found[0].sum(-1).detach().cpu()  # (T,)
+        with torch.inference_mode():
+            own, base = value(torch.cat([ids, hidden]), segments.repeat(2, 1)).tolist()
+    tokens = [Attribution(k.token, k.start, k.end, k.segment, s) for k, s in zip(question.tokens, scores.tolist())]
+    delta = float(scores.sum()) - (own - base)
+    return Explanation(tokens, question.target, own, base, f"integrated gradients, {steps} steps", delta)
+
+
+def _twin(model: Model) -> Model:
+    """Other modules around the same tensors."""
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
+
+
+def _question(
+    engine: TorchEngine, reader: Reader, task: Task | None, parts: Sequence[Any], target: str | None
+) -> Question:
+    if task is not None and task.name in QUESTIONS:
+        record = inputs.record(task, parts[0] if len(parts) == 1 else tuple(parts), 1)
+        return QUESTIONS[task.name](engine, reader, task, record, target)
+    if task is None and len(parts) == 2 and all(isinstance(part, str) for part in parts):
+        return _similarity(engine, reader, None, {"text": parts[0], "positive": parts[1]}, target)
+    if task is None and len(parts) == 1 and isinstance(parts[0], str):
+        writes = "lm" in engine.heads or (engine.config.predicts == "next" and not MASKS.search(parts[0]))
+        if writes:
+            return _written(engine, reader, None, {"text": parts[0]}, target)
+        if "mlm" in engine.heads:
+            return _filled(engine, reader, parts[0], target)
+    raise UserError(
+        f"nothing to explain of {len(parts)} texts; the model's heads: {', '.join(engine.heads) or 'none'}",
+        valid=f"the answer of a task ({', '.join(QUESTIONS)}), the word at a [MASK], what is written after a text, or the likeness of two",
+    )
+
+
+def _filled(engine: TorchEngine, reader: Reader, text: str, target: str | None) -> Question:
+    """The log-probability of a word at the first mask."""
+    t = reader.tokenizer
+    example, tokens = reader.whole([MASKS.sub(lambda _: t.mask_token, text)])
+    places = [i for i, id in enumerate(example.ids.tolist()) if id == t.mask]
+    if not places:
+        raise UserError(f"no mask in the text: {text:.60}", valid=f"a text with {t.mask_token}")
+    place, allowed = places[0] - place_before(engine.config), ordinary(t, engine.config.vocab_size)
+    example.labels["mlm.positions"] = torch.tensor(places[:1]).numpy()
+    chosen = int(engine.top("mlm", [example], 1, allowed)[0][0][0, 0])
+    if target is not None:
+        ids = {i for form in (target, f" {target}") for i in t.encode(form)[:2] if len(t.encode(form)) == 1}
+        known = [i for i in ids if allowed[i]]
+        if not known:
+            raise UserError(f"the target {target!r} is not one piece of the vocabulary", valid="a word that fill gives")
+        scores = engine.top("mlm", [example], engine.config.vocab_size, allowed)[0][0][0].tolist()
+        chosen = min(known, key=scores.index)  # of "states" and " states" the likelier
+
+    def value(model: Model, batch: Batch) -> Tensor:
+        return model.logits("mlm", model.encode(batch)[:, place]).float().log_softmax(-1)[:, chosen]
+
+    return Question(example, tokens, word(t, [chosen]).strip(), value)
+
+
+def _similarity(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
+    """The cosine of a text with another, whose vector stays as it is."""
+    if "positive" not in record:
+        raise UserError("one text", valid="two texts: what of the first makes it like the second")
+    if target is not None:
+        raise UserError(f"target {target!r}", valid="none: the cosine of the two texts is explained")
+    cls = isinstance(task, Embed) and task.learnt["pooling"] == "cls"
+    example, tokens = reader.whole([record["text"]])
+    other = engine.hidden([reader.whole([record["positive"]])[0]])[0]
+    aim = torch.from_numpy(other[0] if cls else other.mean(0)).to(engine.device)
+
+    def value(model: Model, batch: Batch) -> Tensor:
+        states = model.encode(batch).float()
+        return F.cosine_similarity(states[:, 0] if cls else states.mean(1), aim[None])
+
+    return Question(example, tokens, f"like: {record['positive']}", value)
+
+
+def _label(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
+    """The logit of a label."""
+    example, tokens = reader.whole([record[role] for role in ("text", "pair") if role in record])
+    names = list(task.labels) or ["value"]
+    best = int(engine.logits("classify", [example])[0].argmax())
+    number = best if target is None else _which(target, names, "label")
+    return Question(example, tokens, names[number], lambda model, batch: task.forward(model, batch)[:, number])
+
+
+def _relevance(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
+    """The score of a passage: of the best one, or of the one that is named."""
+    passages = record["passages"]
+    examples = [reader.whole([record["query"], passage]) for passage in passages]
+    scores = [float(v[0]) for v in engine.logits("classify", [e for e, _ in examples])]
+    number = scores.index(max(scores)) if target is None else _which(target, passages, "passage")
+    return Question(*examples[number], passages[number], task.forward)
+
+
+def _choice(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
+    """The logit of a choice: of the best one, or of the one that is named."""
+    examples = [reader.whole(texts) for texts in task.together(record)]
+    scores = [float(v) for v in engine.logits("choose", [e for e, _ in examples])]
+    number = scores.index(max(scores)) if target is None else _which(target, record["choices"], "choice")
+    return Question(*examples[number], record["choices"][number], task.forward)
+
+
+def _span(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
+    """The two logits of an answer, of its first and its last token, added."""
+    example, tokens = reader.whole([record["question"], record["context"]])
+    context = record["context"]
+    if target is None:
+        (found,) = task.answer(engine, [record])
+        found = found if found["answer"] else (found["candidates"] or [found])[0]
+        if not found["answer"]:
+            raise UserError("the model gives no answer to explain", fix='target="…", a part of the context')
+        start, end = found["start"], found["end"]
+    else:
+        start = context.find(target)
+        if start < 0 or not target:
+            raise UserError(f"the target {target!r} is not in the context", valid="a part of it, exactly as it stands")
+        end = start + len(target)
+    own = [n for n, k in enumerate(tokens) if k.segment == 1 and k.start < end and k.end > start]
+
+    def value(model: Model, batch: Batch) -> Tensor:
+        logits = task.forward(model, batch)  # (B, T, 2)
+        return logits[:, own[0], 0] + logits[:, own[-1], 1]
+
+    return Question(example, tokens, context[start:end], value)
+
+
+def _tagged(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
+    """The logit of a word's tag: of the surest entity, or of `target`, a word of the text, or WORD=TAG."""
+    text = record["text"]
+    if task.roles_of_predicates:
+        raise UserError("the roles of a predicate cannot be explained", valid="a model of entities or parts of speech")
+    example, tokens = reader.whole([text])
+    (answer,) = task.answer(engine, [record])
+    words, tags = answer["words"], answer["tags"]
+    if not words:
+        raise UserError(f"no word in the text: {text!r:.60}", valid="a text with words to tag")
+    wanted, _, tag = (target or "").partition("=")
+    if target is None:
+        entity = max(answer.get("entities", []), key=lambda e: e["score"], default=None)
+        number = next((n for n, (a, _) in enumerate(words) if entity and a == entity["start"]), 0)
+    else:
+        number = _which(wanted, [text[a:b] for a, b in words], "word")
+    (row, *more) = task.encode({"text": text}, labelled=False)
+    if more or row.ids.tolist() != example.ids.tolist():
+        raise UserError("the text is cut into other tokens than one row of it has", valid="a shorter, plainer text")
+    place = {int(w): int(at) for w, at in zip(*row.about[2:])}.get(number)
+    if place is None:
+        raise UserError(f"the word {text[slice(*words[number])]!r} has no token", valid="a word of known characters")
+    name = task.labels[_which(tag, task.labels, "tag")] if tag else tags[number]
+    label = task.labels.index(name)
+    shown = f"{text[slice(*words[number])]}={name}"
+    return Question(example, tokens, shown, lambda model, batch: task.forward(model, batch)[:, place, label])
+
+
+def _written(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
+    """The log-probability of what is written: a task's answer, an encoder–decoder's text, else the next token."""
+    t, config, head = reader.tokenizer, engine.config, writing_head(engine)
+    text = (task.settings.generate.prefix if task else "") + record["text"]
+    (encoding,) = reader.encode([text])
+    row, cut = task.prompt(record) if task else (causal.prompt(engine, t, encoding.ids), 0)
+    if cut:
+        raise UserError(f"the text is {cut:,} tokens too long", valid="a text that the model reads whole")
+    decodes = config.decoder_layers > 0
+    if target is None:
+        how = task.how if task else {} if decodes else {"max_new_tokens": 1}
+        (new,) = generate(engine, [row], do_sample=False, **how)
+    else:
+        new = task.wanted(target) if task else t.surround(t.encode(target))[0] if decodes else t.encode(target)
+        reader.fits(len(new) + (0 if decodes else len(row)), 0, "the target with the text")
+    if not new:
+        raise UserError("nothing is written, so nothing can be explained", fix='target="…", what might be')
+    first = len(text) - len(record["text"])
+    before = next(n for n in range(len(row) + 1) if row[n : n + len(encoding)] == encoding.ids)
+    tokens = [Token(t.token(id), 0, 0, 0) for id in row]
+    for n, (id, (start, end)) in enumerate(zip(encoding.ids, encoding.offsets), before):
+        tokens[n] = Token(piece(t, id), max(0, start - first), max(0, end - first), 0)
+    answer = torch.tensor(new, device=engine.device)
+    starts = Generation(decoder_start_token_id=engine.generation.get("decoder_start_token_id", config.start_id))
+    decoder = torch.tensor([*begin_with(1, starts)[0], *new[:-1]] if decodes else [], device=engine.device)
+
+    def value(model: Model, batch: Batch) -> Tensor:
+        rows = len(batch.ids)
+        if decodes:
+            batch.decoder = decoder.expand(rows, -1)
+            states = model.decode(batch, model.encode(batch))
+        else:
+            batch.prefix = None if config.causal else torch.full((rows,), len(row), device=engine.device)
+            states = model.encode(batch)[:, len(row) - 1 :]
+        logprobs = model.logits(head, states.flatten(0, 1)).float().log_softmax(-1)
+        return logprobs.gather(-1, answer.repeat(rows)[:, None]).view(rows, -1).sum(-1)
+
+    example = Example(torch.tensor(row if decodes else [*row, *new[:-1]]).numpy())
+    tokens += [Token(piece(t, id), 0, 0, 1) for id in example.ids[len(row) :].tolist()]
+    unseen = causal.unseen(engine, t)
+    written = task.write(new) if task else t.decode([id for id in new if id not in unseen]).strip()
+    logits, shown = len(new) * config.vocab_size, len(example) - len(row)
+    return Question(example, tokens, written or t.token(new[0]), value, shown, logits)
+
+
+def _which(target: str, names: Sequence[str], what: str) -> int:
+    if target not in names:
+        raise UserError(f"no {what} {target!r}{nearest(target, list(names))}", valid=", ".join(names[:12]))
+    return list(names).index(target)
+
+
+# Task → what of its answer is explained.
+QUESTIONS: dict[str, Callable[[TorchEngine, Reader, Any, dict[str, Any], str | None], Question]] = {
+    "classify": _label,
+    "rank": _relevance,
+    "choose": _choice,
+    "answer": _span,
+    "tag": _tagged,
+    "embed": _similarity,
+    "generate": _written,
+}

@@ -1,0 +1,225 @@
+"""fill: what may stand under each [MASK], alone and together with the others, and the whole text filled."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypedDict
+
+from unmask.errors import UserError
+from unmask.inference.answers import Candidate, Filling, Joint, Mask
+from unmask.inference.engine import Engine
+from unmask.inference.examples import LONGEST, hide_words
+from unmask.inference.progress import Update, in_parts
+from unmask.inference.reader import Long, Reader
+from unmask.inference.texts import several, short, which
+from unmask.inference.words import Chosen, Grown, Ids, Pieces, Place, Word, Words, ordinary
+from unmask.text.store import TokenStore
+from unmask.text.token_text import mask_spans, piece, put_in, word
+
+MASKS = re.compile(r"\[MASK\]|<mask>")  # what a person may type, whatever the tokenizer calls it
+
+
+class FillSettings(TypedDict, total=False):
+    """What `Predictor.fill` takes beside texts and `top`."""
+
+    joint: int
+    grow: int
+    candidates: Sequence[str] | None
+    long: Long
+    update: Update | None
+
+
+@dataclass
+class Blanks:
+    """A text with masks, read."""
+
+    number: int
+    text: str
+    ids: Ids  # the row
+    positions: list[int]  # of the masks in the row
+    spans: list[tuple[int, int]]  # their characters, with the blank that a piece brings along
+
+
+class Filler:
+    def __init__(self, engine: Engine, reader: Reader):
+        self.engine, self.reader, self.tokenizer = engine, reader, reader.tokenizer
+        self.allowed = ordinary(reader.tokenizer, engine.config.vocab_size)
+
+    def fill(
+        self,
+        texts: list[str],
+        top: int = 5,
+        joint: int = 0,
+        grow: int = 1,
+        candidates: Sequence[str] | None = None,
+        long: Long = "refuse",
+        update: Update | None = None,
+    ) -> list[Filling]:
+        for name, value, least in (("top", top, 1), ("joint", joint, 0), ("grow", grow, 1)):
+            if not isinstance(value, int) or value < least:
+                raise UserError(f"{name} {value!r}", valid=f"{least} or more")
+        if candidates is not None and grow > 1:
+            raise UserError("both grow and candidates", valid="one of them: candidates may have several pieces")
+        mask = self.tokenizer.mask_token
+        texts = [MASKS.sub(lambda _: mask, t) for t in texts]
+        words = self._words(texts, grow, candidates)
+        blanks = self._read(texts, words.longest - 1, long)
+        lengths = [len(b.ids) * len(b.positions) * words.longest for b in blanks]
+        return in_parts(blanks, lengths, lambda some: self._fill(some, words, top, joint), update)
+
+    def examples(self, store: TokenStore, count: int, top: int) -> list[dict[str, Any]]:
+        """A word hidden in a few held-out sentences: [{"text", "answer", "fills": [candidate, …]}, …]."""
+        t = self.tokenizer
+        rows = list(hide_words(store, count, min(LONGEST, self.engine.config.max_positions - 2)))
+        mask, out = t.mask_token, []
+        before, _, after = t.around[0]
+        places = [Place(tuple(row.ids.tolist()), int(row.labels["mlm.positions"][0]), (0, 0)) for row in rows]
+        for row, words in zip(rows, Pieces(self.engine, self.allowed).at(places, top)):
+            answer = piece(t, int(row.labels["mlm.targets"][0]))
+            text = t.decode(row.ids[len(before) : len(row) - len(after)])
+            start = text.index(mask)
+            if answer.startswith(" ") and start:  # the mask took the blank of the piece that it hides
+                text, start = f"{text[:start]} {text[start:]}", start + 1
+            (span,) = mask_spans(t, text, [(start, start + len(mask))])
+            out.append(
+                {"text": text, "answer": answer, "fills": [asdict(self._candidate(w, text, span)) for w in words]}
+            )
+        return out
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    def _words(self, texts: list[str], grow: int, candidates: Sequence[str] | None) -> Words:
+        if candidates is None:
+            pieces = Pieces(self.engine, self.allowed)
+            return pieces if grow == 1 else Grown(self.engine, self.tokenizer, self.allowed, grow)
+        if isinstance(candidates, str) or not (wanted := list(dict.fromkeys(several(candidates)))):
+            raise UserError(f"candidates {candidates!r:.60}", valid="a list of words, one or more")
+        written = {}
+        for number, encoding in enumerate(self.tokenizer.encode_batch(texts)):
+            where = [i for i, id in enumerate(encoding.ids) if id == self.tokenizer.mask]
+            for m, i in enumerate(where):
+                end = encoding.offsets[i][1]
+                around = texts[number][: end - len(self.tokenizer.mask_token)], texts[number][end:]
+                written[number, m] = [
+                    self._pieces_of(w, *around, encoding.ids[:i], encoding.ids[i + 1 :]) for w in wanted
+                ]
+        return Chosen(self.engine, self.tokenizer.mask, written or {(0, 0): [(0,)]})  # no mask is said in `_read`
+
+    def _pieces_of(self, text: str, before: str, after: str, left: list[int], right: list[int]) -> Ids:
+        """A candidate's pieces as the tokenizer writes them between what stands around the mask."""
+        ids = self.tokenizer.encode(before + text + after)
+        apart = len(ids) > len(left) + len(right) and ids[: len(left)] == left and ids[len(ids) - len(right) :] == right
+        own = ids[len(left) : len(ids) - len(right)] if apart else self.tokenizer.encode(text)
+        if not own or not all(self.allowed[id] for id in own):
+            raise UserError(
+                f"the candidate {text!r}: the vocabulary cannot write it", valid="words of known characters"
+            )
+        return tuple(own)
+
+    def _read(self, texts: list[str], more: int, long: Long) -> list[Blanks]:
+        """`more`: pieces beyond one that each mask may become."""
+        t, out = self.tokenizer, []
+        for number, encoding in enumerate(t.encode_batch(texts)):
+            where = [i for i, id in enumerate(encoding.ids) if id == t.mask]
+            if not where:
+                raise UserError(
+                    f"no mask in {which(texts, number)}: {short(texts[number])}",
+                    valid=f"{t.mask_token}, written exactly so, wherever the model should put a word",
+                    fix=f'"the president of the united {t.mask_token}"',
+                )
+            start, end = self.reader.window(
+                len(encoding), where[0], where[-1] + 1, more * len(where), which(texts, number), long
+            )
+            row = self.reader.row(encoding.ids[start:end], [i - start for i in where])
+            spans = mask_spans(t, texts[number], [encoding.offsets[i] for i in where])
+            out.append(
+                Blanks(number, texts[number], tuple(row.ids.tolist()), row.labels["mlm.positions"].tolist(), spans)
+            )
+        return out
+
+    # ------------------------------------------------------------------------------------------------ filling
+
+    def _fill(self, blanks: list[Blanks], words: Words, top: int, joint: int) -> list[Filling]:
+        places = [Place(b.ids, p, (b.number, m)) for b in blanks for m, p in enumerate(b.positions)]
+        found = iter(words.at(places, top))
+        alone = [[next(found) for _ in b.positions] for b in blanks]
+        beams = self._together(blanks, words, joint)
+        best = [some[0].words for some in beams] if joint else self._surest_first(blanks, words, alone)
+        out = []
+        for n, (b, masks) in enumerate(zip(blanks, alone)):
+            listed = [
+                Mask(p, *span, [self._candidate(w, b.text, span) for w in some])
+                for p, span, some in zip(b.positions, b.spans, masks)
+            ]
+            filled, where = put_in(self.tokenizer, b.text, b.spans, best[n])
+            out.append(Filling(b.text, listed, filled, where, [self._joint(b, beam) for beam in beams[n][:top]]))
+        return out
+
+    def _surest_first(self, blanks: list[Blanks], words: Words, alone: list[list[list[Word]]]) -> list[list[Ids]]:
+        """A word for every mask: a text's surest one is filled, the model asked again, until none is left."""
+        rows = [b.ids for b in blanks]
+        chosen: list[dict[int, Ids]] = [{} for _ in blanks]
+        found = {(n, m): some[0] for n, masks in enumerate(alone) for m, some in enumerate(masks)}
+        while found:
+            for n in {n for n, _ in found}:
+                m = max((m for k, m in found if k == n), key=lambda m: found[n, m].per_piece)
+                chosen[n][m] = found[n, m].ids
+                rows[n] = _fill_in(blanks[n], chosen[n])
+            open_masks = [(n, m) for n, m in found if m not in chosen[n]]
+            places = [Place(rows[n], _position(blanks[n], m, chosen[n]), (blanks[n].number, m)) for n, m in open_masks]
+            found = {key: some[0] for key, some in zip(open_masks, words.at(places, 1) if places else [])}
+        return [[masks[m] for m in sorted(masks)] for masks in chosen]
+
+    def _together(self, blanks: list[Blanks], words: Words, width: int) -> list[list[Beam]]:
+        """By beam search from left to right: the likeliest ways to fill all masks of a text; none when `width` is 0."""
+        beams = [[Beam([], 0.0)][:width] for _ in blanks]
+        for m in range(max(len(b.positions) for b in blanks)):
+            jobs = [(n, beam) for n, b in enumerate(blanks) if m < len(b.positions) for beam in beams[n]]
+            places = []
+            for n, beam in jobs:
+                known = dict(enumerate(beam.words))
+                places.append(Place(_fill_in(blanks[n], known), _position(blanks[n], m, known), (blanks[n].number, m)))
+            grown: dict[int, list[Beam]] = {}
+            for (n, beam), found in zip(jobs, words.at(places, width)):
+                grown.setdefault(n, []).extend(Beam([*beam.words, w.ids], beam.logprob + w.logprob) for w in found)
+            for n, some in grown.items():
+                beams[n] = sorted(some, key=lambda beam: -beam.per_piece)[:width]
+        return beams
+
+    def _joint(self, blanks: Blanks, beam: Beam) -> Joint:
+        text, spans = put_in(self.tokenizer, blanks.text, blanks.spans, beam.words)
+        return Joint(text, beam.logprob, [word(self.tokenizer, ids) for ids in beam.words], spans)
+
+    def _candidate(self, w: Word, text: str, span: tuple[int, int]) -> Candidate:
+        filled, _ = put_in(self.tokenizer, text, [span], [w.ids])
+        token, per_piece = word(self.tokenizer, w.ids), math.exp(w.per_piece)
+        return Candidate(token, w.ids[0], math.exp(w.logprob), filled, w.ids, per_piece)
+
+
+@dataclass
+class Beam:
+    words: list[Ids]  # of the first masks
+    logprob: float
+
+    @property
+    def per_piece(self) -> float:
+        return self.logprob / sum(map(len, self.words))
+
+
+def _fill_in(blanks: Blanks, known: dict[int, Ids]) -> Ids:
+    """The row with some of its masks filled."""
+    out: list[int] = []
+    done = 0
+    for m, position in enumerate(blanks.positions):
+        if m in known:
+            out += [*blanks.ids[done:position], *known[m]]
+            done = position + 1
+    return (*out, *blanks.ids[done:])
+
+
+def _position(blanks: Blanks, m: int, known: dict[int, Ids]) -> int:
+    """Where mask `m` stands when some before it were filled with words of several pieces."""
+    return blanks.positions[m] + sum(len(ids) - 1 for k, ids in known.items() if k < m)

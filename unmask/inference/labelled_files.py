@@ -1,0 +1,212 @@
+"""A fine-tuned model on a user's file: its scores where labels are, its answers where they are not."""
+
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from unmask.console import Console
+from unmask.errors import UserError
+from unmask.inference.predictor import Predictor
+from unmask.inference.texts import named_files
+from unmask.labels import bad_rows
+from unmask.labels.detect_task import explained
+from unmask.labels.findings import as_rows, by_kind
+from unmask.labels.record_sets import refuse, warn_of
+from unmask.labels.records import Finding, Record, Source, open_source
+from unmask.tasks import inputs
+from unmask.tasks.rank.form import FILES
+from unmask.tasks.task import Task
+from unmask.text.detect import ending_of
+from unmask.text.layout import CONLL_ENDINGS
+
+SKIP = "--bad skip leaves out these rows and lists them"
+
+
+def read(
+    predictor: Predictor, paths: Sequence[str], columns: dict[str, str], labelled: bool, console: Console
+) -> list[Record]:
+    """The records of files; what is wrong with one is an error. Without `labelled`, labels are not looked at."""
+    return _read(predictor.need_task(), paths, columns, labelled, console)[0]
+
+
+def _read(
+    task: Task,
+    paths: Sequence[str],
+    columns: dict[str, str],
+    labelled: bool,
+    console: Console,
+    skip: bool | None = None,
+) -> tuple[list[Record], list[Finding]]:
+    """(records, errors of the rows that were skipped). `skip`: None for a verb without --bad."""
+    findings: list[Finding] = []
+    records: list[Record] = []
+    skipped: list[Finding] = []
+    for path in paths:
+        own: list[Finding] = []
+        source = open_source(path, own, columns=task.settings.columns | columns)
+        given = kept_columns(task.settings.columns, source) | columns
+
+        def read_one(source: Source, found: list[Finding], given: dict[str, str] = given) -> list[Record]:
+            return _read_one(task, source, given, labelled, found)
+
+        if skip and not source.empty:
+            good, own, bad = bad_rows.good_records(task, source, read_one, own)
+            records, skipped = records + good, skipped + bad
+        elif not source.empty:
+            records += read_one(source, own)
+        findings += own if labelled else _without_label(own, source, task, given)
+    rows = not any(f.error and f.kind in (*bad_rows.WHOLE, "not of the task") for f in findings)
+    refuse(findings, fix=SKIP if skip is False and rows else None)
+    warn_of(findings, console)
+    return records, skipped
+
+
+def kept_columns(trained: dict[str, str], source: Source) -> dict[str, str]:
+    """The columns named for the training file that this file has too. Numbers count only where no line names columns, and
+    only together: a file with fewer columns has them in other places."""
+    if source.form != "table":
+        return trained
+    numbers = [name for role, name in trained.items() if name.isdecimal() and role not in FILES]
+    moved = any(name not in source.columns for name in numbers)
+    there = [name for name in source.columns if not (moved and name in numbers)]
+    return {role: name for role, name in trained.items() if name in there or role in FILES}
+
+
+def _read_one(
+    task: Task, source: Source, given: dict[str, str], labelled: bool, findings: list[Finding]
+) -> list[Record]:
+    if not labelled:  # a label's column was named for the training file, and this one may have none
+        given = {role: name for role, name in given.items() if role not in task.target or name in source.columns}
+        lines = source.form == "text" and len(task.needed) == 1 and ending_of(source.path) not in CONLL_ENDINGS
+        if lines and not task.recognises(source):  # a text on each line
+            return [inputs.ask(task, text) | {"at": source.at(line)} for line, text in source.lines if text.strip()]
+    settings = task.settings.model_copy(update={"columns": given})
+    names = {source.at(line): row["id"] for line, row in source.rows if row.get("id") not in (None, "")}
+    try:
+        found = task.read(source, settings, findings, labelled)
+    except UserError as error:
+        raise explained(error, source, type(task), settings) from None
+    return [{"id": names[record["at"]]} | record if record["at"] in names else record for record in found]
+
+
+def _without_label(findings: list[Finding], source: Source, task: Task, given: dict[str, str]) -> list[Finding]:
+    """A row that ends before its label has everything that an answer needs: no error then."""
+    if not any(finding.kind == "ragged_rows" for finding in findings):
+        return findings
+    columns = task.columns(source, task.settings.model_copy(update={"columns": given}))
+    targets = {name for role, name in columns.items() if role in task.target}
+    lacking = {source.at(line): set(source.columns) - set(row) for line, row in source.rows}
+    short = {at for at, names in lacking.items() if names and names <= targets}
+    return [replace(f, error=False) if f.kind == "ragged_rows" and f.at in short else f for f in findings]
+
+
+def evaluate(
+    predictor: Predictor, paths: Sequence[str], columns: dict[str, str], console: Console, bad: str = "refuse"
+) -> dict[str, Any]:
+    """Scores on labelled files. `bad`: "refuse" rows that cannot be read or scored, or "skip" them and list them."""
+    bad_rows.check(bad)
+    task = predictor.need_task().reading(None)
+    records, skipped = _read(task, paths, columns, True, console, skip=bad == "skip")
+    if bad == "skip":
+        known, strange = bad_rows.known_labels(task, records)
+        if known or not records:
+            records, skipped = known, skipped + strange
+        if not records:
+            refuse(skipped)
+    check_labels(task, records, console)
+    task.judge_by(records)
+    predictor.check_known(inputs.texts(records))
+    with console.bar("evaluate") as update:
+        answers = task.answer(predictor.engine, records, update)
+    for what in task.cuts(len(records)):
+        console.warn(what)
+    answers = task.for_score(predictor.engine, answers, records)
+    return {
+        "task": task.name,
+        "metric": task.metric,
+        "records": len(records),
+        **(_skipped(skipped, console) if bad == "skip" else {}),
+        **task.score(answers, records),
+        "details": task.details(answers, records),
+    }
+
+
+def _skipped(skipped: Sequence[Finding], console: Console) -> dict[str, Any]:
+    """How many rows were left out, and each of them with its reason."""
+    for group in by_kind(skipped):
+        console.warn(f"skipped: {group}")
+    return {"skipped": len({finding.at for finding in skipped}), "skipped_rows": as_rows(skipped)}
+
+
+def check_labels(task: Task, records: Sequence[Record], console: Console) -> None:
+    """Labels that the model does not know are wrong whatever it answers: a score over nothing else says nothing."""
+    known = set(task.kinds(task.learnt.get("labels", ())))
+    counts = Counter(label for record in records for label in task.labels_in(record))
+    if not known or not counts:
+        return
+    shown = ", ".join(sorted(known)[:12]) + (" …" if len(known) > 12 else "")
+    strange = {label: n for label, n in counts.items() if label not in known}
+    said = ", ".join(f"{label!r} ({n:,})" for label, n in Counter(strange).most_common(5))
+    said += " …" if len(strange) > 5 else ""
+    if len(strange) == len(counts):
+        unnamed = all(re.fullmatch(r"LABEL_\d+", label) for label in known)
+        raise UserError(
+            f"{records[0]['at']}: none of the labels is known to the model: {said}",
+            valid=shown,
+            fix='name them in the "id2label" of its config.json, or fine-tune with --labels in the order of its outputs'
+            if unnamed
+            else "write the labels as the model has them, or name the column with --column label=NAME",
+        )
+    if strange:
+        console.warn(
+            f"{sum(strange.values()):,} labels are unknown to the model and count as wrong: {said}; known: {shown}"
+        )
+    if len(counts) == 1 and len(known) > 1:
+        console.warn(f"every record has the label {next(iter(counts))!r}: macro F1, MCC and AUC say little")
+
+
+def predict(
+    predictor: Predictor,
+    given: Any,
+    columns: dict[str, str],
+    console: Console,
+    long: str | None = None,
+    predicate: str | None = None,
+) -> list[dict[str, Any]]:
+    """`given`: a file, a text, a record, a list of texts or records, or standard input, line by line. `predicate`: of each."""
+    task = predictor.need_task("tag" if predicate is not None else None).reading(long)
+    if isinstance(given, io.TextIOBase):
+        given = lines_asked(predictor, given)
+    items: list[Any] = [given] if isinstance(given, str | Path | dict) else list(given)
+    if files := named_files(items):
+        items = read(predictor, files, columns, False, console)
+    elif any(isinstance(item, str) and not item.strip() for item in items):
+        raise UserError("an empty text", valid="a text with words in it")
+    records = list(inputs.records(task, items))
+    if predicate is not None:
+        records = [record | {"predicate": predicate} for record in records]
+    predictor.check_known(inputs.texts(records))
+    shown = {"at", "id", *task.needed, *task.roles} - set(task.target)
+    with console.bar("predict") as update:
+        answers = task.answer(predictor.engine, records, update)
+    for what in task.cuts(len(records)):
+        console.warn(what)
+    return [
+        {key: value for key, value in record.items() if key in shown} | answer
+        for record, answer in zip(records, answers)
+    ]
+
+
+def lines_asked(predictor: Predictor, lines: Iterable[str]) -> list[Record]:
+    """A record for each line that is not blank, with its number; parts of a line have a tab between them."""
+    task, out = predictor.need_task(), []
+    several = task.takes()[0] > 1
+    for number, line in enumerate(lines, 1):
+        text = line.rstrip("\r\n").removeprefix("\ufeff")
+        if text.strip():
+            out.append(inputs.ask(task, *(text.split("\t") if several else [text])) | {"at": f"-:{number}"})
+    return out

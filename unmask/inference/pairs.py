@@ -1,0 +1,84 @@
+"""Minimal pairs (BLiMP 1912.00582): two sentences that differ in one thing; the grammatical one should be the likelier.
+
+A file has a row per pair, with `sentence_good` and `sentence_bad`, and a name of what it tests: `linguistics_term`, or `UID`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from unmask.errors import UserError
+from unmask.inference.answers import MinimalPairs, Pair, Score, Share
+from unmask.labels.records import Finding, is_table, open_source, table_rows, text_of
+from unmask.tasks.metrics import wilson
+from unmask.text.columns import assign
+
+ROLES: Mapping[str, Sequence[str]] = {
+    "good": ("sentence_good", "good", "grammatical"),
+    "bad": ("sentence_bad", "bad", "ungrammatical"),
+    "phenomenon": ("linguistics_term", "phenomenon", "uid", "category"),
+}
+FORM = (
+    'rows with sentence_good and sentence_bad: {"sentence_good": "the cats sleep", "sentence_bad": "the cats sleeps"}'
+)
+
+
+def read(source: str | PathLike[str] | Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """A file, a folder of files, or rows → (good, bad, phenomenon) of each pair."""
+    if not isinstance(source, str | PathLike):
+        return _pairs([(f"row {n}", row) for n, row in enumerate(source, 1)], "the rows")
+    folder = Path(source).expanduser()
+    files = sorted(str(p) for p in folder.glob("*") if is_table(p.name)) if folder.is_dir() else [str(source)]
+    if not files:
+        raise UserError(f"{folder}: no files with pairs in it", valid="jsonl, csv, tsv, json or parquet files")
+    out: list[tuple[str, str, str]] = []
+    for file in files:
+        findings: list[Finding] = []
+        opened = open_source(file, findings)
+        if error := next((f for f in findings if f.error), None):
+            raise UserError(str(error))
+        out += _pairs(list(table_rows(opened, FORM)), file)
+    return out
+
+
+def _pairs(rows: Sequence[tuple[str, Mapping[str, Any]]], where: str) -> list[tuple[str, str, str]]:
+    for at, row in rows:
+        if not isinstance(row, Mapping):
+            raise UserError(f"{at}: {row!r:.60} is {type(row).__name__}", valid=FORM)
+    columns = list(dict.fromkeys(key for _, row in rows for key in row))
+    if not columns:
+        raise UserError(f"{where}: no pairs", valid=FORM)
+    names = assign(columns, ROLES, {}, ("good", "bad"), where)
+    out, findings = [], list[Finding]()
+    for at, row in rows:
+        good, bad = (text_of(row.get(names[role]), at, role, findings) for role in ("good", "bad"))
+        out.append((good, bad, str(row.get(names.get("phenomenon", "")) or "")))
+    if error := next((f for f in findings if f.error), None):
+        raise UserError(str(error), valid=FORM)
+    return out
+
+
+def judge(pairs: Sequence[tuple[str, str, str]], score: Callable[[list[str]], list[Score]]) -> MinimalPairs:
+    """A pair is right when the good sentence has the greater log-likelihood; equal ones are not right."""
+    scores = score([text for good, bad, _ in pairs for text in (good, bad)])
+    judged = []
+    for (good, bad, _), a, b in zip(pairs, scores[::2], scores[1::2], strict=True):
+        judged.append(Pair(good, bad, a.total, b.total, a.total > b.total))
+    groups: dict[str, list[bool]] = {}
+    for pair, (_, _, name) in zip(judged, pairs):
+        groups.setdefault(name, []).append(pair.right)
+    whole = share([pair.right for pair in judged])
+    by = {name: share(right) for name, right in sorted(groups.items()) if name}
+    return MinimalPairs(whole.accuracy, whole.count, whole.interval, scores[0].method, by, judged)
+
+
+def share(right: Sequence[bool]) -> Share:
+    """
+    >>> share([True] * 8 + [False] * 2)
+    Share(accuracy=0.8, count=10, interval=(0.49, 0.943))
+    """
+    low, high = wilson(sum(right), len(right))
+    return Share(sum(right) / len(right), len(right), (round(low, 3), round(high, 3)))

@@ -1,0 +1,259 @@
+"""Predictor: a trained model that answers. One object, with the methods that the model's heads allow.
+
+| method | head | answer |
+|---|---|---|
+| fill | mlm | what may stand under each [MASK], and the whole text filled |
+| score | mlm | pseudo-log-likelihood, token by token (Salazar et al. 1910.14659) |
+| score | lm, causal; mlm that predicts the next token | log-likelihood, each token after those before it |
+| generate | lm, mlm | what comes next, or what an encoder–decoder makes of a text |
+| next | nsp | whether B follows A (BERT 1810.04805 §3.1) |
+| classify, tag, answer, choose, rank | the task's | what a fine-tuned model answers (task_methods.py) |
+| embed, similarity, word_vectors | none | vectors of texts, of tokens, of a word (vector_methods.py) |
+| attention, explain | none | a look inside (look_methods.py) |
+
+One text in, one answer out; a list in, a list out, in the same order. What computes is an Engine (engine.py); how each
+method works is in a file of its own (filling, scoring, vectors, causal). Inside, texts are sorted by length and grouped
+into forward passes. Nothing is cut off silently: a text longer than the model's positions is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Unpack, overload
+
+import numpy as np
+
+from unmask.console import Console
+from unmask.errors import UserError
+from unmask.inference import causal, pairs, scoring
+from unmask.inference.answers import Continuation, Filling, MinimalPairs, Score
+from unmask.inference.engine import Engine
+from unmask.inference.filling import Filler, FillSettings
+from unmask.inference.folders import model_folder
+from unmask.inference.introspection import LookMethods
+from unmask.inference.onnx_engine import is_export
+from unmask.inference.progress import Update
+from unmask.inference.reader import Long, Reader
+from unmask.inference.scoring import Method
+from unmask.inference.task_methods import TaskMethods
+from unmask.inference.texts import several, texts_in
+from unmask.inference.unknown import warn_unknown
+from unmask.inference.vector_methods import VectorMethods
+from unmask.model.config import ModelConfig
+from unmask.stopping import during
+from unmask.tasks import folder as task_folder
+from unmask.tasks.generate.task import Generate
+from unmask.tasks.task import Task
+from unmask.text.store import TokenStore
+from unmask.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from unmask.model.model import Model
+
+TRAIN = {  # head → the command that makes a model with it
+    "mlm": "unmask pretrain CORPUS --preset bert-mini --objective mlm",
+    "nsp": "unmask pretrain CORPUS --preset bert-mini --objective mlm+nsp",
+    "lm": "unmask pretrain CORPUS --preset gpt2-mini",
+}
+BACKENDS = ("auto", "torch", "onnx")
+
+
+@during("loading the model")
+def load(
+    path: str | PathLike[str], device: str = "auto", say: Callable[[str], None] | None = None, backend: str = "auto"
+) -> Predictor:
+    """A model folder, a run folder, a checkpoint or a hub name → a Predictor.
+
+    A run that is not finished gives the model of its last checkpoint, and says so (by `say`, or on stderr).
+    `backend`: "onnx" answers from an exported graph (unmask export), without torch; "auto" does where the folder is one.
+    """
+    if backend not in BACKENDS:
+        raise UserError(f"backend {backend!r}", valid=", ".join(BACKENDS))
+    tell = say or Console().say
+    source = model_folder(path, tell)
+    if backend == "auto":
+        backend = "onnx" if is_export(source) else "torch"
+    engine: Engine
+    engine, folder = import_module(f"unmask.inference.{backend}_engine").open_engine(source, device)
+    try:
+        tokenizer = Tokenizer.load(source, engine.config.vocab_size)
+    except UserError as error:
+        fix = error.fix or f"copy the tokenizer.json that the model was trained with into {source}"
+        raise UserError(error.got, valid=error.valid, fix=fix) from None
+    for note in tokenizer.notes:
+        tell(note)
+    return Predictor(engine, tokenizer, task=task_folder.read(folder, engine.config, engine.heads, tokenizer))
+
+
+class Predictor(TaskMethods, VectorMethods, LookMethods):
+    """
+    >>> from unmask.model.config import preset
+    >>> from unmask.model.model import Model
+    >>> from unmask.recipe import TokenizerRecipe
+    >>> tokenizer = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(kind="char"))
+    >>> model = Model(preset("bert-tiny", vocab_size=tokenizer.size), heads=["mlm", "nsp"]).init(0)
+    >>> p = Predictor(model, tokenizer)
+    >>> filling = p.fill("a c[MASK]b", top=2)
+    >>> len(filling.masks), len(filling.masks[0].candidates), len(filling.best)
+    (1, 2, 5)
+    >>> len(p.score("cab").per_token), sorted(p.next("a", "cab")), p.embed(["a", "cab"]).shape
+    (3, ['next', 'other'], (2, 128))
+    """
+
+    def __init__(self, model: Engine | Model, tokenizer: Tokenizer, device: str = "auto", task: Task | None = None):
+        if isinstance(model, Engine):
+            self.engine: Engine = model
+        else:
+            from unmask.inference.torch_engine import TorchEngine
+
+            self.engine = TorchEngine(model, device)
+        tokenizer.check_fits(self.engine.config.vocab_size)
+        tokenizer.check_segments(self.engine.config.segments)
+        self.tokenizer, self.task = tokenizer, task
+        self.warns = True  # of texts that the tokenizer does not know (unknown.py)
+        self.reader = Reader(tokenizer, self.engine.config)
+        self._filler = Filler(self.engine, self.reader)
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.engine.config
+
+    @property
+    def heads(self) -> list[str]:
+        return list(self.engine.heads)
+
+    def __repr__(self) -> str:
+        c, heads = self.engine.config, ", ".join(self.heads) or "none"
+        return f"Predictor({c.family} {c.layers} × {c.hidden}, {c.vocab_size:,} tokens, heads: {heads})"
+
+    @overload
+    def fill(self, text: str, top: int = 5, **settings: Unpack[FillSettings]) -> Filling: ...  # type: ignore[overload-overlap]
+    @overload
+    def fill(self, text: Iterable[str], top: int = 5, **settings: Unpack[FillSettings]) -> list[Filling]: ...
+    def fill(
+        self,
+        text: str | Iterable[str],
+        top: int = 5,
+        *,
+        joint: int = 0,
+        grow: int = 1,
+        candidates: Sequence[str] | None = None,
+        long: Long = "refuse",
+        update: Update | None = None,
+    ) -> Filling | list[Filling]:
+        """The `top` candidates for every mask, and the best whole text. A mask is [MASK] or <mask>.
+
+        `joint`: so many ways are followed of filling all masks together (0: none). `grow`: a mask may become a word of up
+        to so many pieces. `candidates`: the only words allowed. How words of several pieces are judged: words.py.
+        `long`: "refuse", or "windows" to read the part of a long text around its masks. `update`: told (done, total, "").
+        """
+        self._need("mlm", "fill a mask")
+        texts = several(text)
+        self.check_known(texts)
+        out = self._filler.fill(texts, top, joint, grow, candidates, long, update)
+        return out[0] if isinstance(text, str) else out
+
+    @overload
+    def next(self, a: str, b: str) -> dict[str, float]: ...  # type: ignore[overload-overlap]
+    @overload
+    def next(self, a: Iterable[str], b: Iterable[str]) -> list[dict[str, float]]: ...
+    def next(self, a: str | Iterable[str], b: str | Iterable[str]) -> dict[str, float] | list[dict[str, float]]:
+        """Whether `b` follows `a`: {"next": p, "other": 1 − p}."""
+        self._need("nsp", "tell whether a text follows another")
+        firsts, seconds = several(a), several(b)
+        self.check_known([*firsts, *seconds])
+        if len(firsts) != len(seconds):
+            raise UserError(f"{len(firsts)} first and {len(seconds)} second texts", valid="as many of each")
+        out = []
+        for logits in self.engine.logits("nsp", self.reader.pairs(firsts, seconds)):  # (2,): 0 = B follows A
+            yes, no = np.exp(logits - np.logaddexp(*logits)).tolist()
+            out.append({"next": yes, "other": no})
+        return out[0] if isinstance(a, str) else out
+
+    @overload
+    def score(self, text: str, method: Method = ..., long: Long = ..., update: Update | None = ...) -> Score: ...  # type: ignore[overload-overlap]
+    @overload
+    def score(
+        self, text: Iterable[str], method: Method = ..., long: Long = ..., update: Update | None = ...
+    ) -> list[Score]: ...
+    def score(
+        self, text: str | Iterable[str], method: Method = "pll", long: Long = "refuse", update: Update | None = None
+    ) -> Score | list[Score]:
+        """How likely each token is to the model when it is hidden and the others are seen; `method`: see scoring.py.
+
+        To a model that predicts the next token (GPT; an encoder trained by clm, prefix or hybrid): when only those
+        before it are seen.
+        [UNK] is scored as what it is; other special tokens typed in the text are only seen.
+        """
+        if not (self.config.causal and scoring.from_left(self.engine)):
+            self._need("mlm", "score a text")
+        texts = several(text)
+        self.check_known(texts)
+        out = scoring.score(self.engine, self.reader, texts, method, long, update)
+        return out[0] if isinstance(text, str) else out
+
+    def minimal_pairs(
+        self,
+        source: str | PathLike[str] | Iterable[Mapping[str, Any]],
+        method: Method = "pll",
+        update: Update | None = None,
+    ) -> MinimalPairs:
+        """How often the better sentence of a pair is the likelier; a file, a folder or rows in BLiMP's form (pairs.py)."""
+        return pairs.judge(pairs.read(source), lambda texts: self.score(texts, method, update=update))
+
+    @overload
+    def generate(self, text: str, **settings: Any) -> Continuation: ...  # type: ignore[overload-overlap]
+    @overload
+    def generate(self, text: Iterable[str], **settings: Any) -> list[Continuation]: ...
+    def generate(self, text: str | Iterable[str], **settings: Any) -> Continuation | list[Continuation]:
+        """Continue a text, or give what an encoder–decoder makes of it. `settings`: see `model/generation.py`.
+
+        A model fine-tuned to generate answers the text, with its task's prefix and settings.
+        """
+        if not {"lm", "mlm"} & set(self.heads):
+            self._need("lm", "continue a text")
+        texts = several(text)
+        self.check_known(texts)
+        if isinstance(self.task, Generate):
+            out = causal.answers(self.engine, self.task, texts, **settings)
+            return out[0] if isinstance(text, str) else out
+        rows = [causal.prompt(self.engine, self.tokenizer, encoding.ids) for encoding in self.reader.encode(texts)]
+        out = causal.continuations(self.engine, self.tokenizer, texts, rows, **settings)
+        return out[0] if isinstance(text, str) else out
+
+    def example_fills(self, store: TokenStore, count: int = 6, top: int = 5) -> list[dict[str, Any]]:
+        """A word hidden in a few held-out sentences: [{"text", "answer", "fills": [candidate, …]}, …]."""
+        self._need("mlm", "fill a mask")
+        return self._filler.examples(store, count, top)
+
+    def methods(self) -> list[str]:
+        """What this model can do."""
+        heads, config, found = set(self.heads), self.config, ["embed", "similarity", "word_vectors"]
+        writes = config.causal or config.decoder_layers > 0 or config.predicts == "next"
+        found += ["fill"] if "mlm" in heads else []
+        found += ["score", "minimal_pairs"] if "mlm" in heads or ("lm" in heads and config.causal) else []
+        found += ["generate"] if heads & {"lm", "mlm"} and writes else []
+        found += ["next"] if "nsp" in heads else []
+        if self.task is not None:
+            found += [self.task.name, "predict"]
+        if self.engine.kind == "torch":
+            found += ["attention"] if config.encoder == "transformer" else []
+            found += ["explain"]
+        return sorted(set(found))
+
+    def check_known(self, texts: Any) -> None:
+        """Warns of texts that the tokenizer does not know."""
+        if self.warns:
+            warn_unknown(self.tokenizer, several(list(texts_in(texts))))
+
+    def _need(self, head: str, what: str) -> None:
+        if head not in self.heads:
+            raise UserError(
+                f"this model cannot {what}: its heads are {', '.join(self.heads) or 'none'}",
+                valid=f"a model with the {head} head",
+                fix="its generator can: name the folder generator/ inside its model folder"
+                if head == "mlm" and "generator" in self.heads
+                else TRAIN[head],
+            )

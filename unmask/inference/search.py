@@ -1,0 +1,264 @@
+"""Search over passages: BM25 and sentence vectors find candidates, reciprocal rank fusion joins them, a cross-encoder puts them in order.
+
+Each stage may be left out. BM25 (bm25s; Robertson's with k1 1.5, b 0.75) reads lower-case words, Chinese ones as the segmenter cuts them. The
+vectors' index is exact (faiss, inner product of vectors of length 1). Fusion (Cormack et al. 2009) adds 1 / (60 + place) over the
+stages: places need no common scale. The re-ranker reads the best `rerank` of what was found.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unmask.console import Console
+from unmask.errors import UserError
+from unmask.files import write_text
+from unmask.inference.predictor import Predictor
+from unmask.inference.predictor import load as load_predictor
+from unmask.labels.formats.trec import by_place, read_qrels, read_texts
+from unmask.labels.records import Finding, open_source
+from unmask.tasks.contrastive import unit
+from unmask.tasks.ranking import judge, mean, order
+from unmask.text.segmentation import detect_language, word_ids
+
+FOUND = 100  # passages that each stage gives to the next
+SMOOTH = 60  # of the fusion: how much the first places differ
+PART = 256  # passages embedded between two signs of progress
+AnyModel = str | Path | Predictor | None
+
+
+class Index:
+    """Passages that can be searched.
+
+    >>> index = Index(["a list of numbers", "a class with methods"])
+    >>> [hit["id"] for hit in index.search("which numbers?", top=1)]
+    ['1']
+    """
+
+    def __init__(
+        self,
+        passages: Sequence[str] | Mapping[str, str],
+        bm25: bool = True,
+        embedder: AnyModel = None,
+        reranker: AnyModel = None,
+        console: Console | None = None,
+    ):
+        texts = passages if isinstance(passages, Mapping) else {str(n): text for n, text in enumerate(passages, 1)}
+        self.ids, self.texts = list(texts), list(texts.values())
+        if not self.texts:
+            raise UserError("no passages to search")
+        self.embedder, self.reranker = _model(embedder), _model(reranker, "rank")
+        if not bm25 and self.embedder is None:
+            raise UserError("nothing to search with", fix="leave BM25 on, or give a model that embeds")
+        console = console or Console(quiet=True)
+        self.bm25 = _bm25(self.texts, console) if bm25 else None
+        self.vectors = _vectors(self.texts, self.embedder, console) if self.embedder else None
+
+    def search(self, query: str, top: int = 10, rerank: int = 50) -> list[dict[str, Any]]:
+        """The best passages: [{"rank", "id", "text", "score", and the place in each stage that found it}, …]."""
+        return self.search_all([query], top, rerank)[0]
+
+    def search_all(
+        self, queries: Sequence[str], top: int = 10, rerank: int = 50, console: Console | None = None
+    ) -> list[list[dict[str, Any]]]:
+        if top < 1:
+            raise UserError(f"top {top}", valid="1 or more passages")
+        depth = min(len(self.texts), max(FOUND, top))
+        stages = {}
+        if self.bm25 is not None:
+            stages["bm25"] = [_found(self.bm25, words(query), depth) for query in queries]
+        if self.vectors is not None and self.embedder is not None:
+            scores, places = self.vectors.search(_embedded(self.embedder, queries), depth)
+            stages["vectors"] = [list(zip(p.tolist(), s.tolist())) for p, s in zip(places, scores)]
+        out = []
+        with (console or Console(quiet=True)).bar("search") as update:
+            for n, query in enumerate(queries):
+                lists = {name: found[n] for name, found in stages.items()}
+                out.append(self._answer(query, lists, top, rerank))
+                update(n + 1, len(queries), "")
+        return out
+
+    def _answer(
+        self, query: str, stages: Mapping[str, Sequence[tuple[int, float]]], top: int, rerank: int
+    ) -> list[dict[str, Any]]:
+        scores = (
+            dict(next(iter(stages.values())))
+            if len(stages) == 1
+            else fuse([[p for p, _ in s] for s in stages.values()])
+        )
+        best = sorted(scores, key=lambda p: (-scores[p], p))
+        if self.reranker is not None:
+            read = best[: max(rerank, top)]
+            answer = (
+                self.reranker.predict([{"query": query, "passages": [self.texts[p] for p in read]}])[0] if read else {}
+            )
+            scores = dict(zip(read, answer.get("scores", ())))
+            best = [
+                read[i] for i in order([scores[p] for p in read], [f"{len(read) - i:09d}" for i in range(len(read))])
+            ]
+        places = {name: {p: n for n, (p, _) in enumerate(found, 1)} for name, found in stages.items()}
+        return [
+            {"rank": n, "id": self.ids[p], "text": self.texts[p], "score": float(scores[p])}
+            | {f"{name}_rank": found[p] for name, found in places.items() if p in found}
+            for n, p in enumerate(best[:top], 1)
+        ]
+
+
+def retrieve(
+    query: str | Sequence[str],
+    passages: Sequence[str] | Mapping[str, str],
+    bm25: bool = True,
+    embedder: AnyModel = None,
+    reranker: AnyModel = None,
+    top: int = 10,
+    rerank: int = 50,
+    console: Console | None = None,
+) -> Any:
+    """Search once: a list of hits for a query, a list of such lists for several. For many searches keep an `Index`."""
+    index = Index(passages, bm25, embedder, reranker, console)
+    found = index.search_all([query] if isinstance(query, str) else list(query), top, rerank, console)
+    return found[0] if isinstance(query, str) else found
+
+
+def fuse(lists: Sequence[Sequence[int]]) -> dict[int, float]:
+    """Reciprocal rank fusion: passage → its score.
+
+    >>> {p: round(s, 4) for p, s in fuse([[7, 8], [8, 9]]).items()}
+    {7: 0.0164, 8: 0.0325, 9: 0.0161}
+    """
+    scores: dict[int, float] = {}
+    for found in lists:
+        for place, passage in enumerate(found, 1):
+            scores[passage] = scores.get(passage, 0.0) + 1 / (SMOOTH + place)
+    return scores
+
+
+def assess(
+    index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, float]], console: Console | None = None
+) -> dict[str, float]:
+    """nDCG@10, MRR, MAP and recall of a search, over all queries that have judgements."""
+    asked = {name: queries[name] for name in qrels if name in queries}
+    run = run_of(index, asked, console)
+    return mean(list(judge(run, {name: qrels[name] for name in asked}).values()))
+
+
+def run_of(index: Index, queries: Mapping[str, str], console: Console | None = None) -> dict[str, dict[str, float]]:
+    """Query → passage → score, best first, as `judge` and a TREC run have it."""
+    hits = index.search_all(list(queries.values()), FOUND, console=console)
+    return {name: {hit["id"]: -float(hit["rank"]) for hit in found} for name, found in zip(queries, hits)}
+
+
+def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]]) -> None:
+    """A run as TREC writes it: `unmask finetune --task rank … --column candidates=FILE` reads it."""
+    lines = [
+        f"{query} Q0 {passage} {place} {score:g} unmask\n"
+        for query, found in run.items()
+        for place, (passage, score) in enumerate(found.items(), 1)
+    ]
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    write_text(Path(path), "".join(lines))
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words, Chinese as the segmenter cuts it; punctuation is none.
+
+    >>> words("Don't sort 3 Lists!")
+    ['don', 't', 'sort', '3', 'lists']
+    """
+    text = text.lower()
+    numbers = word_ids(text, detect_language(text))
+    begins = np.flatnonzero(np.diff(numbers, prepend=-2))
+    parts = [text[a:b] for a, b in zip(begins, [*begins[1:], len(text)])]
+    return [part for part in parts if any(map(str.isalnum, part))]
+
+
+def _bm25(texts: Sequence[str], console: Console) -> Any:
+    index = _need("bm25s").BM25(k1=1.5, b=0.75)
+    with console.bar("words") as update:
+        cut = []
+        for n, text in enumerate(texts, 1):
+            cut.append(words(text))
+            update(n, len(texts), "")
+    if not any(cut):
+        raise UserError("no word in any of the passages")
+    index.index(cut, show_progress=False)
+    return index
+
+
+def _found(index: Any, query: list[str], depth: int) -> list[tuple[int, float]]:
+    """Passages that share a word with the query, best first."""
+    known = [word for word in query if word in index.vocab_dict]
+    if not known:
+        return []
+    places, scores = index.retrieve([known], k=depth, show_progress=False, n_threads=0)
+    return [(int(p), float(s)) for p, s in zip(places[0], scores[0]) if s > 0]
+
+
+def _vectors(texts: Sequence[str], model: Predictor, console: Console) -> Any:
+    faiss = _need("faiss", "faiss-cpu")
+    index = faiss.IndexFlatIP(model.config.hidden)
+    with console.bar("vectors") as update:
+        for start in range(0, len(texts), PART):
+            index.add(_embedded(model, texts[start : start + PART]))
+            update(min(start + PART, len(texts)), len(texts), "")
+    return index
+
+
+def _embedded(model: Predictor, texts: Sequence[str]) -> np.ndarray:
+    """Of length 1, whether or not the model makes them so: then the inner product is the cosine."""
+    return np.ascontiguousarray(unit(model.embed(list(texts))), np.float32)
+
+
+def _model(model: AnyModel, task: str = "") -> Predictor | None:
+    found = model if isinstance(model, Predictor) or model is None else load_predictor(model)
+    if task and found is not None and (found.task is None or found.task.name != task):
+        raise UserError(
+            f"{model} cannot put passages in order",
+            fix=f"unmask finetune MODEL --task {task} --train FILE makes one that can",
+        )
+    return found
+
+
+def _need(module: str, package: str = "") -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise UserError(f"search needs {package or module}", fix="pip install 'unmask[search]'") from None
+
+
+def search_file(
+    path: str,
+    query: str,
+    queries: str | Path | None,
+    judgements: str | Path | None,
+    top: int,
+    console: Console,
+    bm25: bool = True,
+    embedder: AnyModel = None,
+    reranker: AnyModel = None,
+    run: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> Any:
+    """Hits for a query in a file of passages, whose columns may be named; for a file of queries the scores of the search, by judgements, and its `run` as a file."""
+    findings: list[Finding] = []
+    passages = read_texts(path, findings, columns)
+    asked = read_texts(str(queries), findings) if queries else {}
+    judged = read_qrels(open_source(str(judgements), findings), findings) if judgements else []
+    errors = [finding for finding in findings if finding.error]
+    if errors:
+        raise UserError("\n".join(str(finding) for finding in errors[:20]))
+    index = Index(passages, bm25, embedder, reranker, console)
+    if not queries:
+        return index.search(query, top)
+    asked = by_place([j.query for j in judged], asked) or asked
+    found = run_of(index, asked, console)
+    if run:
+        write_run(run, found)
+    qrels: dict[str, dict[str, float]] = {}
+    for j in judged:
+        qrels.setdefault(j.query, {})[j.passage] = j.relevance
+    known = {name: qrels[name] for name in qrels if name in asked}
+    scores = mean(list(judge(found, known).values()))
+    return {"records": len(known if judged else asked), "passages": len(passages)} | scores

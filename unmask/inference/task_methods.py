@@ -1,0 +1,116 @@
+"""What a Predictor answers when it was fine-tuned for a task: the methods that the tasks give it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from unmask.errors import UserError
+from unmask.inference.engine import Engine
+from unmask.inference.progress import Update, shown
+from unmask.inference.texts import many
+from unmask.tasks import inputs
+from unmask.tasks.task import Task
+
+Answer = dict[str, Any]
+Several = str | Iterable[str]
+
+
+class TaskMethods:
+    engine: Engine
+    task: Task | None
+    check_known: Callable[[Any], None]
+
+    def __call__(self, *parts: Any) -> Any:
+        """The answer of a fine-tuned model to what its task asks: a text, a text and its pair, a question and a passage …
+
+        A dict is a record; a list of texts or records gives a list of answers.
+        """
+        if len(parts) == 1 and isinstance(parts[0], list):
+            return self.predict(parts[0])
+        return self.predict([parts[0] if len(parts) == 1 else parts])[0]
+
+    def predict(self, records: Iterable[Any], update: Update | None = None, long: str | None = None) -> list[Answer]:
+        """Answers to many records or texts, in their order.
+
+        `long`: of a text that is longer than a row, "windows" reads all, "first" the beginning, "refuse" is an error; unless
+        said, as the model was trained.
+        """
+        task = self.need_task().reading(long)
+        given = inputs.records(task, records)
+        self.check_known(inputs.texts(given))
+        with shown(update) as tell:
+            return task.answer(self.engine, given, tell)
+
+    # Each of these answers one question, or for lists as many as there are in them.
+
+    def classify(self, text: Several, pair: Several | None = None, long: str | None = None) -> Any:
+        """The label of a text, or of a text and its pair, with probabilities."""
+        return self._ask("classify", *(text,) if pair is None else (text, pair), long=long)
+
+    def tag(self, text: Several, long: str | None = None, predicate: Any = None) -> Any:
+        """Entities, or parts of speech: {"entities", "tags", "words"}, with places in the text as it was given.
+
+        `predicate`, for a model of semantic roles: a word of the text, `run#2` for its second occurrence, or [start, end]; for a
+        list of texts, one for all of them.
+        """
+        self.need_task("tag")
+        if predicate is None:
+            return self._ask("tag", text, long=long)
+        if not many(text):
+            return self.predict([{"text": text, "predicate": predicate}], long=long)[0]
+        return self.predict([{"text": each, "predicate": predicate} for each in text], long=long)
+
+    def answer(self, question: Several, context: Several, long: str | None = None) -> Any:
+        """The span of the context that answers the question; "" when there is none."""
+        return self._ask("answer", question, context, long=long)
+
+    def choose(self, text: Several, choices: Sequence[Any], context: Several | None = None) -> Any:
+        """Which of the choices goes with the text, and how likely each is; for a list of texts, a list of choices each."""
+        if not many(text):
+            return self._ask("choose", text, _listed(choices, "choices"), context or "")
+        texts = list(text)
+        each = [_listed(some, "choices") for some in choices]
+        return self._ask("choose", texts, each, [""] * len(texts) if context is None else context)
+
+    def rank(self, query: Several, passages: Sequence[Any]) -> Any:
+        """The passages by how well they answer the query, best first: [{"index", "score", "text"}]; for a list of queries,
+        a list of passages each."""
+        if not many(query):
+            alone: Any = query
+            return self.rank([alone], [passages])[0]
+        each = [_listed(some, "passages") for some in passages]
+        return [
+            [{"index": i, "score": found["scores"][i], "text": listed[i]} for i in found["order"]]
+            for found, listed in zip(self._ask("rank", query, each), each)
+        ]
+
+    def need_task(self, name: str | None = None) -> Task:
+        """The task that the model was fine-tuned for; an error when it was not, or not for the one that is named."""
+        if self.task is None:
+            raise UserError(
+                f"this model is not fine-tuned for a task; its heads: {', '.join(self.engine.heads) or 'none'}",
+                fix="unmask finetune MODEL --train FILE",
+            )
+        if name is not None and self.task.name != name:
+            raise UserError(
+                f"this model is fine-tuned for the task {self.task.name}, not for {name}",
+                fix=f"unmask finetune MODEL --task {name} --train FILE",
+            )
+        return self.task
+
+    def _ask(self, name: str, *parts: Any, long: str | None = None) -> Any:
+        self.need_task(name)
+        if not many(parts[0]):
+            return self.predict([parts], long=long)[0]
+        columns = [list(part) if many(part) else [] for part in parts]
+        if len({len(column) for column in columns}) > 1:
+            counts = ", ".join(f"{len(c):,}" if many(p) else "one text" for c, p in zip(columns, parts))
+            raise UserError(f"lists that do not go together: {counts}", valid="lists of one length")
+        return self.predict(columns[0] if len(columns) == 1 else zip(*columns), long=long)
+
+
+def _listed(texts: Any, what: str) -> list[str]:
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise UserError(f"the {what} are {type(texts).__name__}: {texts!r:.60}", valid="a list of texts")
+    return list(texts)

@@ -1,0 +1,152 @@
+"""TorchEngine: a Model behind the face of an Engine."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.batch import Batch, Example, collate, groups
+from unmask.errors import UserError
+from unmask.inference.engine import PLACES, TARGETS, Top, pad_of, place_before
+from unmask.model import hf
+from unmask.model.generation import Generation
+from unmask.model.head_spec import HEADS
+from unmask.model.model import Model
+from unmask.model.steps import Steps, Turn
+from unmask.train.trainer import pick_device
+
+AT_ONCE = 512  # places whose vocabulary logits exist at a time
+
+
+def open_engine(source: str | Path, device: str = "auto") -> tuple["TorchEngine", Path]:
+    """A model folder or a hub name → the engine, and the folder where its files lie."""
+    loaded = hf.load(source)
+    if loaded.missing:  # drawn at random by hf.load, which is for training: here it would answer nonsense
+        raise UserError(
+            f"{source}: {', '.join(loaded.missing)} do not have the shape that config.json says",
+            fix="copy or download the folder again",
+        )
+    return TorchEngine(loaded.model, device), loaded.folder
+
+
+class TorchEngine:
+    """
+    >>> from unmask.model.config import preset
+    >>> engine = TorchEngine(Model(preset("bert-tiny", vocab_size=50)).init(0), "cpu")
+    >>> row = Example(np.array([2, 4, 7, 3]), labels={"mlm.positions": np.array([1])})
+    >>> ids, logprobs = engine.top("mlm", [row], count=3)[0]
+    >>> ids.shape, bool((logprobs[0, :-1] >= logprobs[0, 1:]).all()), engine.hidden([row], layer=0)[0].shape
+    ((1, 3), True, (4, 128))
+    """
+
+    kind = "torch"
+
+    def __init__(self, model: Model, device: str = "auto"):
+        self.device = pick_device(device)
+        self.model = model.to(self.device).eval()
+        self.config = model.config
+        if self.config.encoder == "transformer":
+            model.encoder.unpad = True
+        self.turn: Turn = nullcontext
+
+    @property
+    def heads(self) -> list[str]:
+        return list(self.model.heads)
+
+    @property
+    def generation(self) -> dict[str, Any]:
+        return self.model.generation
+
+    def begin(self, prompts: Sequence[Sequence[int]], how: Generation, cache: bool = True) -> Steps:
+        steps = self.model.begin(prompts, how, cache)
+        steps.turn = self.turn
+        return steps
+
+    def run(self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int) -> list[np.ndarray]:
+        with self.turn():
+            return self.model.run(forward, examples, pad)
+
+    @torch.inference_mode()
+    def top(self, head: str, examples: Sequence[Example], count: int, allowed: np.ndarray | None = None) -> list[Top]:
+        out: list[Top] = [(np.empty((0, count), np.int64), np.empty((0, count), np.float32))] * len(examples)
+        hidden_away = None if allowed is None else torch.from_numpy(~allowed).to(self.device)
+        count = min(count, self.config.vocab_size if allowed is None else int(allowed.sum()))
+        for group, _, parts in self._logprobs(head, examples):
+            found = []
+            for logprobs in parts:
+                kept = logprobs if hidden_away is None else logprobs.masked_fill(hidden_away, -torch.inf)
+                found.append(kept.topk(count))
+            values, ids = (torch.cat([f[n] for f in found]).cpu() for n in (0, 1))
+            sizes = [len(examples[i].labels[PLACES]) for i in group]
+            for i, v, k in zip(group, values.split(sizes), ids.split(sizes)):
+                out[i] = k.numpy(), v.numpy()
+        return out
+
+    @torch.inference_mode()
+    def likelihoods(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
+        out = [np.empty(0, np.float32)] * len(examples)
+        for group, batch, parts in self._logprobs(head, examples):
+            places, targets = batch.labels[PLACES].unique_consecutive(return_inverse=True)[1], batch.labels[TARGETS]
+            found = torch.empty(len(targets), device=self.device)
+            for first, logprobs in zip(range(0, len(targets), AT_ONCE), parts):
+                own = (places >= first) & (places < first + AT_ONCE)  # several targets may be read at one place
+                found[own] = logprobs[places[own] - first, targets[own]]
+            sizes = [len(examples[i].labels[PLACES]) for i in group]
+            for i, values in zip(group, found.cpu().split(sizes)):
+                out[i] = values.numpy()
+        return out
+
+    @torch.inference_mode()
+    def hidden(self, examples: Sequence[Example], layer: int = -1) -> list[np.ndarray]:
+        most = self.config.layers
+        if not -1 <= layer <= most:
+            raise UserError(f"layer {layer}", valid=f"0 (the embeddings) to {most}, or -1 for what the model gives")
+        out = [np.empty(0, np.float32)] * len(examples)
+        for group, batch in self._batches(examples):
+            if layer == -1:
+                states = self.model.encode(batch)
+            else:
+                states = self.model.encoder(batch.ids, batch.mask, batch.segments, layers=True)[1][layer]
+            for i, row in zip(group, states.float().cpu().numpy()):
+                out[i] = row[: len(examples[i])].copy()
+        return out
+
+    @torch.inference_mode()
+    def logits(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
+        out = [np.empty(0, np.float32)] * len(examples)
+        tokens = HEADS[head].reads != "row"
+        for group, batch in self._batches(examples):
+            values = self.model.read(head, batch).float().cpu().numpy()
+            for i, row in zip(group, values):
+                out[i] = row[: len(examples[i])].copy() if tokens else row
+        return out
+
+    @torch.inference_mode()
+    def attention(self, example: Example) -> np.ndarray:
+        """(layers, heads, T, T) float32 of one row."""
+        if self.config.encoder != "transformer":
+            raise UserError(f"a {self.config.family} model has no attention", valid="a Transformer: bert, gpt2, t5 …")
+        weights: list[Tensor] = []
+        batch = collate([example], 0).to(self.device)
+        with self.turn():
+            self.model.encoder(batch.ids, None, batch.segments, weights=weights)
+        return torch.stack([layer[0] for layer in weights]).float().cpu().numpy()
+
+    def _batches(self, examples: Sequence[Example]) -> Iterator[tuple[list[int], Batch]]:
+        """(numbers of rows, their batch), every row once; what is done with a batch is done in a turn."""
+        pad = pad_of(self.config)
+        for group in groups([len(example) for example in examples]):
+            batch = collate([examples[i] for i in group], pad).to(self.device)
+            with self.turn():
+                yield group, batch
+
+    def _logprobs(self, head: str, examples: Sequence[Example]) -> Iterator[tuple[list[int], Batch, Iterator[Tensor]]]:
+        """With each batch (AT_ONCE, V) log-probabilities at its chosen places, each once, some after the other."""
+        before = place_before(self.config)
+        for group, batch in self._batches(examples):
+            states = self.model.encode(batch, batch.labels[PLACES].unique_consecutive() - before)  # (n, D)
+            yield group, batch, (self.model.logits(head, s).float().log_softmax(-1) for s in states.split(AT_ONCE))

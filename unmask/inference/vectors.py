@@ -1,0 +1,115 @@
+"""embed: vectors of texts, of their tokens, and of a word in its sentences, from any layer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Literal, get_args
+
+import numpy as np
+
+from unmask.batch import Example
+from unmask.errors import UserError
+from unmask.inference.answers import Occurrence, WordVectors
+from unmask.inference.engine import Engine
+from unmask.inference.progress import Update, in_parts
+from unmask.inference.reader import Long, Reader, chosen
+from unmask.tasks.align import windows
+from unmask.tasks.contrastive import unit
+from unmask.tasks.embed.task import Embed
+from unmask.tasks.task import Task
+from unmask.text.token_text import is_ideograph
+
+Pooling = Literal["auto", "mean", "cls", "token"]
+
+
+def embed(
+    engine: Engine,
+    reader: Reader,
+    task: Task | None,
+    texts: list[str],
+    pooling: Pooling = "auto",
+    layer: int = -1,
+    long: Long | None = None,
+    update: Update | None = None,
+) -> np.ndarray | list[np.ndarray]:
+    """(N, D) float32, or by `token` a list of (T, D)."""
+    if pooling not in get_args(Pooling):
+        raise UserError(f"pooling {pooling!r}", valid=", ".join(get_args(Pooling)))
+    if long is not None:
+        chosen(long)
+    own = task if isinstance(task, Embed) and pooling == "auto" else None
+    if own and layer == -1:
+        return own.reading(long).vectors(engine, texts, update)
+    kind = own.learnt["pooling"] if own else "mean" if pooling == "auto" else pooling
+    found = hidden(engine, reader, texts, layer, long or "refuse", update, kind)
+    if kind == "token":
+        return found
+    out = np.stack(found) if found else np.empty((0, engine.config.hidden), np.float32)
+    return unit(out, own.learnt["normalised"]) if own else out
+
+
+def hidden(
+    engine: Engine, reader: Reader, texts: list[str], layer: int, long: Long, update: Update | None, kind: str = "token"
+) -> list[np.ndarray]:
+    """Each text's vectors: (T, D) of its tokens, special ones first and last, or one (D,) of them.
+
+    Of a long text each token's vector is from the window in which it stands most inside; one vector is the windows' mean.
+    """
+    if not isinstance(layer, Integral):
+        raise UserError(f"layer {layer!r}", valid=f"a whole number, -1 to {engine.config.layers}")
+    rows: list[Example] = []
+    cuts = []
+    for encoding in reader.encode(texts, long):
+        spans, deciding = windows(len(encoding), np.arange(len(encoding)), reader.room)
+        cuts.append((len(rows), spans, deciding))
+        rows += [reader.row(encoding.ids[start:end]) for start, end in spans]
+
+    def reduced(states: np.ndarray) -> np.ndarray:  # (T, D) of a row
+        return states.mean(0) if kind == "mean" else states[0].copy() if kind == "cls" else states
+
+    lengths = [len(row) for row in rows]
+    found = in_parts(rows, lengths, lambda some: [reduced(h) for h in engine.hidden(some, layer)], update)
+    before, out = len(reader.first), []
+    for first, spans, deciding in cuts:
+        own = found[first : first + len(spans)]
+        if len(own) == 1:
+            out.append(own[0])
+        elif kind != "token":
+            out.append(np.mean(own, 0))
+        else:
+            tokens = [own[k][i - spans[k][0] + before] for i, k in enumerate(deciding)]
+            out.append(np.stack([*own[0][:before], *tokens, own[-1][-1]]))
+    return out
+
+
+def word_vectors(
+    engine: Engine, reader: Reader, word: str, texts: list[str], layer: int, long: Long, update: Update | None
+) -> WordVectors:
+    """Wherever the word stands in the texts, in upper or lower case: the mean of its tokens' vectors there."""
+    if not word.strip():
+        raise UserError("an empty word", valid='a word that stands in the texts, e.g. "bank"')
+    bound = "" if is_ideograph(word) else r"\b"
+    pattern = re.compile(f"{bound}{re.escape(word.strip())}{bound}", re.IGNORECASE)
+    chosen = [n for n, text in enumerate(texts) if pattern.search(text)]
+    if not chosen:
+        raise UserError(f"the word {word!r} stands in none of the {len(texts):,} texts", valid="texts that hold it")
+    kept = [texts[n] for n in chosen]
+    places, vectors = [], []
+    before = len(reader.first)
+    states = hidden(engine, reader, kept, layer, long, update)
+    for number, text, encoding, own in zip(chosen, kept, reader.tokenizer.encode_batch(kept), states):
+        for match in pattern.finditer(text):
+            tokens = touching(encoding.offsets, *match.span())
+            if tokens:
+                places.append(Occurrence(number, text, *match.span()))
+                vectors.append(own[[i + before for i in tokens]].mean(0))
+    if not vectors:
+        raise UserError(f"the tokenizer drops {word!r}: it has no token there", valid="a word of known characters")
+    return WordVectors(word.strip(), layer, places, np.stack(vectors))
+
+
+def touching(offsets: Sequence[tuple[int, int]], start: int, end: int) -> list[int]:
+    """Numbers of the tokens that share a character with [start, end)."""
+    return [i for i, (a, b) in enumerate(offsets) if a < end and b > start]

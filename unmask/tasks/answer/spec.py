@@ -1,0 +1,29 @@
+"""What the rest of the program knows about `answer`."""
+
+from unmask.tasks.answer.form import AnswerForm
+from unmask.tasks.spec import TaskSpec, Training, Usage
+
+SPEC = TaskSpec(
+    name="answer",
+    about="a question and a passage → the span of the passage that answers it, or none",
+    fields=AnswerForm.fields,
+    heads=("answer",),
+    terms=("start", "end"),
+    output="span",
+    reads="tokens",
+    metrics=("f1",),
+    keep_together="context",
+    view="span",
+    usage=Usage(
+        pipeline="question-answering",
+        auto_class="AutoModelForQuestionAnswering",
+        inputs="tokenizer('QUESTION', 'PASSAGE', return_tensors='pt')",
+        result="start_logits",
+    ),
+    training=Training(
+        loss_weights={"start": 0.5, "end": 0.5},  # the mean of both, as everybody's
+        pooling="none",
+        aux_mlm=True,
+        why_not_rewritten="an answer has to stand in its passage as it is",
+    ),
+)

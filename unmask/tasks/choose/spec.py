@@ -1,0 +1,24 @@
+"""What the rest of the program knows about `choose`."""
+
+from unmask.tasks.choose.form import ChooseForm
+from unmask.tasks.spec import TaskSpec, Training, Usage
+
+SPEC = TaskSpec(
+    name="choose",
+    about="a text and several choices → the choice that goes with it",
+    fields=ChooseForm.fields,
+    heads=("choose",),
+    terms=("choose",),
+    output="choice",
+    grouped=True,
+    keep_together="context",
+    view="choices",
+    usage=Usage(
+        pipeline="multiple-choice",
+        auto_class="AutoModelForMultipleChoice",
+        inputs="{k: v[None] for k, v in tokenizer(['TEXT'] * 2, ['CHOICE', 'CHOICE'], return_tensors='pt').items()}",
+    ),
+    training=Training(
+        aux_mlm=True, why_not_rewritten="what tells the choices apart may be the very word that is changed"
+    ),
+)

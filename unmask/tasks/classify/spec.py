@@ -1,0 +1,17 @@
+"""What the rest of the program knows about `classify`."""
+
+from unmask.tasks.classify.form import ClassifyForm
+from unmask.tasks.spec import TaskSpec, Training, Usage
+
+SPEC = TaskSpec(
+    name="classify",
+    about="a text, or a pair of texts → a label, several labels, or a number",
+    fields=ClassifyForm.fields,
+    heads=("classify",),
+    terms=("classify",),
+    output="choice",  # or "binary", "number": of one model, by its labels
+    keep_together="text",
+    view="labels",
+    usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),
+    training=Training(equal_windows=True, token_dropout=True, aux_mlm=True, rewrites=("text", "pair")),
+)

@@ -1,0 +1,25 @@
+"""What the rest of the program knows about `embed`."""
+
+from unmask.tasks.embed.form import EmbedForm
+from unmask.tasks.spec import TaskSpec, Training, Usage
+
+SPEC = TaskSpec(
+    name="embed",
+    about="a text → a vector; two texts → how alike they are",
+    fields=EmbedForm.fields,
+    heads=(),
+    terms=("embed",),
+    output="vector",
+    metrics=("spearman", "mrr", "uniformity"),
+    keep_together="text",
+    ranked_among="positive",
+    view="vector",
+    usage=Usage(
+        pipeline="sentence-similarity",
+        served="feature-extraction",
+        library="sentence-transformers",
+        auto_class="SentenceTransformer",
+        result="encode(['TEXT']).shape",
+    ),
+    training=Training(in_batch=True, pooling="own", why_not_rewritten="the pairs would no longer mean the same"),
+)

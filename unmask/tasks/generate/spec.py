@@ -1,0 +1,24 @@
+"""What the rest of the program knows about `generate`."""
+
+from unmask.tasks.generate.form import GenerateForm
+from unmask.tasks.spec import TaskSpec, Training, Usage
+
+SPEC = TaskSpec(
+    name="generate",
+    about="a text → a new text: a summary, a reply, a completion",
+    fields=GenerateForm.fields,
+    heads=("lm|mlm",),
+    terms=("generate",),
+    output="text",
+    metrics=("rougeL",),
+    view="text",
+    usage=Usage(
+        pipeline="text-generation", result="tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)"
+    ),
+    training=Training(
+        dev_rows=200,  # each costs a forward pass per token
+        pooling="none",
+        distillable=False,
+        why_not_rewritten="the target would no longer be that of the text",
+    ),
+)

@@ -1,0 +1,27 @@
+"""What the rest of the program knows about `rank`."""
+
+from unmask.tasks.rank.form import RankForm
+from unmask.tasks.spec import TaskSpec, Training, Usage
+
+IDENTITY = "torch.nn.modules.linear.Identity"  # a CrossEncoder would else give the sigmoid of the score
+
+SPEC = TaskSpec(
+    name="rank",
+    about="a query and passages → the passages by relevance",
+    fields=RankForm.fields,
+    heads=("classify",),
+    terms=("rank",),
+    output="choice",
+    grouped=True,
+    metrics=("ndcg@10",),
+    keep_together="query",
+    view="ranking",
+    config_json={"sentence_transformers": {"activation_fn": IDENTITY}},
+    usage=Usage(
+        pipeline="text-ranking",
+        library="sentence-transformers",
+        auto_class="CrossEncoder",
+        result="predict([('QUERY', 'PASSAGE')])",
+    ),
+    training=Training(why_not_rewritten="a passage would no longer be as relevant"),
+)

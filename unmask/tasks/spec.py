@@ -1,0 +1,109 @@
+"""TaskSpec: everything that the rest of the program wants to know about a task, as one frozen value.
+
+`model/families/` does the same for families. Nobody outside `tasks/` asks for a task by its name: cards, reports, the server, the
+studio, exports and baselines read the spec. `SPEC` of a task's class describes the task; `task.spec` is the same value bound to one
+model (`bound`): its labels, the fields it was trained on, how it pools or generates.
+
+A third party's task gives its own `SPEC`; see CONTRIBUTING.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from unmask.labels.fields import Field
+from unmask.recipe import Section
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """How other programs use a model of the task: the hub, transformers, sentence-transformers, HTTP clients."""
+
+    pipeline: str = ""  # the hub's pipeline tag; "" = the hub has none
+    served: str = ""  # the pipeline that the server answers at /models/NAME; "" = `pipeline`
+    library: str = "transformers"
+    auto_class: str = ""  # of that library; "" = the class that config.json names
+    inputs: str = ""  # code that makes the inputs of that class; "" = the tokenizer on the input fields
+    result: str = "logits"  # what the class returns, or the call that returns it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """How a model learns the task, and what the task can be combined with."""
+
+    loss_weights: Mapping[str, float] = field(default_factory=dict)  # term → weight, 1 unless given
+    equal_windows: bool = False  # a record counts the same however many windows it is read in
+    in_batch: bool = False  # the loss compares the records of a batch with each other
+    dev_rows: int = 2000  # dev records predicted while training, unless train.eval_rows gives another number
+    pooling: Literal["head", "own", "none"] = "head"  # who makes the row's vector: the head, the task, or nobody
+    token_dropout: bool = False  # whether `task.hide` masks tokens while training
+    aux_mlm: bool = False  # rows are text that a mask fits into: --aux
+    distillable: bool = True  # a teacher's predictions can be learnt: --teacher
+    rewrites: tuple[str, ...] = ()  # fields whose words may be replaced: --augment
+    why_not_rewritten: str = "nobody has said which of its fields may be rewritten"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The part of a spec that belongs to one model."""
+
+    inputs: tuple[Field, ...]  # the input fields this model was trained on
+    parts: tuple[int, int | None]  # how many parts a person gives, at least and at most (None: any number)
+    asks: str  # what they are, with an example
+    labels: tuple[str, ...] = ()
+    pairs: bool = False  # a row holds two texts
+    config: Mapping[str, Any] = field(default_factory=dict)  # fields of the model's config that the task decides
+    pooling: str = ""  # output "vector": mean or cls
+    generation: Mapping[str, Any] = field(default_factory=dict)  # output "text": generation_config.json
+    prefix: str = ""  # output "text": put before every text
+
+
+Output = Literal["choice", "binary", "number", "span", "vector", "text"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    name: str
+    about: str  # one line: what goes in and what comes out
+    fields: tuple[Field, ...]
+    heads: tuple[str, ...]
+    terms: tuple[str, ...]  # of the loss
+    output: Output  # what the head's values mean: one of several, each yes or no, a number, a span, a vector, new text
+    reads: Literal["row", "tokens"] = "row"  # whether the head gives a value per row or per token
+    grouped: bool = False  # the rows of a record are compared with each other
+    metrics: tuple[str, ...] = ("accuracy",)  # the first that the scores contain decides which model is best
+    keep_together: str = (
+        ""  # records that are equal in this field stay on one side of the dev split; "" = in all inputs
+    )
+    ranked_among: str = ""  # records with this field are ranked among all of them, so they are predicted together
+    view: str = (
+        "json"  # how a prediction is shown: labels, tags, span, choices, ranking, text, vector; json = a plain table
+    )
+    settings: type[Section] | None = None  # `task.<name>` of a recipe, for a third party's task
+    baseline: str = ""  # "module:function", imported when it is asked for
+    config_json: Mapping[str, Any] = field(default_factory=dict)  # keys that other programs read in config.json
+    hints: Mapping[str, str] = field(default_factory=dict)  # kind of finding → what to do about it
+    usage: Usage = Usage()
+    training: Training = Training()
+    bound: Bound | None = None
+
+    @property
+    def inputs(self) -> tuple[Field, ...]:
+        """The fields that a model of the task reads: of one model, where the spec is bound."""
+        return self.bound.inputs if self.bound else tuple(f for f in self.fields if f.use == "input")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.bound.labels if self.bound else ()
+
+    def bind(self, **values: Any) -> "TaskSpec":
+        """The spec of one model: `inputs`, `parts` and `asks` follow from the fields unless given."""
+        inputs = values.setdefault("inputs", self.inputs)
+        required = sum(f.required for f in inputs)
+        values.setdefault("parts", (required, None if any(f.holds == "texts" for f in inputs) else len(inputs)))
+        values.setdefault("asks", " ".join(f.caption for f in inputs))
+        return replace(self, bound=Bound(**values))
+
+    def captions(self) -> list[str]:
+        """What a person types, in order: ["QUESTION", "CONTEXT"], ["TEXT", "CHOICE", "CHOICE"]."""
+        return [f.caption for f in self.inputs if f.required for _ in range(f.min_count)]
