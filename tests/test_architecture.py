@@ -8,7 +8,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1] / "unmask"
-BASE = {"errors", "files", "console", "stopping", "registry", "recipe", "settings", "seeds", "batch", "hub", "protobuf"}
+BASE = {
+    "errors",
+    "files",
+    "console",
+    "stopping",
+    "registry",
+    "recipe",
+    "sections",
+    "settings",
+    "seeds",
+    "batch",
+    "hub",
+    "protobuf",
+}
 DATA = {"text", "labels", "model"}
 MAY = {
     "text": BASE,

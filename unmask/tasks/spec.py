@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from unmask.labels.fields import Field
-from unmask.recipe import Section
+from unmask.settings import Section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
