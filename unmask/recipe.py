@@ -80,11 +80,14 @@ class TaskRecipe(Section):
     dev_seed: CountOrZero | None = setting(
         None, "Which records that share is made of. Default: by the seed of the run."
     )
-    seeds: Count = setting(1, "Train from so many seeds: mean ± sd, the median model is kept.", ("finetune",))
+    seeds: Count = setting(
+        1, "Train from so many seeds: mean ± sd, the median model is kept.", ("finetune",), panel="Evaluation"
+    )
     baseline: bool = setting(
         False,
         "Also what counted words (TF-IDF, BM25 …) reach, and the model without pre-training.",
         ("finetune",),
+        panel="Evaluation",
     )
     baseline_lr: NotNegative = setting(
         0.0, "Learning rate without pre-training; 0 = train.lr if given, else 5 times the default."
@@ -159,11 +162,13 @@ class TrainRecipe(Section):
         None, "Budget in minutes (measured once, then frozen as steps).", ("pretrain", "finetune"), panel="Budget"
     )
     tokens: Positive | None = setting(None, "Budget in tokens.", ("pretrain",), panel="Budget")
-    steps: Count | None = setting(None, "Budget in steps. Default of pretrain: 1000.", TRAINING, panel="Budget")
+    steps: Count | None = setting(None, "Budget in steps. Default in pre-training: 1000.", TRAINING, panel="Budget")
     epochs: Positive | None = setting(
-        None, "Budget in passes over the text or the records. Default of finetune: 3.", TRAINING, panel="Budget"
+        None, "Budget in passes over the text or the records. Default in fine-tuning: 3.", TRAINING, panel="Budget"
     )
-    batch: Count = setting(32, "Rows per update. Default: 32; of finetune 16, of fewer than 2,000 records 8.", TRAINING)
+    batch: Count = setting(
+        32, "Rows per update. Default: 32; in fine-tuning 16, or 8 of fewer than 2,000 records.", TRAINING
+    )
     few_batch: CountOrZero = setting(
         0, "The same where fewer than 2,000 records are learnt from, unless `batch` is given; 0 = `batch`."
     )
@@ -178,7 +183,7 @@ class TrainRecipe(Section):
     optimizer: Literal["muon", "adamw"] = setting("muon", "muon = Muon for the matrices, AdamW for the rest.")
     lr: NotNegative = setting(
         0.0,
-        "AdamW's learning rate. Default: 5e-3 beside muon, 1e-3 without it; of finetune by the model's width.",
+        "AdamW's learning rate. Default: 5e-3 with muon, 1e-3 without; in fine-tuning by the model's width.",
         TRAINING,
     )
     muon_lr: Positive = setting(0.02, "Muon's learning rate, of the matrices.")
@@ -237,7 +242,7 @@ class Recipe(Section):
 
     panel = "Model"
 
-    seed: int = setting(0, "Of everything drawn at random.", (*TRAINING, "show-batch"), panel="Hardware")
+    seed: int = setting(0, "Of everything drawn at random.", (*TRAINING, "show-batch"), panel="Optimization")
     preset: str = setting(
         "modernbert-mini", "bert-tiny … bert-large, modernbert-mini … Default: modernbert-mini.", ("pretrain",)
     )
@@ -267,7 +272,7 @@ class Recipe(Section):
             return cls.model_validate(told(values, sets))
         except ValidationError as error:
             raise UserError(
-                explain(error, cls), fix="--help names the flags; the fields of a recipe are in unmask/recipe.py"
+                explain(error, cls), fix="--help names the flags; the fields of a recipe are in docs/recipe.md"
             ) from None
 
     @classmethod
