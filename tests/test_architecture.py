@@ -16,6 +16,7 @@ BASE = {
     "stopping",
     "registry",
     "recipe",
+    "sections",
     "settings",
     "seeds",
     "batch",

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from unmask.labels.fields import Field
 from unmask.labels.form import Form
-from unmask.recipe import Section
+from unmask.settings import Section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
