@@ -1,6 +1,7 @@
 """A text to a new one: every kind of model that writes learns a few pairs by heart, and writes the same in transformers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
 from unmask.tasks.generate.task import Generate
+from unmask.tasks.objective import objective_of
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.fit import Interrupted
 from unmask.train.trainer import Trainer
@@ -160,9 +162,9 @@ def test_the_loss_is_that_of_the_target_alone(name: str, tmp_path: Path) -> None
     wanted = [task.wanted(s) for _, s in PAIRS[:4]]
     assert all(ids[-1] == task.tokenizer.sep for ids in wanted)
     assert batch.labels["generate.targets"].tolist() == [i for ids in wanted for i in ids]
-    assert task.counts(batch) == {"generate": sum(map(len, wanted))}
+    assert objective_of(task).counts(batch) == {"generate": sum(map(len, wanted))}
     with torch.no_grad():
-        total, count = task.loss(model, batch)["generate"]
+        total, count = objective_of(task).loss(model, batch)["generate"]
     if not (task.decoder or task.causal):
         # What is written sees what stands before it only: a later token of the target changes nothing.
         other = rows[0]
@@ -262,7 +264,8 @@ def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch
     seen: list[int] = []
     answer = Generate.answer
     monkeypatch.setattr("unmask.report.task_report.write", lambda *_: None)
-    monkeypatch.setattr(Generate, "seen", 3)
+    few = replace(Generate.SPEC, training=replace(Generate.SPEC.training, dev_rows=3))
+    monkeypatch.setattr(Generate, "SPEC", few)
     monkeypatch.setattr(Generate, "answer", lambda self, m, r, u=None: seen.append(len(r)) or answer(self, m, r, u))
     settings = ["task.generate.longest=4", "train.evaluations=2"]
     run = api.finetune(folder, task="generate", train=train, dev=dev, steps=2, out=tmp_path / "a", sets=settings)
