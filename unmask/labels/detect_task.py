@@ -28,7 +28,7 @@ def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> type[Task]:
             valid="a table with a line of column names, such as text and label; or plain text, for --task embed",
             fix=f"{command('unmask doctor', Path(unsure.path))} --task embed (if it is plain text)",
         )
-    kinds = {name: TASKS[name] for name in TASKS.names()}
+    kinds = dict(sorted(TASKS.working()))
     by_role = {name: kind for name, kind in kinds.items() if set(settings.columns) <= set(kind.roles)}
     fitting = [
         name

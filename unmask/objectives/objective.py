@@ -21,7 +21,7 @@ from unmask.batch import Batch, Example, Phase
 from unmask.errors import UserError
 from unmask.model.config import PRESETS, ModelConfig, preset
 from unmask.model.families import FAMILIES
-from unmask.model.family import NEEDS
+from unmask.model.head_spec import HEADS
 from unmask.recipe import Recipe
 from unmask.registry import OBJECTIVES
 from unmask.text.rows import Kind
@@ -140,7 +140,7 @@ def heads_of(wanted: Sequence[str], config: ModelConfig) -> tuple[str, ...]:
     family = FAMILIES[config.family]
     choices = [head.split("|") for head in wanted]
     heads = tuple(next((head for head in c if head in family.heads), c[-1]) for c in choices)
-    have = {*heads, *(need for head in heads for need in NEEDS.get(head, ()))}
+    have = {*heads, *(need for head in heads for need in HEADS[head].needs)}
     classes = list(family.architectures.values())
     if not any(set(held) <= have for held in classes):  # BertModel has a pooler, and every folder opens somewhere
         heads += classes[-1]

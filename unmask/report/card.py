@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from unmask.errors import command
-from unmask.files import replace
+from unmask.files import write_text
 from unmask.hub import is_pinned
 from unmask.model.families import FAMILIES
 from unmask.recipe import Recipe
@@ -88,7 +88,7 @@ def write_card(run: Run, folder: Path) -> Path:
     header = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     body = "\n\n".join(filter(None, sections))
     path = folder / "README.md"
-    replace(path, f"---\n{header}---\n\n{body}\n")
+    write_text(path, f"---\n{header}---\n\n{body}\n")
     return path
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from unmask.errors import UserError, command
-from unmask.files import replace
+from unmask.files import write_bytes, write_text
 from unmask.report.card import example, pipeline, snippet, write_card
 from unmask.report.curves import accuracies, figure, finite, term_name
 from unmask.report.summary import events, facts, jsonable, render, summary
@@ -22,7 +22,7 @@ __all__ = ["draw_curves", "facts", "summary", "write_card", "write_report"]
 def draw_curves(run: Run) -> Path:
     """curves.png in the run folder."""
     s, path = summary(run), run.path / "curves.png"
-    replace(path, _image(run, s, "png", "light"))
+    write_bytes(path, _image(run, s, "png", "light"))
     return path
 
 
@@ -53,7 +53,7 @@ def write_report(run: Run) -> Path:
         snippet=snippet(s["model"], str(run.model), _example(run, s)),
     )
     path = run.path / "report.html"
-    replace(path, html)
+    write_text(path, html)
     return path
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from unmask.errors import UserError
-from unmask.files import read_object, replace
+from unmask.files import read_object, write_text
 from unmask.hub import without_revision
 from unmask.model.families import FAMILIES
 from unmask.report.card import code, public_name
@@ -72,7 +72,7 @@ def write_card(run: Run, folder: Path, s: dict[str, Any], name: str = "") -> Pat
     ]
     header = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
     path = folder / "README.md"
-    replace(path, f"---\n{header}---\n\n" + "\n\n".join(filter(None, sections)) + "\n")
+    write_text(path, f"---\n{header}---\n\n" + "\n\n".join(filter(None, sections)) + "\n")
     return path
 
 

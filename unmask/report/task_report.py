@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from unmask.errors import UserError, quote
-from unmask.files import replace
+from unmask.files import write_bytes, write_text
 from unmask.report import task_figures as draw
 from unmask.report.curves import COLORS, THEMES, finite
 from unmask.report.summary import events, jsonable, render
@@ -63,7 +63,7 @@ def write(run: Run) -> Path:
         environment=yaml.safe_dump(s["environment"], sort_keys=False, allow_unicode=True),
     )
     path = run.path / "report.html"
-    replace(path, html)
+    write_text(path, html)
     for name in s["tasks"] or [""]:
         folder = run.model / name if name else run.model
         if folder.is_dir():
@@ -117,7 +117,7 @@ def _section(run: Run, name: str, results: dict[str, Any], details: dict[str, An
 
 def picture(run: Run, name: str, figure: "Figure", page: bool = True) -> dict[str, str]:
     """NAME.png in the run folder; for the page, the same as SVG for either theme. Drawing takes long: it is done once."""
-    replace(run.path / f"{name}.png", _bytes(figure, "png"))
+    write_bytes(run.path / f"{name}.png", _bytes(figure, "png"))
     if not page:
         return {}
     figure.set_layout_engine("none")  # everything has its place by now

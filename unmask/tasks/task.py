@@ -23,7 +23,7 @@ from unmask.labels.form import Form
 from unmask.labels.records import Finding, Record
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
-from unmask.model.family import NEEDS
+from unmask.model.head_spec import HEADS
 from unmask.objectives.objective import heads_of
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.rows import WEIGHTS, by_record
@@ -134,7 +134,8 @@ class Task(Form):
 
     @classmethod
     def has_head(cls, family: Any) -> bool:
-        return any(set(cls.heads) <= set(held) for held in family.architectures.values())
+        heads = {head for head in cls.heads if not HEADS[head].any_family}
+        return any(heads <= set(held) for held in family.architectures.values())
 
     # ----------------------------------------------------------------------------------------------- records
 
@@ -184,7 +185,7 @@ class Task(Form):
     @classmethod
     def pools(cls) -> bool:
         """Whether its head reads one vector of a row."""
-        return bool(cls.heads) and "pooler" in NEEDS.get(cls.heads[0], ())
+        return bool(cls.heads) and "pooler" in HEADS[cls.heads[0]].needs
 
     def put_beside(self, folder: Path) -> None:
         """Write what other programs want beside the model."""

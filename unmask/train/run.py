@@ -4,7 +4,6 @@ recipe.yaml  environment.json  plan.json  log.jsonl  checkpoints/  model/  curve
 """
 
 import fcntl
-import json
 import os
 import platform
 import re
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError, command
-from unmask.files import open_regular, parse_json, read_json
+from unmask.files import open_regular, parse_json, read_json, write_json, write_lines
 from unmask.recipe import Recipe
 
 LINE = 16 << 20  # bytes of a line of the log
@@ -153,9 +152,7 @@ class Run:
         return False
 
     def write_json(self, name: str, value: Any) -> None:
-        partial = self.path / f"{name}.partial"
-        partial.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        partial.replace(self.path / name)
+        write_json(self.path / name, value)
 
     def read_json(self, name: str) -> Any:
         return read_json(self.path / name, finite=False)
@@ -194,9 +191,7 @@ class Run:
     def rewind(self, step: int) -> None:
         """Drop what the log says of steps after `step`: they are about to be done again."""
         kept = [e for e in self.events() if e.get("step", 0) <= step and e.get("event") != "end"]
-        partial = self.log.with_suffix(".partial")
-        partial.write_text("".join(json.dumps(e, ensure_ascii=False) + "\n" for e in kept), "utf-8")
-        partial.replace(self.log)
+        write_lines(self.log, kept)
 
 
 def environment() -> dict[str, Any]:
