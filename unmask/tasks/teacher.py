@@ -85,9 +85,7 @@ def teach(
     update: Update | None = None,
 ) -> Taught:
     """The objective, after the teacher has spoken: `encoded`, the rows of each record, carry its logits."""
-    known, order = theirs.spec.labels, slice(None)  # type: tuple[str, ...], Any
-    if task.spec.labels:
-        order = [known.index(name) for name in task.spec.labels]
+    order: Any = [theirs.spec.labels.index(name) for name in task.spec.labels] or slice(None)
     if task.SPEC.output == "vector":
         _of_texts(task, teacher, theirs, encoded, update)
     elif task.SPEC.grouped:
