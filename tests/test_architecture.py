@@ -16,11 +16,13 @@ BASE = {
     "stopping",
     "registry",
     "recipe",
+    "sections",
     "settings",
     "seeds",
     "batch",
     "hub",
     "protobuf",
+    "metrics",
 }
 DATA = {"text", "labels", "model"}
 MAY = {
@@ -42,10 +44,6 @@ MAY = {
 # Imports that still point the wrong way. This list may only shrink.
 KNOWN = {
     "cli/show/tables.py": {"runs"},
-    "labels/bad_rows.py": {"tasks"},
-    "labels/detect_task.py": {"tasks"},
-    "labels/record_sets.py": {"tasks"},
-    "labels/split.py": {"tasks"},
     "runs/finetune.py": {"report"},
     "runs/multi_seed.py": {"report"},
     "runs/multitask.py": {"report"},

@@ -357,7 +357,7 @@ def export(
 def info(run: str | Path) -> dict[str, Any]:
     """What a run is, did and reached; or what a model folder holds."""
     from unmask.inference.describe import describe, is_model
-    from unmask.report.report import summary
+    from unmask.report import summary
     from unmask.train.run import Run
     from unmask.train.run_files import shown
 

@@ -22,7 +22,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(dry_run, "SECONDS", 0.0)
-    monkeypatch.setattr("unmask.report.task_report.write", lambda run: None)
+    monkeypatch.setattr("unmask.report.write", lambda run: None)
     return tmp_path
 
 

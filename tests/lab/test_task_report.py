@@ -14,12 +14,10 @@ import yaml
 from lab.tiny import labelled, model_folder
 from PIL import Image
 
-from unmask import api
+from unmask import api, report
 from unmask.cli.show.tables import run_summary
 from unmask.recipe import Recipe
-from unmask.report import task_report
-from unmask.report.summary import facts
-from unmask.report.task_summary import task_summary
+from unmask.report import facts
 from unmask.tasks.embed.task import Embed
 from unmask.tasks.intervals import intervals
 from unmask.tasks.metrics import wilson
@@ -139,7 +137,7 @@ class Page(HTMLParser):
 def test_everything_that_is_there_is_shown(tmp_path: Path) -> None:
     run = make(tmp_path / "run", DETAILS, baselines=[{"baseline": "tf-idf", "on": "test", "accuracy": 0.7}])
     run.write_json("findings.json", [{"at": "train.csv:3", "what": "no label", "fix": "fill it in", "error": False}])
-    page = Page(task_report.write(run).read_text("utf-8"))
+    page = Page(report.write(run).read_text("utf-8"))
     for words in (
         "0.850 accuracy", "0.767 to 0.907", "100 test records", "train.csv:3: no label; fill it in", "macro f1", "threshold",
         "8.0%", "21.0% before", "Temperature 1.50", "what a film", "The worst errors", "0–50", "By length", "tf-idf",
@@ -153,19 +151,20 @@ def test_everything_that_is_there_is_shown(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
     run = make(tmp_path / "begun")
-    page = Page(task_report.write(run).read_text("utf-8"))
+    page = Page(report.write(run).read_text("utf-8"))
     assert "interrupted" in page.text and f"unmask finetune --resume {run.path}" in page.text
     assert "Scores" not in page.text.replace("Scores on the dev set", "") and "Confusion" not in page.text
     empty = Run.create(tmp_path / "empty", "finetune", "x")
     Recipe.build({"start": "base", "task": {"train": ["t.csv"]}}).write(empty.path / "recipe.yaml")
-    assert task_report.write(empty).exists() and not (empty.path / "curves.png").exists()
+    assert report.write(empty).exists() and not (empty.path / "curves.png").exists()
     for key in DETAILS:  # each part alone
-        assert task_report._section(run, "", {}, {"dev": {key: DETAILS[key]}})["set"] == "dev"
+        empty.write_json("details.json", {"dev": {key: DETAILS[key]}})
+        assert "No such" not in report.write(empty).read_text("utf-8")
 
 
 def test_no_text_of_the_user_becomes_markup_and_nothing_is_fetched(tmp_path: Path) -> None:
     assert len(INJECTIONS) == len(set(INJECTIONS)) == 50
-    plain = Page(task_report.write(make(tmp_path / "plain", DETAILS)).read_text("utf-8"))
+    plain = Page(report.write(make(tmp_path / "plain", DETAILS)).read_text("utf-8"))
     rows = [{"at": x, "text": x, "want": x, "got": [x], "score": 0.5} for x in INJECTIONS]
     evil = DETAILS | {
         "errors": rows, "examples": rows, INJECTIONS[0]: [{INJECTIONS[1]: INJECTIONS[2]}],
@@ -176,7 +175,7 @@ def test_no_text_of_the_user_becomes_markup_and_nothing_is_fetched(tmp_path: Pat
     run = make(tmp_path / "<b onclick=own(1)>evil", evil)
     run.write_json("findings.json", [{"at": x, "what": x, "fix": x} for x in INJECTIONS])
     run.write_json("learnt.json", {"labels": INJECTIONS})
-    page = Page(task_report.write(run).read_text("utf-8"))
+    page = Page(report.write(run).read_text("utf-8"))
     assert {tag for tag, _ in page.tags} - {tag for tag, _ in plain.tags} <= {"details", "summary"}
     allowed = {"charset", "name", "content", "lang", "class", "scope", "media", "srcset", "alt", "src", "style"}
     assert {name for _, attributes in page.tags for name in attributes} <= allowed
@@ -248,11 +247,11 @@ def test_a_real_run_has_a_report_a_card_and_lines_that_work(
 
 def test_a_run_that_goes_on_says_how(tmp_path: Path) -> None:
     run = make(tmp_path / "begun")
-    found = task_summary(run)
+    found = report.summary(run)
     assert found["state"] == "interrupted" and found["best"]["accuracy"] == pytest.approx(0.8)
     assert dict(facts(found))["go on"] == f"unmask finetune --resume {run.path}"
     with run.lock():
-        assert task_summary(run)["state"] == "running"
+        assert report.summary(run)["state"] == "running"
 
 
 def scored_by(score: Callable[..., dict[str, float]], independent: bool = True) -> Any:

@@ -21,6 +21,7 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.tasks import inputs
 from unmask.tasks.choose.task import Choose
 from unmask.tasks.objective import objective_of
 from unmask.tasks.task import Outputs
@@ -51,7 +52,7 @@ def read(path: Path, text: str, labelled: bool = True) -> tuple[list[dict[str, A
     path.write_text(text, "utf-8")
     findings: list[Finding] = []
     source = open_source(str(path), findings)
-    return Choose.read(source, Recipe().task, findings, labelled), findings
+    return Choose.SPEC.form.read(source, Recipe().task, findings, labelled), findings
 
 
 # --------------------------------------------------------------------------------------------------------------- files
@@ -83,7 +84,7 @@ FORMS = {
 def test_every_form_gives_the_same_record(name: str, tmp_path: Path) -> None:
     records, findings = read(tmp_path / name, FORMS[name])
     assert not findings and [{k: v for k, v in r.items() if k != "at"} for r in records] == [WANTED]
-    assert Choose.recognises(open_source(str(tmp_path / name), []))
+    assert Choose.SPEC.form.recognises(open_source(str(tmp_path / name), []))
 
 
 def test_a_context_is_kept_apart_and_labels_may_count_from_one(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_other_tables_are_not_recognised(tmp_path: Path) -> None:
         "c.csv": "query,passage,label\nq,p,1\n",
     }.items():
         (tmp_path / name).write_text(text)
-        assert not Choose.recognises(open_source(str(tmp_path / name), []))
+        assert not Choose.SPEC.form.recognises(open_source(str(tmp_path / name), []))
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
@@ -271,7 +272,8 @@ def test_it_learns_saves_reopens_and_chooses_the_same_everywhere(tmp_path: Path)
     theirs = AutoModelForMultipleChoice.from_pretrained(run.model).eval()
     assert p.task is not None
     batch = collate(
-        p.task.encode(p.task.ask("The colour of snow is", "coal", "white", "blood"), labelled=False), p.tokenizer.pad
+        p.task.encode(inputs.ask(p.task.spec, "The colour of snow is", "coal", "white", "blood"), labelled=False),
+        p.tokenizer.pad,
     )
     with torch.no_grad():
         shares = theirs(input_ids=batch.ids[None], token_type_ids=batch.segments[None]).logits.softmax(-1)  # type: ignore[index]

@@ -14,7 +14,6 @@ from unmask.batch import Phase, collate
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.inference.predictor import load
-from unmask.labels.formats import cells as labels
 from unmask.labels.record_sets import Sets
 from unmask.labels.records import Finding, Source, open_source
 from unmask.model import hf
@@ -24,6 +23,7 @@ from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
 from unmask.runs.finetune import announce, run_job
 from unmask.runs.job import Job, make_recipe, prepare
 from unmask.tasks import terms
+from unmask.tasks.classify import cells as labels
 from unmask.tasks.classify import targets
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.objective import objective_of
@@ -276,8 +276,8 @@ def test_details_say_what_went_wrong_where() -> None:
 def read(path: Path, settings: TaskRecipe) -> tuple[list[Any], list[Finding], str]:
     findings: list[Finding] = []
     source: Source = open_source(str(path), findings)
-    settled = Classify.settle([source], settings)
-    return [r["label"] for r in Classify.read(source, settled, findings)], findings, settled.classify.target
+    settled = Classify.SPEC.form.settle([source], settings)
+    return [r["label"] for r in Classify.SPEC.form.read(source, settled, findings)], findings, settled.classify.target
 
 
 @pytest.mark.parametrize("separator", ["|", ";", ","])

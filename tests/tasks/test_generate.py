@@ -85,9 +85,7 @@ def learnt(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp(request.param.replace(".", "-"))
     model, file = start(folder / "start", request.param), pairs_file(folder / "pairs.jsonl")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "unmask.report.task_report.write", lambda *_: None
-        )  # figures take seconds, and are tested elsewhere
+        patch.setattr("unmask.report.write", lambda *_: None)  # figures take seconds, and are tested elsewhere
         run = api.finetune(
             model, task="generate", train=file, steps=100, batch=8, lr=1e-2, out=folder / "run",
             sets=["train.layer_decay=1", "task.generate.prefix='summarize: '", "task.generate.longest=20"],
@@ -192,21 +190,27 @@ def test_files_and_columns(tmp_path: Path) -> None:
         '{"source": ["Three."], "target": ["a third line"]}\n{"source": [], "target": ["x y z w"]}\n{"source": ["y"], "target": []}\n'
     )
     source = open_source(str(tmp_path / "a.jsonl"), findings)
-    records = Generate.read(source, TaskRecipe(), findings)
+    records = Generate.SPEC.form.read(source, TaskRecipe(), findings)
     assert records[0]["text"] == "One. Two." and records[0]["target"] == "the first one"
     assert records[0]["references"] == ["the first one", "a second one"] and "references" not in records[1]
     assert [f.at for f in findings] == [f"{tmp_path}/a.jsonl:3", f"{tmp_path}/a.jsonl:4"]
     (tmp_path / "b.csv").write_text("article,highlights\n" + "".join(f"text {i},some words {i}\n" for i in range(5)))
     other = open_source(str(tmp_path / "b.csv"), findings)
-    assert Generate.recognises(source) and Generate.recognises(other) and pick_task(TaskRecipe(), [other]) is Generate
-    assert Generate.read(other, TaskRecipe(), findings)[1] == {
+    assert (
+        Generate.SPEC.form.recognises(source)
+        and Generate.SPEC.form.recognises(other)
+        and pick_task(TaskRecipe(), [other]).name == "generate"
+    )
+    assert Generate.SPEC.form.read(other, TaskRecipe(), findings)[1] == {
         "at": other.at(3),
         "text": "text 1",
         "target": "some words 1",
     }
-    assert Generate.read(other, TaskRecipe(columns={"text": "highlights"}), findings, labelled=False)[0]["text"]
+    assert Generate.SPEC.form.read(other, TaskRecipe(columns={"text": "highlights"}), findings, labelled=False)[0][
+        "text"
+    ]
     (tmp_path / "c.csv").write_text("text,target\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(9)))
-    assert not Generate.recognises(open_source(str(tmp_path / "c.csv"), findings))
+    assert not Generate.SPEC.form.recognises(open_source(str(tmp_path / "c.csv"), findings))
 
 
 @pytest.mark.parametrize("name", ["t5-mini", "gpt2-mini", "bert-tiny"])
@@ -263,7 +267,7 @@ def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch
     )
     seen: list[int] = []
     answer = Generate.answer
-    monkeypatch.setattr("unmask.report.task_report.write", lambda *_: None)
+    monkeypatch.setattr("unmask.report.write", lambda *_: None)
     few = replace(Generate.SPEC, training=replace(Generate.SPEC.training, dev_rows=3))
     monkeypatch.setattr(Generate, "SPEC", few)
     monkeypatch.setattr(Generate, "answer", lambda self, m, r, u=None: seen.append(len(r)) or answer(self, m, r, u))
@@ -284,7 +288,7 @@ def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch
 
 
 def test_it_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unmask.report.task_report.write", lambda *_: None)
+    monkeypatch.setattr("unmask.report.write", lambda *_: None)
     folder, train = start(tmp_path / "m", "bart-mini", dropout=0.1), pairs_file(tmp_path / "train.jsonl")
     step = Trainer.step
 

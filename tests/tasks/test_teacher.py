@@ -228,7 +228,7 @@ def test_records_that_differ_in_their_number_of_rows_each_have_their_own_diverge
 
 def test_a_student_learns_from_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A teacher that turns every label around: its share of the loss is seen in what the student answers."""
-    monkeypatch.setattr("unmask.report.task_report.write", lambda *_: None)
+    monkeypatch.setattr("unmask.report.write", lambda *_: None)
     tokenizer = tokenizer_of(TEXTS)
     shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": tokenizer.size, "dropout": 0.0}
     start = Model(preset("bert-tiny", **shape, **tokenizer.config_ids()), ["mlm"]).init(0)

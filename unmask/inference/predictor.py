@@ -44,7 +44,6 @@ from unmask.inference.vector_methods import VectorMethods
 from unmask.model.config import ModelConfig
 from unmask.stopping import during
 from unmask.tasks import folder as task_folder
-from unmask.tasks.generate.task import Generate
 from unmask.tasks.task import Task
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer
@@ -216,7 +215,7 @@ class Predictor(TaskMethods, VectorMethods, LookMethods):
             self._need("lm", "continue a text")
         texts = several(text)
         self.check_known(texts)
-        if isinstance(self.task, Generate):
+        if self.task is not None and self.task.spec.output == "text":
             out = causal.answers(self.engine, self.task, texts, **settings)
             return out[0] if isinstance(text, str) else out
         rows = [causal.prompt(self.engine, self.tokenizer, encoding.ids) for encoding in self.reader.encode(texts)]

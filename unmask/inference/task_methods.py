@@ -37,8 +37,8 @@ class TaskMethods:
         said, as the model was trained.
         """
         task = self.need_task().reading(long)
-        given = inputs.records(task, records)
-        self.check_known(inputs.texts(given))
+        given = inputs.records(task.spec, records)
+        self.check_known(inputs.texts(task.SPEC, given))
         with shown(update) as tell:
             return task.answer(self.engine, given, tell)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from unmask import report as reports
 from unmask.batch import Example
 from unmask.console import Console, clock
 from unmask.errors import UserError
@@ -22,7 +23,6 @@ from unmask.labels.records import Finding, Record
 from unmask.model import hf
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
-from unmask.report import task_report
 from unmask.runs import augment, budget
 from unmask.runs.job import Job, open_teacher, prepare
 from unmask.tasks import aux_mlm, teacher
@@ -277,7 +277,7 @@ def resume(run: Run, world: World, console: Console, watch: Watch | None = None)
         if (run.path / "results.json").exists():
             console.say(f"{run.path} is finished")
             if world.main and not watch and not (run.path / "report.html").exists():
-                task_report.write(run)
+                reports.write(run)
             return run.read_json("results.json")
         last = checkpoint.latest(run.checkpoints, console.warn)
         if run.recipe().tasks:
@@ -297,7 +297,7 @@ def _end(
     begun = time.monotonic()
     results = finish(job, run, state, console)
     if report:
-        task_report.write(run)
+        reports.write(run)
     console.say(f"done in {clock(state['elapsed'] + time.monotonic() - begun)}: {run.model}")
     return results
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from unmask.labels.fields import Field
-from unmask.recipe import Section
+from unmask.labels.form import Form
+from unmask.settings import Section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ class Bound:
     pairs: bool = False  # a row holds two texts
     config: Mapping[str, Any] = field(default_factory=dict)  # fields of the model's config that the task decides
     pooling: str = ""  # output "vector": mean or cls
+    normalised: bool = True  # output "vector": of length 1
     generation: Mapping[str, Any] = field(default_factory=dict)  # output "text": generation_config.json
     prefix: str = ""  # output "text": put before every text
 
@@ -67,7 +69,7 @@ Output = Literal["choice", "binary", "number", "span", "vector", "text"]
 class TaskSpec:
     name: str
     about: str  # one line: what goes in and what comes out
-    fields: tuple[Field, ...]
+    form: Form  # its files, and the fields of their records
     heads: tuple[str, ...]
     terms: tuple[str, ...]  # of the loss
     output: Output  # what the head's values mean: one of several, each yes or no, a number, a span, a vector, new text
@@ -90,6 +92,10 @@ class TaskSpec:
     bound: Bound | None = None
 
     @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.form.fields
+
+    @property
     def inputs(self) -> tuple[Field, ...]:
         """The fields that a model of the task reads: of one model, where the spec is bound."""
         return self.bound.inputs if self.bound else tuple(f for f in self.fields if f.use == "input")
@@ -97,6 +103,16 @@ class TaskSpec:
     @property
     def labels(self) -> tuple[str, ...]:
         return self.bound.labels if self.bound else ()
+
+    @property
+    def parts(self) -> tuple[int, int | None]:
+        """How many parts a person gives a model of the task, at least and at most (None: any number)."""
+        return self.bound.parts if self.bound else self.bind().parts
+
+    @property
+    def asks(self) -> str:
+        """What the parts are, with an example."""
+        return self.bound.asks if self.bound else self.bind().asks
 
     @property
     def scale(self) -> tuple[float, float]:
@@ -112,4 +128,4 @@ class TaskSpec:
 
     def captions(self) -> list[str]:
         """What a person types, in order: ["QUESTION", "CONTEXT"], ["TEXT", "CHOICE", "CHOICE"]."""
-        return [f.caption for f in self.inputs if f.required for _ in range(f.min_count)]
+        return [f.caption for f in self.inputs if f.required for _ in range(1 + (f.holds == "texts"))]

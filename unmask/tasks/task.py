@@ -1,6 +1,6 @@
 """Task: how records become rows, rows a loss and answers, and answers scores.
 
-A user's file becomes records (its `Form`), a record becomes rows (`encode`), what the model gives for the rows becomes an answer
+A user's file becomes records (`SPEC.form`), a record becomes rows (`encode`), what the model gives for the rows becomes an answer
 (`decode`, numpy alone, so that an exported model answers without torch), and answers are compared with records (`score`).
 
 What a task has to remember beside its settings, because it was learnt from the training records (`study`: the labels) or from
@@ -19,15 +19,15 @@ import numpy as np
 
 from unmask.batch import Batch, Example, Phase, groups
 from unmask.errors import UserError
-from unmask.labels.form import Form
 from unmask.labels.records import Finding, Record
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.model.head_spec import HEADS
 from unmask.objectives.objective import heads_of
 from unmask.recipe import Recipe, TaskRecipe
+from unmask.tasks.explain import Target, usual_target
 from unmask.tasks.rows import WEIGHTS, by_record
-from unmask.tasks.spec import TaskSpec
+from unmask.tasks.spec import Bound, TaskSpec
 from unmask.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Outputs:
         return (sums.T / np.bincount(self.record)).T
 
 
-class Task(Form):
+class Task:
     SPEC: ClassVar[TaskSpec]
     name: str
     heads: tuple[str, ...]  # of the model; "lm|mlm" = the one that its family has, known when it is bound
@@ -109,12 +109,6 @@ class Task(Form):
     def begin(self, model: Model) -> list[str]:
         """Change a new model before it is trained, and say how."""
         return []
-
-    def takes(self) -> tuple[int, int | None, str]:
-        """How many parts `ask` takes, at least and at most, and what they are (see inputs.py)."""
-        bound = self.spec.bound
-        assert bound is not None
-        return *bound.parts, bound.asks
 
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
@@ -348,6 +342,25 @@ class Task(Form):
     def room(self, pair: bool = False) -> int:
         """Tokens of text in a row."""
         return self.length - len(self.tokenizer.surround([], [] if pair else None)[0])
+
+    # ------------------------------------------------------------------------------------------------ its model
+
+    @property
+    def bound(self) -> Bound:
+        """What the spec says of this model."""
+        bound = self.spec.bound
+        assert bound is not None
+        return bound
+
+    def explain_target(self, outputs: Outputs, record: Record, target: str | None) -> Target:
+        """What is explained of the prediction for one record: `target`, or the model's own choice."""
+        return usual_target(self, outputs, record, target)
+
+    def at_full_length(self, length: int) -> Self:
+        """The same task with rows of `length`, which refuses a longer text: what is explained is one row."""
+        other = self.reading("refuse")
+        other.learnt = self.learnt | {"length": length}
+        return other
 
 
 class RecordRows:

@@ -74,7 +74,7 @@ def rehearsal(found: dict[str, Any]) -> None:
 
 
 def run_summary(found: dict[str, Any]) -> None:
-    from unmask.report.summary import facts
+    from unmask.report import facts
 
     _facts(facts(found))
 

@@ -23,7 +23,7 @@ def describe(name: str, predictor: "Predictor") -> dict[str, Any]:
         "methods": sorted(predictor.methods()),
         "task": task.name if task else None,
         "labels": [str(label) for label in (task.learnt.get("labels") or [])] if task else [],
-        "parts": list(task.takes()[:2]) if task else [1, 1],
+        "parts": list(task.spec.parts) if task else [1, 1],
         "forms": forms(predictor),
         "mask": tokenizer.mask_token if tokenizer.mask is not None else None,
         "positions": config.max_positions,

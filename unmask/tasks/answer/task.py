@@ -19,14 +19,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unmask.batch import Batch, Example
+from unmask.errors import UserError
 from unmask.labels.records import Finding, Record
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import task as base
 from unmask.tasks.answer import spans
-from unmask.tasks.answer.form import AnswerForm
 from unmask.tasks.answer.spec import SPEC
 from unmask.tasks.details import cases
+from unmask.tasks.explain import Target
 from unmask.tasks.spec import TaskSpec
 from unmask.text.segmentation import language_of
 
@@ -39,7 +40,7 @@ LONGEST = 30  # tokens of an answer that are always allowed, unless task.answer.
 EDGES = 2  # a context may split the first and the last word of an answer otherwise than the answer alone
 
 
-class Answer(AnswerForm, base.Task):
+class Answer(base.Task):
     SPEC = SPEC
     metric = "f1"
     counted = ("longer", "cut", "lost")
@@ -125,6 +126,7 @@ class Answer(AnswerForm, base.Task):
         span = self._span(record, offsets) if labelled else None
         starts = spans.window_starts(len(ids), size, min(self.settings.answer.stride, size // 2))
         before, between, _ = t.around[1]
+        texts = (record["question"], record["context"])
         first, rows = len(before) + len(question) + len(between), []
         for start in starts[:1] if self.settings.long == "first" else starts:
             row, segments = t.surround(question, ids[start : start + size])
@@ -132,7 +134,7 @@ class Answer(AnswerForm, base.Task):
             ends = [first + n - start for n in span] if span and whole else [0, 0]
             labels = {"start.targets": np.array(ends[:1]), "end.targets": np.array(ends[1:])} if labelled else {}
             about = spans.Window(record["context"], offsets[start : start + size], first)
-            rows.append(Example(np.array(row), np.array(segments), labels=labels, about=about))
+            rows.append(Example(np.array(row), np.array(segments), labels=labels, texts=texts, about=about))
         return rows
 
     def _tokens(self, context: str) -> tuple[list[int], np.ndarray]:
@@ -211,6 +213,28 @@ class Answer(AnswerForm, base.Task):
         want = [" | ".join(dict.fromkeys(gold)) or "(no answer)" for gold in golds]
         sure = np.array([a["probability"] for a in answers])
         return cases(asked, want, [text or "(no answer)" for text in got], wrong, sure)
+
+    def explain_target(self, outputs: base.Outputs, record: Record, target: str | None) -> Target:
+        """The logits of an answer's first and last token: of the model's own, or of a part of the context."""
+        context = record["context"]
+        if target is None:
+            (found,) = self.decode(outputs)
+            found = found if found["answer"] else (found["candidates"] or [found])[0]
+            if not found["answer"]:
+                raise UserError("the model gives no answer to explain", fix='target="…", a part of the context')
+            start, end = found["start"], found["end"]
+        else:
+            start = context.find(target)
+            if start < 0 or not target:
+                raise UserError(
+                    f"the target {target!r} is not in the context", valid="a part of it, exactly as it stands"
+                )
+            end = start + len(target)
+        window = outputs.examples[0].about
+        own = [n for n, (a, b) in enumerate(window.offsets.tolist(), window.first) if a < end and b > start]
+        if not own:
+            raise UserError(f"the target {target!r} has no token", valid="a part of known characters")
+        return Target(0, ((own[0], 0), (own[-1], 1)), context[start:end])
 
 
 def _best(answers: Sequence[base.Answer]) -> tuple[list[str], list[float]]:

@@ -20,7 +20,6 @@ from unmask.batch import Example
 from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.recipe import TaskRecipe
-from unmask.tasks.choose.form import ChooseForm
 from unmask.tasks.choose.spec import SPEC
 from unmask.tasks.details import cases
 from unmask.tasks.rows import fit_pair
@@ -28,7 +27,7 @@ from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task
 
 
-class Choose(ChooseForm, Task):
+class Choose(Task):
     SPEC = SPEC
     metric = "accuracy"
 
@@ -42,13 +41,14 @@ class Choose(ChooseForm, Task):
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         """A row for each choice; with a label, one example that holds them all."""
         t, room = self.tokenizer, self.room(pair=True)
-        rows = self.together(record)
+        text, context = record["text"], record.get("context")
+        rows = [(text, c) if context is None else (context, f"{text} {c}") for c in record["choices"]]
         first, *others = [e.ids for e in t.encode_batch([rows[0][0], *(second for _, second in rows)])]
         self.longer += self.over(record, len(first) + max(map(len, others)), room, windows=False)
         pairs = [t.surround(*fit_pair(first, b, room)) for b in others]
         examples = [
-            Example(np.array(ids), np.array(segments), about=choice)
-            for (ids, segments), choice in zip(pairs, record["choices"])
+            Example(np.array(ids), np.array(segments), texts=texts, about=choice)
+            for (ids, segments), texts, choice in zip(pairs, rows, record["choices"])
         ]
         if not labelled:
             return examples

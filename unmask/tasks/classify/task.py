@@ -21,11 +21,10 @@ import numpy as np
 
 from unmask.batch import Example
 from unmask.labels.fields import Field
-from unmask.labels.formats import cells
 from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks.classify.form import ClassifyForm
+from unmask.tasks.classify import cells
 from unmask.tasks.classify.spec import SPEC
 from unmask.tasks.classify.targets import TARGETS
 from unmask.tasks.rows import fit_pair, windows
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from unmask.model.model import Model
 
 
-class Classify(ClassifyForm, Task):
+class Classify(Task):
     SPEC = SPEC
     metric = "accuracy"
     counted = ("longer", "paired")
@@ -132,7 +131,8 @@ class Classify(ClassifyForm, Task):
                 t.surround(piece) for piece in (windows(a, room) if self.settings.long == "windows" else [a[:room]])
             ]
         labels = {"classify.targets": self.goal.aim(record)} if labelled else {}
-        return [Example(np.array(ids), np.array(segments), labels=labels) for ids, segments in rows]
+        texts = (record["text"],) if pair is None else (record["text"], pair)
+        return [Example(np.array(ids), np.array(segments), labels=labels, texts=texts) for ids, segments in rows]
 
     # -------------------------------------------------------------------------------------------------- loss
 

@@ -35,11 +35,10 @@ from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import contrastive
-from unmask.tasks.embed.form import EmbedForm
 from unmask.tasks.embed.spec import SPEC
 from unmask.tasks.rows import windows
 from unmask.tasks.spec import TaskSpec
-from unmask.tasks.task import Answer, Network, Outputs, Task, Update
+from unmask.tasks.task import Answer, Outputs, Task
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +54,7 @@ LOSSES = {
 }
 
 
-class Embed(EmbedForm, Task):
+class Embed(Task):
     SPEC = SPEC
     metric = "mrr"
 
@@ -65,7 +64,8 @@ class Embed(EmbedForm, Task):
 
     @classmethod
     def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
-        return cls.SPEC.bind(asks="a text, or two to be compared", pooling=learnt.get("pooling", ""))
+        pooling, normalised = learnt.get("pooling", ""), bool(learnt.get("normalised", True))
+        return cls.SPEC.bind(asks="a text, or two to be compared", pooling=pooling, normalised=normalised)
 
     # ----------------------------------------------------------------------------------------------- records
 
@@ -178,7 +178,9 @@ class Embed(EmbedForm, Task):
         for n, part in enumerate(parts):
             row, segments = self.tokenizer.surround(part)
             labels = {"embed.role": np.array([role if n == 0 else -1]), "embed.text": np.array([_key(text)])}
-            yield Example(np.array(row), np.array(segments), labels=labels if labelled else {}, about=(role, text))
+            yield Example(
+                np.array(row), np.array(segments), labels=labels if labelled else {}, texts=(text,), about=(role, text)
+            )
 
     # ----------------------------------------------------------------------------------------------- loss
 
@@ -232,11 +234,6 @@ class Embed(EmbedForm, Task):
     def shared(self, records: Sequence[Record]) -> bool:
         """A positive has a place among all of them; a vector is its text's."""
         return any("positive" in record for record in records)
-
-    def vectors(self, model: Network, texts: Sequence[str], update: Update | None = None) -> np.ndarray:
-        """(texts, D), float32."""
-        answers = self.answer(model, [{"text": text} for text in texts], update) if texts else []
-        return np.array([a["vector"] for a in answers], np.float32).reshape(len(answers), model.config.hidden)
 
     def independent(self, records: Sequence[Record]) -> bool:
         """Recall and MRR are among all positives: records drawn twice would be each other's rivals."""

@@ -31,7 +31,7 @@ from unmask.model.families import FAMILIES
 from unmask.model.generate import generate
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.generate import metrics
-from unmask.tasks.generate.form import GenerateForm, references
+from unmask.tasks.generate.form import references
 from unmask.tasks.generate.spec import SPEC
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task, Update
@@ -45,7 +45,7 @@ SHOWN = 20  # answers that a report shows
 _APART = re.compile(f"(?<=[{CJK}，。；：！？、]) (?=[{CJK}，。；：！？、])")
 
 
-class Generate(GenerateForm, Task):
+class Generate(Task):
     SPEC = SPEC
     metric = "rougeL"
     decoder = False  # whether the model writes with one
@@ -151,7 +151,7 @@ class Generate(GenerateForm, Task):
         self.longer += cut > 0
         ids = np.array(prompt)
         if not labelled:
-            return [Example(ids, about=cut)]
+            return [Example(ids, texts=(record["text"],), about=cut)]
         target = np.array(self.wanted(record["target"]))
         self.unended += target[-1] != self.tokenizer.sep
         if self.decoder:

@@ -28,7 +28,6 @@ from unmask.files import read_object
 from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks.rank.form import RankForm
 from unmask.tasks.rank.spec import SPEC
 from unmask.tasks.ranking import mean, order, ranked
 from unmask.tasks.rows import fit_pair
@@ -38,7 +37,7 @@ from unmask.tasks.task import Answer, Outputs, Task
 SHOWN = 20
 
 
-class Rank(RankForm, Task):
+class Rank(Task):
     SPEC = SPEC
     metric = "ndcg@10"
 
@@ -99,7 +98,7 @@ class Rank(RankForm, Task):
         ids, room = self.tokenizer.encode(passage), self.room(pair=True)
         self.longer += self.over(record, len(query) + len(ids), room, f"passage {number + 1}", windows=False)
         row, segments = self.tokenizer.surround(*fit_pair(query, ids, room))
-        return Example(np.array(row), np.array(segments), about=number)
+        return Example(np.array(row), np.array(segments), texts=(record["query"], passage), about=number)
 
     def fate(self) -> str:
         refused = self.settings.long == "refuse"
