@@ -30,6 +30,7 @@ from unmask.runs import finetune as lab
 from unmask.runs.job import Job, make_recipe, prepare
 from unmask.tasks import contrastive
 from unmask.tasks.embed.task import Embed
+from unmask.tasks.objective import objective_of
 from unmask.text.store import TokenStore
 from unmask.train.distributed import World
 from unmask.train.run import Run
@@ -192,7 +193,7 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
             task.forward = lambda m, b: whole(m, b)[:, :width]  # type: ignore[method-assign]
         batch = collate([e for r in records for e in task.encode(r)], store.tokenizer.pad)
         assert batch.groups is not None and batch.groups.tolist() == sorted(batch.groups.tolist())
-        (total, count) = task.loss(model, batch)["embed"]
+        (total, count) = objective_of(task).loss(model, batch)["embed"]
         assert count == 2
         return float(total.detach())
 

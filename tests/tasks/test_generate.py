@@ -23,6 +23,7 @@ from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
 from unmask.tasks.generate.task import Generate
+from unmask.tasks.objective import objective_of
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.fit import Interrupted
 from unmask.train.trainer import Trainer
@@ -159,9 +160,9 @@ def test_the_loss_is_that_of_the_target_alone(name: str, tmp_path: Path) -> None
     wanted = [task.wanted(s) for _, s in PAIRS[:4]]
     assert all(ids[-1] == task.tokenizer.sep for ids in wanted)
     assert batch.labels["generate.targets"].tolist() == [i for ids in wanted for i in ids]
-    assert task.counts(batch) == {"generate": sum(map(len, wanted))}
+    assert objective_of(task).counts(batch) == {"generate": sum(map(len, wanted))}
     with torch.no_grad():
-        total, count = task.loss(model, batch)["generate"]
+        total, count = objective_of(task).loss(model, batch)["generate"]
     if not (task.decoder or task.causal):
         # What is written sees what stands before it only: a later token of the target changes nothing.
         other = rows[0]
