@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 
 from unmask.errors import UnknownTextWarning
-from unmask.inference.texts import short
+from unmask.inference.inputs import short
 from unmask.text.tokenizer import Tokenizer
 
 UNKNOWN = 0.5  # share of a text's words from which on it is worth a warning

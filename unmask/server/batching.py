@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UserError
 from unmask.inference import unknown
-from unmask.inference.texts import texts_in
+from unmask.inference.inputs import texts_in
 from unmask.server import cost, counting, current, sizes
 from unmask.server.errors import Refused
 from unmask.server.limits import Limits

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unmask.inference.filling import MASKS
+from unmask.inference.inputs import texts_in
 from unmask.inference.introspection import STEPS
-from unmask.inference.texts import texts_in
 from unmask.model.generation import NEW
 from unmask.server.errors import Refused
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
-from unmask.inference.texts import texts_in
+from unmask.inference.inputs import texts_in
 from unmask.server import cost
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unmask.console import visible, write
-from unmask.inference.texts import short
+from unmask.inference.inputs import short
 
 ASKED = ("text", "pair", "question", "query", "sentence")  # keys of a record that are shown before its answer
 
