@@ -109,8 +109,7 @@ class TaskMethods:
         task = self.need_task()
         if task.SPEC.usage.served == name:
             return task
-        specs: dict[str, Any] = all_specs()
-        return self.need_task(next((kind for kind, spec in specs.items() if spec.usage.served == name), name))
+        return self.need_task(task_for(name))
 
     def _ask(self, name: str, *parts: Any, long: str | None = None) -> Any:
         self.need_task(name)
@@ -121,6 +120,12 @@ class TaskMethods:
             counts = ", ".join(f"{len(c):,}" if many(p) else "one text" for c, p in zip(columns, parts))
             raise UserError(f"lists that do not go together: {counts}", valid="lists of one length")
         return self.predict(columns[0] if len(columns) == 1 else zip(*columns), long=long)
+
+
+def task_for(pipeline: str) -> str:
+    """The task whose models answer a pipeline of the hub; the pipeline itself where none does."""
+    specs: dict[str, Any] = all_specs()
+    return next((name for name, spec in specs.items() if spec.usage.served == pipeline), pipeline)
 
 
 def _listed(texts: Any, what: str) -> list[str]:
