@@ -267,10 +267,10 @@ def predict(
 
     `long`: a text longer than a row is read in "windows", by its "first" part, or "refuse"d; else as the model was trained.
     `predicate`: the word whose semantic roles are asked for."""
-    from unmask.inference import labelled_files
+    from unmask.inference.predict import predict_given
 
     loaded = load(model) if isinstance(model, str | Path) else model
-    return labelled_files.predict(loaded, texts, _names(columns), console or Console(quiet=True), long, predicate)
+    return predict_given(loaded, texts, _names(columns), console or Console(quiet=True), long, predicate)
 
 
 def _names(columns: Mapping[str, str | int] | None) -> dict[str, str]:

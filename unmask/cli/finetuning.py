@@ -187,7 +187,7 @@ def predict(
         return emit(answers)
     from unmask.cli.show.answers import print_answers
 
-    print_answers(answers)
+    print_answers(answers, loaded.need_task().spec)
 
 
 VERBS = {"finetune": finetune, "doctor": doctor, "evaluate": evaluate, "predict": predict}

@@ -49,7 +49,7 @@ class Index:
         self.ids, self.texts = list(texts), list(texts.values())
         if not self.texts:
             raise UserError("no passages to search")
-        self.embedder, self.reranker = _model(embedder), _model(reranker, "rank")
+        self.embedder, self.reranker = _model(embedder), _model(reranker, "text-ranking")
         if not bm25 and self.embedder is None:
             raise UserError("nothing to search with", fix="leave BM25 on, or give a model that embeds")
         console = console or Console(quiet=True)
@@ -91,9 +91,7 @@ class Index:
         best = sorted(scores, key=lambda p: (-scores[p], p))
         if self.reranker is not None:
             read = best[: max(rerank, top)]
-            answer = (
-                self.reranker.predict([{"query": query, "passages": [self.texts[p] for p in read]}])[0] if read else {}
-            )
+            answer = self.reranker.predict([(query, [self.texts[p] for p in read])])[0] if read else {}
             scores = dict(zip(read, answer.get("scores", ())))
             best = [
                 read[i] for i in order([scores[p] for p in read], [f"{len(read) - i:09d}" for i in range(len(read))])
@@ -187,13 +185,13 @@ def _embedded(model: Predictor, texts: Sequence[str]) -> np.ndarray:
     return np.ascontiguousarray(unit(model.embed(list(texts))), np.float32)
 
 
-def _model(model: AnyModel, task: str = "") -> Predictor | None:
+def _model(model: AnyModel, pipeline: str = "") -> Predictor | None:
     found = model if isinstance(model, Predictor) or model is None else load_predictor(model)
-    if task and found is not None and (found.task is None or found.task.name != task):
-        raise UserError(
-            f"{model} cannot put passages in order",
-            fix=f"unmask finetune MODEL --task {task} --train FILE makes one that can",
-        )
+    if pipeline and found is not None:
+        try:
+            found.need_pipeline(pipeline)
+        except UserError as error:
+            raise UserError(f"{model} cannot put passages in order: {error.got}", fix=error.fix) from None
     return found
 
 
