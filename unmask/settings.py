@@ -7,7 +7,8 @@ Python functions (`runs/keywords.py`), `--set`, YAML and `docs/recipe.md` are al
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -56,7 +57,8 @@ def setting(
     `mask_rate`); `flag` is for a flag that is not called after the keyword. `switch` is for a flag that takes no value: the value it
     stands for, and its help. `commas`: a list that is one text with commas on the command line, not a repeated flag.
     """
-    given = {"verbs": verbs, "keyword": keyword, "flag": flag, "switch": switch, "commas": commas, "panel": panel}
+    given: dict[str, Any] = {"verbs": verbs, "keyword": keyword, "flag": flag}
+    given |= {"switch": switch, "commas": commas, "panel": panel}
     return Field(default, description=help, json_schema_extra={name: value for name, value in given.items() if value})
 
 
@@ -78,9 +80,22 @@ class Setting:
         return self.field.description or ""
 
     @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types that it takes, without their bounds: (float, NoneType)."""
+        return _kinds(self.field.annotation)
+
+    @property
     def option(self) -> str:
         """Its flag: `--mask-rate`."""
         return self.flag or f"--{self.keyword.replace('_', '-')}"
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    if get_origin(annotation) is Annotated:
+        return _kinds(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return tuple(kind for part in get_args(annotation) for kind in _kinds(part))
+    return (annotation,)
 
 
 def settings_of(root: type[Section], path: str = "") -> list[Setting]:

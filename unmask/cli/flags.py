@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import typer
 from typer.core import TyperCommand
@@ -49,10 +49,10 @@ class RecipeCommand(TyperCommand):
 
     @property
     def params(self) -> list[Any]:
-        verb = getattr(self.callback, "verb", None)
-        if verb and not self._made:
+        function: Any = getattr(self.callback, "__wrapped__", None)  # behind typer's own wrapper
+        if not self._made and hasattr(function, "verb"):
             app = typer.Typer(add_completion=False, rich_markup_mode=None)
-            app.command()(_with_flags(self.callback.__wrapped__, verb))  # the function behind typer's own wrapper
+            app.command()(_with_flags(function, function.verb))
             made = get_command(app)
             self._params, self.callback, self._made = made.params, made.callback, True
         return self._params
@@ -89,10 +89,8 @@ def _with_flags(function: Callable, verb: str) -> Callable:
 
 def _flag(setting: "Setting") -> inspect.Parameter:
     """A flag that is left out is None, or False where it takes no value."""
-    kind: Any = setting.field.annotation
-    union = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    kinds = {get_args(k)[0] if get_origin(k) is Annotated else k for k in union} - {NoneType}
-    takes: Any = kinds.pop() if kinds in ({int}, {float}) else str
+    kind, *others = (kind for kind in setting.kinds if kind is not NoneType)
+    takes: Any = kind if kind in (int, float) and not others else str
     metavar = None
     if setting.switch or kind is bool:
         takes = bool
