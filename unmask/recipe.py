@@ -11,10 +11,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from unmask.errors import UserError
 from unmask.files import check_recipe, read_yaml
+from unmask.registry import OPTIMIZERS
 from unmask.settings import Dumper, explain, load, merge, nested
 
 Count = Annotated[int, Field(ge=1)]
@@ -274,7 +284,7 @@ class TrainRecipe(Section):
     length: str | int = 128  # tokens per row; "64:0.9,128:0.1" = 90 % of the steps at 64, then 128
     packing: Literal["across", "apart"] = "across"  # apart = tokens see only their own of the documents in a row
     embeddings: Literal["counted", "random"] = "counted"  # a new model's token vectors: counted from the text, or drawn
-    optimizer: Literal["muon", "adamw"] = "muon"
+    optimizer: Annotated[str, AfterValidator(OPTIMIZERS.valid)] = "muon"
     lr: NotNegative = 0.0  # AdamW's (with muon: of embeddings, heads, norms, biases); 0 = 5e-3 with muon, 1e-3 without; fine-tuning: by the width
     muon_lr: Positive = 0.02  # of the matrices
     layer_decay: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = (
