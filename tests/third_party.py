@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from unmask.model.families import FAMILIES
 from unmask.model.head_spec import HEADS
-from unmask.registry import OBJECTIVES, TASKS
+from unmask.registry import FORMATS, OBJECTIVES, OPTIMIZERS, TASKS
 
-REGISTRIES = (HEADS, OBJECTIVES, TASKS)
+REGISTRIES = (FAMILIES, FORMATS, HEADS, OBJECTIVES, OPTIMIZERS, TASKS)
 
 
 @contextmanager

@@ -8,8 +8,9 @@ A third party adds one by an entry point in the group `unmask.<kind>`:
 
 import importlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from unmask.errors import UserError, first_line, nearest
@@ -61,6 +62,17 @@ class Registry(Generic[T]):
         one = f"{self.kind[:-3]}y" if self.kind.endswith("ies") else self.kind[:-1]
         raise UserError(f"unknown {one}: {name!r}{nearest(name, list(self))}", valid=", ".join(self))
 
+    def get(self, name: str) -> Any:
+        """None where there is no such name."""
+        return self[name] if name in self else None  # noqa: SIM401
+
+    def valid(self, name: str) -> str:
+        """The name itself; ValueError, in pydantic's words, when there is none such."""
+        if name not in self:
+            *others, last = map(repr, self)
+            raise ValueError(f"Input should be {', '.join(others)} or {last}")
+        return name
+
     def _load(self, point: EntryPoint) -> Any:
         try:
             return point.load()
@@ -102,6 +114,12 @@ OBJECTIVES: Registry[Any] = Registry(
         "span": "unmask.objectives.span:Span",
     },
 )
+OPTIMIZERS: Registry[Any] = Registry(
+    "optimizers", {"muon": "unmask.train.optim:muon", "adamw": "unmask.train.optim:adamw"}
+)
+# Ending of a file, without its dot → a function of its path that yields records, each a dict. Other endings are read by
+# text/readers.py, as far as it knows them.
+FORMATS: Registry[Callable[[Path], Iterable[dict[str, Any]]]] = Registry("formats", {})
 TASKS: Registry[Any] = Registry(
     "tasks",
     {

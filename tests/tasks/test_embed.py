@@ -22,7 +22,7 @@ from unmask.labels.detect_task import pick_task
 from unmask.labels.record_sets import Sets
 from unmask.labels.records import Finding, open_source
 from unmask.model import hf, sentence
-from unmask.model.config import PRESETS, preset
+from unmask.model.config import preset, presets
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe
@@ -277,7 +277,7 @@ def test_it_learns_and_opens_in_sentence_transformers(base: Path, tmp_path: Path
     ("name", "pooling"), [("roberta-mini", "mean"), ("modernbert-mini", "cls"), ("distilbert-mini", "mean")]
 )
 def test_other_families_open_there_too(name: str, pooling: str, store: TokenStore, tmp_path: Path) -> None:
-    known = name if name in PRESETS else next(p for p in PRESETS if p.startswith(name.split("-")[0]))
+    known = name if name in presets() else next(p for p in presets() if p.startswith(name.split("-")[0]))
     start = folder_of(store, tmp_path / "base", known)
     task = task_of(store, {"pooling": pooling, "length": 24})
     config = hf.config_of(start)

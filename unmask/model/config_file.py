@@ -7,7 +7,7 @@ from typing import Any
 from unmask.errors import UserError
 from unmask.files import is_there, read_object, shown
 from unmask.json_checks import COUNT, FLAG, NUMBER, OBJECT, POSITIVE, WORD, Rule, check, check_fields, list_of, or_null
-from unmask.model.config import PRESETS, ModelConfig, change
+from unmask.model.config import ModelConfig, change, presets
 from unmask.model.families import FAMILIES
 from unmask.model.generation import GENERATION_KEYS
 from unmask.model.head_spec import HEADS
@@ -78,7 +78,7 @@ def _config(raw: dict[str, Any], name: str, file: str | Path) -> ModelConfig:
         # transformers leaves two classes with default names out of the file.
         names = raw.get("id2label") or {str(i): f"LABEL_{i}" for i in range(raw.get("num_labels") or 2)}
         values["labels"] = _labels(names, file)
-    return change(ModelConfig(**PRESETS[family.base]), **values)
+    return change(ModelConfig(**presets()[family.base]), **values)
 
 
 def _labels(names: dict[str, Any], file: str | Path) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from unmask.batch import Batch, Example, Phase
 from unmask.errors import UserError
-from unmask.model.config import PRESETS, ModelConfig, preset
+from unmask.model.config import ModelConfig, preset, presets
 from unmask.model.families import FAMILIES
 from unmask.model.head_spec import HEADS
 from unmask.recipe import Recipe
@@ -70,7 +70,7 @@ class Objective:
         """Everything that can be wrong with a recipe for this objective, before the text is read."""
         reason = cls.unfit(config)
         if reason:
-            fitting = [name for name in PRESETS if not cls.unfit(preset(name))]
+            fitting = [name for name in presets() if not cls.unfit(preset(name))]
             raise UserError(
                 f"objective {cls.name} does not fit a {config.family} model: {reason}",
                 valid=f"--preset {', '.join(fitting)}" if fitting else None,

@@ -116,7 +116,7 @@ class Task:
         if reason := cls.unfit(config):
             raise UserError(
                 f"the task {cls.name} does not fit a {config.family} model: {reason}",
-                valid=", ".join(name for name, family in FAMILIES.items() if cls.has_head(family)),
+                valid=", ".join(name for name, family in FAMILIES.working() if cls.has_head(family)),
             )
         wish = recipe.task.pooling
         if wish != "auto" and (reason := cls.unpooled(wish, config)):
