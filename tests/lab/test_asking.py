@@ -212,6 +212,14 @@ def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
             Run.check_free(tmp_path / name)
         with pytest.raises(UserError, match=f"unmask {name} --resume"):
             api.load(tmp_path / name)
+    (tmp_path / "pretrain" / "run.json").write_text('{"version": 1, "kind": "seeds"}')
+    assert Run(tmp_path / "pretrain").kind() == "seeds" and Run(tmp_path / "pretrain").verb() == "finetune"
+    (tmp_path / "pretrain" / "run.json").write_text('{"version": 1, "kind": 3}')
+    with pytest.raises(UserError, match=r"run\.json.*kind"):
+        Run(tmp_path / "pretrain").kind()
+    Recipe.build({"task": {"kind": "classify"}}).write(tmp_path / "pretrain" / "recipe.yaml")
+    (tmp_path / "pretrain" / "run.json").unlink()
+    assert Run(tmp_path / "pretrain").kind() == "finetune", "a classifier of an old quickstart names no files"
     (tmp_path / "finetune" / "tune.json").write_text("{}")
     assert Run(tmp_path / "finetune").verb() == "tune"
     (tmp_path / "other").mkdir()

@@ -217,6 +217,12 @@ def test_needs_no_torch(tmp_path):
     subprocess.run([sys.executable, "-c", program, str(run.path)], check=True)
 
 
+def test_importing_the_package_is_light():
+    program = "import sys, unmask.report; print([m for m in ('numpy', 'matplotlib', 'jinja2', 'pydantic') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 # ------------------------------------------------------------------------------------------------ bad days
 
 

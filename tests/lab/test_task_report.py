@@ -2,6 +2,7 @@
 
 import io
 import re
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,11 +17,16 @@ from PIL import Image
 
 from unmask import api, report
 from unmask.cli.show.tables import run_summary
+from unmask.labels.fields import Field
 from unmask.recipe import Recipe
+from unmask.registry import TASKS
 from unmask.report import facts
+from unmask.report.page import _part
+from unmask.report.view import RunView
 from unmask.tasks.embed.task import Embed
 from unmask.tasks.intervals import intervals
 from unmask.tasks.metrics import wilson
+from unmask.tasks.spec import TaskSpec, Usage
 from unmask.text.store import TokenStore
 from unmask.train.log import Log
 from unmask.train.run import Run
@@ -159,7 +165,55 @@ def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
     assert report.write(empty).exists() and not (empty.path / "curves.png").exists()
     for key in DETAILS:  # each part alone
         empty.write_json("details.json", {"dev": {key: DETAILS[key]}})
-        assert "No such" not in report.write(empty).read_text("utf-8")
+        assert _part(RunView(empty), "")["set"] == "dev"
+
+
+@pytest.mark.parametrize("kind", ["finetune", "seeds", "tune", "quickstart", "somebody's"])
+def test_a_run_of_any_kind_is_shown(tmp_path: Path, kind: str) -> None:
+    run = make(tmp_path / "run", {}, over_seeds=[], median=1)
+    run.write_json("run.json", {"version": 1, "kind": kind})
+    page = Page(report.write(run).read_text("utf-8"))
+    assert "finished" in page.text and "0.850 accuracy" in page.text.replace("\n", " ")
+
+
+def test_a_task_that_is_not_installed_is_shown_as_far_as_it_is_known(tmp_path: Path) -> None:
+    run = make(tmp_path / "run", DETAILS, task="haiku")
+    recipe = yaml.safe_load((run.path / "recipe.yaml").read_text())
+    recipe["task"]["kind"] = "haiku"
+    (run.path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    run.model.mkdir()
+    assert "The worst errors" in report.write(run).read_text("utf-8")
+    card = (run.model / "README.md").read_text("utf-8")
+    front = yaml.safe_load(card.split("---")[1])
+    assert front["library_name"] == "unmask" and "pipeline_tag" not in front
+    assert "A model for haiku" in card and "unmask.predict('.', ['TEXT'])" in card and "transformers" not in card
+
+
+def test_a_third_party_s_spec_says_how_its_model_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Theirs:
+        SPEC = TaskSpec(
+            name="rhyme", about="two lines → whether they rhyme", heads=("classify",), terms=("rhyme",), output="choice",
+            fields=(Field("line"), Field("other", caption="OTHER LINE"), Field("label", holds="label", use="target")),
+            usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),
+        ).bind(pairs=True, labels=("no", "yes"))  # fmt: skip
+
+    monkeypatch.setitem(TASKS._discover(), "rhyme", "rhyming:Theirs")
+    monkeypatch.setitem(sys.modules, "rhyming", SimpleNamespace(Theirs=Theirs))
+    run = make(tmp_path / "run", DETAILS, task="rhyme")
+    text = (run.path / "recipe.yaml").read_text().replace("kind: classify", "kind: rhyme")
+    (run.path / "recipe.yaml").write_text(text)
+    run.model.mkdir()
+    page = Page(report.write(run).read_text("utf-8"))
+    card = (run.model / "README.md").read_text("utf-8")
+    assert f'unmask predict {run.model} "LINE" "OTHER LINE"' in page.text
+    assert "pipeline_tag: text-classification" in card and "unmask.predict('.', [('LINE', 'OTHER LINE')])" in card
+    assert "tokenizer('LINE', 'OTHER LINE', return_tensors='pt')" in card and "id2label" in card
+
+
+def test_a_damaged_file_is_said(tmp_path: Path) -> None:
+    run = make(tmp_path / "run", DETAILS)
+    (run.path / "learnt.json").write_text("{")
+    assert any("learnt.json" in w["text"] for w in report.summary(run)["warnings"])
 
 
 def test_no_text_of_the_user_becomes_markup_and_nothing_is_fetched(tmp_path: Path) -> None:

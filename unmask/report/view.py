@@ -33,7 +33,7 @@ class RunView:
         self.run, self.path, self.model = run, run.path, run.model
         self.recipe: dict[str, Any] = Recipe.read(run.path / "recipe.yaml")
         self.problems: list[str] = []  # files that are there and cannot be read
-        self.kind: str = getattr(run, "kind", run.verb)()
+        self.kind = run.kind()
         self.on_text = self.kind == "pretrain"  # trained on plain text; all other runs on labelled records
         self.plan, self.data, self.environment = map(self.read, ("plan.json", "data.json", "environment.json"))
         self.results, self.learnt = self.read("results.json"), self.read("learnt.json")

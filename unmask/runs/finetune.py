@@ -251,6 +251,7 @@ def write_down(
     run: Run, recipe: Recipe, records: Any, key: str, learnt: dict[str, Any], findings: Sequence[Finding]
 ) -> None:
     """Everything that a resumed run has to find, before the first step."""
+    run.write_kind("finetune")
     recipe.write(run.path / "recipe.yaml")
     run.write_json("environment.json", environment())
     run.write_json("data.json", {"records": records, "key": key})

@@ -27,7 +27,7 @@ from unmask.train.distributed import World
 from unmask.train.fit import Interrupted
 from unmask.train.run import Run, environment
 
-OWN = {"recipe.yaml", "results.json", "report.html", "lock"}  # files that the parent has of its own
+OWN = {"run.json", "recipe.yaml", "results.json", "report.html", "lock"}  # files that the parent has of its own
 
 
 def check(recipe: Recipe) -> None:
@@ -78,6 +78,7 @@ def run_seeds(recipe: Recipe, run: Run, world: World, console: Console, opened: 
         console.say(f"{run.path} is finished")
         return run.read_json("results.json")
     if world.main and not (run.path / "recipe.yaml").exists():
+        run.write_kind("seeds")
         recipe.write(run.path / "recipe.yaml")
         run.write_json("environment.json", environment())
     with run.lock() if world.main else nullcontext():

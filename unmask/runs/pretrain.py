@@ -52,6 +52,7 @@ def begin(recipe: Recipe, out: str | Path | None, console: Console) -> Run:
     run = Run(world.share(str(Run.create(out, "pretrain", name).path) if world.main else None))
     with continues_with(run.resume_command), run.lock() if world.main else nullcontext():
         if world.main:
+            run.write_kind("pretrain")
             setup.recipe.write(run.path / "recipe.yaml")
             run.write_json("environment.json", environment())
             run.write_json("plan.json", plan.as_dict())

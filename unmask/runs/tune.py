@@ -123,6 +123,7 @@ def begin(
         raise UserError("a search needs a dev set to compare by", fix="--dev FILE, or more records in --train")
     open_teacher(job)
     ranges = space(job.recipe, names)
+    run.write_kind("tune")
     job.recipe.write(run.path / "recipe.yaml")
     run.write_json("environment.json", environment())
     asked = {"trials": trials, "minutes": minutes, "space": ranges, "first": own(job, ranges)}
