@@ -50,7 +50,7 @@ NAMES = {
 def no_pictures() -> Iterator[None]:
     """A report's pictures take longer than a tiny run, and have tests of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unmask.api._write_report", lambda run: None)
+        patch.setattr("unmask.report.write", lambda run: None)
         yield
 
 

@@ -6,15 +6,20 @@ unmask.load(run.model).fill("the president of the united [MASK]")
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.recipe import Recipe
 from unmask.registry import RUNS
 from unmask.runs import corpus_setup
-from unmask.runs.keywords import AnyRecipe, Corpora, make_recipe, model_in, task_recipe
+from unmask.runs.keywords import AnyRecipe, Corpora, make_recipe, model_in, takes_settings, task_recipe
 from unmask.text.store import TokenStore
+
+if TYPE_CHECKING:
+    from unmask.inference.answers import MaskedBatch
+    from unmask.inference.predictor import Predictor
+    from unmask.train.run import Run
 
 # ------------------------------------------------------------------------------------------------ text
 
@@ -26,13 +31,22 @@ def samples() -> list[dict[str, Any]]:
     return list_samples()
 
 
+@takes_settings("pretrain")
 def train_tokenizer(
-    corpus: Corpora, out: str | Path, *, recipe: AnyRecipe = None, console: Console | None = None, **short: Any
+    corpus: Corpora,
+    out: str | Path,
+    *,
+    recipe: AnyRecipe = None,
+    console: Console | None = None,
+    **settings: Any,
 ) -> dict[str, Any]:
     """Train a tokenizer on a corpus and save it in `out`; a report on text held out from its training."""
-    return corpus_setup.train_tokenizer(make_recipe(corpus, recipe, **short), Path(out), console or Console(quiet=True))
+    return corpus_setup.train_tokenizer(
+        make_recipe(corpus, recipe, **settings), Path(out), console or Console(quiet=True)
+    )
 
 
+@takes_settings("pretrain")
 def prepare(
     corpus: Corpora = None,
     out: str | Path | None = None,
@@ -40,29 +54,32 @@ def prepare(
     recipe: AnyRecipe = None,
     lengths: Sequence[int] = (),
     console: Console | None = None,
-    **short: Any,
+    **settings: Any,
 ) -> TokenStore:
     """Corpus → memory-mapped token store: in `out`, or in the cache under a key of its settings."""
-    return corpus_setup.prepare(make_recipe(corpus, recipe, **short), console or Console(quiet=True), out, lengths)
+    return corpus_setup.prepare(make_recipe(corpus, recipe, **settings), console or Console(quiet=True), out, lengths)
 
 
-def show_batch(store: str | Path, *, recipe: AnyRecipe = None, rows: int = 4, **short: Any):
+@takes_settings("pretrain")
+def show_batch(store: str | Path, *, recipe: AnyRecipe = None, rows: int = 4, **settings: Any) -> "MaskedBatch":
     """The first training rows of a store as the objective corrupts them: what is masked, random, kept."""
     from unmask.inference.masked import show_batch as show
 
-    return show(store, make_recipe(None, recipe, **short), rows)
+    return show(store, make_recipe(None, recipe, **settings), rows)
 
 
 # ------------------------------------------------------------------------------------------------ training
 
 
+@takes_settings("pretrain")
 def dry_run(
-    corpus: Corpora = None, *, recipe: AnyRecipe = None, sets: Sequence[str] = (), **short: Any
+    corpus: Corpora = None, *, recipe: AnyRecipe = None, sets: Sequence[str] = (), **settings: Any
 ) -> dict[str, Any]:
     """What a run would be: resolved recipe, parameters, memory, steps and time, without reading the whole text."""
-    return _dry_run("pretrain", make_recipe(corpus, recipe, sets, **short), None)
+    return _dry_run("pretrain", make_recipe(corpus, recipe, sets, **settings), None)
 
 
+@takes_settings("pretrain")
 def pretrain(
     corpus: Corpora = None,
     *,
@@ -70,16 +87,16 @@ def pretrain(
     out: str | Path | None = None,
     sets: Sequence[str] = (),
     console: Console | None = None,
-    **short: Any,
-):
+    **settings: Any,
+) -> "Run":
     """Text → a pre-trained model in a new run folder. Keywords are the flags of `unmask pretrain`.
 
     >>> run = pretrain("sample:python-docs", preset="bert-tiny", steps=100)     # doctest: +SKIP
     """
-    return _execute(RUNS["pretrain"](), make_recipe(corpus, recipe, sets, **short), out, console)
+    return _execute(RUNS["pretrain"](), make_recipe(corpus, recipe, sets, **settings), out, console)
 
 
-def resume(path: str | Path, *, console: Console | None = None):
+def resume(path: str | Path, *, console: Console | None = None) -> "Run":
     """Continue a run of any kind from where it stopped, bit for bit as if it had never stopped."""
     from unmask.runs.lifecycle import resume as go_on
     from unmask.train.run import Run
@@ -110,21 +127,18 @@ def _joined(recipe: Recipe, console: Console | None) -> Any:
     return Context.join(recipe.train, console or Console(quiet=True), _write_report)
 
 
-def _write_report(run: Any) -> None:
+def _write_report(run: "Run") -> None:
     """What people look at, when a run has ended."""
-    from unmask.report import report, task_report
+    from unmask import report
 
-    if run.kind() == "pretrain":
-        report.draw_curves(run)
-        report.write_card(run, run.model)
-        report.write_report(run)  # last: a run that has one has all
-    elif run.kind() != "quickstart":  # whose runs have reports of their own
-        task_report.write(run)
+    if run.kind() != "quickstart":  # whose runs have reports of their own
+        report.write(run)
 
 
 # --------------------------------------------------------------------------------------------------- fine-tuning
 
 
+@takes_settings("finetune")
 def finetune(
     model: str | Path = "",
     *,
@@ -132,29 +146,30 @@ def finetune(
     out: str | Path | None = None,
     sets: Sequence[str] = (),
     console: Console | None = None,
-    **short: Any,
-):
+    **settings: Any,
+) -> "Run":
     """A model and a labelled file → a model that answers, in a new run folder. Keywords are the flags of `unmask finetune`.
 
     >>> clf = finetune("runs/docs/model", train="train.csv", test="test.csv")     # doctest: +SKIP
     """
-    made = task_recipe(model, recipe, sets, **short)
+    made = task_recipe(model, recipe, sets, **settings)
     return _execute(RUNS["seeds" if made.task.seeds > 1 else "finetune"](), made, out, console)
 
 
+@takes_settings("finetune")
 def dry_run_finetune(
     model: str | Path = "",
     *,
     recipe: AnyRecipe = None,
     sets: Sequence[str] = (),
     console: Console | None = None,
-    **short: Any,
+    **settings: Any,
 ) -> dict[str, Any]:
     """What `finetune` would do: columns, labels, lengths, findings, steps, memory and time; nothing is trained or written."""
-    return _dry_run("finetune", task_recipe(model, recipe, sets, **short), console)
+    return _dry_run("finetune", task_recipe(model, recipe, sets, **settings), console)
 
 
-def resume_finetune(path: str | Path, *, console: Console | None = None):
+def resume_finetune(path: str | Path, *, console: Console | None = None) -> "Run":
     return resume(path, console=console)
 
 
@@ -181,6 +196,7 @@ def doctor(
     return validate.check_up(finetune_recipe(values, list(sets)), parts, model_in(str(model)))
 
 
+@takes_settings("finetune")
 def tune(
     model: str | Path = "",
     *,
@@ -191,14 +207,14 @@ def tune(
     out: str | Path | None = None,
     sets: Sequence[str] = (),
     console: Console | None = None,
-    **short: Any,
-):
+    **settings: Any,
+) -> "Run":
     """Fine-tune with many settings, keep the best: a new run folder. `budget`: minutes after which no trial is begun."""
-    made = task_recipe(model, recipe, sets, **short)
+    made = task_recipe(model, recipe, sets, **settings)
     return _execute(RUNS["tune"](trials, budget, search), made, out, console)
 
 
-def resume_tune(path: str | Path, *, trials: int | None = None, console: Console | None = None):
+def resume_tune(path: str | Path, *, trials: int | None = None, console: Console | None = None) -> "Run":
     """Go on with a search; `trials` makes it a longer one."""
     from unmask.runs.tune import extend
     from unmask.train.run import Run
@@ -252,10 +268,10 @@ def predict(
 
     `long`: a text longer than a row is read in "windows", by its "first" part, or "refuse"d; else as the model was trained.
     `predicate`: the word whose semantic roles are asked for."""
-    from unmask.inference import labelled_files
+    from unmask.inference.predict import predict_given
 
     loaded = load(model) if isinstance(model, str | Path) else model
-    return labelled_files.predict(loaded, texts, _names(columns), console or Console(quiet=True), long, predicate)
+    return predict_given(loaded, texts, _names(columns), console or Console(quiet=True), long, predicate)
 
 
 def _names(columns: Mapping[str, str | int] | None) -> dict[str, str]:
@@ -306,7 +322,7 @@ def search(
     )  # fmt: skip
 
 
-def load(model: str | Path, device: str = "auto", backend: str = "auto"):
+def load(model: str | Path, device: str = "auto", backend: str = "auto") -> "Predictor":
     """A model folder, a run folder or a hub name → an object with the methods that the model's heads allow.
 
     `backend`: "onnx" answers from an exported folder, without torch."""
@@ -342,7 +358,7 @@ def export(
 def info(run: str | Path) -> dict[str, Any]:
     """What a run is, did and reached; or what a model folder holds."""
     from unmask.inference.describe import describe, is_model
-    from unmask.report.report import summary
+    from unmask.report import summary
     from unmask.train.run import Run
     from unmask.train.run_files import shown
 

@@ -14,7 +14,7 @@ from unmask.train.run import Run
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unmask.api._write_report", lambda run: None)
+    monkeypatch.setattr("unmask.report.write", lambda run: None)
     real = budget.seconds_per_step
     monkeypatch.setattr(
         budget, "seconds_per_step", lambda t, rows, phase, *_: real(t, rows, phase, 0.1, False) and 0.05

@@ -12,6 +12,7 @@ import torch.multiprocessing as mp
 from lab.tiny import NAMES, WORDS, model_folder, plan_of
 
 from unmask.runs.part import make_recipe, prepare, rows_of
+from unmask.tasks.objective import objective_of
 from unmask.train.distributed import World
 from unmask.train.trainer import Trainer
 
@@ -36,10 +37,10 @@ def steps(case: str, folder: Path, world: World, gather: bool) -> list[float]:
     kind, embed = CASES[case]
     task = {"kind": "embed", "train": [str(folder / f"{kind}.jsonl")], "embed": embed}
     job = prepare(make_recipe({"start": str(folder / "start"), "task": task, "train": SETTINGS}))
-    job.task.gather = gather
-    loader = rows_of(job)
+    objective = objective_of(job.task, 2 if gather else 1)
+    loader = rows_of(job, objective=objective)
     plan = plan_of(job.recipe, int(loader.lengths.max()), len(loader.lengths))
-    trainer = Trainer(job.model, job.task, job.recipe.train, plan, 0, world, loader.tokens)
+    trainer = Trainer(job.model, objective, job.recipe.train, plan, 0, world, loader.tokens)
     return [step.values[name] for step in trainer.run(loader) for name in ("loss", "grad_norm")]
 
 

@@ -98,7 +98,7 @@ class Finetune(TrainingKind[FinetuneJob]):
         if job.one:
             loader, records = load_one(job.one, ctx, run)
             model: nn.Module = job.one.model
-            loaders, remarks = [loader], remarks_of(job.one, ctx, records)
+            loaders, remarks = [loader], remarks_of(job.one, ctx, records, gathered=not recipe.task.teacher)
 
             def trainer(plan: Plan) -> Trainer:
                 return Trainer(model, loader.objective, train, plan, recipe.seed, ctx.world, loader.tokens)  # type: ignore[arg-type]

@@ -11,22 +11,27 @@ import numpy as np
 from unmask.batch import Example
 from unmask.errors import UserError
 from unmask.labels import textcheck
+from unmask.labels.fields import RecordSpec, labels_of
 from unmask.labels.record_sets import Sets, refuse
 from unmask.labels.records import Record
 from unmask.labels.split import split
 from unmask.model import hf
 from unmask.model.config import ModelConfig
-from unmask.model.config_file import LABELLED
 from unmask.model.families import FAMILIES
+from unmask.model.head_spec import HEADS
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.recipe import BUDGETS, Recipe, told
+from unmask.registry import TASKS
 from unmask.runs import augment
 from unmask.runs.context import Context
 from unmask.runs.data import Cache, read
 from unmask.settings import merge
 from unmask.tasks import aux_mlm, teacher
 from unmask.tasks import folder as task_folder
+from unmask.tasks import objective as task_objective
+from unmask.tasks.objective import objective_of
+from unmask.tasks.rows import even_out
 from unmask.tasks.task import RecordRows, Task
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.loader import Bucketed, micro_size
@@ -70,12 +75,12 @@ def make_recipe(values: dict[str, Any], sets: Sequence[str] = ()) -> Recipe:
     return Recipe.build(merge(base, given))
 
 
-def about_dev(task: Task, sets: Sets) -> list[str]:
+def about_dev(spec: RecordSpec, sets: Sets) -> list[str]:
     """What is to be said of the dev set that was taken from the training records."""
     if not sets.dev:
         return ["no dev file, and records that ask the same are not divided: the last model is taken"]
     notes = [f"no dev file: {len(sets.dev):,} of the {len(sets.train) + len(sets.dev):,} records are kept as one"]
-    learnt, asked = ({label for r in records for label in task.labels_in(r)} for records in (sets.train, sets.dev))
+    learnt, asked = ({label for r in records for label in labels_of(spec, r)} for records in (sets.train, sets.dev))
     if lost := sorted(asked - learnt):
         shown = ", ".join(map(repr, lost[:5])) + (" …" if len(lost) > 5 else "")
         notes.append(
@@ -106,19 +111,21 @@ def prepare(
 ) -> Part:
     """Files, task and model. `weights` and `learnt` are a checkpoint's, when a run goes on; `cache`: what was read before."""
     config = hf.config_of(recipe.start)
-    kind, sets = read(recipe.task, cache)
+    spec, sets = read(recipe.task, cache)
+    kind = TASKS[spec.name]
     refuse(sets.findings)
     kind.check(recipe, config)
-    aux_mlm.check(recipe, config, kind.name)
+    task_objective.check(recipe, kind.SPEC)
+    aux_mlm.check(recipe, config, kind.SPEC)
     augment.check(recipe, config, kind.name)
-    teacher.check(recipe, kind.name)
+    teacher.check(recipe, kind.SPEC)
     recipe = settled(recipe, config, kind, sets)
     tokenizer = Tokenizer.load(recipe.start, config.vocab_size)
     # Divided by what is learnt from all records, in a run that goes on too.
     whole = kind(recipe, tokenizer, kind.study(recipe, config, sets.train))
     whole.fit_lengths(sets.train)
-    sets.findings += textcheck.too_long(sets.train, kind, tokenizer, whole.length, f"they are {whole.fate()}")
-    notes = [] if recipe.task.dev else take_dev(recipe, whole, sets)
+    sets.findings += textcheck.too_long(sets.train, spec, tokenizer, whole.length, f"they are {whole.fate()}")
+    notes = [] if recipe.task.dev else take_dev(recipe, spec, whole, sets)
     task = kind(recipe, tokenizer, kind.weigh(recipe, whole.learnt, sets.train) if learnt is None else learnt)
     task.bind(config)
     sets.findings += task.too_large([*sets.train, *sets.dev, *sets.test])
@@ -148,15 +155,16 @@ def settled(recipe: Recipe, config: ModelConfig, kind: type[Task], sets: Sets) -
     return recipe.model_copy(update={"train": train, "task": task})
 
 
-def take_dev(recipe: Recipe, whole: Task, sets: Sets) -> list[str]:
+def take_dev(recipe: Recipe, spec: RecordSpec, whole: Task, sets: Sets) -> list[str]:
     """Some of the training records become the dev set, where there are enough: what is said of it."""
     if len(sets.train) < FEWEST:
         unjudged = "; nothing to judge --baseline by" if recipe.task.baseline and not sets.test else ""
         few = f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken"
         return [few + unjudged]
     seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
-    sets.train, sets.dev = split(whole, sets.train, recipe.task.dev_share, seed)
-    return about_dev(whole, sets)
+    strata = list(map(whole.stratum, sets.train))
+    sets.train, sets.dev = split(spec, sets.train, strata, recipe.task.dev_share, seed)
+    return about_dev(spec, sets)
 
 
 def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | Path | None) -> tuple[Model, list[str]]:
@@ -194,14 +202,14 @@ def lack(new: Sequence[str], loaded: hf.Loaded, config: ModelConfig, task: Task)
     """What a start model has not: a head at all, or one with as many outputs."""
     held = FAMILIES[config.family].architectures.get(str((loaded.settings.get("architectures") or [""])[0]), ())
     count = len(task.changes(config).get("labels", ()))
-    if len(new) == 1 and new[0] in LABELLED and new[0] in held and count != len(config.labels):
+    if len(new) == 1 and HEADS[new[0]].labelled and new[0] in held and count != len(config.labels):
         return f"has a {new[0]} head with {len(config.labels):,} labels where {count:,} are needed"
     return f"has no {' and no '.join(new)} for this"
 
 
 def adopt_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recipe) -> list[str]:
     """Keep the start model's head where its outputs mean what the task's do, in the task's order; else draw it anew, and say so."""
-    head = next((name for name in task.heads if name in LABELLED), "")
+    head = next((name for name in task.heads if HEADS[name].labelled), "")
     if not head or any(name.startswith(f"heads.{head}.") for name in loaded.missing):
         return []
     before = task_folder.read(loaded.folder, config, (head,), task.tokenizer)
@@ -222,12 +230,11 @@ def load_one(part: Part, ctx: Context, run: Run | None) -> tuple[Bucketed, int]:
     if run:
         records += augment.rows(part.recipe, records, run, ctx.world, ctx.console)
     encoded = [part.task.encode(record) for record in records]
-    objective: Objective = part.task
     if run and part.teacher:
         objective = taught(part, records, encoded, run, ctx)
-    objective = aux_mlm.beside(objective, part.recipe, part.task.tokenizer)
-    part.task.gather = ctx.world.size > 1 and objective is part.task  # a teacher's part is of a process's own rows
-    return rows_of(part, encoded, objective), len(records)
+    else:
+        objective = objective_of(part.task, ctx.world.size)
+    return rows_of(part, encoded, aux_mlm.beside(objective)), len(records)
 
 
 def taught(
@@ -247,23 +254,25 @@ def rows_of(
 ) -> Bucketed:
     """The training records as rows; `encoded`: those of each, where they are known."""
     encoded = [part.task.encode(record) for record in part.sets.train] if encoded is None else encoded
-    part.task.even_out(encoded)
+    even_out(part.task.SPEC, encoded)
     examples = [e for several in encoded for e in several]
     lengths = [max(len(row) for row in (e, *e.more)) for e in examples]
     tokenizer = part.task.tokenizer
     held = [row.ids for e in examples for row in (e, *e.more)]
     tokens = np.unique(np.concatenate([*held, np.flatnonzero(tokenizer.special)]))  # [MASK] may be put into a row
     rows = RecordRows(examples, tokenizer.pad)
-    return Bucketed(rows, lengths, part.recipe.train.batch, objective or part.task, part.recipe.seed, tokens)
+    return Bucketed(
+        rows, lengths, part.recipe.train.batch, objective or objective_of(part.task), part.recipe.seed, tokens
+    )
 
 
-def remarks_of(part: Part, ctx: Context, count: int) -> list[str]:
+def remarks_of(part: Part, ctx: Context, count: int, gathered: bool = False) -> list[str]:
     """What a person should know before training begins; after the `count` records became rows, which counts long texts."""
     task, out = part.task, list(part.notes)
     if task.longer:
         out.append(f"{task.longer:,} of {count:,} records are longer than a row of {task.length}: {task.fate()}")
     batch, size = part.recipe.train.batch, ctx.world.size
-    together = micro_size(batch, part.recipe.train.micro_batch, size) * (size if task.gather else 1)
+    together = micro_size(batch, part.recipe.train.micro_batch, size) * (size if gathered else 1)
     out += task.remarks() + (task.apart(together, batch) if together < batch else [])
     if len(seen(part)) < len(part.sets.dev):
         out.append(

@@ -18,7 +18,7 @@ from typing import Any
 
 from unmask.console import Console, clock
 from unmask.errors import UserError
-from unmask.files import replace
+from unmask.files import write_text
 from unmask.labels.records import Record
 from unmask.recipe import Recipe
 from unmask.runs.context import Context
@@ -150,7 +150,7 @@ def read_reviews(path: Path) -> list[Record]:
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    replace(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def read_rows(path: Path) -> list[Record]:
@@ -205,7 +205,7 @@ def classifier(data: Path, start: Path, name: str, seed: int) -> Recipe:
 
 def tfidf(labelled: list[Record], test: list[Record], console: Console) -> float:
     """Words and pairs of words, the strength of the regularisation chosen by cross-validation on the labels."""
-    from unmask.runs.baseline import Linear
+    from unmask.tasks.classify.baseline import Linear
 
     model = Linear({"labels": list(LABELS.values())}, labelled)
     answers = model.goal.decode(model.logits(test))

@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 
 from unmask.labels.record_sets import refuse
+from unmask.metrics import metric
 from unmask.recipe import Recipe
 from unmask.runs import finetune
 from unmask.runs.context import Context
 from unmask.runs.data import read
 from unmask.runs.lifecycle import Job, ResumeState
 from unmask.runs.loops import Child, Loop
-from unmask.tasks.intervals import NO_SCORE
 from unmask.train import checkpoint
-from unmask.train.fit import is_share
 from unmask.train.run import Run
 
 OWN = {"run.json", "recipe.yaml", "results.json", "report.html", "lock"}  # files that the parent has of its own
@@ -39,9 +38,9 @@ class Seeds(Loop[Job]):
     ) -> Job:
         if begun:
             return Job(recipe, "")
-        kind, sets = read(recipe.task, ctx.cache)
+        spec, sets = read(recipe.task, ctx.cache)
         refuse(sets.findings)
-        return Job(recipe, kind.name)
+        return Job(recipe, spec.name)
 
     def next(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> Child | None:
         recipe, count = job.recipe, job.recipe.task.seeds
@@ -71,22 +70,22 @@ class Seeds(Loop[Job]):
 
 
 def copy(source: Path, target: Path) -> None:
-    shutil.copytree(source, target)
+    shutil.copytree(source, target, dirs_exist_ok=True)
 
 
 def summary(found: Sequence[dict[str, Any]], first: int) -> dict[str, Any]:
     """results.json of several seeds: that of the middle one, every seed's scores, and what they say together."""
-    metric = found[0]["metric"]
-    middle = median([r.get("dev", {}).get(metric) for r in found])
+    decides = found[0]["metric"]
+    middle = median([r.get("dev", {}).get(decides) for r in found])
     seeds, together = [], []
     for n, result in enumerate(found):
         flat = {f"{name} {k}": v for name in ("dev", "test") for k, v in result.get(name, {}).items() if k != "records"}
         seeds.append({"seed": first + n, "step": result["step"], "seconds": result["seconds"], **flat})
     for name in ("dev", "test"):
-        keys = dict.fromkeys(k for r in found for k in r.get(name, {}) if not k.endswith(NO_SCORE))
+        keys = dict.fromkeys(k for r in found for k in r.get(name, {}) if metric(k).kind == "score")
         for key in keys:
             values = [r[name][key] for r in found if key in r.get(name, {})]
-            together.append({"set": name, "score": key, **interval(values, *bounds(key))})
+            together.append({"set": name, "score": key, **interval(values, metric(key).low, metric(key).high)})
     kept = {key: value for key, value in found[middle].items() if key != "model"}
     return kept | {"median": first + middle, "seeds": seeds, "over_seeds": together}
 
@@ -101,17 +100,6 @@ def median(values: Sequence[float | None]) -> int:
     """
     known = sorted((value, n) for n, value in enumerate(values) if value is not None)
     return known[(len(known) - 1) // 2][1] if known else 0
-
-
-def bounds(score: str) -> tuple[float, float]:
-    """What a score can be at all.
-
-    >>> bounds("macro_f1"), bounds("recall@10"), bounds("spearman@64"), bounds("rmse")
-    ((0.0, 1.0), (0.0, 1.0), (-1.0, 1.0), (-inf, inf))
-    """
-    if score.partition("@")[0] in ("mcc", "pearson", "spearman"):
-        return -1.0, 1.0
-    return (0.0, 1.0) if is_share(score) else (-math.inf, math.inf)
 
 
 def interval(values: Sequence[float], least: float = -math.inf, most: float = math.inf) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from unmask.recipe import Recipe
 from unmask.runs.part import Part
 from unmask.seeds import generator
 from unmask.settings import merge
+from unmask.tasks.objective import objective_of
 from unmask.train.loader import Bucketed, Loader
 from unmask.train.trainer import Step, Trainer
 
@@ -100,9 +101,9 @@ class Several(Objective):
     def __init__(self, parts: Mapping[str, Part]):
         first = next(iter(parts.values()))
         super().__init__(first.recipe, first.task.tokenizer)
-        self.names, self.tasks = list(parts), [part.task for part in parts.values()]
-        self.terms = tuple(f"{name}.{term}" for name, part in parts.items() for term in part.task.terms)
-        self.weights = {f"{name}.{term}": w for name, part in parts.items() for term, w in part.task.weights.items()}
+        self.names, self.tasks = list(parts), [objective_of(part.task) for part in parts.values()]
+        self.terms = tuple(f"{name}.{term}" for name, task in zip(parts, self.tasks) for term in task.terms)
+        self.weights = {f"{name}.{t}": w for name, task in zip(parts, self.tasks) for t, w in task.weights.items()}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         n = int(batch.labels[NUMBER])

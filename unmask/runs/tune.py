@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unmask.errors import UserError, command
-from unmask.files import replace
+from unmask.files import write_text
 from unmask.labels.findings import KEPT, as_rows
 from unmask.labels.record_sets import sizes
 from unmask.model import hf
@@ -216,7 +216,7 @@ class Tune(Loop[TuneJob]):
         results = judge(FinetuneJob(part.recipe, "", parts={"": part}), run, state, ctx.console)
         shutil.rmtree(folder.model, ignore_errors=True)  # it is run.model now
         rows = table(study, list(job.asked["space"]))
-        replace(run.path / "trials.csv", as_csv(rows))
+        write_text(run.path / "trials.csv", as_csv(rows))
         again = command("unmask finetune --recipe", run.path / "best.yaml")
         ctx.console.say(f"best of {len(rows)}: trial {best.number}, {results['metric']} {best.value:.4f}; {again}")
         results |= {"trials": rows, "trial": best.number, "settings": best.params}
