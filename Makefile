@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 DEV    := $(VENV)/.ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test cpus check settings format slow browser bench clean
+.PHONY: help quickstart test cpus golden check settings format slow browser bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -20,6 +20,9 @@ test: $(DEV) ## the test suite, under 10 minutes on two cores
 cpus: $(DEV) ## the test suite as five other CPUs would run it (about an hour)
 	for kind in ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 OMP_NUM_THREADS=2; do \
 		echo "== $$kind"; env $$kind $(MAKE) test || exit 1; done
+
+golden: $(DEV) ## OLD=<commit>: does this commit train, save and answer as that one did, bit for bit
+	$(BIN)/python tests/golden/compare_commits.py $(OLD) HEAD
 
 check: $(DEV) ## format, lint, type-check (CI=true: report instead of reformatting)
 	$(BIN)/ruff format $(if $(CI),--check,) .

@@ -287,10 +287,10 @@ def predict(
 
     `long`: a text longer than a row is read in "windows", by its "first" part, or "refuse"d; else as the model was trained.
     `predicate`: the word whose semantic roles are asked for."""
-    from unmask.inference import labelled_files
+    from unmask.inference.predict import predict_given
 
     loaded = load(model) if isinstance(model, str | Path) else model
-    return labelled_files.predict(loaded, texts, _names(columns), console or Console(quiet=True), long, predicate)
+    return predict_given(loaded, texts, _names(columns), console or Console(quiet=True), long, predicate)
 
 
 def _names(columns: Mapping[str, str | int] | None) -> dict[str, str]:
@@ -377,7 +377,7 @@ def export(
 def info(run: str | Path) -> dict[str, Any]:
     """What a run is, did and reached; or what a model folder holds."""
     from unmask.inference.describe import describe, is_model
-    from unmask.report.report import summary
+    from unmask.report import summary
     from unmask.train.run import Run
     from unmask.train.run_files import shown
 

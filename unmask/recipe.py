@@ -11,11 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
 from unmask.errors import UserError
 from unmask.files import check_recipe, read_yaml
-from unmask.registry import TASKS
+from unmask.registry import OPTIMIZERS, TASKS
 from unmask.sections import (
     AnswerRecipe,
     BiLMRecipe,
@@ -180,7 +188,9 @@ class TrainRecipe(Section):
     embeddings: Literal["counted", "random"] = setting(
         "counted", "A new model's token vectors: counted from the text, or drawn."
     )
-    optimizer: Literal["muon", "adamw"] = setting("muon", "muon = Muon for the matrices, AdamW for the rest.")
+    optimizer: Annotated[str, AfterValidator(OPTIMIZERS.valid)] = setting(
+        "muon", "muon = Muon for the matrices, AdamW for the rest."
+    )
     lr: NotNegative = setting(
         0.0,
         "AdamW's learning rate. Default: 5e-3 with muon, 1e-3 without; in fine-tuning by the model's width.",

@@ -178,7 +178,7 @@ def predict(
     if text == ["-"]:
         given = sys.stdin
     elif (
-        len(text) > 1 and predicate is None and loaded.need_task().takes()[1] != 1
+        len(text) > 1 and predicate is None and loaded.need_task().spec.parts[1] != 1
     ):  # parts of one question; else several texts
         given = [tuple(text)]
     console = make_console(False, as_json)
@@ -187,7 +187,7 @@ def predict(
         return emit(answers)
     from unmask.cli.show.answers import print_answers
 
-    print_answers(answers)
+    print_answers(answers, loaded.need_task().spec)
 
 
 VERBS = {"finetune": finetune, "doctor": doctor, "evaluate": evaluate, "predict": predict}

@@ -147,7 +147,7 @@ def score(
 
     if bool(text) == bool(pairs):
         raise UserError("both texts and --pairs" if text else "no text", fix="unmask score MODEL TEXT, or --pairs FILE")
-    from unmask.inference.texts import given_texts
+    from unmask.inference.inputs import given_texts
 
     texts, _ = given_texts(text or [], column)  # a missing file is found before the model is read
     loaded: Any = api.load(model, backend=backend)

@@ -1,0 +1,450 @@
+"""Tiny runs of every objective, task and way to fine-tune, and what each of them gives: losses, scores, files, predictions.
+
+`test_recordings.py` compares them with the files in `recordings/`; `compare_commits.py` compares two commits bit for bit.
+Only `unmask.api` and `python -m unmask` are used, all calls in the section "calls", and the text is made here: the modules behind them
+may move, and neither Python's nor a package's version changes what is trained on. To accept a wanted change:
+`python tests/golden/recordings.py [NAME …]` writes the files anew; say why in the commit.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import random
+import re
+import runpy
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import matplotlib.figure
+import torch
+
+from unmask import api
+
+FOLDER = Path(__file__).with_name("recordings")
+STEPS, RATE = 18, 1e-2
+TOLERANCE = 2e-4  # relative, as in test_curve.py …
+LEAST = 2e-5  # … and absolute, for numbers near 0
+TIMES = {"seconds", "elapsed"}  # never recorded
+NOT_TERMS = {
+    "event",
+    "step",
+    "elapsed",
+    "tokens_per_second",
+    "grad_norm",
+    "mask_rate",
+    "length",
+}  # of a step in the log
+
+SHAPE = ["model.layers=2", "model.hidden=32", "model.heads=2", "model.intermediate=64"]
+NARROW = ["model.layers=2", "model.hidden=32"]  # of families without attention heads
+DECODER = [*SHAPE, "model.decoder_layers=2"]
+# embeddings: a factorisation of counts differs between processors where factors are equally strong
+ALWAYS = ["train.threads=1", "train.log_every=1"]
+TEXT = [
+    *ALWAYS,
+    "train.embeddings=random",
+    "train.evaluations=2",
+    "train.eval_rows=8",
+    "data.workers=1",
+    "data.heldout=0.1",
+]
+TASK = [*ALWAYS, "train.evaluations=2"]
+
+# ---------------------------------------------------------------------------------------------------------------- data
+
+NAMES = ("anna", "bob", "carla", "dora", "emil", "fred")
+TOWNS = ("rome", "paris", "oslo", "bonn", "riga", "bern")
+GOOD, BAD = ("good", "fine", "lovely", "great"), ("bad", "awful", "dull", "poor")
+
+
+def sentence(n: int) -> str:
+    """A person, a town and an opinion; the label is that of the opinion."""
+    words = GOOD if n % 2 else BAD
+    return f"{NAMES[n % 6]} saw a {words[n // 2 % 4]} film in {TOWNS[n // 3 % 6]} ."
+
+
+def label(n: int) -> str:
+    return "pos" if n % 2 else "neg"
+
+
+def corpus() -> str:
+    """Documents about people in towns."""
+    draw = random.Random(7)
+    documents = []
+    for _ in range(60):
+        name, town = draw.choice(NAMES), draw.choice(TOWNS)
+        lines = [f"{name} lives in {town} .", *(sentence(draw.randrange(500)) for _ in range(5))]
+        lines += [f"where does {name} live ? in {town} , near the river number {draw.randrange(9)} ."]
+        documents.append(" ".join(lines))
+    return "\n\n".join(documents) + "\n"
+
+
+def turned(items: list[Any], by: int) -> list[Any]:
+    by %= len(items)
+    return items[by:] + items[:by]
+
+
+def rows(count: int, first: int = 0) -> dict[str, list[dict[str, Any]]]:
+    """File name without its ending → its records."""
+    found: dict[str, list[dict[str, Any]]] = {
+        name: []
+        for name in ("one", "several", "number", "pair", "choose", "generate", "embed", "scored", "rank", "answer")
+    }
+    for n in range(first, first + count):
+        text, name, town = sentence(n), NAMES[n % 6], TOWNS[n // 3 % 6]
+        place = f"{town} , near the river number {n // 7 % 9} ."  # hardly a record is there twice
+        fact, question = f"{name} lives in {place}", f"where does {name} live ?"
+        found["one"].append({"text": text, "label": label(n)})
+        found["several"].append({"text": text, "label": "|".join([label(n), town][: 1 + n % 2])})
+        found["number"].append({"text": text, "label": (n % 2) * 2.5 + n // 2 % 4 * 0.25 + 0.125})
+        found["pair"].append(
+            {"text": fact, "second": f"{name} is in {TOWNS[(n // 3 + n % 2) % 6]} .", "label": "no" if n % 2 else "yes"}
+        )
+        found["choose"].append(
+            {"text": f"{name} lives in", "choices": turned([town, "the river", "number"], n), "label": -n % 3}
+        )
+        found["generate"].append({"text": f"{question} {place}", "target": f"in {town}"})
+        found["embed"].append({"text": question, "positive": fact})
+        found["scored"].append({"sentence1": fact, "sentence2": sentence(n + n % 2), "score": n % 5 / 4})
+        found["rank"].append(
+            {
+                "query": question,
+                "passages": turned([fact, "near the river .", text], n),
+                "relevance": turned([1, 0, 0], n),
+            }
+        )
+        answers = [{"text": town, "start": fact.index(town)}] if n % 4 else []
+        found["answer"].append({"id": f"q{n}", "question": question, "context": fact, "answers": answers})
+    return found
+
+
+def write_data() -> None:
+    """Every file that the runs read, in the current folder."""
+    Path("corpus.txt").write_text(corpus(), "utf-8")
+    Path("other.txt").write_text("\n\n".join(sentence(n) + " the sea is near ." for n in range(60)) + "\n", "utf-8")
+    for part, count, first in (("train", 24, 0), ("dev", 8, 100), ("test", 8, 200)):
+        for name, records in rows(count, first).items():
+            text = "".join(json.dumps(record) + "\n" for record in records)
+            Path(f"{name}.{part}.jsonl").write_text(text, "utf-8")
+        blocks = []
+        for n in range(first, first + count):
+            words = sentence(n).split()
+            blocks.append("".join(f"{word} {TAGS.get(word, 'O')}\n" for word in words))
+        Path(f"tag.{part}.conll").write_text("\n".join(blocks), "utf-8")
+
+
+TAGS = dict.fromkeys(NAMES, "B-PER") | dict.fromkeys(TOWNS, "B-LOC")
+
+# --------------------------------------------------------------------------------------------------------------- cases
+
+PRETRAIN: dict[str, dict[str, Any]] = {
+    "bert": {"preset": "bert-tiny", "objective": "mlm", "sets": SHAPE},
+    "nsp": {"preset": "bert-tiny", "objective": "mlm+nsp", "sets": SHAPE},
+    "sop": {"preset": "albert-mini", "objective": "mlm+sop", "sets": [*SHAPE, "model.embedding=16"]},
+    "rtd": {"preset": "electra-mini", "sets": [*SHAPE, "model.embedding=16", "model.generator=0.5"]},
+    "span": {"preset": "t5-mini", "sets": [*DECODER, "train.optimizer=adamw"]},
+    "denoise": {"preset": "bart-mini", "sets": DECODER},
+    "clm": {"preset": "gpt2-mini", "sets": [*SHAPE, "train.schedule=wsd"]},
+    "gpt": {"preset": "gpt-mini", "sets": [*NARROW, "model.heads=2"]},
+    "hybrid": {"preset": "modernbert-mini", "objective": "hybrid", "sets": [*SHAPE, "train.packing=apart"]},
+    "distill": {"preset": "distilbert-mini", "objective": "distill", "sets": [*SHAPE, "model.layers=1", "distill.teacher=bert", "tokenizer.path=bert/model"]},
+    "bilm": {"preset": "elmo-mini", "sets": [*NARROW, "model.intermediate=32"]},
+    "cbow": {"preset": "cbow-mini", "sets": ["model.hidden=32"]},
+    "prefix": {"preset": "bert-tiny", "objective": "prefix", "sets": SHAPE},
+    "words": {"preset": "roberta-mini", "sets": [*SHAPE, "mlm.unit=word", "mlm.masking=static", "train.schedule=cosine", "train.length='16:0.5,32:0.5'"]},
+    "xlm": {"preset": "xlm-roberta-mini", "sets": [*SHAPE, "mlm.unit=span", "mlm.count=drawn", "train.micro_batch=3"]},
+    "more": {"start": "bert", "mix": ["other.txt:0.25"], "extend_vocab": 3, "sets": ["train.keep=2"]},
+    "counted": {"preset": "bert-tiny", "sets": [*SHAPE, "train.embeddings=counted"]},
+}  # fmt: skip
+VOCABULARY = {"t5-mini": 170, "albert-mini": 70, "xlm-roberta-mini": 70} | dict.fromkeys(
+    ("roberta-mini", "bart-mini", "gpt2-mini", "gpt-mini"), 300
+)
+ONE = {"model": "bert", "file": "one"}
+FINETUNE: dict[str, dict[str, Any]] = {
+    "classify": {**ONE, "task": "classify"},
+    "several": {"model": "bert", "lr": 3e-2, "file": "several", "sets": ["task.classify.target=several", "train.micro_batch=3"]},
+    "number": {"model": "hybrid", "file": "number", "sets": ["task.classify.target=number"]},
+    "pair": {"model": "words", "file": "pair", "sets": ["train.layer_decay=0.8"]},
+    "tag": {"model": "bert", "file": "tag", "patience": 1},
+    "answer": {"model": "bert", "file": "answer"},
+    "choose": {"model": "rtd", "file": "choose"},
+    "prefixed": {"model": "prefix", "file": "generate", "task": "generate", "sets": ["task.generate.longest=6"]},
+    "t5": {"model": "span", "lr": 1e-3, "file": "generate", "task": "generate", "sets": ["task.generate.longest=6", "task.generate.beams=2", "task.generate.prefix='say: '"]},
+    "gpt2": {"model": "clm", "file": "generate", "task": "generate", "sets": ["task.generate.longest=6"]},
+    "embed": {"model": "bert", "file": "embed", "task": "embed", "sets": ["task.embed.sizes=[16]", "task.embed.directions=both"]},
+    "scored": {"model": "nsp", "file": "scored", "task": "embed", "pooling": "cls"},
+    "rank": {"model": "bert", "file": "rank"},
+    "point": {"model": "bert", "file": "rank", "sets": ["task.rank.loss=point"]},
+    "seeds": {**ONE, "seeds": 2, "test": None},
+    "baseline": {**ONE, "baseline": True, "freeze": "encoder"},
+    "aux": {**ONE, "aux": "mlm:0.1", "dev": None},
+    "teacher": {**ONE, "teacher": "classify", "seed": 5},
+    "augment": {**ONE, "augment": "mlm:0.5", "sets": ["task.hide=0.1"]},
+}  # fmt: skip
+TASKS = {  # several at once
+    "people": {"kind": "tag", "train": ["tag.train.conll"], "dev": ["tag.dev.conll"]},
+    "opinion": {"kind": "classify", "train": ["one.train.jsonl"], "dev": ["one.dev.jsonl"], "test": ["one.test.jsonl"]},
+}
+QUESTION = "where does bob live ?"
+ASKED: dict[str, list[Any]] = {  # by file: what a model is asked
+    "one": [sentence(n) for n in (301, 302, 304)],
+    "several": [sentence(n) for n in (301, 302)],
+    "number": [sentence(n) for n in (301, 302)],
+    "pair": [("bob lives in oslo .", "bob is in oslo .")],
+    "tag": [sentence(n) for n in (301, 302)],
+    "answer": [(QUESTION, "bob lives in oslo ."), (QUESTION, "the film is near .")],
+    "choose": [("bob lives in", "oslo", "the river")],
+    "generate": [f"{QUESTION} oslo , near the river number 4 ."],
+    "embed": [QUESTION],
+    "scored": [QUESTION],
+    "rank": [(QUESTION, "bob lives in oslo .", "near the river .")],
+}
+EXPORTED = {"onnx classify": "classify", "onnx answer": "answer"}
+OTHERS = ("tasks", "tune", *EXPORTED)
+CASES = (*PRETRAIN, *FINETUNE, *OTHERS)
+ONLY_HERE = {"counted"}  # differs between processors: compared on one machine alone
+
+# --------------------------------------------------------------------------------------------------------------- calls
+
+
+def run_pretraining(name: str, sets: list[str], **keywords: Any) -> None:
+    if "start" not in keywords and not any(text.startswith("tokenizer.path") for text in sets):
+        keywords["vocab_size"] = VOCABULARY.get(keywords["preset"], 80)
+    api.pretrain("corpus.txt", out=name, steps=STEPS, batch=8, length=32, seed=11, sets=[*TEXT, *sets], **keywords)
+
+
+def run_finetuning(name: str, model: str, file: str, sets: list[str] | None = None, **keywords: Any) -> None:
+    ending = "conll" if file == "tag" else "jsonl"
+    files = {part: f"{file}.{part}.{ending}" for part in ("train", "dev", "test")} | keywords
+    settings = {"steps": STEPS, "batch": 8, "lr": RATE, "seed": 3} | files
+    api.finetune(model, out=name, sets=[*TASK, *(sets or [])], **{k: v for k, v in settings.items() if v is not None})
+
+
+def run_tasks(name: str) -> None:
+    """A recipe file, through the command line."""
+    train = {"steps": STEPS, "batch": 8, "lr": RATE, "evaluations": 2, "threads": 1}
+    recipe = {"seed": 3, "start": "bert/model", "task": {"dev_share": 0.2}, "tasks": TASKS, "train": train}
+    Path("tasks.yaml").write_text(json.dumps(recipe), "utf-8")  # which is YAML too
+    command("finetune", "--recipe", "tasks.yaml", "--out", name, "--quiet", "--json")
+
+
+def run_search(name: str) -> None:
+    files = {"train": "one.train.jsonl", "dev": "one.dev.jsonl", "test": "one.test.jsonl"}
+    settings = {"steps": 6, "batch": 8, "lr": RATE, "seed": 3, "sets": TASK}
+    api.tune("bert", trials=3, search=["lr", "batch"], out=name, **files, **settings)
+
+
+def run_export(name: str, model: str) -> None:
+    api.export(model, out=name)
+
+
+def predictions(model: str, asked: list[Any]) -> Any:
+    return api.predict(model, asked)
+
+
+def filled(model: str) -> Any:
+    return json.loads(command("fill", model, "bob lives in [MASK] .", "--json"))
+
+
+def command(*words: str) -> str:
+    """`python -m unmask WORDS`, in this process: what it writes to standard output."""
+    out = io.StringIO()
+    with mock.patch.object(sys, "argv", ["unmask", *words]), contextlib.redirect_stdout(out):
+        try:
+            runpy.run_module("unmask", run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            if end.code:
+                raise RuntimeError(f"unmask {' '.join(words)} ended with {end.code}") from None
+    return out.getvalue()
+
+
+# ---------------------------------------------------------------------------------------------------------------- runs
+
+
+@contextlib.contextmanager
+def place(folder: Path) -> Iterator[None]:
+    """The folder with its files as the current one, its cache inside; pictures, which take longer than the runs, are not drawn."""
+    before = Path.cwd(), torch.get_num_threads()
+    torch.set_num_threads(1)
+    os.chdir(folder)
+    try:
+        with (
+            mock.patch.dict(os.environ, UNMASK_CACHE=str(folder / "cache")),
+            mock.patch.object(matplotlib.figure.Figure, "savefig"),
+        ):
+            if not Path("corpus.txt").exists():
+                write_data()
+            yield
+    finally:
+        os.chdir(before[0])
+        torch.set_num_threads(before[1])
+
+
+def make(name: str) -> None:
+    """The run of that name and those that it needs, where they are not there."""
+    if Path(name).exists():
+        return
+    if name in PRETRAIN:
+        if name in ("distill", "more"):
+            make("bert")
+        run_pretraining(name, **PRETRAIN[name])
+    elif name in FINETUNE:
+        make(FINETUNE[name]["model"])
+        if "teacher" in FINETUNE[name]:
+            make(FINETUNE[name]["teacher"])
+        run_finetuning(name, **FINETUNE[name])
+    elif name in EXPORTED:
+        make(EXPORTED[name])
+        run_export(name, EXPORTED[name])
+    else:
+        make("bert")
+        run_tasks(name) if name == "tasks" else run_search(name)
+
+
+def record(name: str) -> dict[str, Any]:
+    """What is compared of a run, made where it is not there."""
+    make(name)
+    folder = Path(name)
+    found: dict[str, Any] = {"files": names_in(folder)}
+    if name in EXPORTED:
+        about = read("export.json", folder)
+        found["export"] = {key: value for key, value in about.items() if key not in ("by", "compared")}
+        found["config"] = read("config.json", folder)
+        found["predictions"] = predictions(name, ASKED[FINETUNE[EXPORTED[name]]["file"]])
+        return plain(found)
+    found |= logged(folder)
+    for file in ("plan.json", "results.json", "findings.json"):
+        if (folder / file).exists():
+            found[file.removesuffix(".json")] = read(file, folder)
+    for model in sorted({file.parent for file in folder.glob("model/**/config.json")}):
+        for file in ("config.json", "unmask.json"):
+            if (model / file).exists():
+                found[f"{model}/{file}"] = read(file, model)
+    if name in PRETRAIN:
+        if name not in ("span", "denoise", "clm", "gpt", "bilm", "cbow"):
+            found["predictions"] = filled(name) if read("fills.json", folder) else []
+    elif name == "tasks":
+        found["predictions"] = [predictions(f"{name}/model/{task}", ASKED["one"]) for task in TASKS]
+    else:
+        found["predictions"] = predictions(name, ASKED[FINETUNE.get(name, ONE)["file"]])
+    if name == "rank":  # its loss does not say how high all scores are: that follows rounding
+        for answer in found["predictions"]:
+            answer["scores"] = [score - answer["scores"][0] for score in answer["scores"]]
+    return plain(found)
+
+
+def logged(folder: Path) -> dict[str, Any]:
+    """Of the log: the losses, their parts, and the figures of evaluations."""
+    events = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").splitlines()]
+    steps = [event for event in events if event["event"] == "train"]
+    terms = sorted({key for event in steps for key in event} - NOT_TERMS)
+    return {
+        "losses": {term: [event.get(term) for event in steps] for term in terms},
+        "evaluations": [event for event in events if event["event"] in ("eval", "end")],
+    }
+
+
+def read(name: str, folder: Path) -> Any:
+    return json.loads((folder / name).read_text("utf-8"))
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def plain(value: Any) -> Any:
+    """As JSON gives it back, without times."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items() if key not in TIMES}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+
+
+def checksums(name: str) -> dict[str, str]:
+    """What has to be the same to the last bit on one machine. Not the graph of an export, which names the source files of the package."""
+    names = [
+        file for file in names_in(Path(name)) if file.endswith((".safetensors", "tokenizer.json", ".predictions.jsonl"))
+    ]
+    return {file: hashlib.sha256(content(Path(name) / file)).hexdigest() for file in names}
+
+
+def content(file: Path) -> bytes:
+    """The bytes of a file; of weights with the header in order, since safetensors writes its entries in any."""
+    data = file.read_bytes()
+    if file.suffix != ".safetensors":
+        return data
+    end = 8 + int.from_bytes(data[:8], "little")
+    return json.dumps(json.loads(data[8:end]), sort_keys=True).encode() + data[end:]
+
+
+# ---------------------------------------------------------------------------------------------------------- comparison
+
+
+def differences(
+    found: Any, expected: Any, tolerance: float = TOLERANCE, least: float = LEAST, at: str = ""
+) -> Iterator[str]:
+    """Where two values differ: strings and keys by anything, numbers by more than the tolerance.
+
+    >>> list(differences({"a": [1.0, 2.0]}, {"a": [1.0, 2.1]}))
+    ['a.1: 2.0 instead of 2.1']
+    """
+    if isinstance(found, dict) and isinstance(expected, dict):
+        if list(found) != list(expected):
+            yield f"{at or 'keys'}: {list(found)} instead of {list(expected)}"
+        for key in (key for key in expected if key in found):
+            yield from differences(found[key], expected[key], tolerance, least, f"{at}.{key}".lstrip("."))
+    elif isinstance(found, list) and isinstance(expected, list):
+        if len(found) != len(expected):
+            yield f"{at}: {len(found)} items instead of {len(expected)}"
+        for n, (a, b) in enumerate(zip(found, expected)):
+            yield from differences(a, b, tolerance, least, f"{at}.{n}".lstrip("."))
+    elif type(found) is float and type(expected) is float:
+        if not (found == expected or abs(found - expected) <= max(least, tolerance * abs(expected))):
+            yield f"{at}: {found!r} instead of {expected!r}"
+    elif type(found) is not type(expected) or found != expected:
+        yield f"{at}: {found!r} instead of {expected!r}"
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+
+def file_of(name: str) -> Path:
+    return FOLDER / f"{name.replace(' ', '-')}.json"
+
+
+def text_of(value: Any) -> str:
+    """JSON, a list without lists in it in one line."""
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    return re.sub(r"\[[^\[\]{}]*\]", lambda m: " ".join(m[0].split()), text) + "\n"
+
+
+def all_of(names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder, place(Path(folder)):
+        for name in names:
+            yield name, record(name) | {"checksums": checksums(name)}
+
+
+def main(arguments: list[str]) -> None:
+    """[NAME …]: the files of these cases, or of all, are written anew. --to FILE: everything in one file, with checksums."""
+    if arguments[:1] == ["--to"]:
+        found = dict(all_of(CASES))
+        Path(arguments[1]).write_text(json.dumps({"package": str(Path(api.__file__).parent), "cases": found}), "utf-8")
+        return
+    for name, value in all_of(tuple(arguments) or tuple(name for name in CASES if name not in ONLY_HERE)):
+        file_of(name).write_text(text_of({key: part for key, part in value.items() if key != "checksums"}), "utf-8")
+        sys.stdout.write(f"{file_of(name)} written\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
