@@ -16,13 +16,13 @@ from PIL import Image
 
 from unmask import api
 from unmask.cli.show.tables import run_summary
+from unmask.numeric import wilson
 from unmask.recipe import Recipe
 from unmask.report import task_report
 from unmask.report.summary import facts
 from unmask.report.task_summary import task_summary
 from unmask.tasks.embed.task import Embed
 from unmask.tasks.intervals import intervals
-from unmask.tasks.metrics import wilson
 from unmask.text.store import TokenStore
 from unmask.train.log import Log
 from unmask.train.run import Run

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from unmask.numeric import wilson
 from unmask.seeds import generator
-from unmask.tasks.metrics import wilson
 from unmask.tasks.task import Task
 
 RIGHT = ("accuracy", "exact")  # scores that are right records / records
