@@ -122,14 +122,13 @@ def test_a_run_killed_while_its_report_was_written_gets_it_at_resume(
     store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log says `end` already, but curves, report and card are not there: the run is not taken for finished."""
-    from unmask.report import report
     from unmask.runs.pretrain import is_complete
 
     def killed(run: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(report, "draw_curves", killed)
+        patch.setattr("unmask.report.write", killed)
         with pytest.raises(KeyboardInterrupt):
             unmask.pretrain(store.path, preset="bert-tiny", steps=2, batch=4, length=32, out=tmp_path / "run")
     run = unmask.resume(tmp_path / "run")

@@ -23,7 +23,6 @@ from unmask.model import hf
 from unmask.model.config_file import GENERATION_FILE, default_generation, write_config
 from unmask.model.model import Model
 from unmask.tasks import folder as task_folder
-from unmask.tasks.generate.task import Generate
 from unmask.tasks.task import Task
 from unmask.text.tokenizer import Tokenizer
 
@@ -64,7 +63,7 @@ def refuse_unfit(model: Model, task: Task | None) -> None:
         raise UserError(
             f"this {config.family} model has no lm head: its decoder says nothing", valid="one with the lm head"
         )
-    if isinstance(task, Generate) and not config.causal and not config.decoder_layers:
+    if task is not None and task.spec.output == "text" and not config.causal and not config.decoder_layers:
         raise UserError(
             f"a {config.family} model that writes is not exported: a graph has no prefix mask",
             valid="GPT-2, T5 or BART",
@@ -120,7 +119,9 @@ def export(source: Source, out: Path, int8: bool, console: Console, measure: Any
             "format": "onnx",
             "precision": told["precision"],
             "task": told["task"],
-            "pooling": task.learnt.get("pooling") if task is not None else None,
+            "output": None if task is None else task.spec.output,
+            "grouped": task is not None and task.spec.grouped,
+            "pooling": (task.bound.pooling or None) if task is not None else None,
             "heads": told["heads"],
             "graphs": told["graphs"],
             "outputs": outputs_of(told["heads"]),

@@ -26,6 +26,7 @@ from unmask.model.generation import Generation
 from unmask.model.head_spec import HEADS
 from unmask.model.steps import GraphSteps, Turn
 from unmask.numeric import log_softmax
+from unmask.registry import TASKS
 
 FILE, VERSION = "export.json", 1
 PATTERNS = ["*.json", "onnx/*", "*_Pooling/config.json"]
@@ -162,11 +163,10 @@ class OnnxEngine:
 
     def _values(self, arrays: dict[str, Any]) -> np.ndarray:
         """(B, …), or (B, T, …): what the task's forward pass gives."""
-        task = self.about["task"]
-        if task == "embed":
+        if self.about["output"] == "vector":
             return self._pooled(arrays)
         values = self._outputs(self.about["outputs"][self.heads[0]], arrays)
-        if task in ("rank", "choose"):  # (B, 1) → (B,)
+        if self.about["grouped"]:  # (B, 1) → (B,)
             return values[0][:, 0]
         return values[0] if len(values) == 1 else np.stack(values, -1)
 
@@ -222,7 +222,9 @@ def _about(file: Path) -> dict[str, Any]:
     for name in graphs.values():
         if not isinstance(name, str) or not re.fullmatch(r"onnx/\w[\w.-]*", name):
             raise UserError(f"{file} names the file {name!r}", valid="plain names of files in onnx/")
-    return found
+    spec = None if found["task"] is None or "output" in found else TASKS[found["task"]].SPEC
+    older = {"output": None if spec is None else spec.output, "grouped": spec is not None and spec.grouped}
+    return older | found
 
 
 def _at_most(group: list[int], counts: Sequence[int], most: int) -> Iterator[list[int]]:

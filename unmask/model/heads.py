@@ -220,3 +220,17 @@ def reorder(out: nn.Linear, old: Sequence[str], new: Sequence[str]) -> bool:
     out.weight.copy_(out.weight[order])
     out.bias.copy_(out.bias[order])
     return True
+
+
+@torch.no_grad()
+def fold(out: nn.Linear, mean: float, sd: float) -> None:
+    """Put a scale into a layer whose output is in standard deviations from the mean: it then gives the numbers themselves."""
+    out.weight.mul_(sd)
+    out.bias.mul_(sd).add_(mean)
+
+
+@torch.no_grad()
+def unfold(out: nn.Linear, mean: float, sd: float) -> None:
+    """Take it out again."""
+    out.weight.div_(sd)
+    out.bias.sub_(mean).div_(sd)

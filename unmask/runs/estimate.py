@@ -16,8 +16,9 @@ from unmask.model.config import change, preset, with_tokenizer
 from unmask.model.head_spec import HEADS
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective, build
-from unmask.recipe import VOCABULARY, Recipe, TokenizerRecipe
+from unmask.recipe import Recipe
 from unmask.runs.pretraining import check_length, with_objective
+from unmask.sections import VOCABULARY, TokenizerRecipe
 from unmask.seeds import generator
 from unmask.text.corpus import Corpus
 from unmask.text.extend import describe, extended

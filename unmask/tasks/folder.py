@@ -22,6 +22,7 @@ from unmask.json_checks import (
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
+from unmask.tasks.spec import TaskSpec
 from unmask.tasks.tag import boundaries
 from unmask.tasks.task import SHORTEST, Task
 from unmask.text.tokenizer import Tokenizer
@@ -108,6 +109,12 @@ def read(folder: Path, config: ModelConfig, heads: Iterable[str], tokenizer: Tok
         task = kind(Recipe(), tokenizer, kind.remember(config))
     task.bind(config)
     return task
+
+
+def spec(folder: Path) -> TaskSpec:
+    """The spec of the task that a folder's model was fine-tuned for, by unmask.json alone: without weights and tokenizer."""
+    values = _values(folder / FILE)
+    return TASKS[values["task"]].specify(_settings(folder / FILE, values).task, values["learnt"], None)
 
 
 def learnt(folder: Path) -> dict[str, Any]:

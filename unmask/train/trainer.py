@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from unmask.batch import Batch
+from unmask.metrics import metric
 from unmask.model.decoder import Decoder
 from unmask.model.device import pick_device, use_bf16
 from unmask.model.encoder import Encoder
@@ -154,7 +155,7 @@ def evaluate(
     counted = zip(names, flat[::2], flat[1::2])
     means = {name: s / max(1, n) for name, s, n in counted if n or not name.endswith("_accuracy")}
     means["loss"] = sum(objective.weights.get(t, 1.0) * means[t] for t in objective.terms)
-    words = next((term for term in ("mlm", "clm") if term in means), None)
+    words = next((term for term in objective.terms if metric(term).has_perplexity), None)
     if words:
         means["perplexity"] = math.exp(min(means[words], 50))
     return means
