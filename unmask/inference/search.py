@@ -19,7 +19,7 @@ from unmask.inference.predictor import Predictor
 from unmask.inference.predictor import load as load_predictor
 from unmask.labels.formats.trec import by_place, read_qrels, read_texts
 from unmask.labels.records import Finding, open_source
-from unmask.tasks.contrastive import unit
+from unmask.numeric import unit
 from unmask.tasks.ranking import judge, mean, order
 from unmask.text.bm25 import BM25, words
 
