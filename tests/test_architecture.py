@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from unmask.registry import TASKS
+
 ROOT = Path(__file__).parents[1] / "unmask"
 BASE = {
     "errors",
@@ -52,6 +54,34 @@ KNOWN = {
 }
 
 
+# Where a task's name may stand: its own package, the registry, settings, public methods of a Predictor, routes of clients, names of heads.
+MAY_NAME_TASKS = (
+    "tasks/", "registry.py", "recipe.py", "inference/task_methods.py", "inference/methods.py", "server/routes/", "model/"
+)  # fmt: skip
+# The same words with another meaning: a command, a column of a file, a key of an answer, the recipe of a demonstration.
+OTHER_MEANING = {
+    "cli/searching.py": {"rank"},
+    "cli/show/answers.py": {"answer"},
+    "cli/using.py": {"generate", "embed"},
+    "inference/filling.py": {"answer"},
+    "inference/search.py": {"rank"},
+    "labels/formats/conll.py": {"tag"},
+    "labels/formats/entity_tables.py": {"tag"},
+    "runs/quickstart.py": {"classify", "unmask.tasks.classify.baseline"},
+    "text/columns.py": {"answer"},
+}
+# Places that still ask for a task by its name, or read what it has learnt. This list may only shrink.
+KNOWN_NAMES = {
+    "exporting/graph.py": {"answer", "choose"},
+    "inference/onnx_engine.py": {"choose"},
+    "report/task_card.py": {"answer", "choose", "classify", "embed", "generate", "rank", "tag"},
+    "report/task_summary.py": {"answer", "choose", "classify", "rank"},
+    "runs/augment.py": {"answer", "choose", "embed", "generate", "rank"},
+    "runs/dry_run.py": {"generate", ".learnt"},
+    "runs/tune.py": {"embed", ".learnt"},
+}
+
+
 def imports(path: Path) -> set[str]:
     """Parts of unmask that a file imports, at its top or inside a function."""
     found = set()
@@ -76,6 +106,39 @@ def test_dependencies_point_one_way(part: str) -> None:
 def test_known_exceptions_are_still_needed() -> None:
     for name, parts in KNOWN.items():
         assert parts <= imports(ROOT / name), f"{name} no longer imports {sorted(parts)}: take it off the list"
+
+
+def task_names(path: Path) -> set[str]:
+    """Names of tasks that a file spells out, modules of single tasks that it imports, and ".learnt" where it looks into that."""
+    found: set[str] = set()
+    names = set(TASKS.names())
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names:
+            found.add(node.value)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+            parts = [(module, module.split(".")) for module in modules]
+            found |= {module for module, p in parts if p[:2] == ["unmask", "tasks"] and names & set(p[2:3])}
+            if isinstance(node, ast.ImportFrom) and node.module == "unmask.tasks":
+                found |= {f"unmask.tasks.{alias.name}" for alias in node.names if alias.name in names}
+        elif isinstance(node, ast.Subscript | ast.Attribute) and getattr(node.value, "attr", "") == "learnt":
+            found.add(".learnt")
+    return found
+
+
+def test_nobody_asks_for_a_task_by_its_name() -> None:
+    for file in sorted(ROOT.rglob("*.py")):
+        name = file.relative_to(ROOT).as_posix()
+        if not name.startswith(MAY_NAME_TASKS):
+            allowed = OTHER_MEANING.get(name, set()) | KNOWN_NAMES.get(name, set())
+            wrong = task_names(file) - allowed
+            assert not wrong, f"{name} names {sorted(wrong)}: read the task's spec (unmask/tasks/spec.py)"
+
+
+def test_known_names_are_still_there() -> None:
+    for name, names in {**OTHER_MEANING, **KNOWN_NAMES}.items():
+        gone = names - task_names(ROOT / name) if (ROOT / name).exists() else names
+        assert not gone, f"{name} no longer names {sorted(gone)}: take it off the list"
 
 
 def test_every_part_is_in_the_table() -> None:
