@@ -132,7 +132,7 @@ def evaluate(
     predictor.check_known(inputs.texts(task.SPEC, records))
     with console.bar("evaluate") as update:
         answers = task.answer(predictor.engine, records, update)
-    for what in task.cuts(len(records)):
+    for what in task.windowing.not_read(len(records)):
         console.warn(what)
     answers = task.for_score(predictor.engine, answers, records)
     return {
@@ -203,7 +203,7 @@ def predict(
     shown = {"at", "id", *(field.name for field in task.SPEC.fields)} - set(targets(task.SPEC.fields))
     with console.bar("predict") as update:
         answers = task.answer(predictor.engine, records, update)
-    for what in task.cuts(len(records)):
+    for what in task.windowing.not_read(len(records)):
         console.warn(what)
     return [
         {key: value for key, value in record.items() if key in shown} | answer
