@@ -141,7 +141,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Bench"]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finetune.task_report, "write", lambda run: None)  # figures take longer than these runs
+        patch.setattr("unmask.report.write", lambda run: None)  # figures take longer than these runs
         yield Bench(tmp_path_factory.mktemp("tasks"))
 
 
@@ -193,7 +193,7 @@ class Bench:
         return str(self.folder / task / CASES[task].file)
 
     def records(self, task: str, p: Predictor) -> list[Record]:
-        return labelled_files.read(p, [self.file(task)], {}, False, Console(quiet=True))
+        return labelled_files.read(p.need_task(), [self.file(task)], {}, False, Console(quiet=True))
 
 
 def same(a: Any, b: Any) -> bool:

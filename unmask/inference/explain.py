@@ -111,7 +111,7 @@ def _question(
 ) -> Question:
     if task is not None:
         record = inputs.record(task.spec, parts[0] if len(parts) == 1 else tuple(parts), 1)
-        texts = [record[f.name] for f in task.spec.inputs if f.name in record]
+        texts = [record[f.key] for f in task.spec.inputs if f.key in record]
         if task.spec.output == "vector":
             return _similarity(engine, reader, texts, target, cls=task.bound.pooling == "cls")
         if task.spec.output == "text":
@@ -176,7 +176,7 @@ def _similarity(
 
 def _predicted(engine: TorchEngine, reader: Reader, task: Task, record: dict[str, Any], target: str | None) -> Question:
     """Values that the task's head gives, as the task names them (`Task.explain_target`)."""
-    rows = [reader.whole(row.texts) for row in task.reading("first").encode(record, labelled=False)]
+    rows = [_row(reader, row) for row in task.reading("first").encode(record, labelled=False)]
     task = task.at_full_length(engine.config.max_positions)
     outputs = task.compute(engine, [record])
     aim = task.explain_target(outputs, record, target)
@@ -190,6 +190,14 @@ def _predicted(engine: TorchEngine, reader: Reader, task: Task, record: dict[str
         return torch.stack([values[place] for place in places]).sum(0)
 
     return Question(*rows[aim.row], aim.name, value)
+
+
+def _row(reader: Reader, row: Example) -> tuple[Example, list[Token]]:
+    """A row of a task as it is read whole, and its tokens; of one that does not say its texts, the tokens without their places."""
+    if row.texts:
+        return reader.whole(row.texts)
+    segments = [0] * len(row) if row.segments is None else row.segments.tolist()
+    return row, [Token(piece(reader.tokenizer, id), 0, 0, n) for id, n in zip(row.ids.tolist(), segments)]
 
 
 def _written(engine: TorchEngine, reader: Reader, task: Task | None, text: str, target: str | None) -> Question:

@@ -1,17 +1,14 @@
-"""A fine-tuned model on a user's file: its scores where labels are, its answers where they are not."""
+"""The records of a user's files, as a fine-tuned model reads them, and its scores on labelled ones."""
 
-import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.inference.predictor import Predictor
-from unmask.inference.texts import named_files
 from unmask.labels import bad_rows
 from unmask.labels.detect_task import explained
 from unmask.labels.fields import columns_of, files, label_names, labels_of, required, targets
@@ -26,11 +23,9 @@ from unmask.text.layout import CONLL_ENDINGS
 SKIP = "--bad skip leaves out these rows and lists them"
 
 
-def read(
-    predictor: Predictor, paths: Sequence[str], columns: dict[str, str], labelled: bool, console: Console
-) -> list[Record]:
+def read(task: Task, paths: Sequence[str], columns: dict[str, str], labelled: bool, console: Console) -> list[Record]:
     """The records of files; what is wrong with one is an error. Without `labelled`, labels are not looked at."""
-    return _read(predictor.need_task(), paths, columns, labelled, console)[0]
+    return _read(task, paths, columns, labelled, console)[0]
 
 
 def _read(
@@ -177,46 +172,3 @@ def check_labels(task: Task, records: Sequence[Record], console: Console) -> Non
         )
     if len(counts) == 1 and len(known) > 1:
         console.warn(f"every record has the label {next(iter(counts))!r}: macro F1, MCC and AUC say little")
-
-
-def predict(
-    predictor: Predictor,
-    given: Any,
-    columns: dict[str, str],
-    console: Console,
-    long: str | None = None,
-    predicate: str | None = None,
-) -> list[dict[str, Any]]:
-    """`given`: a file, a text, a record, a list of texts or records, or standard input, line by line. `predicate`: of each."""
-    task = predictor.need_task("tag" if predicate is not None else None).reading(long)
-    if isinstance(given, io.TextIOBase):
-        given = lines_asked(predictor, given)
-    items: list[Any] = [given] if isinstance(given, str | Path | dict) else list(given)
-    if files := named_files(items):
-        items = read(predictor, files, columns, False, console)
-    elif any(isinstance(item, str) and not item.strip() for item in items):
-        raise UserError("an empty text", valid="a text with words in it")
-    records = list(inputs.records(task.spec, items))
-    if predicate is not None:
-        records = [record | {"predicate": predicate} for record in records]
-    predictor.check_known(inputs.texts(task.SPEC, records))
-    shown = {"at", "id", *(field.name for field in task.SPEC.fields)} - set(targets(task.SPEC.fields))
-    with console.bar("predict") as update:
-        answers = task.answer(predictor.engine, records, update)
-    for what in task.windowing.not_read(len(records)):
-        console.warn(what)
-    return [
-        {key: value for key, value in record.items() if key in shown} | answer
-        for record, answer in zip(records, answers)
-    ]
-
-
-def lines_asked(predictor: Predictor, lines: Iterable[str]) -> list[Record]:
-    """A record for each line that is not blank, with its number; parts of a line have a tab between them."""
-    task, out = predictor.need_task(), []
-    several = task.spec.parts[0] > 1
-    for number, line in enumerate(lines, 1):
-        text = line.rstrip("\r\n").removeprefix("\ufeff")
-        if text.strip():
-            out.append(inputs.ask(task.spec, *(text.split("\t") if several else [text])) | {"at": f"-:{number}"})
-    return out

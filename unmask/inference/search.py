@@ -14,7 +14,7 @@ import numpy as np
 
 from unmask.console import Console
 from unmask.errors import UserError
-from unmask.files import replace
+from unmask.files import write_text
 from unmask.inference.predictor import Predictor
 from unmask.inference.predictor import load as load_predictor
 from unmask.labels.formats.trec import by_place, read_qrels, read_texts
@@ -49,7 +49,7 @@ class Index:
         self.ids, self.texts = list(texts), list(texts.values())
         if not self.texts:
             raise UserError("no passages to search")
-        self.embedder, self.reranker = _model(embedder), _model(reranker, "rank")
+        self.embedder, self.reranker = _model(embedder), _model(reranker, "text-ranking")
         if not bm25 and self.embedder is None:
             raise UserError("nothing to search with", fix="leave BM25 on, or give a model that embeds")
         console = console or Console(quiet=True)
@@ -91,9 +91,7 @@ class Index:
         best = sorted(scores, key=lambda p: (-scores[p], p))
         if self.reranker is not None:
             read = best[: max(rerank, top)]
-            answer = (
-                self.reranker.predict([{"query": query, "passages": [self.texts[p] for p in read]}])[0] if read else {}
-            )
+            answer = self.reranker.predict([(query, [self.texts[p] for p in read])])[0] if read else {}
             scores = dict(zip(read, answer.get("scores", ())))
             best = [
                 read[i] for i in order([scores[p] for p in read], [f"{len(read) - i:09d}" for i in range(len(read))])
@@ -158,7 +156,7 @@ def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]]) -> None:
         for place, (passage, score) in enumerate(found.items(), 1)
     ]
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    replace(Path(path), "".join(lines))
+    write_text(Path(path), "".join(lines))
 
 
 def _bm25(texts: Sequence[str], console: Console) -> BM25:
@@ -187,13 +185,13 @@ def _embedded(model: Predictor, texts: Sequence[str]) -> np.ndarray:
     return np.ascontiguousarray(unit(model.embed(list(texts))), np.float32)
 
 
-def _model(model: AnyModel, task: str = "") -> Predictor | None:
+def _model(model: AnyModel, pipeline: str = "") -> Predictor | None:
     found = model if isinstance(model, Predictor) or model is None else load_predictor(model)
-    if task and found is not None and (found.task is None or found.task.name != task):
-        raise UserError(
-            f"{model} cannot put passages in order",
-            fix=f"unmask finetune MODEL --task {task} --train FILE makes one that can",
-        )
+    if pipeline and found is not None:
+        try:
+            found.need_pipeline(pipeline)
+        except UserError as error:
+            raise UserError(f"{model} cannot put passages in order: {error.got}", fix=error.fix) from None
     return found
 
 

@@ -51,7 +51,7 @@ def embed(
 
 def _task_vectors(engine: Engine, task: Task, texts: list[str], update: Update | None) -> np.ndarray:
     """(N, D) float32, as a model gives them that is fine-tuned for vectors."""
-    name = task.spec.inputs[0].name
+    name = task.spec.inputs[0].key
     found = task.answer(engine, [{name: text} for text in texts], update) if texts else []
     return np.array([one["vector"] for one in found], np.float32).reshape(len(found), engine.config.hidden)
 

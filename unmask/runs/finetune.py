@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from unmask import report as reports
 from unmask.batch import Example
 from unmask.console import Console, clock
 from unmask.errors import UserError
@@ -22,7 +23,6 @@ from unmask.labels.records import Finding, Record
 from unmask.model import hf
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
-from unmask.report import task_report
 from unmask.runs import augment, budget
 from unmask.runs.job import Job, open_teacher, prepare
 from unmask.tasks import aux_mlm, teacher
@@ -249,6 +249,7 @@ def write_down(
     run: Run, recipe: Recipe, records: Any, key: str, learnt: dict[str, Any], findings: Sequence[Finding]
 ) -> None:
     """Everything that a resumed run has to find, before the first step."""
+    run.write_kind("finetune")
     recipe.write(run.path / "recipe.yaml")
     run.write_json("environment.json", environment())
     run.write_json("data.json", {"records": records, "key": key})
@@ -275,7 +276,7 @@ def resume(run: Run, world: World, console: Console, watch: Watch | None = None)
         if (run.path / "results.json").exists():
             console.say(f"{run.path} is finished")
             if world.main and not watch and not (run.path / "report.html").exists():
-                task_report.write(run)
+                reports.write(run)
             return run.read_json("results.json")
         last = checkpoint.latest(run.checkpoints, console.warn)
         if run.recipe().tasks:
@@ -295,7 +296,7 @@ def _end(
     begun = time.monotonic()
     results = finish(job, run, state, console)
     if report:
-        task_report.write(run)
+        reports.write(run)
     console.say(f"done in {clock(state['elapsed'] + time.monotonic() - begun)}: {run.model}")
     return results
 

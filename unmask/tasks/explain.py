@@ -29,7 +29,7 @@ def usual_target(task: Task, outputs: Outputs, record: Record, target: str | Non
     spec, values = task.spec, outputs.values
     if spec.grouped:
         field = next(f for f in spec.inputs if f.holds == "texts")
-        names = list(record[field.name])
+        names = list(record[field.key])
         number = int(np.argmax(values)) if target is None else find(target, names, field.caption.lower())
         return Target(number, ((),), names[number])
     if spec.output == "span":

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from unmask.labels.fields import Field
 from unmask.labels.form import Form
-from unmask.recipe import Section
+from unmask.settings import Section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +21,16 @@ class Usage:
     """How other programs use a model of the task: the hub, transformers, sentence-transformers, HTTP clients."""
 
     pipeline: str = ""  # the hub's pipeline tag; "" = the hub has none
-    served: str = ""  # the pipeline that the server answers at /models/NAME; "" = `pipeline`
+    served: str = (
+        ""  # the pipeline that the server answers at /models/NAME: its predictions have these keys; "" = `pipeline`
+    )
     library: str = "transformers"
     auto_class: str = ""  # of that library; "" = the class that config.json names
     inputs: str = ""  # code that makes the inputs of that class; "" = the tokenizer on the input fields
     result: str = "logits"  # what the class returns, or the call that returns it
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "served", self.served or self.pipeline)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from unmask.errors import UserError
 from unmask.labels.records import Finding, Record
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
-from unmask.model.family import NEEDS
+from unmask.model.head_spec import HEADS
 from unmask.objectives.objective import heads_of
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.explain import Target, usual_target
@@ -116,7 +116,7 @@ class Task:
         if reason := cls.unfit(config):
             raise UserError(
                 f"the task {cls.name} does not fit a {config.family} model: {reason}",
-                valid=", ".join(name for name, family in FAMILIES.items() if cls.has_head(family)),
+                valid=", ".join(name for name, family in FAMILIES.working() if cls.has_head(family)),
             )
         wish = recipe.task.pooling
         if wish != "auto" and (reason := cls.unpooled(wish, config)):
@@ -128,7 +128,8 @@ class Task:
 
     @classmethod
     def has_head(cls, family: Any) -> bool:
-        return any(set(cls.heads) <= set(held) for held in family.architectures.values())
+        heads = {head for head in cls.heads if not HEADS[head].any_family}
+        return any(heads <= set(held) for held in family.architectures.values())
 
     # ----------------------------------------------------------------------------------------------- records
 
@@ -178,7 +179,7 @@ class Task:
     @classmethod
     def pools(cls) -> bool:
         """Whether its head reads one vector of a row."""
-        return bool(cls.heads) and "pooler" in NEEDS.get(cls.heads[0], ())
+        return bool(cls.heads) and "pooler" in HEADS[cls.heads[0]].needs
 
     def put_beside(self, folder: Path) -> None:
         """Write what other programs want beside the model."""

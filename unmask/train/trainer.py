@@ -19,6 +19,7 @@ import torch
 
 from unmask.batch import Batch
 from unmask.errors import UserError
+from unmask.metrics import metric
 from unmask.model.decoder import Decoder
 from unmask.model.encoder import Encoder
 from unmask.model.model import Model
@@ -185,7 +186,7 @@ def evaluate(
     counted = zip(names, flat[::2], flat[1::2])
     means = {name: s / max(1, n) for name, s, n in counted if n or not name.endswith("_accuracy")}
     means["loss"] = sum(objective.weights.get(t, 1.0) * means[t] for t in objective.terms)
-    words = next((term for term in ("mlm", "clm") if term in means), None)
+    words = next((term for term in objective.terms if metric(term).has_perplexity), None)
     if words:
         means["perplexity"] = math.exp(min(means[words], 50))
     return means

@@ -11,7 +11,7 @@ The first two are a cross entropy over cosine / temperature (1807.03748); texts 
 anchor, are left out, as they are no negatives. CoSENT (as the cosine objective of 2309.12871): log(1 + Σ exp((cos(worse) − cos(better)) /
 temperature)) over all couples of pairs whose scores differ. The last is SimCSE (2104.08821). With `sizes`, the loss is summed over the
 vector and its first so many numbers (Matryoshka, 2205.13147). A batch's other texts are the negatives, so here, and only here, the loss
-depends on `train.micro_batch`: a forward pass sees its own rows. Those of several processes are gathered (gathered.py), but not with a
+depends on `train.micro_batch`: a forward pass sees its own rows. Those of several processes are gathered (`Gathered`, tasks/objective.py), but not with a
 teacher or in a recipe of several tasks.
 
 A text longer than a row is read in windows whose vectors are averaged before they are brought to length 1.
