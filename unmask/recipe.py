@@ -189,7 +189,7 @@ class TrainRecipe(Section):
         "counted", "A new model's token vectors: counted from the text, or drawn."
     )
     optimizer: Annotated[str, AfterValidator(OPTIMIZERS.valid)] = setting(
-        "muon", "muon = Muon for the matrices, AdamW for the rest."
+        "muon", "muon (for the matrices; AdamW for the rest) or adamw."
     )
     lr: NotNegative = setting(
         0.0,
