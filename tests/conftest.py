@@ -29,7 +29,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report's pictures take longer than a tiny run, and have tests of their own."""
-    monkeypatch.setattr("unmask.report.task_report.write", lambda run: None)
+    monkeypatch.setattr("unmask.report.write", lambda run: None)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,23 @@ import pytest
 from unmask.registry import TASKS
 
 ROOT = Path(__file__).parents[1] / "unmask"
-BASE = {"errors", "files", "console", "stopping", "registry", "recipe", "settings", "seeds", "batch", "hub", "protobuf"}
+BASE = {
+    "errors",
+    "files",
+    "json_checks",
+    "numeric",
+    "console",
+    "stopping",
+    "registry",
+    "recipe",
+    "sections",
+    "settings",
+    "seeds",
+    "batch",
+    "hub",
+    "protobuf",
+    "metrics",
+}
 DATA = {"text", "labels", "model"}
 MAY = {
     "text": BASE,
@@ -30,7 +46,6 @@ MAY = {
 }
 # Imports that still point the wrong way. This list may only shrink.
 KNOWN = {
-    "cli/show/tables.py": {"runs"},
     "runs/finetune.py": {"report"},
     "runs/multi_seed.py": {"report"},
     "runs/multitask.py": {"report"},
@@ -131,8 +146,16 @@ def test_every_part_is_in_the_table() -> None:
     assert parts - {"__init__", "__main__", "__pycache__", "recipes"} == set(MAY)
 
 
-def test_help_is_light() -> None:
-    code = "import sys; sys.argv = ['unmask', '--help']; from unmask.cli import main\ntry: main()\nexcept SystemExit: pass\nprint([m for m in ('torch', 'numpy', 'pydantic', 'pyarrow') if m in sys.modules])"
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [(["--help"], ("torch", "numpy", "pydantic", "pyarrow")), (["pretrain", "--help"], ("torch", "numpy", "pyarrow"))],
+)
+def test_help_is_light(arguments: list[str], heavy: tuple[str, ...]) -> None:
+    """A verb whose flags are made of the recipe imports pydantic, and only when that verb is asked."""
+    code = (
+        f"import sys; sys.argv = ['unmask', *{arguments}]; from unmask.cli import main\ntry: main()\nexcept SystemExit: pass\n"
+        f"print([m for m in {heavy} if m in sys.modules])"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "pretrain" in out
     assert out.strip().endswith("[]")
@@ -163,8 +186,57 @@ def test_every_file_can_exist_on_windows() -> None:
 
 
 def test_no_package_hides_a_public_function() -> None:
-    """Importing `unmask.predict.x` would make `unmask.predict` a module instead of the function of that name."""
+    """Importing `unmask.inference.x` would make `unmask.predict` a module instead of the function of that name."""
     import unmask
 
     parts = {p.stem for p in ROOT.iterdir() if p.suffix == ".py" or p.is_dir()}
     assert not parts & set(unmask._API)
+
+
+def test_one_module_writes_whole_or_nothing() -> None:
+    own = ("os.replace(", "os.rename(", ".rename(", "fsync(", "mkdtemp(", "NamedTemporaryFile(", ".partial.replace(")
+    for path in sorted(ROOT.rglob("*.py")):
+        code = "\n".join(line for line in path.read_text("utf-8").split("\n") if ">>>" not in line)
+        found = [name for name in own if name in code]
+        assert not found or path == ROOT / "files.py", f"{path.relative_to(ROOT)} has {found}: see files.py"
+
+
+# What is still too large: files by their lines, functions by lines and parameters. This list may only shrink.
+KNOWN_LARGE = {
+    "api.py": 398,
+    "exporting/command.py:export()": 9,
+    "inference/search.py:search_file()": 11,
+    "runs/job.py:prepare": 67,
+    "server/routes/tei.py:routes": 65,
+    "server/run.py:run()": 10,
+    "server/studio/routes.py:_questions": 73,
+    "tasks/task.py": 376,
+    "train/fit.py:fit": 96,
+    "train/fit.py:fit()": 9,
+}
+
+
+def large() -> dict[str, int]:
+    """Files of more than 350 lines, functions of more than 60, and, as "name()", those of more than 8 parameters."""
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        name, text = path.relative_to(ROOT).as_posix(), path.read_text("utf-8")
+        if text.count("\n") > 350:
+            found[name] = text.count("\n")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > 60:
+                    found[f"{name}:{node.name}"] = lines
+                given = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+                count = sum(a.arg not in ("self", "cls") for a in given)
+                if count > 8 and not name.startswith(("cli/", "api.py")) and node.name != "forward":
+                    found[f"{name}:{node.name}()"] = count
+    return found
+
+
+def test_files_and_functions_are_small() -> None:
+    found = large()
+    assert {name: size for name, size in found.items() if size > KNOWN_LARGE.get(name, 0)} == {}
+    gone = set(KNOWN_LARGE) - set(found)
+    assert not gone, f"no longer large: take {sorted(gone)} off the list"

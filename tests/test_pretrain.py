@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertFo
 
 import unmask
 from unmask.model import hf
-from unmask.model.config import PRESETS, preset
+from unmask.model.config import preset, presets
 from unmask.model.model import Model
 from unmask.text.store import TokenStore
 
@@ -122,14 +122,13 @@ def test_a_run_killed_while_its_report_was_written_gets_it_at_resume(
     store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log says `end` already, but curves, report and card are not there: the run is not taken for finished."""
-    from unmask.report import report
     from unmask.runs.pretrain import is_complete
 
     def killed(run: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(report, "draw_curves", killed)
+        patch.setattr("unmask.report.write", killed)
         with pytest.raises(KeyboardInterrupt):
             unmask.pretrain(store.path, preset="bert-tiny", steps=2, batch=4, length=32, out=tmp_path / "run")
     run = unmask.resume(tmp_path / "run")
@@ -158,7 +157,7 @@ def test_a_folder_is_read_once_and_its_config_without_its_weights(
     assert len(times) == 1 and list(setup.model.heads) == ["mlm", "pooler", "nsp"]
 
 
-@pytest.mark.parametrize("name", [p for p in PRESETS if p.endswith("-mini")])
+@pytest.mark.parametrize("name", [p for p in presets() if p.endswith("-mini")])
 def test_a_dry_run_of_every_family(name: str, text_file: Path) -> None:
     """Shared layers, decoders and generators: parameters and memory are told, and a step is timed."""
     small = ({"layers": 2} if preset(name).layers > 2 else {}) | (

@@ -7,7 +7,7 @@ from browser.test_report import chromium
 from lab.test_task_report import DETAILS, INJECTIONS, make
 from PIL import Image
 
-from unmask.report import task_report
+from unmask.report import write
 
 pytestmark = pytest.mark.browser
 
@@ -22,7 +22,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     details = DETAILS | {"errors": rows, "examples": rows, "per_label": labels, "confusion": matrix}
     run = make(tmp_path_factory.mktemp("page") / "run", details)
     run.write_json("findings.json", [{"at": x, "what": x, "fix": x} for x in attacks])
-    return task_report.write(run)
+    return write(run)
 
 
 def test_nothing_of_the_user_runs(report: Path, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Bench"]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finetune.task_report, "write", lambda run: None)  # figures take longer than these runs
+        patch.setattr("unmask.report.write", lambda run: None)  # figures take longer than these runs
         yield Bench(tmp_path_factory.mktemp("tasks"))
 
 

@@ -55,7 +55,7 @@ def run_in(folder: Path, out: Path) -> Run:
 @pytest.fixture(scope="module")
 def whole(folder: Path) -> Run:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finetune.task_report, "write", lambda run: None)
+        patch.setattr("unmask.report.write", lambda run: None)
         return run_in(folder, folder / "whole")
 
 

@@ -18,8 +18,9 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
-from unmask.report import task_card, task_summary
+from unmask.report.usage import unmask_snippet
 from unmask.runs.job import make_recipe, prepare
+from unmask.tasks import folder as task_folder
 from unmask.tasks.answer.task import Answer
 from unmask.tasks.choose.task import Choose
 from unmask.tasks.classify.task import Classify
@@ -103,8 +104,7 @@ def test_texts_and_pairs_are_not_mistaken_for_each_other(tmp_path: Path) -> None
     assert caught.value.fix == "--column pair=NAME"
     assert len(api.predict(paired, tmp_path / "q.csv", columns={"pair": "other"})) == 1
     folder = Path(folder_of(tmp_path / "m", pair=True))  # the lines that a report shows take two texts as well
-    assert task_summary.paired(folder) and not task_summary.paired(tmp_path)
-    exec(task_card.unmask_snippet(str(folder), "classify", "SECOND TEXT"), {})
+    exec(unmask_snippet(str(folder), task_folder.spec(folder)), {})
 
 
 def test_training_remembers_whether_there_were_pairs() -> None:
@@ -212,6 +212,14 @@ def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
             Run.check_free(tmp_path / name)
         with pytest.raises(UserError, match=f"unmask {name} --resume"):
             api.load(tmp_path / name)
+    (tmp_path / "pretrain" / "run.json").write_text('{"version": 1, "kind": "seeds"}')
+    assert Run(tmp_path / "pretrain").kind() == "seeds" and Run(tmp_path / "pretrain").verb() == "finetune"
+    (tmp_path / "pretrain" / "run.json").write_text('{"version": 1, "kind": 3}')
+    with pytest.raises(UserError, match=r"run\.json.*kind"):
+        Run(tmp_path / "pretrain").kind()
+    Recipe.build({"task": {"kind": "classify"}}).write(tmp_path / "pretrain" / "recipe.yaml")
+    (tmp_path / "pretrain" / "run.json").unlink()
+    assert Run(tmp_path / "pretrain").kind() == "finetune", "a classifier of an old quickstart names no files"
     (tmp_path / "finetune" / "tune.json").write_text("{}")
     assert Run(tmp_path / "finetune").verb() == "tune"
     (tmp_path / "other").mkdir()
@@ -227,7 +235,7 @@ def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
 def test_a_run_names_its_folder_by_its_task_and_its_model_by_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unmask.report.task_report.write", lambda run: (run.path / "report.html").touch())
+    monkeypatch.setattr("unmask.report.write", lambda run: (run.path / "report.html").touch())
     monkeypatch.chdir(tmp_path)
     start = folder_of(tmp_path / "start")
     train = csv(tmp_path / "t.csv", "text,label", *[f"a joy {n},{('neg', 'pos')[n % 2]}" for n in range(24)])

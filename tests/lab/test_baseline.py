@@ -17,8 +17,7 @@ from unmask.errors import UserError
 from unmask.model import hf
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
-from unmask.report import task_report
-from unmask.report.task_summary import task_facts
+from unmask.report import facts
 from unmask.runs import baseline
 from unmask.tasks.task import Task
 from unmask.text.bm25 import words
@@ -153,7 +152,7 @@ def test_every_task_has_one() -> None:
 def test_a_run_puts_them_beside_the_model(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(task_report, "write", lambda run: None)
+    monkeypatch.setattr("unmask.report.write", lambda run: None)
     rows = [
         {"query": f"a {a}", "passage": f"the {b} is here", "relevance": int(a == b)}
         for a in tiny.WORDS for b in tiny.WORDS[:6]
@@ -207,9 +206,9 @@ def test_the_rate_that_a_user_gives_is_that_of_both_models(
     assert Recipe.build(Recipe.read(folder / "recipe.yaml")).train.lr == pytest.approx(scratch)
     task_results(results)
     assert f"learning rate: {own:.2g}; without pre-training: {scratch:.2g}" in capsys.readouterr().out
-    facts = dict(task_facts(api.info(run.path)))
-    assert facts["learning rate"] == f"{own:.2g}"
-    assert facts["test, without pre-training"].endswith(f"(learning rate {scratch:.2g})")
+    lines = dict(facts(api.info(run.path)))
+    assert lines["learning rate"] == f"{own:.2g}"
+    assert lines["test, without pre-training"].endswith(f"(learning rate {scratch:.2g})")
     assert f"(learning rate {scratch:.2g})" in (run.path / "report.html").read_text()
     (run.path / "results.json").write_text(json.dumps({k: v for k, v in results.items() if k != "baselines"}))
     shutil.rmtree(folder)

@@ -7,14 +7,14 @@ import pytest
 from lab.tiny import labelled, model_folder
 
 from unmask import UserError, api
-from unmask.runs import budget, finetune
+from unmask.runs import budget
 from unmask.runs.job import make_recipe
 from unmask.train.run import Run
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finetune.task_report, "write", lambda run: None)
+    monkeypatch.setattr("unmask.report.write", lambda run: None)
     real = budget.seconds_per_step
     monkeypatch.setattr(budget, "seconds_per_step", lambda trainer, loader: real(trainer, loader, 0.1) and 0.05)
 

@@ -10,9 +10,10 @@ from lab.tiny import labelled, model_folder, sentence
 from rich.console import Console as RichConsole
 from sklearn.metrics import f1_score
 
-from unmask import api
+from unmask import api, report
 from unmask.console import Console
-from unmask.report import report, task_report
+from unmask.report.page import measured
+from unmask.report.view import RunView
 from unmask.tasks.classify.targets import One
 from unmask.train.run import Run
 
@@ -33,7 +34,7 @@ def test_the_report_of_answers_shows_no_count_as_a_score(tmp_path: Path) -> None
         model_folder(tmp_path / "start"), task="answer", train=train, dev=dev, steps=1, batch=4, out=tmp_path / "run"
     )
     assert run.read_json("results.json")["dev"]["total"] == 8  # the official script's number stays in the file
-    assert {"exact", "f1"} <= set(task_report._metrics(run)) and "total" not in task_report._metrics(run)
+    assert {"exact", "f1"} <= set(names := measured(RunView(run))) and "total" not in names
     html = (run.path / "report.html").read_text("utf-8")
     assert "<td>f1</td>" in html and "<td>total</td>" not in html and "HasAns total" not in html
 
@@ -44,7 +45,7 @@ def test_the_hidden_word_stands_beside_its_fills(store: Any, tmp_path: Path) -> 
     html = (run.path / "report.html").read_text("utf-8")
     assert fills and html.count("The text has “") == len(fills)
     run.write_json("fills.json", [{"text": "the [MASK] of it", "answer": " <state>", "fills": []}])
-    report.write_report(run)
+    report.write(run)
     assert "The text has “&lt;state&gt;”." in (run.path / "report.html").read_text("utf-8")
 
 

@@ -14,7 +14,6 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
-from unmask.runs import finetune
 from unmask.text.tokenizer import Tokenizer
 
 TEXTS = ["what a film", "so dull, so long", "a joy", "no", "two\nlines", "again", "x"]
@@ -98,7 +97,7 @@ def test_a_pair_is_shown_whole(model: str, tmp_path: Path) -> None:
 
 
 def test_the_doctor_stands_before_training(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finetune.task_report, "write", lambda run: None)
+    monkeypatch.setattr("unmask.report.write", lambda run: None)
     good = [(f"Seen from {n}", "pos" if n % 2 else "neg") for n in range(12)]
     test = table(tmp_path / "test.csv", "text,label", ("new", "pos"), ("Seen from  3", "pos"), ("x", "never"))
     train = table(tmp_path / "train.csv", "text,label", *good, ("", "pos"), (good[0][0], "pos"))

@@ -130,7 +130,7 @@ def test_a_killed_run_goes_on_bit_for_bit(folder: Path, run: Run, monkeypatch: p
     with pytest.raises(Kill):
         api.finetune(recipe=recipe(folder), out=folder / "killed")
     monkeypatch.setattr(multitask.SharedTrainer, "step", real)
-    monkeypatch.setattr(multitask.task_report, "write", lambda run: None)  # drawing takes long
+    monkeypatch.setattr("unmask.report.write", lambda run: None)  # drawing takes long
     assert api.info(folder / "killed")["continue"] == f"unmask finetune --resume {folder / 'killed'}"
     again = api.resume_finetune(folder / "killed")
     for name in ("sentiment", "people"):
@@ -178,7 +178,7 @@ def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_score_that_is_not_defined_is_left_out_of_the_mean(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multitask.task_report, "write", lambda run: None)
+    monkeypatch.setattr("unmask.report.write", lambda run: None)
     (folder / "stars.csv").write_text("text,label\n" + "".join(f"{sentence(n)[0]},{n / 7}\n" for n in range(24)))
     (folder / "same.csv").write_text("text,label\n" + "".join(f"a film {n},2.5\n" for n in range(6)))
     values = recipe(folder, steps=4, evaluations=2)

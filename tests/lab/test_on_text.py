@@ -16,7 +16,7 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe
-from unmask.report.summary import facts
+from unmask.report import facts
 from unmask.text.store import TokenStore
 from unmask.train.heldout import FIXED, has_fixed, running
 from unmask.train.run import Run

@@ -4,6 +4,8 @@ of pre-training in `make slow`."""
 import csv
 import json
 import random
+import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from unmask.runs import quickstart as lab
 from unmask.server.studio.models import describe
 from unmask.server.studio.runs import Runs
 from unmask.text.samples import SAMPLES
+from unmask.train.run import Run
 
 WORDS = {"1": "good fine lovely great moving clever", "0": "bad awful dull poor boring silly"}
 
@@ -85,6 +88,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_its_folder_is_named_after_it(small: dict[str, Any]) -> None:
+    assert Run(small["path"]).kind() == "quickstart" and Run(small["model"].parent).kind() == "pretrain"
     results = json.loads((small["path"] / "results.json").read_text())
     assert results["path"] == "runs/quickstart-1"
     assert set(results["accuracy"]) == {"tf-idf", "pre-trained", "from scratch"}
@@ -118,6 +122,26 @@ def test_the_studio_opens_its_better_classifier(small: dict[str, Any]) -> None:
     assert scores.keys() == set(lab.ARMS.values())
     for name, folder in lab.ARMS.items():
         assert scores[folder] == {"on": "test", "metric": "accuracy", "value": small["accuracy"][name]}
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_its_classifiers_name_a_command_that_goes_on(
+    small: dict[str, Any], old: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small["path"].parents[1])  # its files are named from there
+    for name, folder in lab.ARMS.items():
+        run = Run(small["path"] / folder)
+        kept = Run(shutil.copytree(run.path, run.path.with_name(f"{folder}-{old}")))
+        shutil.rmtree(kept.model)
+        for file in ("results.json", "report.html", *(["run.json"] if old else [])):
+            (kept.path / file).unlink()
+        assert kept.kind() == "finetune"
+        command = shlex.split(kept.resume_command())
+        assert command == ["unmask", "finetune", "--resume", str(kept.path)]
+        done = CliRunner().invoke(app, command[1:])
+        assert done.exit_code == 0, done.output
+        assert kept.read_json("results.json")["test"]["accuracy"] == small["accuracy"][name]
+        shutil.rmtree(kept.path)
 
 
 @pytest.mark.slow

@@ -16,10 +16,10 @@ import yaml
 from PIL import Image
 from safetensors.numpy import save_file
 
+from unmask import report
 from unmask.recipe import DataRecipe, Recipe, TokenizerRecipe
-from unmask.report import report
-from unmask.report.curves import figure
-from unmask.report.summary import jsonable
+from unmask.report.curves import of_text
+from unmask.report.view import jsonable
 from unmask.text.corpus import Corpus
 from unmask.text.prepare import prepare
 from unmask.text.tokenizer import Tokenizer
@@ -116,7 +116,17 @@ class Page(HTMLParser):
 
 
 def page(run: Run) -> Page:
-    return Page(report.write_report(run).read_text("utf-8"))
+    return Page(report.write(run).read_text("utf-8"))
+
+
+def curves(run: Run) -> Path:
+    report.write(run)
+    return run.path / "curves.png"
+
+
+def card_of(run: Run) -> str:
+    report.write(run)
+    return (run.model / "README.md").read_text("utf-8")
 
 
 def ink(png: bytes) -> float:
@@ -200,11 +210,17 @@ def test_jsonable():
 def test_needs_no_torch(tmp_path):
     run = make(tmp_path / "run")
     program = (
-        "import sys; from unmask.report import report; from unmask.train.run import Run; run = Run(sys.argv[1]);"
-        "report.summary(run); report.draw_curves(run); report.write_report(run); report.write_card(run, run.model);"
+        "import sys; from unmask import report; from unmask.train.run import Run; run = Run(sys.argv[1]);"
+        "report.summary(run); report.write(run);"
         "assert 'torch' not in sys.modules and 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program, str(run.path)], check=True)
+
+
+def test_importing_the_package_is_light():
+    program = "import sys, unmask.report; print([m for m in ('numpy', 'matplotlib', 'jinja2', 'pydantic') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 # ------------------------------------------------------------------------------------------------ bad days
@@ -215,10 +231,10 @@ def test_before_the_first_step(tmp_path):
     Recipe.build({}).write(run.path / "recipe.yaml")
     s = report.summary(run)
     assert (s["state"], s["steps"]["done"], s["tokens"], s["heldout"]["last"]) == ("interrupted", 0, 0, None)
-    assert Image.open(report.draw_curves(run)).size[0] > 1000
+    assert Image.open(curves(run)).size[0] > 1000
     assert "No held-out evaluation was made." in page(run).text
     run.model.mkdir()
-    assert "No held-out evaluation was made." in report.write_card(run, run.model).read_text("utf-8")
+    assert "No held-out evaluation was made." in card_of(run)
 
 
 def test_last_log_line_cut_short(tmp_path):
@@ -229,7 +245,7 @@ def test_last_log_line_cut_short(tmp_path):
         s = report.summary(run)
         assert s["steps"]["done"] == (25 if cut == 1 else 24)  # without its line break a line is still whole
     assert s["state"] == "interrupted"
-    report.draw_curves(run)
+    report.write(run)
 
 
 def test_not_a_number_anywhere(tmp_path):
@@ -242,7 +258,7 @@ def test_not_a_number_anywhere(tmp_path):
     log.write("eval", step=11, elapsed=nan, loss=nan, mlm=nan, mlm_accuracy=nan, perplexity=float("inf"))
     log.close()
     json.dumps(report.summary(run), allow_nan=False)
-    report.draw_curves(run)
+    report.write(run)
     assert not re.search(r"\b(nan|inf)\b", page(run).text, re.I)
 
 
@@ -257,7 +273,6 @@ def test_damaged_files_are_said_not_raised(tmp_path):
     assert s["steps"]["total"] == 40  # the recipe knows it too
     assert "parameters" not in s["model"]
     page(run)
-    report.write_card(run, run.model)
 
 
 # ------------------------------------------------------------------------------------------------ curves
@@ -265,18 +280,16 @@ def test_damaged_files_are_said_not_raised(tmp_path):
 
 def test_curves_are_drawn(tmp_path):
     run = make(tmp_path / "run", terms=("mlm", "nsp"))
-    path = report.draw_curves(run)
-    assert path == run.path / "curves.png"
-    full = ink(path.read_bytes())
+    full = ink(curves(run).read_bytes())
     buffer = io.BytesIO()
-    figure([], None, None).savefig(buffer, format="png", dpi=120)
+    of_text([], None, None).savefig(buffer, format="png", dpi=120)
     assert full > 1.3 * ink(buffer.getvalue()) > 0  # more than empty axes with their titles
     assert [p.name for p in run.path.glob("*.partial")] == []
 
 
 def test_what_the_curves_show(tmp_path):
     run = make(tmp_path / "run", terms=("mlm", "nsp"))
-    axes = {ax.get_title(loc="left"): ax for ax in figure(run.events(), ENTROPY, STEPS).axes}
+    axes = {ax.get_title(loc="left"): ax for ax in of_text(run.events(), ENTROPY, STEPS).axes}
     loss = axes["Masked-token loss"]
     held = next(line for line in loss.lines if "held-out" in line.get_label())
     assert list(held.get_xdata()) == [0, 10, 20, 30, 40]
@@ -293,7 +306,7 @@ def test_what_the_curves_show(tmp_path):
 
 def test_a_long_run_is_thinned():
     events = [{"event": "train", "step": i, "loss": 1.0, "mlm": 1.0} for i in range(30_000)]
-    axes = figure(events, None, None).axes[0]
+    axes = of_text(events, None, None).axes[0]
     assert all(len(line.get_xdata()) <= 2001 and line.get_xdata()[-1] == 29_999 for line in axes.lines)
 
 
@@ -363,7 +376,7 @@ def test_report_of_a_real_store(tmp_path):
     assert f"{len(store.heldout.documents) - 1} documents" in lines["held out"]
     assert lines["duplicates"]
     assert "control characters removed" in page(run).text
-    card = report.write_card(run, run.model).read_text("utf-8")
+    card = card_of(run)
     assert "`films.txt`" in card
     assert str(tmp_path) not in card
 
@@ -379,9 +392,7 @@ def front_matter(card: str) -> dict:
 
 def test_card(tmp_path):
     run = make(tmp_path / "run", corpus=["/home/someone/secret/books/", "sample:sotu"], language="zh")
-    path = report.write_card(run, run.model)
-    card = path.read_text("utf-8")
-    assert path == run.model / "README.md"
+    card = card_of(run)
     assert front_matter(card) == {
         "library_name": "transformers",
         "pipeline_tag": "fill-mask",
@@ -411,7 +422,7 @@ def test_card(tmp_path):
 
 def test_card_without_a_known_language_says_none(tmp_path):
     run = make(tmp_path / "run")
-    assert "language" not in front_matter(report.write_card(run, run.model).read_text("utf-8"))
+    assert "language" not in front_matter(card_of(run))
 
 
 def test_card_of_a_model_trained_further(tmp_path):
@@ -419,7 +430,7 @@ def test_card_of_a_model_trained_further(tmp_path):
     recipe = run.recipe()
     recipe.start = "/home/someone/models/first"
     recipe.write(run.path / "recipe.yaml")
-    card = report.write_card(run, run.model).read_text("utf-8")
+    card = card_of(run)
     assert "Started from: `first`" in card
     assert "someone" not in card
     assert "modernbert-mini" not in card  # the recipe's preset, which was not used
@@ -438,7 +449,7 @@ def test_lines_of_the_card_run(tmp_path, monkeypatch, capsys, preset, heads):
     model = Model(shapes.preset(preset, layers=1, hidden=16, heads=2, intermediate=16, **ids), heads)
     model.init(0)
     architecture = hf.save(model, run.model, tokenizer)
-    card = report.write_card(run, run.model).read_text("utf-8")
+    card = card_of(run)
     program = re.search(r"```python\n(.*?)```", card, re.S)[1]
     assert architecture in program
     monkeypatch.chdir(run.model)

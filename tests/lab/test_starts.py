@@ -102,7 +102,7 @@ def test_numbers_begin_in_the_units_of_the_start(start: Path, tmp_path: Path) ->
         Run.create(tmp_path / "run", "finetune", "x"),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finetune.task_report, "write", lambda run: None)
+        patch.setattr("unmask.report.write", lambda run: None)
         finetune.run_job(first, run, World(0, 1), Console(quiet=True))
     other = write(tmp_path / "b.jsonl", label=[900 + 100.5 * (n % 3) for n in range(30)])
     records = first.sets.dev

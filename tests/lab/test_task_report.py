@@ -2,6 +2,7 @@
 
 import io
 import re
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,15 +15,18 @@ import yaml
 from lab.tiny import labelled, model_folder
 from PIL import Image
 
-from unmask import api
+from unmask import api, report
 from unmask.cli.show.tables import run_summary
+from unmask.labels.fields import Field
+from unmask.numeric import wilson
 from unmask.recipe import Recipe
-from unmask.report import task_report
-from unmask.report.summary import facts
-from unmask.report.task_summary import task_summary
+from unmask.registry import TASKS
+from unmask.report import facts
+from unmask.report.page import _part
+from unmask.report.view import RunView
 from unmask.tasks.embed.task import Embed
 from unmask.tasks.intervals import intervals
-from unmask.tasks.metrics import wilson
+from unmask.tasks.spec import TaskSpec, Usage
 from unmask.text.store import TokenStore
 from unmask.train.log import Log
 from unmask.train.run import Run
@@ -139,7 +143,7 @@ class Page(HTMLParser):
 def test_everything_that_is_there_is_shown(tmp_path: Path) -> None:
     run = make(tmp_path / "run", DETAILS, baselines=[{"baseline": "tf-idf", "on": "test", "accuracy": 0.7}])
     run.write_json("findings.json", [{"at": "train.csv:3", "what": "no label", "fix": "fill it in", "error": False}])
-    page = Page(task_report.write(run).read_text("utf-8"))
+    page = Page(report.write(run).read_text("utf-8"))
     for words in (
         "0.850 accuracy", "0.767 to 0.907", "100 test records", "train.csv:3: no label; fill it in", "macro f1", "threshold",
         "8.0%", "21.0% before", "Temperature 1.50", "what a film", "The worst errors", "0–50", "By length", "tf-idf",
@@ -153,19 +157,68 @@ def test_everything_that_is_there_is_shown(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
     run = make(tmp_path / "begun")
-    page = Page(task_report.write(run).read_text("utf-8"))
+    page = Page(report.write(run).read_text("utf-8"))
     assert "interrupted" in page.text and f"unmask finetune --resume {run.path}" in page.text
     assert "Scores" not in page.text.replace("Scores on the dev set", "") and "Confusion" not in page.text
     empty = Run.create(tmp_path / "empty", "finetune", "x")
     Recipe.build({"start": "base", "task": {"train": ["t.csv"]}}).write(empty.path / "recipe.yaml")
-    assert task_report.write(empty).exists() and not (empty.path / "curves.png").exists()
+    assert report.write(empty).exists() and not (empty.path / "curves.png").exists()
     for key in DETAILS:  # each part alone
-        assert task_report._section(run, "", {}, {"dev": {key: DETAILS[key]}})["set"] == "dev"
+        empty.write_json("details.json", {"dev": {key: DETAILS[key]}})
+        assert _part(RunView(empty), "")["set"] == "dev"
+
+
+@pytest.mark.parametrize("kind", ["finetune", "seeds", "tune", "quickstart", "somebody's"])
+def test_a_run_of_any_kind_is_shown(tmp_path: Path, kind: str) -> None:
+    run = make(tmp_path / "run", {}, over_seeds=[], median=1)
+    run.write_json("run.json", {"version": 1, "kind": kind})
+    page = Page(report.write(run).read_text("utf-8"))
+    assert "finished" in page.text and "0.850 accuracy" in page.text.replace("\n", " ")
+
+
+def test_a_task_that_is_not_installed_is_shown_as_far_as_it_is_known(tmp_path: Path) -> None:
+    run = make(tmp_path / "run", DETAILS, task="haiku")
+    recipe = yaml.safe_load((run.path / "recipe.yaml").read_text())
+    recipe["task"]["kind"] = "haiku"
+    (run.path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    run.model.mkdir()
+    assert "The worst errors" in report.write(run).read_text("utf-8")
+    card = (run.model / "README.md").read_text("utf-8")
+    front = yaml.safe_load(card.split("---")[1])
+    assert front["library_name"] == "unmask" and "pipeline_tag" not in front
+    assert "A model for haiku" in card and "unmask.predict('.', ['TEXT'])" in card and "transformers" not in card
+
+
+def test_a_third_party_s_spec_says_how_its_model_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Theirs:
+        SPEC = TaskSpec(
+            name="rhyme", about="two lines → whether they rhyme", heads=("classify",), terms=("rhyme",), output="choice",
+            fields=(Field("line"), Field("other", caption="OTHER LINE"), Field("label", holds="label", use="target")),
+            usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),
+        ).bind(pairs=True, labels=("no", "yes"))  # fmt: skip
+
+    monkeypatch.setitem(TASKS._discover(), "rhyme", "rhyming:Theirs")
+    monkeypatch.setitem(sys.modules, "rhyming", SimpleNamespace(Theirs=Theirs))
+    run = make(tmp_path / "run", DETAILS, task="rhyme")
+    text = (run.path / "recipe.yaml").read_text().replace("kind: classify", "kind: rhyme")
+    (run.path / "recipe.yaml").write_text(text)
+    run.model.mkdir()
+    page = Page(report.write(run).read_text("utf-8"))
+    card = (run.model / "README.md").read_text("utf-8")
+    assert f'unmask predict {run.model} "LINE" "OTHER LINE"' in page.text
+    assert "pipeline_tag: text-classification" in card and "unmask.predict('.', [('LINE', 'OTHER LINE')])" in card
+    assert "tokenizer('LINE', 'OTHER LINE', return_tensors='pt')" in card and "id2label" in card
+
+
+def test_a_damaged_file_is_said(tmp_path: Path) -> None:
+    run = make(tmp_path / "run", DETAILS)
+    (run.path / "learnt.json").write_text("{")
+    assert any("learnt.json" in w["text"] for w in report.summary(run)["warnings"])
 
 
 def test_no_text_of_the_user_becomes_markup_and_nothing_is_fetched(tmp_path: Path) -> None:
     assert len(INJECTIONS) == len(set(INJECTIONS)) == 50
-    plain = Page(task_report.write(make(tmp_path / "plain", DETAILS)).read_text("utf-8"))
+    plain = Page(report.write(make(tmp_path / "plain", DETAILS)).read_text("utf-8"))
     rows = [{"at": x, "text": x, "want": x, "got": [x], "score": 0.5} for x in INJECTIONS]
     evil = DETAILS | {
         "errors": rows, "examples": rows, INJECTIONS[0]: [{INJECTIONS[1]: INJECTIONS[2]}],
@@ -176,7 +229,7 @@ def test_no_text_of_the_user_becomes_markup_and_nothing_is_fetched(tmp_path: Pat
     run = make(tmp_path / "<b onclick=own(1)>evil", evil)
     run.write_json("findings.json", [{"at": x, "what": x, "fix": x} for x in INJECTIONS])
     run.write_json("learnt.json", {"labels": INJECTIONS})
-    page = Page(task_report.write(run).read_text("utf-8"))
+    page = Page(report.write(run).read_text("utf-8"))
     assert {tag for tag, _ in page.tags} - {tag for tag, _ in plain.tags} <= {"details", "summary"}
     allowed = {"charset", "name", "content", "lang", "class", "scope", "media", "srcset", "alt", "src", "style"}
     assert {name for _, attributes in page.tags for name in attributes} <= allowed
@@ -248,11 +301,11 @@ def test_a_real_run_has_a_report_a_card_and_lines_that_work(
 
 def test_a_run_that_goes_on_says_how(tmp_path: Path) -> None:
     run = make(tmp_path / "begun")
-    found = task_summary(run)
+    found = report.summary(run)
     assert found["state"] == "interrupted" and found["best"]["accuracy"] == pytest.approx(0.8)
     assert dict(facts(found))["go on"] == f"unmask finetune --resume {run.path}"
     with run.lock():
-        assert task_summary(run)["state"] == "running"
+        assert report.summary(run)["state"] == "running"
 
 
 def scored_by(score: Callable[..., dict[str, float]], independent: bool = True) -> Any:

@@ -23,6 +23,7 @@ from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.tasks import inputs
 from unmask.tasks.choose.task import Choose
+from unmask.tasks.objective import objective_of
 from unmask.tasks.task import Outputs
 from unmask.text.tokenizer import Tokenizer
 
@@ -149,7 +150,7 @@ def test_rows_and_what_is_cut() -> None:
     (record,) = records_of(3)
     (example,) = task.encode(record)
     rows = task.encode(record, labelled=False)
-    assert len(rows) == 3 and len(example.more) == 2 and example.labels["label"].tolist() == [0]
+    assert len(rows) == 3 and len(example.more) == 2 and example.labels["choose.targets"].tolist() == [0]
     for row, choice in zip(rows, record["choices"]):
         assert row.segments is not None
         assert (row.ids.tolist(), row.segments.tolist()) == tokenizer.surround(
@@ -160,9 +161,9 @@ def test_rows_and_what_is_cut() -> None:
         row.ids.tolist()
         == tokenizer.surround(tokenizer.encode("grass"), tokenizer.encode(f"{record['text']} green"))[0]
     )
-    assert task.longer == 0
+    assert task.windowing.tally.longer.total() == 0
     rows = task.encode(record | {"context": "grass snow " * 40}, labelled=False)
-    assert task.longer == 1 and all(len(row) == 32 for row in rows)
+    assert task.windowing.tally.longer.total() == 1 and all(len(row) == 32 for row in rows)
     tail = tokenizer.encode(f"{record['text']} green")
     assert rows[0].ids[-len(tail) - 1 : -1].tolist() == tail  # the longer part gave way: question and choice are whole
     with pytest.raises(UserError, match="86 tokens, a row has room for 29"):
@@ -204,10 +205,10 @@ def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) ->
         assert batch.segments is not None
         inputs["token_type_ids"] = batch.segments.view(3, 3, -1)
     with torch.no_grad():
-        out = theirs.eval()(**inputs, labels=batch.labels["label"])
-        (total, count) = task.loss(model, batch)["choose"]
-        (logits, _) = task.outputs(model, model.encode(batch), batch)["choose"]
-    assert count == task.counts(batch)["choose"] == 3
+        out = theirs.eval()(**inputs, labels=batch.labels["choose.targets"])
+        (total, count) = objective_of(task).loss(model, batch)["choose"]
+        logits = task.outputs(model, batch)["choose"].logits
+    assert count == objective_of(task).counts(batch)["choose"] == 3
     assert float(total) / count == near(float(out.loss), 1e-5)
     assert gap(logits, out.logits) < 1e-5
 
@@ -218,7 +219,9 @@ def test_counts_that_differ_are_one_softmax_each() -> None:
     task, records = task_of(tokenizer), records_of(2, 4, 3)
 
     def loss(of: list[dict[str, Any]]) -> torch.Tensor:
-        return task.loss(model, collate([e for r in of for e in task.encode(r)], tokenizer.pad))["choose"][0]
+        return objective_of(task).loss(model, collate([e for r in of for e in task.encode(r)], tokenizer.pad))[
+            "choose"
+        ][0]
 
     together = loss(records)
     assert float(together.detach()) == near(sum(float(loss([r]).detach()) for r in records), 1e-4)

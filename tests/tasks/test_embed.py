@@ -22,7 +22,7 @@ from unmask.labels.detect_task import pick_task
 from unmask.labels.record_sets import Sets
 from unmask.labels.records import Finding, open_source
 from unmask.model import hf, sentence
-from unmask.model.config import PRESETS, preset
+from unmask.model.config import preset, presets
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe
@@ -30,6 +30,7 @@ from unmask.runs import finetune as lab
 from unmask.runs.job import Job, make_recipe, prepare
 from unmask.tasks import contrastive
 from unmask.tasks.embed.task import Embed
+from unmask.tasks.objective import objective_of
 from unmask.text.store import TokenStore
 from unmask.train.distributed import World
 from unmask.train.run import Run
@@ -192,14 +193,14 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
             task.forward = lambda m, b: whole(m, b)[:, :width]  # type: ignore[method-assign]
         batch = collate([e for r in records for e in task.encode(r)], store.tokenizer.pad)
         assert batch.groups is not None and batch.groups.tolist() == sorted(batch.groups.tolist())
-        (total, count) = task.loss(model, batch)["embed"]
+        (total, count) = objective_of(task).loss(model, batch)["embed"]
         assert count == 2
         return float(total.detach())
 
     assert loss(sizes=[8, 16]) == pytest.approx(loss() + loss(8) + loss(16), rel=1e-5)
     task = task_of(store)
     rows = task.encode(long, labelled=False)
-    assert len(rows) > 3 and task.longer == 1
+    assert len(rows) > 3 and task.windowing.tally.longer.total() == 1
     vectors = vectors_of(task, model, [long["text"], "a list"])
     parts = torch.cat([task.forward(model, collate([row], store.tokenizer.pad)) for row in rows[:-1]])
     assert gap(vectors[0], F.normalize(parts.mean(0), dim=0).detach().numpy()) <= 1e-5
@@ -276,7 +277,7 @@ def test_it_learns_and_opens_in_sentence_transformers(base: Path, tmp_path: Path
     ("name", "pooling"), [("roberta-mini", "mean"), ("modernbert-mini", "cls"), ("distilbert-mini", "mean")]
 )
 def test_other_families_open_there_too(name: str, pooling: str, store: TokenStore, tmp_path: Path) -> None:
-    known = name if name in PRESETS else next(p for p in PRESETS if p.startswith(name.split("-")[0]))
+    known = name if name in presets() else next(p for p in presets() if p.startswith(name.split("-")[0]))
     start = folder_of(store, tmp_path / "base", known)
     task = task_of(store, {"pooling": pooling, "length": 24})
     config = hf.config_of(start)

@@ -23,6 +23,7 @@ from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
 from unmask.tasks.generate.task import Generate
+from unmask.tasks.objective import objective_of
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.fit import Interrupted
 from unmask.train.trainer import Trainer
@@ -84,9 +85,7 @@ def learnt(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp(request.param.replace(".", "-"))
     model, file = start(folder / "start", request.param), pairs_file(folder / "pairs.jsonl")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "unmask.report.task_report.write", lambda *_: None
-        )  # figures take seconds, and are tested elsewhere
+        patch.setattr("unmask.report.write", lambda *_: None)  # figures take seconds, and are tested elsewhere
         run = api.finetune(
             model, task="generate", train=file, steps=100, batch=8, lr=1e-2, out=folder / "run",
             sets=["train.layer_decay=1", "task.generate.prefix='summarize: '", "task.generate.longest=20"],
@@ -161,9 +160,9 @@ def test_the_loss_is_that_of_the_target_alone(name: str, tmp_path: Path) -> None
     wanted = [task.wanted(s) for _, s in PAIRS[:4]]
     assert all(ids[-1] == task.tokenizer.sep for ids in wanted)
     assert batch.labels["generate.targets"].tolist() == [i for ids in wanted for i in ids]
-    assert task.counts(batch) == {"generate": sum(map(len, wanted))}
+    assert objective_of(task).counts(batch) == {"generate": sum(map(len, wanted))}
     with torch.no_grad():
-        total, count = task.loss(model, batch)["generate"]
+        total, count = objective_of(task).loss(model, batch)["generate"]
     if not (task.decoder or task.causal):
         # What is written sees what stands before it only: a later token of the target changes nothing.
         other = rows[0]
@@ -220,15 +219,18 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
     task = task_of(tmp_path / "m", length=32, generate={"longest": 12})
     record = {"at": "f:1", "text": "the cat sat on the mat " * 20, "target": "a cat on a mat " * 20}
     (row,) = task.encode(record)
-    assert task.longer == 1 and len(row) <= 32 and len(row.labels["generate.targets"]) == 12
+    assert task.windowing.tally.longer.total() == 1 and len(row) <= 32 and len(row.labels["generate.targets"]) == 12
     assert row.labels["generate.targets"][-1] != task.tokenizer.sep  # what is cut does not end there
     asked = len(task.prompt(record)[0])
     most = hf.config_of(tmp_path / "m").max_positions
-    assert asked == (32 if task.decoder else 20) and task.fate() == "cut at their end"
-    assert f"--length {most} reads more" in task.remarks()[0] and "longest=… allows more" in task.remarks()[1]
+    assert asked == (32 if task.decoder else 20) and task.windowing.fate() == "cut at their end"
+    assert (
+        f"--length {most} reads more" in task.windowing.tally.remarks()[0]
+        and "longest=… allows more" in task.windowing.tally.remarks()[1]
+    )
     wide = task_of(tmp_path / "m", length=most, generate={"longest": 12})
     wide.encode(record | {"text": record["text"] * 20})
-    assert wide.longer == 1 and len(wide.remarks()) == 1  # there is no more
+    assert wide.windowing.tally.longer.total() == 1 and len(wide.windowing.tally.remarks()) == 1  # there is no more
     model = hf.load(tmp_path / "m", task.heads, task.changes(hf.config_of(tmp_path / "m"))).model
     (answer,) = task.answer(model, [record])
     assert answer["cut"] == len(task.tokenizer.encode(record["text"])) - len(
@@ -268,7 +270,7 @@ def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch
     )
     seen: list[int] = []
     answer = Generate.answer
-    monkeypatch.setattr("unmask.report.task_report.write", lambda *_: None)
+    monkeypatch.setattr("unmask.report.write", lambda *_: None)
     few = replace(Generate.SPEC, training=replace(Generate.SPEC.training, dev_rows=3))
     monkeypatch.setattr(Generate, "SPEC", few)
     monkeypatch.setattr(Generate, "answer", lambda self, m, r, u=None: seen.append(len(r)) or answer(self, m, r, u))
@@ -289,7 +291,7 @@ def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch
 
 
 def test_it_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unmask.report.task_report.write", lambda *_: None)
+    monkeypatch.setattr("unmask.report.write", lambda *_: None)
     folder, train = start(tmp_path / "m", "bart-mini", dropout=0.1), pairs_file(tmp_path / "train.jsonl")
     step = Trainer.step
 

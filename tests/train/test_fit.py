@@ -100,7 +100,7 @@ def scripted(patch: pytest.MonkeyPatch, scores: list[float]) -> None:
         return {**real(self, answers, records), **({"accuracy": s} if (s := next(left, None)) is not None else {})}
 
     patch.setattr(Classify, "score", score)
-    patch.setattr(finetune.task_report, "write", lambda run: None)
+    patch.setattr("unmask.report.write", lambda run: None)
 
 
 def test_the_best_model_is_taken_and_a_run_that_ended_early_is_at_its_end(

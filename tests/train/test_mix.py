@@ -15,7 +15,7 @@ import unmask
 from unmask.batch import Phase
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe
-from unmask.report.curves import figure
+from unmask.report.curves import of_text
 from unmask.text.mix import Part, Turns, parts
 from unmask.text.store import TokenStore
 from unmask.train.mix import Mixed, MixedLoader, loader
@@ -137,7 +137,7 @@ def test_both_losses_are_tracked_from_before_the_first_step(run, store: TokenSto
         [sys.executable, "-m", "unmask", "info", str(run.path)], capture_output=True, text=True, check=True
     )
     assert f"held-out of {store.path.name}" in done.stdout and "at step 0" in done.stdout
-    labels = [text.get_text() for text in figure(run.events(), 5.0, 4).axes[0].get_legend().get_texts()]
+    labels = [text.get_text() for text in of_text(run.events(), 5.0, 4).axes[0].get_legend().get_texts()]
     assert any("held-out of store" in label for label in labels)
     assert f"loss on {store.path.name}" in (run.path / "report.html").read_text()
 

@@ -14,11 +14,12 @@ import numpy as np
 
 from unmask.batch import Example
 from unmask.errors import UserError
-from unmask.inference.engine import VOCABULARY, Engine, place_before
+from unmask.inference.engine import Engine, place_before
 from unmask.model.config import ModelConfig
 from unmask.model.generation import Generation
+from unmask.model.head_spec import HEADS
+from unmask.numeric import log_softmax
 from unmask.seeds import generator
-from unmask.tasks.metrics import log_softmax
 from unmask.tasks.task import Task
 from unmask.text.tokenizer import Tokenizer
 
@@ -87,10 +88,10 @@ def outputs(engine: Engine, task: Task | None, rows: Sequence[Example], pad: int
     if engine.config.decoder_layers:
         return found | {"what the decoder writes": _written(engine, rows)}
     for head in engine.heads:
-        if head in ("pooler", "generator"):
+        if not HEADS[head].answers:
             continue
         found[f"the head {head}"] = engine.logits(head, rows)
-        if head in VOCABULARY:
+        if HEADS[head].reads == "vocabulary":
             found[f"the head {head} at chosen places"] = engine.likelihoods(head, rows)
     if task is not None and task.spec.output != "text":
         values = engine.run(task.forward, rows, pad)

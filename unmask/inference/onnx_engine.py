@@ -22,11 +22,11 @@ from unmask.files import read_object
 from unmask.hub import resolve
 from unmask.inference.engine import LOGITS, PLACES, TARGETS, Top, pad_of, place_before
 from unmask.model.config_file import read_config, read_generation
-from unmask.model.family import NEEDS
 from unmask.model.generation import Generation
+from unmask.model.head_spec import HEADS
 from unmask.model.steps import GraphSteps, Turn
+from unmask.numeric import log_softmax
 from unmask.registry import TASKS
-from unmask.tasks.metrics import log_softmax
 
 FILE, VERSION = "export.json", 1
 PATTERNS = ["*.json", "onnx/*", "*_Pooling/config.json"]
@@ -102,12 +102,12 @@ class OnnxEngine:
     def logits(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
         self._need(head)
         out = [np.empty(0, np.float32)] * len(examples)
-        tokens = head not in NEEDS
+        spec = HEADS[head]
         for group, arrays in self._groups(examples):
             values = self._outputs(self.about["outputs"][head], arrays)
             found = values[0] if len(values) == 1 else np.stack(values, -1)
             for i, row in zip(group, found):
-                out[i] = row[: len(examples[i])].copy() if tokens else row[0] if head == "choose" else row
+                out[i] = row[0] if spec.grouped else row if spec.reads == "row" else row[: len(examples[i])].copy()
         return out
 
     # ---------------------------------------------------------------------------------------------------------- generation
@@ -194,7 +194,8 @@ class OnnxEngine:
         if self.config.segments > 1:
             feeds["token_type_ids"] = np.zeros_like(ids) if arrays.get("segments") is None else arrays["segments"]
         # A question of one choice each: (B, 1, T).
-        return {name: value[:, None] for name, value in feeds.items()} if "choose" in self.heads else feeds
+        grouped = any(HEADS[head].grouped for head in self.heads)
+        return {name: value[:, None] for name, value in feeds.items()} if grouped else feeds
 
     def _run(self, name: str, outputs: Sequence[str], feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         import onnxruntime

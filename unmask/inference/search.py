@@ -15,12 +15,12 @@ import numpy as np
 
 from unmask.console import Console
 from unmask.errors import UserError
-from unmask.files import replace
+from unmask.files import write_text
 from unmask.inference.predictor import Predictor
 from unmask.inference.predictor import load as load_predictor
 from unmask.labels.formats.trec import by_place, read_qrels, read_texts
 from unmask.labels.records import Finding, open_source
-from unmask.tasks.contrastive import unit
+from unmask.numeric import unit
 from unmask.tasks.ranking import judge, mean, order
 from unmask.text.bm25 import BM25, words
 
@@ -157,7 +157,7 @@ def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]]) -> None:
         for place, (passage, score) in enumerate(found.items(), 1)
     ]
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    replace(Path(path), "".join(lines))
+    write_text(Path(path), "".join(lines))
 
 
 def _bm25(texts: Sequence[str], console: Console) -> BM25:

@@ -19,13 +19,7 @@ LOOKED_AT = 200  # rows by which a table is recognised
 
 def all_specs() -> dict[str, RecordSpec]:
     """The spec of every task that can be loaded: a third party's that cannot is no reason to know none."""
-    found = {}
-    for name in TASKS.names():
-        try:
-            found[name] = TASKS[name].SPEC
-        except Exception:  # whatever the import of a third party's package raises; `--task NAME` says it
-            continue
-    return found
+    return {name: task.SPEC for name, task in sorted(TASKS.working())}
 
 
 def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> RecordSpec:

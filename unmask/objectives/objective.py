@@ -19,9 +19,9 @@ import numpy as np
 
 from unmask.batch import Batch, Example, Phase
 from unmask.errors import UserError
-from unmask.model.config import PRESETS, ModelConfig, preset
+from unmask.model.config import ModelConfig, preset, presets
 from unmask.model.families import FAMILIES
-from unmask.model.family import NEEDS
+from unmask.model.head_spec import HEADS
 from unmask.recipe import Recipe
 from unmask.registry import OBJECTIVES
 from unmask.text.rows import Kind
@@ -70,7 +70,7 @@ class Objective:
         """Everything that can be wrong with a recipe for this objective, before the text is read."""
         reason = cls.unfit(config)
         if reason:
-            fitting = [name for name in PRESETS if not cls.unfit(preset(name))]
+            fitting = [name for name in presets() if not cls.unfit(preset(name))]
             raise UserError(
                 f"objective {cls.name} does not fit a {config.family} model: {reason}",
                 valid=f"--preset {', '.join(fitting)}" if fitting else None,
@@ -140,7 +140,7 @@ def heads_of(wanted: Sequence[str], config: ModelConfig) -> tuple[str, ...]:
     family = FAMILIES[config.family]
     choices = [head.split("|") for head in wanted]
     heads = tuple(next((head for head in c if head in family.heads), c[-1]) for c in choices)
-    have = {*heads, *(need for head in heads for need in NEEDS.get(head, ()))}
+    have = {*heads, *(need for head in heads for need in HEADS[head].needs)}
     classes = list(family.architectures.values())
     if not any(set(held) <= have for held in classes):  # BertModel has a pooler, and every folder opens somewhere
         heads += classes[-1]

@@ -1,7 +1,7 @@
-"""The model card: README.md of a model folder, as the hub reads it; and the lines that use a model.
+"""The model card: README.md of a model folder, as the hub reads it.
 
-After Mitchell et al. 1810.03993: what the model was trained on, for how long, to what loss, and what it
-was not tested for. The card leaves this machine with the model, so it carries no path of it.
+After Mitchell et al. 1810.03993: what the model was trained on, for how long, what it reaches, and what it was not tested for.
+The card leaves this machine with the model, so it carries no path of it.
 """
 
 from pathlib import Path, PureWindowsPath
@@ -10,93 +10,123 @@ from typing import Any
 import yaml
 
 from unmask.errors import command
-from unmask.files import replace
-from unmask.hub import is_pinned
-from unmask.model.families import FAMILIES
-from unmask.recipe import Recipe
-from unmask.report.curves import finite
-from unmask.report.summary import (
-    counts,
-    describe_duplicates,
-    describe_model,
-    describe_scores,
-    describe_steps,
-    dig,
-    duration,
-    epochs,
-    hardware,
-    shape,
-    summary,
-)
-from unmask.train.run import Run
+from unmask.files import write_text
+from unmask.hub import is_pinned, without_revision
+from unmask.report import usage, words
+from unmask.report.view import RunView, dig, finite, shape
 
-# Classes of transformers by their ending: task on the hub, and the field of their output that holds the scores.
-PIPELINES = {
-    "ForMaskedLM": ("fill-mask", "logits"),
-    "ForPreTraining": ("fill-mask", "prediction_logits"),
-    "ForSequenceClassification": ("text-classification", "logits"),
-}
-EXAMPLES = {"zh": "今天的天气很[MASK]。", "en": "the weather is very [MASK] today."}
+BIAS = "No evaluation of bias was made."
 
 
-def write_card(run: Run, folder: Path) -> Path:
-    """README.md in a model folder."""
-    s = summary(run) | {"model": shape(folder)}
-    data, model, task = s["data"], s["model"], pipeline(s["model"])[0]
+def write_cards(view: RunView, s: dict[str, Any]) -> None:
+    """A card for each model of the run."""
+    if view.on_text:
+        if view.model.is_dir():
+            _write(view.model, *_of_text(view, s))
+        return
+    for name in view.tasks:
+        folder = view.folder(name)
+        if folder.is_dir():
+            _write(folder, *_of_task(view, s, name))
+
+
+def _write(folder: Path, front: dict[str, Any], sections: list[str]) -> None:
+    header = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
+    write_text(folder / "README.md", f"---\n{header}---\n\n" + "\n\n".join(filter(None, sections)) + "\n")
+
+
+def _of_text(view: RunView, s: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Front matter and sections of a pre-trained model's card."""
+    data, model, task = s["data"], s["model"], usage.pipeline(s["model"])[0]
     name = (model.get("family") if s["start"] else s["preset"]) or "model"
-    library = "unmask" if opens_here_alone(model) else "transformers"
-    front: dict[str, Any] = {"library_name": library, "pipeline_tag": task}
-    if data["language"]:
-        front["language"] = data["language"]
-    front["tags"] = ["unmask", *([model["family"]] if model.get("family") else [])]
+    here = usage.only_unmask_opens(model)
+    front: dict[str, Any] = {"library_name": "unmask" if here else "transformers", "pipeline_tag": task}
+    front |= {"language": data["language"]} if data["language"] else {}
+    front["tags"] = _tags(model)
     kind = "masked language model" if task == "fill-mask" else "model"
-    recipe = essentials(Recipe.read(run.path / "recipe.yaml"))
     unknown = f"{data['unk_share']:.3%} of the tokens" if data["unk_share"] is not None else ""
-    sections = [
+    return front, [
         f"# {name}",
-        f"A {kind} trained with unmask: {describe_model(s | {'start': None, 'preset': name})}.",
+        f"A {kind} trained with unmask: {words.describe_model({'preset': name, 'model': model})}.",
         "## Trained on",
         _bullets(
             ("Text", ", ".join(code(public_name(source)) for source in data["sources"])),
-            ("Size", counts(data["train"])),
-            ("Held out", counts(data["heldout"])),
+            ("Size", words.counts(data["train"])),
+            ("Held out", words.counts(data["heldout"])),
             ("Unknown to the tokenizer", unknown),
-            ("Duplicates", describe_duplicates(data["duplicates"])),
+            ("Duplicates", words.describe_duplicates(data["duplicates"])),
             ("Started from", code(public_name(s["start"])) if s["start"] else ""),
         ),
         "## For how long",
         _bullets(
-            ("Steps", describe_steps(s)),
-            ("Tokens read", f"{s['tokens']:,}{epochs(s)}"),
-            ("Time", duration(s["seconds"])),
-            ("Hardware", hardware(s)),
+            ("Steps", words.describe_steps(s)),
+            ("Tokens read", f"{s['tokens']:,}{words.epochs(s)}"),
+            ("Time", words.duration(s["seconds"])),
+            ("Hardware", words.hardware(s)),
         ),
         "## To what loss",
         _reached(s),
         "## Recipe",
-        _bullets(*[(key, code(value)) for key, value in recipe.items() if value not in (None, "")]),
+        _bullets(*[(key, code(value)) for key, value in essentials(view.recipe).items() if value not in (None, "")]),
         "## Use",
-        "transformers has no class for this family: the folder opens with unmask." if opens_here_alone(model) else "",
+        "transformers has no class for this family: the folder opens with unmask." if here else "",
         "In this folder:",
-        f"```sh\n{command('unmask fill', Path(), example(s))}\n```" if task == "fill-mask" else "",
-        f"```python\n{snippet(model, '.', example(s))}\n```",
+        f"```sh\n{command('unmask fill', Path(), usage.example(s))}\n```" if task == "fill-mask" else "",
+        f"```python\n{usage.snippet(model, '.', usage.example(s))}\n```",
         "## Limits",
         "- A model of the text named above: of other subjects, languages and styles it knows little.\n"
         "- Small models trained for a short time are often wrong with confidence; see the held-out figures.\n"
-        "- It repeats what its text says and implies. No evaluation of bias was made.",
+        f"- It repeats what its text says and implies. {BIAS}",
     ]
-    header = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-    body = "\n\n".join(filter(None, sections))
-    path = folder / "README.md"
-    replace(path, f"---\n{header}---\n\n{body}\n")
-    return path
+
+
+def _of_task(view: RunView, s: dict[str, Any], name: str) -> tuple[dict[str, Any], list[str]]:
+    """Front matter and sections of a fine-tuned model's card; `name` of the task where there are several."""
+    kind, spec = str(s["tasks"][name] if name else s["task"]), view.spec(name)
+    rows, model = [r for r in s["scores"] if r["task"] == name], shape(view.folder(name))
+    elsewhere = usage.library_snippet(model, ".", spec)
+    hub = spec.usage.pipeline if spec else ""
+    here = usage.only_unmask_opens(model, spec) or not hub
+    front: dict[str, Any] = {"library_name": "unmask" if here or not spec else spec.usage.library}
+    front |= ({"pipeline_tag": hub} if hub else {}) | {"tags": _tags(model)}
+    front |= {"metrics": sorted({r["score"] for r in rows})} if rows else {}
+    files, labels = s["files"].get(name) or {}, s["labels"].get(name) or []
+    title = public_name(s["start"] or "model")
+    return front, [
+        f"# {without_revision(title)} – {name or kind}",
+        f"A model for {kind}, fine-tuned with unmask: {words.describe_model({'model': model})}.",
+        "## Trained on",
+        _bullets(
+            ("Started from", code(title)),
+            *[(f"{part} file", ", ".join(code(public_name(f)) for f in found)) for part, found in files.items()],
+            ("Records", words.record_counts(s["records"].get(name, {}) if name else s["records"])),
+            ("Labels", ", ".join(code(label) for label in labels[:50])),
+            ("Steps", words.describe_steps(s)),
+            ("Time", words.duration(s["seconds"])),
+            ("Hardware", words.hardware(s)),
+        ),
+        "## What it reaches",
+        _table(rows),
+        "The dev set chose the model and tuned its thresholds, so its figures flatter." if rows else "",
+        words.notes_on(rows),
+        "## Use",
+        f"```python\n{usage.unmask_snippet('.', spec)}\n```",
+        f"```python\n{elsewhere}\n```" if elsewhere else "",
+        "## Limits",
+        "- Its figures hold for records like those above; on other subjects, styles and languages they do not.\n"
+        f"- It repeats what its text and its labels say and imply. {BIAS}",
+    ]
+
+
+def _tags(model: dict[str, Any]) -> list[str]:
+    return ["unmask", *([model["family"]] if model.get("family") else [])]
 
 
 def _reached(s: dict[str, Any]) -> str:
     last, entropy = s["heldout"]["last"], s["data"]["unigram_entropy"]
     if not last:
         return "No held-out evaluation was made."
-    lines = f"Held-out, at step {last['step']:,}: {describe_scores(last)}."
+    lines = f"Held-out, at step {last['step']:,}: {words.describe_scores(last)}."
     if finite(entropy) and finite(last.get("mlm")):
         gap = entropy - last["mlm"]
         lines += (
@@ -104,6 +134,17 @@ def _reached(s: dict[str, Any]) -> str:
             f"the unigram entropy of the text ({entropy:.3f}), which is what token frequencies alone give."
         )
     return lines
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    if not rows:
+        return "It was not judged: there was no dev set and no test set."
+    lines = ["| set | records | score | value | 95 % interval |", "|---|---|---|---|---|"]
+    for r in rows:
+        between = f"{r['low']:.3f} to {r['high']:.3f}" if finite(r["low"]) else ""
+        cells = (r["set"], f"{r['records']:,}", words.spaced(r["score"]), f"{r['value']:.4f}", between)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def essentials(recipe: dict[str, Any]) -> dict[str, Any]:
@@ -148,48 +189,3 @@ def public_name(source: str) -> str:
     parts = [p for p in PureWindowsPath(source).parts if p not in (PureWindowsPath(source).anchor, "..", "~")]
     pattern = bool(parts) and any(c in parts[-1] for c in "*?[")
     return "/".join(parts[-2:] if pattern else parts[-1:]) or "a folder"
-
-
-def pipeline(model: dict[str, Any]) -> tuple[str, str]:
-    """(task on the hub, field of the output) of a model's class."""
-    architecture = model.get("architecture") or "ForMaskedLM"
-    found = [value for end, value in PIPELINES.items() if architecture.endswith(end)]
-    return found[0] if found else ("feature-extraction", "last_hidden_state")
-
-
-def example(s: dict[str, Any]) -> str:
-    """A sentence to try, in the language of the run."""
-    return EXAMPLES.get(s["data"]["language"], EXAMPLES["en"])
-
-
-def opens_here_alone(model: dict[str, Any]) -> bool:
-    """Whether transformers has no class for the model's family."""
-    family = FAMILIES.get(model.get("family") or "")
-    return family is not None and family.own
-
-
-def snippet(model: dict[str, Any], folder: str, text: str) -> str:
-    """Lines of Python that open the folder in its own class of transformers and use it."""
-    if opens_here_alone(model):
-        plain = " ".join(text.replace("[MASK]", " ").split())
-        return f"import unmask\n\nmodel = unmask.load({folder!r})\nprint(model.embed({plain!r}).shape)"
-    name = model.get("architecture") or "AutoModelForMaskedLM"
-    task, output = pipeline(model)
-    lines = [
-        "import torch",
-        f"from transformers import AutoTokenizer, {name}",
-        "",
-        f"tokenizer = AutoTokenizer.from_pretrained({folder!r})",
-        f"model = {name}.from_pretrained({folder!r}).eval()",
-        f"inputs = tokenizer({text!r}, return_tensors='pt')",
-        "with torch.no_grad():",
-    ]
-    if task == "fill-mask":
-        lines += [
-            f"    scores = model(**inputs).{output}[0]",
-            "masked = inputs['input_ids'][0] == tokenizer.mask_token_id",
-            "print(tokenizer.convert_ids_to_tokens(scores[masked][0].topk(5).indices.tolist()))",
-        ]
-    else:
-        lines += [f"    print(model(**inputs).{output})"]
-    return "\n".join(lines)

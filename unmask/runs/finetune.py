@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from unmask import report as reports
 from unmask.batch import Example
 from unmask.console import Console, clock
 from unmask.errors import UserError
@@ -22,7 +23,6 @@ from unmask.labels.records import Finding, Record
 from unmask.model import hf
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
-from unmask.report import task_report
 from unmask.runs import augment, budget
 from unmask.runs.job import Job, open_teacher, prepare
 from unmask.tasks import aux_mlm, teacher
@@ -79,11 +79,9 @@ def say_remarks(job: Job, console: Console, world: World, count: int, gathered: 
     task = job.task
     for text in job.notes:
         console.say(text)
-    if task.longer:
-        console.say(f"{task.longer:,} of {count:,} records are longer than a row of {task.length}: {task.fate()}")
     batch = job.recipe.train.batch
     together = micro_size(batch, job.recipe.train.micro_batch, world.size) * (world.size if gathered else 1)
-    for text in task.remarks() + (task.apart(together, batch) if together < batch else []):
+    for text in task.windowing.said(count) + (task.apart(together, batch) if together < batch else []):
         console.say(text)
 
 
@@ -209,10 +207,10 @@ def assess(job: Job, run: Run, console: Console, prefix: str = "") -> tuple[dict
     for name, records in (("dev", sets.dev), ("test", sets.test)):
         if not records:
             continue
-        task.recount()
+        task.windowing.restart()
         with console.bar(name) as update:
             outputs = task.compute(model, records, update)
-        for what in task.cuts(len(records)):
+        for what in task.windowing.not_read(len(records)):
             console.warn(f"{name}: {what}")
         if name == "dev":
             task.tune(outputs, records)
@@ -251,6 +249,7 @@ def write_down(
     run: Run, recipe: Recipe, records: Any, key: str, learnt: dict[str, Any], findings: Sequence[Finding]
 ) -> None:
     """Everything that a resumed run has to find, before the first step."""
+    run.write_kind("finetune")
     recipe.write(run.path / "recipe.yaml")
     run.write_json("environment.json", environment())
     run.write_json("data.json", {"records": records, "key": key})
@@ -277,7 +276,7 @@ def resume(run: Run, world: World, console: Console, watch: Watch | None = None)
         if (run.path / "results.json").exists():
             console.say(f"{run.path} is finished")
             if world.main and not watch and not (run.path / "report.html").exists():
-                task_report.write(run)
+                reports.write(run)
             return run.read_json("results.json")
         last = checkpoint.latest(run.checkpoints, console.warn)
         if run.recipe().tasks:
@@ -297,7 +296,7 @@ def _end(
     begun = time.monotonic()
     results = finish(job, run, state, console)
     if report:
-        task_report.write(run)
+        reports.write(run)
     console.say(f"done in {clock(state['elapsed'] + time.monotonic() - begun)}: {run.model}")
     return results
 

@@ -14,8 +14,8 @@ from unmask.labels.record_sets import Opened, Sets, read_sets, refuse
 from unmask.labels.split import split
 from unmask.model import hf
 from unmask.model.config import ModelConfig
-from unmask.model.config_file import LABELLED
 from unmask.model.families import FAMILIES
+from unmask.model.head_spec import HEADS
 from unmask.model.model import Model
 from unmask.recipe import BUDGETS, Recipe, told
 from unmask.registry import TASKS
@@ -121,7 +121,9 @@ def prepare(
     studied = kind.study(recipe, config, sets.train)
     whole = kind(recipe, tokenizer, studied)  # that is what the split goes by, in a run that goes on too
     whole.fit_lengths(sets.train)
-    sets.findings += textcheck.too_long(sets.train, spec, tokenizer, whole.length, f"they are {whole.fate()}")
+    sets.findings += textcheck.too_long(
+        sets.train, spec, tokenizer, whole.windowing.length, f"they are {whole.windowing.fate()}"
+    )
     if not recipe.task.dev:
         dev_seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
         if len(sets.train) >= FEWEST:
@@ -170,14 +172,14 @@ def lack(new: Sequence[str], loaded: hf.Loaded, config: ModelConfig, task: Task)
     """What a start model has not: a head at all, or one with as many outputs."""
     held = FAMILIES[config.family].architectures.get(str((loaded.settings.get("architectures") or [""])[0]), ())
     count = len(task.changes(config).get("labels", ()))
-    if len(new) == 1 and new[0] in LABELLED and new[0] in held and count != len(config.labels):
+    if len(new) == 1 and HEADS[new[0]].labelled and new[0] in held and count != len(config.labels):
         return f"has a {new[0]} head with {len(config.labels):,} labels where {count:,} are needed"
     return f"has no {' and no '.join(new)} for this"
 
 
 def adopt_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recipe) -> list[str]:
     """Keep the start model's head where its outputs mean what the task's do, in the task's order; else draw it anew, and say so."""
-    head = next((name for name in task.heads if name in LABELLED), "")
+    head = next((name for name in task.heads if HEADS[name].labelled), "")
     if not head or any(name.startswith(f"heads.{head}.") for name in loaded.missing):
         return []
     before = task_folder.read(loaded.folder, config, (head,), task.tokenizer)

@@ -14,20 +14,20 @@ from typing import Any
 
 import numpy as np
 
+from unmask import report
 from unmask.console import Console
 from unmask.errors import UserError, command
 from unmask.labels.record_sets import Opened
+from unmask.metrics import metric
 from unmask.recipe import Recipe
-from unmask.report import task_report
 from unmask.runs import finetune
 from unmask.stopping import continues_with
-from unmask.tasks.intervals import NO_SCORE
 from unmask.train import checkpoint
 from unmask.train.distributed import World
-from unmask.train.fit import Interrupted, is_share
+from unmask.train.fit import Interrupted
 from unmask.train.run import Run, environment
 
-OWN = {"recipe.yaml", "results.json", "report.html", "lock"}  # files that the parent has of its own
+OWN = {"run.json", "recipe.yaml", "results.json", "report.html", "lock"}  # files that the parent has of its own
 
 
 def check(recipe: Recipe) -> None:
@@ -69,7 +69,7 @@ def add_baselines(recipe: Recipe, run: Run, world: World, console: Console, resu
     if world.main:
         results = results | {"baselines": found}
         run.write_json("results.json", results)
-        task_report.write(run)
+        report.write(run)
     return results
 
 
@@ -78,6 +78,7 @@ def run_seeds(recipe: Recipe, run: Run, world: World, console: Console, opened: 
         console.say(f"{run.path} is finished")
         return run.read_json("results.json")
     if world.main and not (run.path / "recipe.yaml").exists():
+        run.write_kind("seeds")
         recipe.write(run.path / "recipe.yaml")
         run.write_json("environment.json", environment())
     with run.lock() if world.main else nullcontext():
@@ -98,7 +99,7 @@ def run_seeds(recipe: Recipe, run: Run, world: World, console: Console, opened: 
         task = settled.task.model_copy(update={"seeds": recipe.task.seeds, "baseline": recipe.task.baseline})
         settled.model_copy(update={"seed": recipe.seed, "task": task}).write(run.path / "recipe.yaml")
         run.write_json("results.json", results)
-        task_report.write(run)
+        report.write(run)
         return results
 
 
@@ -118,22 +119,22 @@ def one_seed(
 
 
 def copy(source: Path, target: Path) -> None:
-    shutil.copytree(source, target)
+    shutil.copytree(source, target, dirs_exist_ok=True)
 
 
 def summary(found: Sequence[dict[str, Any]], first: int) -> dict[str, Any]:
     """results.json of several seeds: that of the middle one, every seed's scores, and what they say together."""
-    metric = found[0]["metric"]
-    middle = median([r.get("dev", {}).get(metric) for r in found])
+    decides = found[0]["metric"]
+    middle = median([r.get("dev", {}).get(decides) for r in found])
     seeds, together = [], []
     for n, result in enumerate(found):
         flat = {f"{name} {k}": v for name in ("dev", "test") for k, v in result.get(name, {}).items() if k != "records"}
         seeds.append({"seed": first + n, "step": result["step"], "seconds": result["seconds"], **flat})
     for name in ("dev", "test"):
-        keys = dict.fromkeys(k for r in found for k in r.get(name, {}) if not k.endswith(NO_SCORE))
+        keys = dict.fromkeys(k for r in found for k in r.get(name, {}) if metric(k).kind == "score")
         for key in keys:
             values = [r[name][key] for r in found if key in r.get(name, {})]
-            together.append({"set": name, "score": key, **interval(values, *bounds(key))})
+            together.append({"set": name, "score": key, **interval(values, metric(key).low, metric(key).high)})
     kept = {key: value for key, value in found[middle].items() if key != "model"}
     return kept | {"median": first + middle, "seeds": seeds, "over_seeds": together}
 
@@ -148,17 +149,6 @@ def median(values: Sequence[float | None]) -> int:
     """
     known = sorted((value, n) for n, value in enumerate(values) if value is not None)
     return known[(len(known) - 1) // 2][1] if known else 0
-
-
-def bounds(score: str) -> tuple[float, float]:
-    """What a score can be at all.
-
-    >>> bounds("macro_f1"), bounds("recall@10"), bounds("spearman@64"), bounds("rmse")
-    ((0.0, 1.0), (0.0, 1.0), (-1.0, 1.0), (-inf, inf))
-    """
-    if score.partition("@")[0] in ("mcc", "pearson", "spearman"):
-        return -1.0, 1.0
-    return (0.0, 1.0) if is_share(score) else (-math.inf, math.inf)
 
 
 def interval(values: Sequence[float], least: float = -math.inf, most: float = math.inf) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from unmask import report
 from unmask.batch import Batch, Phase
 from unmask.console import Console, clock
 from unmask.errors import UserError
@@ -27,7 +28,6 @@ from unmask.labels.record_sets import sizes, warn_of
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective, Terms
 from unmask.recipe import Recipe
-from unmask.report import task_report
 from unmask.runs import budget, finetune
 from unmask.runs.job import Job
 from unmask.seeds import generator
@@ -254,7 +254,7 @@ def _end(jobs: Jobs, run: Run, world: World, console: Console, state: dict[str, 
     checkpoint.write_folder(run.model, jobs.save)
     run.write_json("details.json", details)
     run.write_json("results.json", results)
-    task_report.write(run)
+    report.write(run)
     console.say(
         f"done in {clock(state['elapsed'] + time.monotonic() - begun)}: {', '.join(str(run.model / name) for name in tasks)}"
     )

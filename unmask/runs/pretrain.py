@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
+from unmask import report
 from unmask.console import Console, clock
 from unmask.errors import UserError
 from unmask.files import check_recipe
 from unmask.hub import without_revision
 from unmask.inference.predictor import load
 from unmask.model.config import with_tokenizer
+from unmask.model.device import pick_device
 from unmask.recipe import Recipe
-from unmask.report import report
 from unmask.runs import pretraining
 from unmask.runs.corpus_setup import prepare, prepare_mix
 from unmask.stopping import continues_with
@@ -25,7 +26,6 @@ from unmask.train.log import Log
 from unmask.train.mix import Mixed
 from unmask.train.run import Run, environment
 from unmask.train.schedule import Plan
-from unmask.train.trainer import pick_device
 
 MADE_LAST = ("fills.json", "curves.png", "report.html", "model/README.md")
 
@@ -52,6 +52,7 @@ def begin(recipe: Recipe, out: str | Path | None, console: Console) -> Run:
     run = Run(world.share(str(Run.create(out, "pretrain", name).path) if world.main else None))
     with continues_with(run.resume_command), run.lock() if world.main else nullcontext():
         if world.main:
+            run.write_kind("pretrain")
             setup.recipe.write(run.path / "recipe.yaml")
             run.write_json("environment.json", environment())
             run.write_json("plan.json", plan.as_dict())
@@ -151,7 +152,5 @@ def finish(run: Run, store: TokenStore, state: dict[str, Any], console: Console)
     log = Log(run.log)
     log.write("end", step=state["step"], elapsed=round(state["elapsed"], 2), evaluation=state["evaluation"])
     log.close()
-    report.draw_curves(run)
-    report.write_report(run)
-    report.write_card(run, run.model)
+    report.write(run)
     console.say(f"done in {clock(state['elapsed'])}: {run.model}  (report: {run.path / 'report.html'})")

@@ -63,6 +63,7 @@ def quickstart(pretrain: Any, out: str | Path | None, minutes: float, seed: int,
         )
     begun = time.monotonic()
     run = Run.create(out, "", "quickstart")
+    run.write_kind("quickstart")
     values = merge(Recipe.packaged("quickstart"), {"seed": seed, "train": {"minutes": minutes}})
     pool, test = divide(read_reviews(Path(sample.sources()[0])), seed)
     long = [r for r in pool if r["source"] == "imdb"]

@@ -13,16 +13,16 @@ import time
 import warnings
 from typing import Any
 
+from unmask import report
 from unmask.console import Console
 from unmask.errors import UserError, command
-from unmask.files import replace
+from unmask.files import write_text
 from unmask.labels.findings import KEPT, as_rows
 from unmask.labels.record_sets import Opened
 from unmask.model import hf
 from unmask.model.families import FAMILIES
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
-from unmask.report import task_report
 from unmask.runs import finetune
 from unmask.runs.job import open_teacher
 from unmask.seeds import address
@@ -123,6 +123,7 @@ def begin(
         raise UserError("a search needs a dev set to compare by", fix="--dev FILE, or more records in --train")
     open_teacher(job)
     ranges = space(job.recipe, names)
+    run.write_kind("tune")
     job.recipe.write(run.path / "recipe.yaml")
     run.write_json("environment.json", environment())
     asked = {"trials": trials, "minutes": minutes, "space": ranges, "first": own(job, ranges)}
@@ -272,9 +273,9 @@ def _finish(optuna: Any, study: Any, run: Run, base: Recipe, asked: dict[str, An
         "importance": importance(optuna, study),
         "command": command("unmask finetune --recipe", run.path / "best.yaml"),
     }
-    replace(run.path / "trials.csv", as_csv(rows))
+    write_text(run.path / "trials.csv", as_csv(rows))
     run.write_json("results.json", results)
-    task_report.write(run)
+    report.write(run)
     console.say(f"best of {len(rows)}: trial {best.number}, {results['metric']} {best.value:.4f}; {results['command']}")
     return results
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from unmask.labels import textcheck
-from unmask.labels.findings import as_rows, by_kind, from_rows
+from unmask.labels.findings import as_rows
 from unmask.labels.record_sets import read_sets, sizes
 from unmask.model import hf
 from unmask.recipe import Recipe
@@ -22,7 +22,9 @@ def check_up(recipe: Recipe, files: dict[str, list[str]], model: str = "") -> di
         kind.check(recipe, config)
         known = kind.remember(config)
         task = kind(recipe, Tokenizer.load(model), known | {"length": recipe.task.length or known["length"]})
-        found += textcheck.too_long(sets.train, spec, task.tokenizer, task.length, f"they are {task.fate()}")
+        found += textcheck.too_long(
+            sets.train, spec, task.tokenizer, task.windowing.length, f"they are {task.windowing.fate()}"
+        )
         task.fit_lengths(sets.train)
         found += task.too_large([*sets.train, *sets.dev, *sets.test])
     return {
@@ -33,20 +35,3 @@ def check_up(recipe: Recipe, files: dict[str, list[str]], model: str = "") -> di
         "warnings": sum(not finding.error for finding in found),
         "findings": as_rows(found),
     }
-
-
-def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """(text, style) for a terminal: what each file is for, a line per kind of finding, and their numbers."""
-    out = [
-        (f"{role + ':':6} {', '.join(files)} ({found['records'][role]:,} records)", "")
-        for role, files in found["files"].items()
-        if files
-    ]
-    groups = by_kind(from_rows(found["findings"]))
-    for group in groups:
-        error = group.first.error
-        style = "bold red" if error else "bold yellow" if group.serious else ""
-        out.append((f"{'error' if error else 'warning'}: {group}", style))
-    said = ", ".join(f"{found[f'{what}s']:,} {what}{'s' * (found[f'{what}s'] != 1)}" for what in ("error", "warning"))
-    more = "; --json lists each of them" if any(group.count > len(group.places) for group in groups) else ""
-    return [*out, (f"{found['task']}: {said}{more}", "")]

@@ -59,7 +59,7 @@ def check(recipe: Recipe, config: ModelConfig, spec: TaskSpec) -> None:
         valid = f"one of {', '.join(tasks_with('aux_mlm'))}"
         raise UserError(f"--aux {recipe.task.aux} with the task {spec.name}", valid=valid)
     if HEAD not in FAMILIES[config.family].heads:
-        fitting = ", ".join(name for name, family in FAMILIES.items() if HEAD in family.heads)
+        fitting = ", ".join(name for name, family in FAMILIES.working() if HEAD in family.heads)
         raise UserError(f"--aux {recipe.task.aux}: a {config.family} model has no place for an MLM head", valid=fitting)
     if recipe.task.freeze == "encoder":
         raise UserError(

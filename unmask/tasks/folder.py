@@ -1,12 +1,12 @@
 """What a fine-tuned folder says of its task: unmask.json beside config.json. A folder of someone else's goes by its head."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.files import (
+from unmask.files import is_there, read_object, shown, write_json
+from unmask.json_checks import (
     ABOVE_ZERO,
     FLAG,
     NUMBER,
@@ -15,16 +15,14 @@ from unmask.files import (
     WORD,
     Rule,
     check_fields,
-    is_there,
     list_of,
     one_of,
     or_null,
-    read_object,
-    shown,
 )
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
+from unmask.tasks.spec import TaskSpec
 from unmask.tasks.tag import boundaries
 from unmask.tasks.task import SHORTEST, Task
 from unmask.text.tokenizer import Tokenizer
@@ -85,7 +83,7 @@ MAY: dict[str, dict[str, Rule]] = {
 def write(task: Task, folder: Path) -> None:
     settings = task.settings.model_dump(mode="json", exclude=OF_A_RUN, exclude_defaults=True)
     values = {"version": VERSION, "task": task.name, "settings": settings, "learnt": task.learnt}
-    (folder / FILE).write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    write_json(folder / FILE, values)
     task.put_beside(folder)
 
 
@@ -111,6 +109,12 @@ def read(folder: Path, config: ModelConfig, heads: Iterable[str], tokenizer: Tok
         task = kind(Recipe(), tokenizer, kind.remember(config))
     task.bind(config)
     return task
+
+
+def spec(folder: Path) -> TaskSpec:
+    """The spec of the task that a folder's model was fine-tuned for, by unmask.json alone: without weights and tokenizer."""
+    values = _values(folder / FILE)
+    return TASKS[values["task"]].specify(_settings(folder / FILE, values).task, values["learnt"], None)
 
 
 def learnt(folder: Path) -> dict[str, Any]:

@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from unmask.metrics import metric
+from unmask.numeric import wilson
 from unmask.seeds import generator
-from unmask.tasks.metrics import wilson
 from unmask.tasks.task import Task
 
-RIGHT = ("accuracy", "exact")  # scores that are right records / records
-COUNTS = ("records", "total")  # ends of names: how many records there were, which is no score
-NO_SCORE = (*COUNTS, "_thresh")  # ends of names: counts and thresholds, which are not reached but found
 DRAWS, SECONDS = 200, 10.0
 FEWEST = 10  # records below which drawing them again says nothing
 
@@ -27,8 +25,12 @@ def intervals(
 ) -> dict[str, tuple[float, float]]:
     """Score → (low, high) for those of `reached` that have one."""
     n = len(records)
-    whole = {key: value for key, value in reached.items() if not key.endswith(NO_SCORE) and _number(value)}
-    found = {key: wilson(round(value * n), n) for key, value in whole.items() if key in RIGHT and 0 <= value <= 1 and n}
+    whole = {key: value for key, value in reached.items() if metric(key).kind == "score" and _number(value)}
+    found = {
+        key: wilson(round(value * n), n)
+        for key, value in whole.items()
+        if metric(key).of_records and 0 <= value <= 1 and n
+    }
     others = [key for key in whole if key not in found]
     if not others or n < FEWEST or not task.independent(records):
         return found

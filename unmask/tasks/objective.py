@@ -80,4 +80,4 @@ def check(recipe: Recipe, spec: TaskSpec) -> None:
 
 def tasks_with(trait: str) -> list[str]:
     """Names of the tasks whose `SPEC.training` says yes."""
-    return [name for name in TASKS.names() if getattr(TASKS[name].SPEC.training, trait)]
+    return sorted(name for name, task in TASKS.working() if getattr(task.SPEC.training, trait))

@@ -85,9 +85,7 @@ def teach(
     update: Update | None = None,
 ) -> Taught:
     """The objective, after the teacher has spoken: `encoded`, the rows of each record, carry its logits."""
-    known, order = theirs.spec.labels, slice(None)  # type: tuple[str, ...], Any
-    if task.spec.labels:
-        order = [known.index(name) for name in task.spec.labels]
+    order: Any = [theirs.spec.labels.index(name) for name in task.spec.labels] or slice(None)
     if task.SPEC.output == "vector":
         _of_texts(task, teacher, theirs, encoded, update)
     elif task.SPEC.grouped:
@@ -104,13 +102,13 @@ def teach(
 
 
 def _of_groups(said: Outputs, encoded: Sequence[Sequence[Example]]) -> None:
-    """A number for each row of a record: `about` is what it is of, for teacher and student alike."""
-    numbers: list[dict[Any, np.ndarray]] = [{} for _ in encoded]
+    """A number for each row of a record, found again by the texts that it was made from."""
+    numbers: list[dict[tuple[str, ...], np.ndarray]] = [{} for _ in encoded]
     for example, value, n in zip(said.examples, said.values, said.record.tolist()):
-        numbers[n][example.about] = np.array([value], np.float32)
+        numbers[n][example.texts] = np.array([value], np.float32)
     for known, heads in zip(numbers, encoded, strict=True):
         for row in {id(row): row for head in heads for row in (head, *head.more)}.values():
-            row.labels = {**row.labels, LOGITS: known[row.about]}
+            row.labels = {**row.labels, LOGITS: known[row.texts]}
 
 
 def _of_texts(
@@ -118,7 +116,7 @@ def _of_texts(
 ) -> None:
     """A vector for the first row of each text; equal texts are asked for once."""
     rows = [row for heads in encoded for head in heads for row in (head, *head.more)]
-    texts = [row.about[1].removeprefix(task.learnt.get("prompt", "")) for row in rows]
+    texts = [row.texts[0].removeprefix(task.learnt.get("prompt", "")) for row in rows]
     asked = list(dict.fromkeys(texts))
     answers = theirs.answer(teacher, [{"text": text} for text in asked], update)
     known = {text: np.array([a["vector"]], np.float32) for text, a in zip(asked, answers)}

@@ -1,7 +1,6 @@
 """The life of a run: train, log, evaluate, warn, checkpoint, stop when asked. Pre-training and fine-tuning both live it."""
 
 import math
-import re
 import signal
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 from unmask.console import Console
 from unmask.errors import UserError, command
+from unmask.metrics import format_metric
 from unmask.train import checkpoint
 from unmask.train.health import Health
 from unmask.train.loader import Loader
@@ -20,9 +20,6 @@ from unmask.train.log import Log, fixed_of, is_sum
 from unmask.train.run import Run
 from unmask.train.track import Board
 from unmask.train.trainer import NonFinite, Step, Trainer
-
-# Ends of the names of scores that are shares of 1, an "@10" left aside; "mean" is that of several tasks' own.
-SHARES = re.compile(r"(accuracy|f1|precision|recall|auc|exact|mrr|map|ndcg|rouge\w*|bleu|chrf|mean)$")
 
 
 class Interrupted(UserError):
@@ -165,7 +162,7 @@ def keep_last(evaluation: Evaluation, state: dict[str, Any]) -> str:
     if gain is None or -gain > (doubt := evaluation.doubt(last, best)):
         return ""
     state["best"], name = last, evaluation.decides
-    theirs, ours, told = (figure(name, value) for value in (best[name], last[name], doubt))
+    theirs, ours, told = (format_metric(name, value) for value in (best[name], last[name], doubt))
     return (
         f"step {best['step']:,} has {name.replace('_', ' ')} {theirs}, the last {ours}: the last is kept, as what the dev set can "
         f"tell is a difference of {told}"
@@ -207,15 +204,6 @@ def brief(done: Step) -> str:
     return f"loss {done.values['loss']:.3f}{mlm}  {done.tokens / done.seconds:,.0f} tokens/s"
 
 
-def is_share(score: str) -> bool:
-    """Whether a score, by its name, is from 0 to 1."""
-    return SHARES.search(score.partition("@")[0]) is not None
-
-
-def figure(score: str, value: float) -> str:
-    return f"{value:.1%}" if is_share(score) else f"{value:.4g}"
-
-
 def describe(values: dict[str, Any]) -> str:
     """Evaluation values in one line: loss first, shares as per cent, then the fixed masking and mixed texts.
 
@@ -236,7 +224,7 @@ def describe(values: dict[str, Any]) -> str:
     terms = {k.removesuffix("_accuracy") for k in values if k.endswith("_accuracy")}
     said = {"loss", "perplexity", *(terms if "loss" in values else ())}
     shown = {k: v for k, v in values.items() if k not in said and isinstance(v, float)}
-    parts += [f"{k.replace('_', ' ')} {figure(k, v)}" for k, v in shown.items()]
+    parts += [f"{k.replace('_', ' ')} {format_metric(k, v)}" for k, v in shown.items()]
     parts += [f"| fixed masking: mlm loss {fixed['mlm']:.3f}"] if (fixed := fixed_of(values)) else []
     parts += [f"| {key[8:-1]}: {describe(v)}" for key, v in values.items() if key.startswith("heldout[")]
     return "  ".join(parts)

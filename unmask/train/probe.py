@@ -14,6 +14,7 @@ import torch
 
 from unmask.batch import Phase
 from unmask.model.config import ModelConfig, change
+from unmask.model.device import pick_device
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
@@ -23,7 +24,7 @@ from unmask.train.distributed import World
 from unmask.train.loader import Loader, micro_batches
 from unmask.train.optim import NS_STEPS, STACKS, clip_, matrix_parts
 from unmask.train.schedule import Plan
-from unmask.train.trainer import Trainer, pick_device, seconds_per_step
+from unmask.train.trainer import Trainer, seconds_per_step
 
 WHOLE = 6e11  # floating-point operations that whole steps may take: some ten seconds of two cores
 PASSES = 2.5e11  # the same for the passes of a probe
@@ -105,10 +106,10 @@ def _pass(trainer: Trainer, loader: Loader, rows: int, phase: Phase) -> float:
 
 def _update(trainer: Trainer, whole: Model) -> float:
     """Seconds of an update of the whole model. The trainer's has gradients already."""
-    muon = set(matrix_parts(whole)) if len(trainer.optimizers.all) > 1 else set()
-    sizes = [0, 0]  # of what AdamW and Muon have to update
+    several = len(trainer.optimizers.all) > 1  # the second one has the matrices of the layers
+    matrices, sizes = matrix_parts(whole) if several else {}, [0, 0]
     for name, p in whole.named_parameters():
-        sizes[name in muon] += p.numel()
+        sizes[name in matrices] += p.numel()
     total = 0.0
     for optimizer, size in zip(trainer.optimizers.all, sizes):
         own = sum(p.numel() for group in optimizer.param_groups for p in group["params"])

@@ -1,25 +1,36 @@
 """Run: a folder `runs/<verb>/<name>-<n>/` with everything a run was told, did and made. Never overwritten.
 
-recipe.yaml  environment.json  plan.json  log.jsonl  checkpoints/  model/  curves.png  report.html
+run.json  recipe.yaml  environment.json  plan.json  log.jsonl  checkpoints/  model/  curves.png  report.html
 """
 
 import fcntl
-import json
 import os
 import platform
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError, command
-from unmask.files import open_regular, parse_json, read_json
+from unmask.files import (
+    check_recipe,
+    open_regular,
+    parse_json,
+    read_json,
+    read_object,
+    write_json,
+    write_lines,
+    write_text,
+)
+from unmask.json_checks import WORD, check
 from unmask.recipe import Recipe
 
 LINE = 16 << 20  # bytes of a line of the log
+KIND = "run.json"  # {"version": 1, "kind": "pretrain"}
+VERBS = {"seeds": "finetune"}  # kinds of runs whose command is called otherwise
 
 
 class Run:
@@ -60,8 +71,16 @@ class Run:
                 ),
             )
 
-    def verb(self) -> str:
-        """The command that made the folder, by what is in it; "" when it is no run."""
+    def kind(self) -> str:
+        """What the folder holds: "pretrain", "finetune", "seeds", "tune", "quickstart", as run.json says; "" when it is no run."""
+        if (self.path / KIND).exists():
+            kind = read_object(self.path / KIND).get("kind")
+            check(self.path / KIND, "kind", kind, WORD)
+            return str(kind)
+        return self._guess()
+
+    def _guess(self) -> str:
+        """The kind of a run that was begun before there was a run.json, by its other files."""
         if (self.path / "tune.json").exists():
             return "tune"
         try:
@@ -69,14 +88,48 @@ class Run:
         except UserError:
             return ""
         task = values.get("task")
-        return "finetune" if values.get("tasks") or (isinstance(task, dict) and task.get("train")) else "pretrain"
+        task = task if isinstance(task, dict) else {}
+        seeds = task.get("seeds")
+        if isinstance(seeds, int) and seeds > 1:
+            return "seeds"
+        # the classifiers of an old quickstart name no files, but a kind of task
+        labelled = values.get("tasks") or task.get("train") or task.get("kind", "auto") != "auto"
+        return "finetune" if labelled or (self.path / "learnt.json").exists() else "pretrain"
+
+    def verb(self) -> str:
+        """The command whose --resume goes on with the run; "" when it is no run."""
+        kind = self.kind()
+        return VERBS.get(kind, kind)
 
     def resume_command(self) -> str:
         """The command that goes on with the run; "" as long as not everything that it needs is written."""
-        verb = self.verb()
-        needed = {"pretrain": "data.json", "finetune": "findings.json", "tune": "tune.json"}.get(verb, "")
-        several = verb == "finetune" and self.recipe().task.seeds > 1  # each seed's folder is begun anew where need be
-        return command(f"unmask {verb} --resume", self.path) if several or (self.path / needed).is_file() else ""
+        return command(f"unmask {self.verb()} --resume", self.path) if self.is_begun() else ""
+
+    def is_begun(self) -> bool:
+        """Whether everything is written that going on needs: the recipe is the last of it."""
+        known = any((self.path / name).is_file() for name in (KIND, "data.json", "tune.json"))
+        return (self.path / "recipe.yaml").is_file() and (known or self.kind() == "seeds")
+
+    def is_finished(self) -> bool:
+        """Nothing is left to train or to judge. Pre-training wrote no results once, but its log has an end."""
+        return (self.path / "results.json").exists() or any(e.get("event") == "end" for e in self.events())
+
+    def begin(self, kind: str, recipe: Recipe, files: Mapping[str, Any]) -> None:
+        """What a resumed run has to find, written before the first step."""
+        self.write_kind(kind)
+        self.write_json("environment.json", environment())
+        for name, value in files.items():
+            self.write_json(name, value)
+        self.write_recipe(recipe)
+
+    def results(self) -> dict[str, Any]:
+        """results.json; {} of a pre-training run of a time when it had none."""
+        return self.read_json("results.json") if (self.path / "results.json").exists() else {}
+
+    def write_recipe(self, recipe: Recipe) -> None:
+        text = recipe.text()
+        check_recipe(text)
+        write_text(self.path / "recipe.yaml", text)
 
     @classmethod
     def _make(cls, path: Path, exist_ok: bool = True) -> "Run":
@@ -153,9 +206,10 @@ class Run:
         return False
 
     def write_json(self, name: str, value: Any) -> None:
-        partial = self.path / f"{name}.partial"
-        partial.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        partial.replace(self.path / name)
+        write_json(self.path / name, value)
+
+    def write_kind(self, kind: str) -> None:
+        self.write_json(KIND, {"version": 1, "kind": kind})
 
     def read_json(self, name: str) -> Any:
         return read_json(self.path / name, finite=False)
@@ -191,12 +245,11 @@ class Run:
                 out.append(event)
         return out
 
-    def rewind(self, step: int) -> None:
-        """Drop what the log says of steps after `step`: they are about to be done again."""
-        kept = [e for e in self.events() if e.get("step", 0) <= step and e.get("event") != "end"]
-        partial = self.log.with_suffix(".partial")
-        partial.write_text("".join(json.dumps(e, ensure_ascii=False) + "\n" for e in kept), "utf-8")
-        partial.replace(self.log)
+    def rewind(self, step: int | None) -> None:
+        """Drop what the log says of steps after `step`, which are about to be done again; None: of everything."""
+        events = [] if step is None else self.events()
+        kept = [e for e in events if e.get("step", 0) <= (step or 0) and e.get("event") != "end"]
+        write_lines(self.log, kept)
 
 
 def environment() -> dict[str, Any]:

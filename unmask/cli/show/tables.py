@@ -11,6 +11,7 @@ from rich.text import Text
 from unmask.console import make_table as _table
 from unmask.console import write as _print
 from unmask.errors import quote
+from unmask.labels.findings import by_kind, from_rows
 
 
 def samples_table(found: Sequence[dict[str, Any]]) -> None:
@@ -40,8 +41,6 @@ def tokenizer_report(report: dict[str, Any]) -> None:
 
 
 def dry_run_text(expected: dict[str, Any]) -> str:
-    memory = expected["memory_bytes"]
-    parts = ", ".join(f"{name} {value / 1e6:,.0f}" for name, value in memory.items())
     seconds = ", ".join(f"{s:.2f} s at {n} tokens a row" for n, s in expected["seconds_per_step"].items())
     new = expected.get("extension")
     return "\n".join(
@@ -50,13 +49,18 @@ def dry_run_text(expected: dict[str, Any]) -> str:
             "---",
             f"architecture  {expected['architecture']}",
             f"parameters    {expected['parameters']:,}",
-            f"memory        about {sum(memory.values()) / 1e6:,.0f} MB ({parts}), beside about 400 MB of Python and torch",
+            f"memory        {_memory(expected['memory_bytes'])}",
             *([new["text"]] if new else []),
             f"text          {expected['text_tokens']:,} tokens ({expected['text_tokens_from']})",
             f"steps         {expected['steps']:,} = {expected['tokens']:,} tokens = {expected['epochs']:.2f} passes over the text",
             f"time          about {expected['minutes']:.1f} minutes on this machine ({seconds}; {expected['measured']['basis']}); nothing was written",
         ]
     )
+
+
+def _memory(parts: dict[str, int]) -> str:
+    each = ", ".join(f"{name} {value / 1e6:,.0f}" for name, value in parts.items())
+    return f"about {sum(parts.values()) / 1e6:,.0f} MB ({each}), beside about 400 MB of Python and torch"
 
 
 def _facts(found: Sequence[tuple[str, str]]) -> None:
@@ -68,13 +72,41 @@ def _facts(found: Sequence[tuple[str, str]]) -> None:
 
 def rehearsal(found: dict[str, Any]) -> None:
     """What `unmask finetune --dry-run` found."""
-    from unmask.runs.dry_run import lines
+    _facts(rehearsal_lines(found))
 
-    _facts(lines(found))
+
+def rehearsal_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """(label, text) of a dry run."""
+    out: list[tuple[str, str]] = []
+    for name, part in found["tasks"].items():
+        tokens, own = part["tokens"], "" if name == part["task"] else f"{name}: "
+        columns = ", ".join(f"{role} ← {column}" for role, column in part["columns"].items())
+        trained = "" if part["trained"] == part["parameters"] else f", {part['trained']:,} of them to train"
+        longer = f"; {part['longer']:,} records are longer: {part['fate']}" if part["longer"] else ""
+        out += [
+            ("task", own + part["task"] + (f" ({columns})" if columns else "")),
+            ("records", ", ".join(f"{n:,} {which}" for which, n in part["records"].items() if n)),
+            ("labels", part["text"]),
+            ("tokens", f"{tokens['median']:,} per row (median), {tokens['p95']:,} (95 %), {tokens['longest']:,} (longest); "
+             f"a row has {tokens['row']:,}{longer}"),
+            ("model", f"{found['start']} ({part['family']}), {part['parameters']:,} parameters{trained}"),
+            *[("note", text) for text in part["notes"]],
+            *[("warning", str(group)) for group in by_kind(from_rows(part["findings"]))],
+        ]  # fmt: skip
+    seeds = f" for {found['seeds']} seeds" if found["seeds"] > 1 else ""
+    less = f"; not counted: {', '.join(found['not_counted'])}" if found["not_counted"] else ""
+    out += [
+        ("steps", f"{found['steps']:,} of {found['batch']:,} rows = {found['epochs']:g} epochs, learning rate {found['lr']:.2g}, "
+         f"{found['evaluations']} evaluations"),
+        ("memory", f"up to {_memory(found['memory_bytes'])}"),
+        ("time", f"about {found['minutes']:.1f} minutes on this machine{seeds} ({found['seconds_per_step']:.2f} s per step){less}; "
+         "nothing was written"),
+    ]  # fmt: skip
+    return [(label, text) for label, text in out if text]
 
 
 def run_summary(found: dict[str, Any]) -> None:
-    from unmask.report.summary import facts
+    from unmask.report import facts
 
     _facts(facts(found))
 
@@ -152,6 +184,21 @@ def text_scores(results: dict[str, Any]) -> None:
 
 def findings(found: dict[str, Any]) -> None:
     """What the data doctor found: what each file is for, then a line per kind of finding, the most serious last."""
-    from unmask.runs.validate import lines
+    _print(*(Text(text, style) for text, style in finding_lines(found)))
 
-    _print(*(Text(text, style) for text, style in lines(found)))
+
+def finding_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """(text, style): what each file is for, a line per kind of finding, and their numbers."""
+    out = [
+        (f"{role + ':':6} {', '.join(files)} ({found['records'][role]:,} records)", "")
+        for role, files in found["files"].items()
+        if files
+    ]
+    groups = by_kind(from_rows(found["findings"]))
+    for group in groups:
+        error = group.first.error
+        style = "bold red" if error else "bold yellow" if group.serious else ""
+        out.append((f"{'error' if error else 'warning'}: {group}", style))
+    said = ", ".join(f"{found[f'{what}s']:,} {what}{'s' * (found[f'{what}s'] != 1)}" for what in ("error", "warning"))
+    more = "; --json lists each of them" if any(group.count > len(group.places) for group in groups) else ""
+    return [*out, (f"{found['task']}: {said}{more}", "")]

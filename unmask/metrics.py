@@ -1,0 +1,102 @@
+"""Metric: what the name of a measured value means: its range, which direction is better, and how it is printed.
+
+A name is looked up whole (`f1`), then by its last words: `macro_f1`, `HasAns_f1` and `sentiment.f1` are printed as `f1` is, `recall@10` as
+`recall`. A name that nobody knows is a score without bounds. A third party declares its own by an entry point, under the name of the metric:
+
+    [project.entry-points."unmask.metrics"]
+    precision_at_1 = "my_package.metrics:PRECISION_AT_1"
+
+    PRECISION_AT_1 = Metric("precision_at_1", 0, 1, percent=True)
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
+
+from unmask.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    name: str
+    low: float = -math.inf
+    high: float = math.inf
+    higher_is_better: bool = True
+    percent: bool = False  # printed as per cent
+    kind: Literal["score", "loss", "count", "threshold"] = "score"  # only scores are judged, and have intervals
+    of_records: bool = False  # the share of records that are right, so it has Wilson's interval
+    has_perplexity: bool = False  # nats per token: e to the power of it is the perplexity
+    title: str = ""  # how a heading writes it, where that is not the name itself
+    headline: bool = False  # shown with the score that decides
+    note: str = ""  # what the name does not tell
+
+    def format(self, value: float) -> str:
+        """
+        >>> metric("macro_f1").format(0.8), metric("rmse").format(12.25)
+        ('80.0%', '12.25')
+        """
+        return f"{value:.1%}" if self.percent else f"{value:.4g}"
+
+
+def _share(name: str, of_records: bool = False) -> Metric:
+    return Metric(name, 0.0, 1.0, percent=True, of_records=of_records)
+
+
+def _loss(name: str, title: str = "", has_perplexity: bool = False) -> Metric:
+    return Metric(name, 0.0, higher_is_better=False, kind="loss", has_perplexity=has_perplexity, title=title)
+
+
+RAW_TEXT = "Raw text f1: the model was given each sentence as text, as `unmask predict` is. The other scores: with the words of the file."
+METRICS = {
+    m.name: m
+    for m in (
+        _share("accuracy", of_records=True),
+        _share("exact", of_records=True),
+        *map(_share, ("f1", "precision", "recall", "auc", "mrr", "map", "ndcg", "bleu", "chrf")),
+        *map(_share, ("rouge1", "rouge2", "rougeL", "rougeLsum")),
+        Metric("raw_text_f1", 0.0, 1.0, percent=True, headline=True, note=RAW_TEXT),
+        _share("mean"),  # of the scores of several tasks
+        *(Metric(name, -1.0, 1.0) for name in ("mcc", "pearson", "spearman")),
+        Metric("r2", high=1.0),
+        *(Metric(name, 0.0, higher_is_better=False) for name in ("mae", "rmse")),
+        Metric("mean_rank", 1.0, higher_is_better=False),
+        Metric("uniformity", 0.0),
+        *(Metric(name, 0.0, kind="count") for name in ("records", "total")),
+        Metric("thresh", kind="threshold"),
+        _loss("loss"),
+        _loss("mlm", "MLM", has_perplexity=True),
+        _loss("clm", "CLM", has_perplexity=True),
+        *(_loss(name, name.upper()) for name in ("nsp", "sop", "rtd")),
+        *map(_loss, ("bilm", "cbow", "denoise", "prefix", "span", "distill_soft", "distill_cosine")),
+        Metric("perplexity", 1.0, higher_is_better=False, kind="loss"),
+    )
+}
+DECLARED: Registry = Registry("metrics", {})  # by third parties
+
+
+@cache
+def metric(name: str) -> Metric:
+    """
+    >>> metric("accuracy").of_records, metric("token_accuracy").of_records  # a share of tokens, not of records
+    (True, False)
+    >>> metric("spearman@64").low, metric("best_exact_thresh").kind, metric("HasAns_total").kind, metric("novelty").high
+    (-1.0, 'threshold', 'count', inf)
+    """
+    words = name.rpartition(".")[2].partition("@")[0].split("_")
+    for known in (name, *("_".join(words[n:]) for n in range(len(words)))):
+        found = METRICS.get(known) or (DECLARED[known] if known in DECLARED.names() else None)
+        if found is not None:
+            inherited = replace(
+                found, name=name, of_records=False, has_perplexity=False, title="", headline=False, note=""
+            )
+            return found if known == name else inherited
+    return Metric(name)
+
+
+def format_metric(name: str, value: float) -> str:
+    """
+    >>> format_metric("mlm_accuracy", 0.5), format_metric("recall@10", 0.5), format_metric("mae", 0.123456)
+    ('50.0%', '50.0%', '0.1235')
+    """
+    return metric(name).format(value)

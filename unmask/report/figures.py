@@ -1,0 +1,267 @@
+"""Figures of a run's results: confusion, calibration, precision–recall, numbers; those of a search; and how a figure becomes a file.
+
+Figures are made as objects, never through pyplot: no global state, no display, safe in threads and notebooks. They are drawn in the
+light theme, whose colours the page's dark one replaces. A user's words go into them only when matplotlib's own font can write them.
+"""
+
+import base64
+import io
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unmask.files import write_bytes
+from unmask.metrics import metric
+from unmask.report.view import finite
+from unmask.report.words import spaced
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Lines are blue and orange, which are told apart with any colour vision.
+COLORS = {
+    "page": "#ffffff",
+    "ink": "#1f2933",
+    "faint": "#5b6773",
+    "grid": "#e4e8ec",
+    "blue": "#1f6feb",
+    "orange": "#d9480f",
+}
+DARK = {
+    "page": "#161b22",
+    "ink": "#e6edf3",
+    "faint": "#9aa5b1",
+    "grid": "#2b323b",
+    "blue": "#58a6ff",
+    "orange": "#ff9d5c",
+}
+PAGE, INK, FAINT, GRID, BLUE, ORANGE = COLORS.values()
+SHOWN = 6  # lines in one panel: more are not told apart
+STYLES = tuple((color, dash) for dash in ("-", "--", ":") for color in (BLUE, ORANGE))
+STATES = (("complete", "o", BLUE), ("pruned", "x", ORANGE))  # of the trials of a search
+
+
+def picture(path: Path, figure: "Figure", page: bool = True) -> dict[str, str]:
+    """A png file; for the page, the same as SVG for either theme. Drawing takes long: it is done once."""
+    write_bytes(path, _bytes(figure, "png"))
+    if not page:
+        return {}
+    figure.set_layout_engine("none")  # everything has its place by now
+    light = _bytes(figure, "svg")
+    return {theme: base64.b64encode(svg).decode() for theme, svg in (("light", light), ("dark", darkened(light)))}
+
+
+def darkened(svg: bytes) -> bytes:
+    """The same picture in the colours of the other theme.
+
+    >>> darkened(b"fill: #1f6feb")
+    b'fill: #58a6ff'
+    """
+    other = {COLORS[name].encode(): DARK[name].encode() for name in COLORS}
+    return re.sub(rb"#[0-9a-f]{6}\b", lambda found: other.get(found[0], found[0]), svg)
+
+
+def _bytes(figure: "Figure", kind: str) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
+    return buffer.getvalue()
+
+
+def plain(name: Any, n: int, what: str = "label", longest: int = 24) -> str:
+    """A name that the font has letters for, and in which nothing begins a formula.
+
+    >>> plain("positive", 1), plain("好评", 2)
+    ('positive', 'label 2')
+    """
+    text = str(name)
+    writable = re.fullmatch(r"[A-Za-z0-9 .+:/-][A-Za-z0-9 ._+:/-]*", text) and len(text) <= longest
+    return text if writable else f"{what} {n}"
+
+
+def of_details(found: Mapping[str, Any]) -> "dict[str, Figure]":
+    """What can be drawn of a set's details (see `Task.details`)."""
+    matrix, points = found.get("confusion") or {}, found.get("scatter") or {}
+    drawn: dict[str, Figure] = {}
+    if matrix.get("labels"):
+        drawn["confusion"] = confusion(matrix["labels"], matrix["matrix"])
+    if (found.get("calibration") or {}).get("bins"):
+        drawn["calibration"] = calibration(found["calibration"])
+    if found.get("pr"):
+        drawn["pr"] = pr(found["pr"])
+    if points.get("truth"):
+        drawn["scatter"] = scatter(points["truth"], points["predicted"])
+    return drawn
+
+
+def confusion(labels: Sequence[Any], matrix: Sequence[Sequence[float]]) -> "Figure":
+    """Rows are the truth; shades are shares of a row."""
+    import numpy as np
+
+    counts = np.asarray(matrix, dtype=float)
+    shares = counts / np.maximum(1, counts.sum(1, keepdims=True))
+    size = min(12.0, 3.2 + 0.5 * len(labels))
+    page = page_of((size + 0.8, size))
+    ax = page.add_subplot()
+    frame(ax, "", "predicted", "truth")
+    ax.grid(visible=False)
+    ax.imshow(shares, cmap=_shades(), vmin=0, vmax=1)
+    names = [plain(label, n) for n, label in enumerate(labels, 1)]
+    if len(names) <= 40:
+        ax.set_xticks(range(len(names)), names, rotation=0 if len(names) < 5 else 60, ha="center")
+        ax.set_yticks(range(len(names)), names)
+    if len(names) <= 15:
+        for (row, column), count in np.ndenumerate(counts):
+            strong = shares[row, column] > 0.55
+            color = PAGE if strong else INK
+            ax.text(column, row, f"{count:,.0f}", ha="center", va="center", color=color, fontsize=9)
+    return page
+
+
+def calibration(values: Mapping[str, Any]) -> "Figure":
+    """Reliability diagram (Guo et al. 1706.04599): how often the model is right when it says that it is so sure."""
+    page = page_of((5.6, 5.2))
+    top, bottom = page.subplots(2, 1, sharex=True, height_ratios=[4, 1])
+    frame(top, "", "", "share that is right")
+    frame(bottom, "", "probability of the answer", "records")
+    top.plot([0, 1], [0, 1], color=FAINT, linestyle=(0, (5, 4)), linewidth=1.2, label="perfect")
+    before = (values.get("before") or {}).get("bins")
+    if before:
+        top.plot(*_points(before), color=ORANGE, linestyle="--", marker="s", markersize=4, label="untuned")
+    bins = [b for b in values.get("bins") or [] if b.get("count")]
+    top.plot(*_points(bins), color=BLUE, marker="o", linewidth=2, label="the model")
+    bottom.bar([b["confidence"] for b in bins], [b["count"] for b in bins], width=0.04, color=BLUE)
+    top.set(xlim=(0, 1.01), ylim=(0, 1.02))
+    legend(top, "upper left")
+    return page
+
+
+def _points(bins: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
+    kept = [b for b in bins if b.get("count") and finite(b.get("confidence")) and finite(b.get("accuracy"))]
+    return [b["confidence"] for b in kept], [b["accuracy"] for b in kept]
+
+
+def pr(lines: Sequence[Mapping[str, Any]]) -> "Figure":
+    """Precision by recall, a line per label."""
+    page = page_of((6.4, 4.8))
+    ax = page.add_subplot()
+    frame(ax, "", "recall", "precision")
+    for n, (line, (color, dash)) in enumerate(zip(lines[:SHOWN], STYLES), 1):
+        label = plain(line.get("label"), n)
+        ax.plot(line["recall"], line["precision"], color=color, linestyle=dash, linewidth=1.8, label=label)
+    ax.set(xlim=(0, 1.01), ylim=(0, 1.03))
+    legend(ax, "best")
+    return page
+
+
+def scatter(truth: Sequence[float], predicted: Sequence[float]) -> "Figure":
+    page = page_of((5.4, 5.0))
+    ax = page.add_subplot()
+    frame(ax, "", "truth", "predicted")
+    ends = [min([*truth, *predicted]), max([*truth, *predicted])]
+    ax.plot(ends, ends, color=FAINT, linestyle=(0, (5, 4)), linewidth=1.2)
+    ax.scatter(truth, predicted, s=14, color=BLUE, alpha=0.45, linewidths=0)
+    return page
+
+
+# ------------------------------------------------------------------------------------------------------- a search
+
+
+def of_search(results: Mapping[str, Any]) -> "dict[str, Figure]":
+    """A search's history, slices and what mattered."""
+    trials, score = results["trials"], str(results.get("metric"))
+    searched = [key for key in trials[0] if key not in ("trial", "state", "score", "seconds")]
+    drawn = {"history": history(trials, score)}
+    if results.get("importance"):
+        drawn["importance"] = importance(results["importance"])
+    if searched:
+        drawn["slices"] = slices(trials, searched, score)
+    return drawn
+
+
+def history(trials: Sequence[Mapping[str, Any]], score: str) -> "Figure":
+    """The score of each trial, and the best so far."""
+    from matplotlib.ticker import MaxNLocator
+
+    page = page_of((7.2, 4.2))
+    ax = page.add_subplot()
+    frame(ax, "Trials", "trial", plain(spaced(score), 1, "score"))
+    for state, marker, color in STATES:
+        found = [(t["trial"], t["score"]) for t in trials if t["state"] == state and finite(t["score"])]
+        if found:
+            x, y = zip(*found)
+            ax.scatter(x, y, marker=marker, color=color, s=26, label=state, zorder=3)
+    best, steps = None, []
+    better = max if metric(score).higher_is_better else min
+    for t in trials:
+        if t["state"] == "complete" and finite(t["score"]):
+            best = t["score"] if best is None else better(best, t["score"])
+        steps.append((t["trial"], best))
+    kept = [(n, value) for n, value in steps if value is not None]
+    if kept:
+        ax.step(*zip(*kept), where="post", color=BLUE, alpha=0.6, label="best so far")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    legend(ax, "best")
+    return page
+
+
+def importance(shares: Mapping[str, float]) -> "Figure":
+    page = page_of((7.2, 0.9 + 0.42 * max(2, len(shares))))
+    ax = page.add_subplot()
+    frame(ax, "What mattered", "share of the variance explained (fANOVA)", "")
+    names = list(shares)[::-1]
+    ax.barh(names, [shares[name] for name in names], color=BLUE, height=0.6)
+    ax.tick_params(axis="y", labelcolor=INK)
+    return page
+
+
+def slices(trials: Sequence[Mapping[str, Any]], names: Sequence[str], score: str) -> "Figure":
+    """The score by each setting that was searched."""
+    columns = 3
+    rows = -(-len(names) // columns)
+    page = page_of((10.5, 3.1 * rows))
+    done = [t for t in trials if finite(t["score"])]
+    for n, name in enumerate(names, 1):
+        ax = page.add_subplot(rows, columns, n)
+        frame(ax, "", name, plain(spaced(score), 1, "score") if n % columns == 1 else "")
+        for state, marker, color in STATES:
+            found = [(t[name], t["score"]) for t in done if t["state"] == state and t.get(name) is not None]
+            if found:
+                x, y = zip(*found)
+                ax.scatter(x, y, s=22, marker=marker, color=color)
+        if name == "lr":
+            ax.set_xscale("log")
+    return page
+
+
+# -------------------------------------------------------------------------------------------------------- dressing
+
+
+def page_of(size: tuple[float, float], layout: Any = "constrained") -> "Figure":
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, facecolor=PAGE, layout=layout)
+
+
+def frame(ax: "Axes", title: str, x: str, y: str) -> None:
+    ax.set_facecolor(PAGE)
+    if title:
+        ax.set_title(title, loc="left", color=INK, fontsize=11.5, fontweight="bold")
+    ax.set_xlabel(x, color=FAINT)
+    ax.set_ylabel(y, color=FAINT)
+    ax.grid(color=GRID, linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.tick_params(which="both", colors=FAINT, length=0)
+    ax.spines[:].set_visible(False)
+
+
+def legend(ax: "Axes", place: Any, **style: Any) -> None:
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(loc=place, frameon=False, labelcolor=INK, **style)
+
+
+def _shades() -> Any:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("shares", [PAGE, BLUE])

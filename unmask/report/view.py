@@ -1,0 +1,161 @@
+"""RunView: what a run folder says of its run, whatever its kind.
+
+Everything is read from the folder alone, without torch, and at any moment of a run's life: before its first step, while it goes on,
+after a kill in the middle of a log line, from a folder that is old, damaged or someone else's. What is not there is empty.
+"""
+
+import math
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from unmask.errors import UserError, command
+from unmask.files import read_object
+from unmask.recipe import Recipe
+from unmask.registry import TASKS
+from unmask.tasks import folder as task_folder
+from unmask.tasks.spec import TaskSpec
+from unmask.train.run import Run
+
+SHAPE = {  # name here → key of config.json
+    "layers": "num_hidden_layers",
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "intermediate": "intermediate_size",
+    "vocabulary": "vocab_size",
+    "positions": "max_position_embeddings",
+}
+
+
+class RunView:
+    def __init__(self, run: Run):
+        self.run, self.path, self.model = run, run.path, run.model
+        self.recipe: dict[str, Any] = Recipe.read(run.path / "recipe.yaml")
+        self.problems: list[str] = []  # files that are there and cannot be read
+        self.kind = run.kind()
+        self.on_text = self.kind == "pretrain"  # trained on plain text; all other runs on labelled records
+        self.plan, self.data, self.environment = map(self.read, ("plan.json", "data.json", "environment.json"))
+        self.results, self.learnt = self.read("results.json"), self.read("learnt.json")
+        self.events = run.events()
+        several = self.recipe.get("tasks") or {}
+        self.settings: dict[str, Any] = several or {"": self.recipe.get("task") or {}}  # task → its part of the recipe
+        self.tasks = {name: dig(values, "kind") for name, values in self.settings.items()}  # name here → task
+        self.several = bool(several)
+
+    def read(self, name: str, empty: Any = None) -> Any:
+        """A JSON file of the run; `empty` (an object unless given) where it is not there, damaged, or of another type."""
+        empty = {} if empty is None else empty
+        if not (self.path / name).exists():
+            return empty
+        try:
+            value = self.run.read_json(name)
+        except UserError as error:
+            self.problems.append(error.got)
+            return empty
+        return value if isinstance(value, type(empty)) else empty
+
+    @cached_property
+    def details(self) -> dict[str, Any]:
+        """Tables and cases of the predictions, by set (see `Task.details`); with several tasks, by task."""
+        return self.read("details.json")
+
+    @cached_property
+    def fills(self) -> list[dict[str, Any]]:
+        """The example fills; [] before they were made, and for a model that fills nothing."""
+        found = self.read("fills.json", [])
+        return [f | {"fills": [x for x in f["fills"] if finite(x.get("probability"))]} for f in found]
+
+    def logged(self, *events: str) -> list[dict[str, Any]]:
+        return [e for e in self.events if e.get("event") in events]
+
+    @property
+    def done(self) -> int:
+        return int(max((e["step"] for e in self.events if finite(e.get("step"))), default=0))
+
+    @property
+    def total(self) -> int | None:
+        """Steps that are planned."""
+        last = (self.plan.get("stretches") or [{}])[-1]
+        known = last.get("start", 0) + last.get("steps", 0)
+        return known or (dig(self.recipe, "train", "steps") if self.on_text else None)
+
+    @property
+    def seconds(self) -> float:
+        return max((e["elapsed"] for e in self.events if finite(e.get("elapsed"))), default=0.0)
+
+    @cached_property
+    def state(self) -> str:
+        """finished, running, failed (a loss that is not a number: going on would fail again) or interrupted."""
+        trained = self.total and self.done >= self.total and (self.model / "config.json").exists()
+        if self.results or (self.on_text and (trained or self.logged("end"))):
+            return "finished"
+        if self.run.in_use():
+            return "running"
+        return "failed" if self.events and self.events[-1].get("event") == "error" else "interrupted"
+
+    @property
+    def resume(self) -> str | None:
+        return command(f"unmask {self.run.verb()} --resume", self.path) if self.state == "interrupted" else None
+
+    # ----------------------------------------------------------------------------------------------- tasks
+
+    def folder(self, task: str) -> Path:
+        return self.model / task if task else self.model
+
+    def spec(self, task: str) -> TaskSpec | None:
+        """Of one of its tasks: bound to the model where there is one; None for a task that is not installed here."""
+        try:
+            return task_folder.spec(self.folder(task))
+        except (UserError, TypeError, AttributeError, KeyError, ValueError):
+            return task_spec(self.tasks.get(task))
+
+
+def task_spec(task: str | None) -> TaskSpec | None:
+    return TASKS[task].SPEC if task in TASKS.names() else None
+
+
+def shape(folder: Path) -> dict[str, Any]:
+    """Class, sizes and parameters of a model folder, from config.json and the headers of the weights."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        config = read_object(folder / "config.json")
+        out = {"architecture": (config.get("architectures") or [None])[0], "family": config.get("model_type")}
+        out |= {name: config.get(key) for name, key in SHAPE.items()}
+        out |= {"predicts": config["unmask_predicts"]} if "unmask_predicts" in config else {}
+    except (OSError, ValueError, AttributeError):
+        return {}
+    count = 0
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="numpy") as tensors:
+                count += sum(prod(tensors.get_slice(key).get_shape()) for key in tensors.keys())  # noqa: SIM118
+        except (OSError, SafetensorError):
+            return out
+    return out | {"parameters": count} if count else out
+
+
+def finite(value: Any) -> TypeGuard[float]:
+    """A number, and neither NaN nor infinite: what can be drawn, and what JSON can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def dig(values: Any, *keys: str) -> Any:
+    """A nested value, or None where the way to it ends.
+
+    >>> dig({"a": {"b": 1}}, "a", "b"), dig({"a": None}, "a", "b")
+    (1, None)
+    """
+    for key in keys:
+        values = values.get(key) if isinstance(values, dict) else None
+    return values
+
+
+def jsonable(value: Any) -> Any:
+    """NaN and infinities as None, since JSON has no such numbers."""
+    if isinstance(value, dict):
+        return {key: jsonable(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(v) for v in value]
+    return None if isinstance(value, float) and not finite(value) else value
