@@ -1,6 +1,7 @@
 """Two tasks, one encoder: both are learnt, both folders hold the same encoder, and a killed run goes on bit for bit."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from unmask.recipe import Recipe
 from unmask.runs import multitask
 from unmask.runs.job import make_recipe
 from unmask.runs.multitask import Shared, Taking
+from unmask.tasks.tag.task import Tag
 from unmask.train.distributed import World
 from unmask.train.loader import Bucketed
 from unmask.train.run import Run
@@ -192,7 +194,8 @@ def test_a_score_that_is_not_defined_is_left_out_of_the_mean(folder: Path, monke
 def test_each_task_has_its_own_number_of_dev_records_also_in_a_run_that_goes_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unmask.tasks.tag.task.Tag.seen", 3)
+    few = replace(Tag.SPEC, training=replace(Tag.SPEC.training, dev_rows=3))
+    monkeypatch.setattr(Tag, "SPEC", few)
     first = multitask.prepare(make_recipe(recipe(folder)))
     again = multitask.prepare(Recipe.build(first.recipe.model_dump()))
     for jobs in (first, again):
