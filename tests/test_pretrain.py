@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertFo
 
 import unmask
 from unmask.model import hf
-from unmask.model.config import PRESETS, preset
+from unmask.model.config import preset, presets
 from unmask.model.model import Model
 from unmask.text.store import TokenStore
 
@@ -157,7 +157,7 @@ def test_a_folder_is_read_once_and_its_config_without_its_weights(
     assert len(times) == 1 and list(setup.model.heads) == ["mlm", "pooler", "nsp"]
 
 
-@pytest.mark.parametrize("name", [p for p in PRESETS if p.endswith("-mini")])
+@pytest.mark.parametrize("name", [p for p in presets() if p.endswith("-mini")])
 def test_a_dry_run_of_every_family(name: str, text_file: Path) -> None:
     """Shared layers, decoders and generators: parameters and memory are told, and a step is timed."""
     small = ({"layers": 2} if preset(name).layers > 2 else {}) | (

@@ -6,14 +6,19 @@ unmask.load(run.model).fill("the president of the united [MASK]")
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.recipe import Recipe
 from unmask.runs import corpus_setup
-from unmask.runs.keywords import AnyRecipe, Corpora, make_recipe, model_in, task_recipe
+from unmask.runs.keywords import AnyRecipe, Corpora, make_recipe, model_in, takes_settings, task_recipe
 from unmask.text.store import TokenStore
+
+if TYPE_CHECKING:
+    from unmask.inference.answers import MaskedBatch
+    from unmask.inference.predictor import Predictor
+    from unmask.train.run import Run
 
 # ------------------------------------------------------------------------------------------------ text
 
@@ -25,13 +30,22 @@ def samples() -> list[dict[str, Any]]:
     return list_samples()
 
 
+@takes_settings("pretrain")
 def train_tokenizer(
-    corpus: Corpora, out: str | Path, *, recipe: AnyRecipe = None, console: Console | None = None, **short: Any
+    corpus: Corpora,
+    out: str | Path,
+    *,
+    recipe: AnyRecipe = None,
+    console: Console | None = None,
+    **settings: Any,
 ) -> dict[str, Any]:
     """Train a tokenizer on a corpus and save it in `out`; a report on text held out from its training."""
-    return corpus_setup.train_tokenizer(make_recipe(corpus, recipe, **short), Path(out), console or Console(quiet=True))
+    return corpus_setup.train_tokenizer(
+        make_recipe(corpus, recipe, **settings), Path(out), console or Console(quiet=True)
+    )
 
 
+@takes_settings("pretrain")
 def prepare(
     corpus: Corpora = None,
     out: str | Path | None = None,
@@ -39,31 +53,34 @@ def prepare(
     recipe: AnyRecipe = None,
     lengths: Sequence[int] = (),
     console: Console | None = None,
-    **short: Any,
+    **settings: Any,
 ) -> TokenStore:
     """Corpus → memory-mapped token store: in `out`, or in the cache under a key of its settings."""
-    return corpus_setup.prepare(make_recipe(corpus, recipe, **short), console or Console(quiet=True), out, lengths)
+    return corpus_setup.prepare(make_recipe(corpus, recipe, **settings), console or Console(quiet=True), out, lengths)
 
 
-def show_batch(store: str | Path, *, recipe: AnyRecipe = None, rows: int = 4, **short: Any):
+@takes_settings("pretrain")
+def show_batch(store: str | Path, *, recipe: AnyRecipe = None, rows: int = 4, **settings: Any) -> "MaskedBatch":
     """The first training rows of a store as the objective corrupts them: what is masked, random, kept."""
     from unmask.inference.masked import show_batch as show
 
-    return show(store, make_recipe(None, recipe, **short), rows)
+    return show(store, make_recipe(None, recipe, **settings), rows)
 
 
 # ------------------------------------------------------------------------------------------------ training
 
 
+@takes_settings("pretrain")
 def dry_run(
-    corpus: Corpora = None, *, recipe: AnyRecipe = None, sets: Sequence[str] = (), **short: Any
+    corpus: Corpora = None, *, recipe: AnyRecipe = None, sets: Sequence[str] = (), **settings: Any
 ) -> dict[str, Any]:
     """What a run would be: resolved recipe, parameters, memory, steps and time, without reading the whole text."""
     from unmask.runs import estimate
 
-    return estimate.estimate(make_recipe(corpus, recipe, sets, **short))
+    return estimate.estimate(make_recipe(corpus, recipe, sets, **settings))
 
 
+@takes_settings("pretrain")
 def pretrain(
     corpus: Corpora = None,
     *,
@@ -71,18 +88,18 @@ def pretrain(
     out: str | Path | None = None,
     sets: Sequence[str] = (),
     console: Console | None = None,
-    **short: Any,
-):
+    **settings: Any,
+) -> "Run":
     """Text → a pre-trained model in a new run folder. Keywords are the flags of `unmask pretrain`.
 
     >>> run = pretrain("sample:python-docs", preset="bert-tiny", steps=100)     # doctest: +SKIP
     """
     from unmask.runs import pretrain as lab
 
-    return lab.begin(make_recipe(corpus, recipe, sets, **short), out, console or Console(quiet=True))
+    return lab.begin(make_recipe(corpus, recipe, sets, **settings), out, console or Console(quiet=True))
 
 
-def resume(path: str | Path, *, console: Console | None = None):
+def resume(path: str | Path, *, console: Console | None = None) -> "Run":
     """Continue a run from its last whole checkpoint, bit for bit as if it had never stopped."""
     from unmask.runs import pretrain as lab
 
@@ -98,6 +115,7 @@ def _join(recipe: Recipe, console: Console) -> tuple[Any, Console]:
 # --------------------------------------------------------------------------------------------------- fine-tuning
 
 
+@takes_settings("finetune")
 def finetune(
     model: str | Path = "",
     *,
@@ -105,8 +123,8 @@ def finetune(
     out: str | Path | None = None,
     sets: Sequence[str] = (),
     console: Console | None = None,
-    **short: Any,
-):
+    **settings: Any,
+) -> "Run":
     """A model and a labelled file → a model that answers, in a new run folder. Keywords are the flags of `unmask finetune`.
 
     >>> clf = finetune("runs/docs/model", train="train.csv", test="test.csv")     # doctest: +SKIP
@@ -115,7 +133,7 @@ def finetune(
     from unmask.runs import multi_seed
     from unmask.train.run import Run
 
-    made = task_recipe(model, recipe, sets, **short)
+    made = task_recipe(model, recipe, sets, **settings)
     if out is not None:
         Run.check_free(out)
     world, console = _join(made, console or Console(quiet=True))
@@ -131,21 +149,22 @@ def finetune(
     return run
 
 
+@takes_settings("finetune")
 def dry_run_finetune(
     model: str | Path = "",
     *,
     recipe: AnyRecipe = None,
     sets: Sequence[str] = (),
     console: Console | None = None,
-    **short: Any,
+    **settings: Any,
 ) -> dict[str, Any]:
     """What `finetune` would do: columns, labels, lengths, findings, steps, memory and time; nothing is trained or written."""
     from unmask.runs import dry_run
 
-    return dry_run.rehearse(task_recipe(model, recipe, sets, **short), console or Console(quiet=True))
+    return dry_run.rehearse(task_recipe(model, recipe, sets, **settings), console or Console(quiet=True))
 
 
-def resume_finetune(path: str | Path, *, console: Console | None = None):
+def resume_finetune(path: str | Path, *, console: Console | None = None) -> "Run":
     from unmask.runs import multi_seed
     from unmask.train.run import Run
 
@@ -179,6 +198,7 @@ def doctor(
     return validate.check_up(finetune_recipe(values, list(sets)), parts, model_in(str(model)))
 
 
+@takes_settings("finetune")
 def tune(
     model: str | Path = "",
     *,
@@ -189,14 +209,14 @@ def tune(
     out: str | Path | None = None,
     sets: Sequence[str] = (),
     console: Console | None = None,
-    **short: Any,
-):
+    **settings: Any,
+) -> "Run":
     """Fine-tune with many settings, keep the best: a new run folder. `budget`: minutes after which no trial is begun."""
     from unmask.labels import record_sets
     from unmask.runs import tune as lab
     from unmask.train.run import Run
 
-    made = task_recipe(model, recipe, sets, **short)
+    made = task_recipe(model, recipe, sets, **settings)
     if out is not None:
         Run.check_free(out)
     world, console = _join(made, console or Console(quiet=True))
@@ -211,7 +231,7 @@ def tune(
     return run
 
 
-def resume_tune(path: str | Path, *, trials: int | None = None, console: Console | None = None):
+def resume_tune(path: str | Path, *, trials: int | None = None, console: Console | None = None) -> "Run":
     """Go on with a search; `trials` makes it a longer one."""
     from unmask.runs import tune as lab
     from unmask.train.run import Run
@@ -267,10 +287,10 @@ def predict(
 
     `long`: a text longer than a row is read in "windows", by its "first" part, or "refuse"d; else as the model was trained.
     `predicate`: the word whose semantic roles are asked for."""
-    from unmask.inference import labelled_files
+    from unmask.inference.predict import predict_given
 
     loaded = load(model) if isinstance(model, str | Path) else model
-    return labelled_files.predict(loaded, texts, _names(columns), console or Console(quiet=True), long, predicate)
+    return predict_given(loaded, texts, _names(columns), console or Console(quiet=True), long, predicate)
 
 
 def _names(columns: Mapping[str, str | int] | None) -> dict[str, str]:
@@ -321,7 +341,7 @@ def search(
     )  # fmt: skip
 
 
-def load(model: str | Path, device: str = "auto", backend: str = "auto"):
+def load(model: str | Path, device: str = "auto", backend: str = "auto") -> "Predictor":
     """A model folder, a run folder or a hub name → an object with the methods that the model's heads allow.
 
     `backend`: "onnx" answers from an exported folder, without torch."""

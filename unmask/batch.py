@@ -42,6 +42,7 @@ class Example:
     prefix: int | None = None  # tokens that see each other; the later ones see what stands before them
     documents: np.ndarray | None = None  # (T,) int64: tokens of equal number see each other
     decoder: np.ndarray | None = None  # (U,) int64: what an encoder–decoder's decoder is given
+    texts: tuple[str, ...] = ()  # what the row was made from: one text, or two; never collated
     about: Any = None  # what a task's `decode` has to know of the row; never collated
     more: Sequence[Example] = ()  # further rows of the same record: they stay in one batch with this one
 

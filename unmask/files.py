@@ -1,18 +1,22 @@
-"""Every JSON or YAML file that we did not just write ourselves is read here: model folders, run folders, tokenizers, recipes.
+"""Files: reading what may be broken or hostile, and writing whole or not at all.
+
+Every JSON or YAML file that we did not just write ourselves is read here: model folders, run folders, tokenizers, recipes.
 
 Such a file may be broken or hostile. Only regular files are opened (a FIFO or a device would block or never end), up to a
 size, a number of values and a depth, and numbers are finite. Whatever is wrong is a `UserError` that names the file and,
-where there is one, the field.
+where there is one, the field (json_checks.py checks those).
 
-    settings = read_object(folder / "config.json")
-    check(folder / "config.json", "num_labels", settings["num_labels"], positive)
+Whatever must not be seen half written is written here too. A file or a folder is made beside its place, as
+`NAME.PID.partial`, brought to the disk and renamed, so that a kill or a power cut leaves the old one or the new one.
 """
 
 import json
 import math
 import os
+import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -54,15 +58,6 @@ def size_of(path: str | Path) -> int:
     return found.st_size
 
 
-def replace(path: Path, content: str | bytes) -> None:
-    """Write a file whole or not at all: someone may be looking at the one before it."""
-    if isinstance(content, str):
-        content = content.encode("utf-8", "replace")  # a lone surrogate in a file name must not lose the report
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    partial.replace(path)
-
-
 def _irregular(path: str | Path) -> UserError:
     return UserError(f"cannot read {path}: not a regular file", valid="a file, not a folder, a pipe or a device")
 
@@ -101,6 +96,17 @@ def read_object(path: str | Path, most: int = SETTINGS, values: int = VALUES, fi
     if not isinstance(value, dict):
         raise UserError(f"{path} is {shown(value)}", valid="a JSON object: {…}", fix=AGAIN)
     return value
+
+
+def read_lines(path: str | Path) -> Iterator[Any]:
+    """The values of a file of JSON lines. A line ends with "\\n" alone: U+2028 and U+0085 may stand in a text."""
+    with open_regular(path) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                if line.strip():
+                    yield parse_json(line)
+            except ValueError as error:
+                raise UserError(f"cannot read {path}, line {number}: {error}", valid="JSON lines", fix=AGAIN) from None
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -213,52 +219,105 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
-# ------------------------------------------------------------------------------------------------ fields
-
-Rule = tuple[Callable[[Any], bool], str]  # whether a value is valid, and what is, in words
+# ----------------------------------------------------------------------------------------------- writing
 
 
-def _is_int(value: Any) -> bool:
-    return type(value) is int
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write into, which takes the place of `path` at the end of the block; after an error, nothing has changed."""
+    partial = _partial(path)
+    try:
+        with open(partial, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        rename(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+def write_bytes(path: Path, data: bytes) -> None:
+    with new_file(path) as file:
+        file.write(data)
 
 
-WORD: Rule = (lambda v: isinstance(v, str), "a text")
-FLAG: Rule = (lambda v: isinstance(v, bool), "true or false")
-COUNT: Rule = (lambda v: _is_int(v) and 0 <= v < 2**53, "a whole number, 0 or more")
-POSITIVE: Rule = (lambda v: _is_int(v) and 0 < v < 2**53, "a whole number above 0")
-NUMBER: Rule = (_is_number, "a number")
-ABOVE_ZERO: Rule = (lambda v: _is_number(v) and v > 0, "a number above 0")
-OBJECT: Rule = (lambda v: isinstance(v, dict), "an object: {…}")
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode("utf-8", "replace"))  # a lone surrogate in a file name must not lose the report
 
 
-def one_of(*names: str) -> Rule:
-    return (lambda v: isinstance(v, str) and v in names), ", ".join(names)
+def write_json(path: Path, value: Any, indent: int = 1, sort_keys: bool = False) -> None:
+    write_text(path, json.dumps(value, indent=indent, ensure_ascii=False, sort_keys=sort_keys) + "\n")
 
 
-def list_of(rule: Rule) -> Rule:
-    return (lambda v: isinstance(v, list) and all(map(rule[0], v))), f"a list, each item {rule[1]}"
+def write_lines(path: Path, values: Iterable[Any]) -> None:
+    """JSON lines: one value on each."""
+    with new_file(path) as file:
+        for value in values:
+            file.write((json.dumps(value, ensure_ascii=False) + "\n").encode("utf-8", "replace"))
 
 
-def or_null(rule: Rule) -> Rule:
-    return (lambda v: v is None or rule[0](v)), f"{rule[1]}, or null"
+@contextmanager
+def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
+    """An empty folder to write into, which becomes `path` at the end of the block; after an error, nothing has changed.
+
+    OSError where `path` is there and not empty, unless it is to be replaced.
+    """
+    partial = _partial(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob("*.partial"):  # by processes that were killed
+        name, _, pid = left.stem.rpartition(".")
+        if name == path.name and (left == partial or not _alive(pid)):
+            remove_folder(left)
+    partial.mkdir()
+    try:
+        yield partial
+        for item in partial.rglob("*"):
+            sync(item)
+        sync(partial)
+        if replace and path.exists():
+            old = path.with_name(f"{path.name}.old")
+            shutil.rmtree(old, ignore_errors=True)
+            os.rename(path, old)
+            rename(partial, path)
+            shutil.rmtree(old)
+        else:
+            rename(partial, path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
-def check(path: str | Path, field: str, value: Any, rule: Rule) -> None:
-    if not rule[0](value):
-        raise UserError(f"{path}: {field} is {shown(value)}", valid=f"{field}: {rule[1]}", fix=AGAIN)
+def rename(source: Path, target: Path) -> None:
+    """Give a whole file or folder its name, which survives a power cut; a folder replaces only an empty one."""
+    os.replace(source, target)
+    with suppress(OSError):  # a folder that may not be read, or a file system that cannot sync one
+        sync(target.parent)
 
 
-def check_fields(
-    path: str | Path, values: dict[str, Any], rules: dict[str, Rule], needed: tuple[str, ...] = (), within: str = ""
-) -> None:
-    """Every field that `rules` names, where it is there; and that all `needed` ones are."""
-    for name in needed:
-        if name not in values:
-            raise UserError(f"{path}: {within}{name} is missing", valid=f"{within}{name}: {rules[name][1]}", fix=AGAIN)
-    for name, rule in rules.items():
-        if name in values:
-            check(path, within + name, values[name], rule)
+def remove_folder(path: Path) -> None:
+    """Renamed first: a folder that is half removed must never pass for whole."""
+    doomed = path.with_name(f"{path.name}.partial-removed-{os.getpid()}")
+    os.rename(path, doomed)
+    shutil.rmtree(doomed)
+
+
+def sync(path: Path) -> None:
+    """Bring a file's bytes, or a folder's names, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{os.getpid()}.partial")
+
+
+def _alive(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except OSError:
+        pass  # another user's
+    return True

@@ -72,7 +72,7 @@ METRICS = {
         Metric("perplexity", 1.0, higher_is_better=False, kind="loss"),
     )
 }
-DECLARED = Registry("metrics", {})  # by third parties
+DECLARED: Registry = Registry("metrics", {})  # by third parties
 
 
 @cache

@@ -7,45 +7,97 @@ A third party adds one by an entry point in the group `unmask.<kind>`:
 """
 
 import importlib
-from importlib.metadata import entry_points
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
-from unmask.errors import UserError, nearest
+from unmask.errors import UserError, first_line, nearest
+
+T = TypeVar("T")
 
 
-class Registry:
+class Registry(Generic[T]):
+    """Built-in things by "module:attribute", or as they are; then those of other packages, whose names are not taken.
+
+    >>> r = Registry("things", {"join": "os.path:join", "two": 2})
+    >>> r.names(), r["join"]("a", "b"), r["two"], "three" in r
+    (['join', 'two'], 'a/b', 2, False)
     """
-    >>> r = Registry("things", {"join": "os.path:join"})
-    >>> r.names(), r["join"]("a", "b")
-    (['join'], 'a/b')
-    """
 
-    def __init__(self, kind: str, builtin: dict[str, str]):
-        self.kind, self._targets = kind, dict(builtin)
-        self._found = False
+    def __init__(self, kind: str, builtin: Mapping[str, str | T]):
+        self.kind = kind
+        self._builtin = dict(builtin)
+        self._others: dict[str, EntryPoint] | None = None
+        self._broken: set[str] = set()
 
-    def _discover(self) -> dict[str, str]:
-        if not self._found:
-            self._found = True
+    def _discover(self) -> dict[str, EntryPoint]:
+        if self._others is None:
+            self._others = {}
             for point in entry_points(group=f"unmask.{self.kind}"):
-                self._targets.setdefault(point.name, point.value)
-        return self._targets
+                if point.name not in self._builtin:
+                    self._others.setdefault(point.name, point)
+        return self._others
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._builtin
+        yield from sorted(self._discover())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._builtin or name in self._discover()
 
     def names(self) -> list[str]:
-        return sorted(self._discover())
+        return sorted(self)
 
     def __getitem__(self, name: str) -> Any:
-        targets = self._discover()
-        if name not in targets:
+        if name in self._builtin:
+            target = self._builtin[name]
+            if not isinstance(target, str):
+                return target
+            module, _, attribute = target.partition(":")
+            return getattr(importlib.import_module(module), attribute)
+        if point := self._discover().get(name):
+            return self._load(point)
+        one = f"{self.kind[:-3]}y" if self.kind.endswith("ies") else self.kind[:-1]
+        raise UserError(f"unknown {one}: {name!r}{nearest(name, list(self))}", valid=", ".join(self))
+
+    def get(self, name: str) -> Any:
+        """None where there is no such name."""
+        return self[name] if name in self else None  # noqa: SIM401
+
+    def valid(self, name: str) -> str:
+        """The name itself; ValueError, in pydantic's words, when there is none such."""
+        if name not in self:
+            *others, last = map(repr, self)
+            raise ValueError(f"Input should be {', '.join(others)} or {last}")
+        return name
+
+    def _load(self, point: EntryPoint) -> Any:
+        try:
+            return point.load()
+        except Exception as error:
+            package = point.dist.name if point.dist else point.module
             raise UserError(
-                f"unknown {self.kind[:-1]}: {name!r}{nearest(name, self.names())}",
-                valid=", ".join(self.names()),
-            )
-        module, _, attribute = targets[name].partition(":")
-        return getattr(importlib.import_module(module), attribute)
+                f"the package {package} is broken: its entry point {point.name} = {point.value} in unmask.{self.kind} "
+                f"cannot be loaded: {type(error).__name__}: {first_line(error)}",
+                fix=f"pip install --upgrade {package}, or pip uninstall {package}",
+            ) from error
+
+    def working(self) -> Iterator[tuple[str, T]]:
+        """(name, thing) of all that can be loaded; a broken package is warned of once, and breaks nothing else."""
+        for name in self:
+            try:
+                thing = self[name]
+            except UserError as error:
+                if name not in self._broken:
+                    self._broken.add(name)
+                    warnings.warn(error.got, stacklevel=2)
+                continue
+            yield name, thing
 
 
-OBJECTIVES = Registry(
+OBJECTIVES: Registry[Any] = Registry(
     "objectives",
     {
         "bilm": "unmask.objectives.bilm:BiLM",
@@ -62,7 +114,13 @@ OBJECTIVES = Registry(
         "span": "unmask.objectives.span:Span",
     },
 )
-TASKS = Registry(
+OPTIMIZERS: Registry[Any] = Registry(
+    "optimizers", {"muon": "unmask.train.optim:muon", "adamw": "unmask.train.optim:adamw"}
+)
+# Ending of a file, without its dot → a function of its path that yields records, each a dict. Other endings are read by
+# text/readers.py, as far as it knows them.
+FORMATS: Registry[Callable[[Path], Iterable[dict[str, Any]]]] = Registry("formats", {})
+TASKS: Registry[Any] = Registry(
     "tasks",
     {
         "answer": "unmask.tasks.answer.task:Answer",

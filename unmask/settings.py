@@ -1,13 +1,113 @@
-"""Settings as people write them: nested values, YAML, and what is wrong with them in words. `recipe.py` says which there are."""
+"""Settings: how one is declared, how people write it, and what is wrong with it in words. `recipe.py` says which there are.
+
+A field made by `setting` is the one place where a setting is written. The command line's flags (`cli/options.py`), the keywords of the
+Python functions (`runs/keywords.py`), `--set`, YAML and `docs/recipe.md` are all made from it.
+"""
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from unmask.errors import nearest
+
+Count = Annotated[int, Field(ge=1)]
+CountOrZero = Annotated[int, Field(ge=0)]  # 0 has a meaning of its own, given in the field's help
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+ShareAboveZero = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+BelowOne = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+Text = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]  # 4 is "4"
+
+
+class Section(BaseModel):
+    """Settings that belong together. An unknown key is an error that names the nearest valid one."""
+
+    model_config = ConfigDict(extra="forbid", validate_assignment=True, validate_default=True)
+    panel: ClassVar[str] = ""  # the group in which `--help` lists the flags of its fields
+
+    @classmethod
+    def section(cls, name: str) -> "type[Section] | None":
+        """The class of the section that stands at a key, if one does."""
+        field = cls.model_fields.get(name)
+        kind = field.annotation if field else None
+        return kind if isinstance(kind, type) and issubclass(kind, Section) else None
+
+
+def setting(
+    default: Any,
+    help: str,
+    verbs: Sequence[str] = (),
+    *,
+    keyword: str = "",
+    flag: str = "",
+    switch: tuple[Any, str] | None = None,
+    commas: bool = False,
+    panel: str = "",
+) -> Any:
+    """A field of a section: its default, what it means, and the verbs of the command line that have a flag for it.
+
+    `keyword` is its name in Python and on the command line where the field's own would not do beside the others (`mlm.rate` is
+    `mask_rate`); `flag` is for a flag that is not called after the keyword. `switch` is for a flag that takes no value: the value it
+    stands for, and its help. `commas`: a list that is one text with commas on the command line, not a repeated flag.
+    """
+    given: dict[str, Any] = {"verbs": verbs, "keyword": keyword, "flag": flag}
+    given |= {"switch": switch, "commas": commas, "panel": panel}
+    return Field(default, description=help, json_schema_extra={name: value for name, value in given.items() if value})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A field, as flags, keywords and documentation read it."""
+
+    path: str  # "mlm.rate"
+    field: FieldInfo
+    keyword: str
+    verbs: Sequence[str] = ()
+    flag: str = ""
+    switch: tuple[Any, str] | None = None
+    commas: bool = False
+    panel: str = ""
+
+    @property
+    def help(self) -> str:
+        return self.field.description or ""
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types that it takes, without their bounds: (float, NoneType)."""
+        return _kinds(self.field.annotation)
+
+    @property
+    def option(self) -> str:
+        """Its flag: `--mask-rate`."""
+        return self.flag or f"--{self.keyword.replace('_', '-')}"
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    if get_origin(annotation) is Annotated:
+        return _kinds(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return tuple(kind for part in get_args(annotation) for kind in _kinds(part))
+    return (annotation,)
+
+
+def settings_of(root: type[Section], path: str = "") -> list[Setting]:
+    """Every field of a section and of the sections in it, in the order in which they are declared."""
+    found: list[Setting] = []
+    for name, field in root.model_fields.items():
+        if inner := root.section(name):
+            found += settings_of(inner, f"{path}{name}.")
+        else:
+            more: Any = field.json_schema_extra or {}
+            found.append(Setting(path + name, field, **({"keyword": name, "panel": root.panel} | more)))
+    return found
 
 
 def merge(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +197,7 @@ def load(text: str) -> Any:
     return yaml.load(text, _Loader)
 
 
-def explain(error: ValidationError, root: type[BaseModel]) -> str:
+def explain(error: ValidationError, root: type[Section]) -> str:
     """One line per field, by its path as a user writes it."""
     unknown: list[str] = []  # lines
     wrong: dict[str, tuple[list[str], list[str]]] = {}  # path → (messages, values got)
@@ -129,15 +229,13 @@ def explain(error: ValidationError, root: type[BaseModel]) -> str:
     )
 
 
-def _field(loc: Sequence[str | int], root: type[BaseModel]) -> tuple[list[str], type[BaseModel] | None]:
+def _field(loc: Sequence[str | int], root: type[Section]) -> tuple[list[str], type[Section] | None]:
     """A field's path, without what pydantic adds below it (kinds of a union, places in a list); its section, if one."""
     path: list[str] = []
-    model: type[BaseModel] | None = root
+    section: type[Section] | None = root
     for part in loc:
-        if model is None:
+        if section is None:
             break
         path.append(str(part))
-        field = model.model_fields.get(str(part))
-        kind = field.annotation if field else None
-        model = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-    return path, model
+        section = section.section(str(part))
+    return path, section

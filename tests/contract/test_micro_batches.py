@@ -9,6 +9,7 @@ from contract.test_tasks import CASES, Bench
 from unmask.batch import Example, collate
 from unmask.labels.records import Record
 from unmask.runs.job import prepare
+from unmask.tasks.objective import objective_of
 
 TOGETHER = {"embed"}  # a text's negatives are the other rows of its forward pass (tasks/embed/task.py)
 
@@ -37,11 +38,11 @@ def parts(examples: list[Example], size: int) -> Iterator[list[Example]]:
 def test_the_gradient_is_that_of_its_micro_batches(task: str, size: int, shop: Bench) -> None:
     job = prepare(shop.recipe(task))
     objective, model, pad = (
-        job.task,
+        objective_of(job.task),
         job.model.eval(),
         job.task.tokenizer.pad,
     )  # eval: dropout is drawn per forward pass
-    examples = [e for n, record in enumerate(job.sets.train) for e in objective.encode(longer(record, 2 * n))]
+    examples = [e for n, record in enumerate(job.sets.train) for e in job.task.encode(longer(record, 2 * n))]
     assert len(examples) > size and len({len(e) for e in examples}) > 1  # some rows are padded
     found = []
     for groups in ([examples], list(parts(examples, size))):

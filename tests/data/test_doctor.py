@@ -16,7 +16,7 @@ from unmask.recipe import TaskRecipe, TokenizerRecipe
 from unmask.registry import TASKS
 from unmask.text.tokenizer import Tokenizer
 
-CLASSIFY = TASKS["classify"]
+CLASSIFY = TASKS["classify"].SPEC
 
 
 def records(*rows: tuple[str, Any], file: str = "a.csv") -> list[dict[str, Any]]:
@@ -72,7 +72,7 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("task", TASKS.names())
 def test_every_task_s_records(task: str) -> None:
     """Good ones: nothing found. The same in test: leakage. Twice: a duplicate."""
-    kind = TASKS[task]
+    kind = TASKS[task].SPEC
     train = [{"at": f"a:{n}", **row} for n, row in enumerate(SHAPES[task], 1)]
     assert examine({"train": train}, kind) == []
     leaked = [{"at": "b:1", **SHAPES[task][0]}, {"at": "b:2", **SHAPES[task][1]}]
@@ -84,7 +84,7 @@ def test_every_task_s_records(task: str) -> None:
 def test_tags_of_a_test_file_that_train_does_not_have() -> None:
     train = [{"at": f"a:{n}", **row} for n, row in enumerate(SHAPES["tag"], 1)]
     odd = [{"at": "b:1", "text": "x y", "spans": [{"start": 0, "end": 1, "label": "ORG"}]}]
-    assert [f.what for f in examine({"train": train, "test": odd}, TASKS["tag"]) if f.kind == "unknown label"]
+    assert [f.what for f in examine({"train": train, "test": odd}, TASKS["tag"].SPEC) if f.kind == "unknown label"]
 
 
 def test_few_lines_of_each_kind_errors_last() -> None:
@@ -208,10 +208,10 @@ def test_one_kind_of_entity_is_enough(tmp_path: Path) -> None:
     tags = [{"at": f"a:{n}", "text": f"Ann ran {n}", "tags": ["PER", "O", "O"]} for n in range(30)]
     (tmp_path / "a.conll").write_text("".join(f"Ann B-PER\nran O\n{n} O\n\n" for n in range(30)))
     found: list[Finding] = []
-    read = TASKS["tag"].read(open_source(str(tmp_path / "a.conll"), found), TaskRecipe(), found)
+    read = TASKS["tag"].SPEC.form.read(open_source(str(tmp_path / "a.conll"), found), TaskRecipe(), found)
     assert len(read) == 30 and found == []
     for train in (spans, tags, read):
-        assert examine({"train": train}, TASKS["tag"]) == []
+        assert examine({"train": train}, TASKS["tag"].SPEC) == []
 
 
 def test_dev_and_test_are_compared_too() -> None:

@@ -63,7 +63,7 @@ def read(tmp_path: Path, name: str, text: str, **settings: Any) -> tuple[list[di
     findings: list[Finding] = []
     source = open_source(str(tmp_path / name), findings)
     assert pick_task(Recipe().task, [source]).name == "tag"  # without being told
-    return TagForm.read(source, Recipe.build({"task": settings}).task, findings), findings
+    return TagForm().read(source, Recipe.build({"task": settings}).task, findings), findings
 
 
 def brief(record: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:

@@ -730,7 +730,7 @@ def test_chunks_of_a_store(expected, tmp_path, monkeypatch, block):
     assert (split.path / "chunks-64.bin").stat().st_size == 16 * len(chunks)
     monkeypatch.setattr("unmask.text.store.pair_chunks", None)
     assert np.array_equal(TokenStore.open(tmp_path / "store").train.chunks(length), chunks)
-    assert not list(split.path.glob("*.tmp"))
+    assert not list(split.path.glob("*.partial"))
 
 
 def test_chunks_are_indexed_with_the_store(text_file, tokenizers, tmp_path):
@@ -754,7 +754,7 @@ def test_chunks_of_a_store_that_cannot_be_written(expected, tmp_path, monkeypatc
     shutil.copytree(expected, tmp_path / "store")
     split = TokenStore.open(tmp_path / "store").train
     wanted = TokenStore.open(expected).train.chunks(48)
-    (split.path / f"chunks-48.bin.{os.getpid()}.tmp").mkdir()  # opening it for writing fails, even for root
+    (split.path / f"chunks-48.bin.{os.getpid()}.partial").mkdir()  # opening it for writing fails, even for root
     assert np.array_equal(split.chunks(48), wanted)
     assert not (split.path / "chunks-48.bin").exists()
 

@@ -260,9 +260,9 @@ def test_a_passage_is_a_text_and_too_many_are_refused(running: Server) -> None:
     body = {"inputs": [["a"] * 2] * 1024, "model": "classify"}
     answer = httpx.post(f"{running.url}/predict", json=body, timeout=120)
     assert answer.status_code != 413
-    many = {"model": "classify", "parts": ["a", ["a"] * 9000]}
+    many = {"model": "classify", "record": {"text": ["a"] * 9000}}
     answer = httpx.post(f"{running.url}/studio/task", json=many, timeout=120)
-    assert answer.status_code == 413 and answer.json()["error"]["message"] == "9,001 texts", answer.text
+    assert answer.status_code == 413 and answer.json()["error"]["message"] == "9,000 texts", answer.text
 
 
 def test_what_characters_alone_make_too_much_is_not_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -376,7 +376,16 @@ def checksums(name: str) -> dict[str, str]:
     names = [
         file for file in names_in(Path(name)) if file.endswith((".safetensors", "tokenizer.json", ".predictions.jsonl"))
     ]
-    return {file: hashlib.sha256((Path(name) / file).read_bytes()).hexdigest() for file in names}
+    return {file: hashlib.sha256(content(Path(name) / file)).hexdigest() for file in names}
+
+
+def content(file: Path) -> bytes:
+    """The bytes of a file; of weights with the header in order, since safetensors writes its entries in any."""
+    data = file.read_bytes()
+    if file.suffix != ".safetensors":
+        return data
+    end = 8 + int.from_bytes(data[:8], "little")
+    return json.dumps(json.loads(data[8:end]), sort_keys=True).encode() + data[end:]
 
 
 # ---------------------------------------------------------------------------------------------------------- comparison

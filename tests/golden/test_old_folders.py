@@ -23,7 +23,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def assert_as_before(found: Any, expected: Any) -> None:
-    assert not list(recordings.differences(json.loads(json.dumps(found)), expected))
+    moved = list(recordings.differences(json.loads(json.dumps(found)), expected))
+    assert not moved, "\n".join(moved[:10])
 
 
 @pytest.mark.parametrize("kind", old_folders.UNFINISHED)

@@ -25,7 +25,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_a_run_gives_what_was_recorded(name: str) -> None:
     expected = json.loads(recordings.file_of(name).read_text("utf-8"))
     found = json.loads(json.dumps(recordings.record(name)))
-    assert not list(recordings.differences(found, expected))
+    moved = list(recordings.differences(found, expected))
+    assert not moved, "\n".join(moved[:10])
 
 
 def test_nothing_is_recorded_that_no_run_gives() -> None:

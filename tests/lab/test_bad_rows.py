@@ -71,8 +71,8 @@ WRONG: dict[str, dict[str, str]] = {  # task → files whose labels are wrong, o
 def test_labels_are_not_looked_at_where_none_are_needed(task: str, file: str, tmp_path: Path) -> None:
     (tmp_path / file).write_text(WRONG[task][file])
     found: list[Finding] = []
-    kind = TASKS[task]
-    records = kind.read(open_source(str(tmp_path / file), found), TaskRecipe(), found, labelled=False)
+    form = TASKS[task].SPEC.form
+    records = form.read(open_source(str(tmp_path / file), found), TaskRecipe(), found, labelled=False)
     assert records and not found
     for record in records:
         assert not {"label", "tags", "spans", "answers", "target", "score", "negatives"} & set(record)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,14 @@ from unmask import api
 from unmask.cli.show.tables import task_results
 from unmask.console import Console
 from unmask.errors import UserError
-from unmask.inference.search import words
 from unmask.model import hf
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.report import facts
 from unmask.runs import baseline
-from unmask.runs.simple_baselines import SIMPLE, sentences
 from unmask.tasks.task import Task
+from unmask.text.bm25 import words
+from unmask.text.segmentation import sentences
 from unmask.text.tokenizer import Tokenizer
 
 TAGS = [
@@ -49,10 +50,14 @@ def task_of(name: str, start: Path, train: list[dict[str, Any]], **settings: Any
     return task
 
 
+def simple(task: Task, train: list[dict[str, Any]], judged: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    return baseline.counted(task, train, [], judged, Console(quiet=True))
+
+
 def test_tag_is_the_one_a_word_has_most_often(start: Path) -> None:
     task = task_of("tag", start, TAGS)
     asked = [{"text": "anna likes york", "spans": TAGS[0]["spans"][:1]}]
-    (scores,) = SIMPLE["tag"](task, TAGS, asked).values()
+    (scores,) = simple(task, TAGS, asked).values()
     assert (scores["precision"], scores["recall"]) == (0.5, 1.0)  # york was an entity each time
     rare = [
         *TAGS,
@@ -60,11 +65,11 @@ def test_tag_is_the_one_a_word_has_most_often(start: Path) -> None:
         {"text": "york ran", "spans": []},
         {"text": "york sat", "spans": []},
     ]
-    (scores,) = SIMPLE["tag"](task, rare, asked).values()
+    (scores,) = simple(task, rare, asked).values()
     assert scores["precision"] == 1.0  # and is none three times of six, more often than it is each kind of one
     speech = task_of("tag", start, POS)
     asked = [{"text": "cats ran home", "words": [[0, 4], [5, 8], [9, 13]], "tags": ["NOUN", "VERB", "ADV"]}]
-    assert SIMPLE["tag"](speech, POS, asked)["most frequent tag"]["token_accuracy"] == pytest.approx(2 / 3)
+    assert simple(speech, POS, asked)["most frequent tag"]["token_accuracy"] == pytest.approx(2 / 3)
 
 
 def test_answer_is_the_sentence_that_shares_most(start: Path) -> None:
@@ -72,14 +77,14 @@ def test_answer_is_the_sentence_that_shares_most(start: Path) -> None:
     held = {"text": "Its king was called Henry.", "start": 18}
     known = {"question": "who was king", "context": context, "answers": [held], "impossible": False}
     task = task_of("answer", start, [known])
-    assert SIMPLE["answer"](task, [known], [known])["nearest sentence"]["exact"] == 1.0
+    assert simple(task, [known], [known])["nearest sentence"]["exact"] == 1.0
     none = {"question": "how far away", "context": context, "answers": [], "impossible": True}
     task = task_of("answer", start, [known, none] * 5)
     task.learnt["threshold"] = -99.0  # the model's own has nothing to do with it
-    scores = SIMPLE["answer"](task, [known, none] * 5, [known, none])["nearest sentence"]
+    scores = simple(task, [known, none] * 5, [known, none])["nearest sentence"]
     assert scores["exact"] == 1.0 and scores["NoAns_exact"] == 1.0
     assert task.learnt["threshold"] == -99.0
-    assert SIMPLE["answer"](task, [known], [known])["nearest sentence"]["exact"] == 1.0  # no doubt to learn: it answers
+    assert simple(task, [known], [known])["nearest sentence"]["exact"] == 1.0  # no doubt to learn: it answers
     assert all(np.isfinite(value) for value in scores.values())
 
 
@@ -89,7 +94,7 @@ def test_choose_has_words_and_a_place(start: Path) -> None:
         {"text": "what is red", "choices": ["red is a colour", "blue"], "label": 1},
         {"text": "who came", "choices": ["anna came", "bob left", "no", "yes"], "label": 0},
     ]
-    found = SIMPLE["choose"](task_of("choose", start, rows), rows, rows)
+    found = simple(task_of("choose", start, rows), rows, rows)
     assert found["TF-IDF"]["accuracy"] == pytest.approx(2 / 3)
     assert found["most frequent place"]["accuracy"] == pytest.approx(2 / 3)
 
@@ -97,21 +102,21 @@ def test_choose_has_words_and_a_place(start: Path) -> None:
 def test_generate_is_the_beginning(start: Path) -> None:
     text = "It rained. We stayed in. Nobody came."
     one = [{"text": text, "target": "It rained."}]
-    assert SIMPLE["generate"](task_of("generate", start, one), one, one)["first sentence"]["rougeL"] == 1.0
+    assert simple(task_of("generate", start, one), one, one)["first sentence"]["rougeL"] == 1.0
     two = [{"text": text, "target": "It rained. We stayed in."}]
-    assert SIMPLE["generate"](task_of("generate", start, two), two, two)["first 2 sentences"]["rougeL"] == 1.0
+    assert simple(task_of("generate", start, two), two, two)["first 2 sentences"]["rougeL"] == 1.0
     assert sentences("下雨了。我们没出门。") == ["下雨了。", "我们没出门。"] and sentences("") == [""]
 
 
 def test_embed_compares_words(start: Path) -> None:
     rows = [{"text": f"the {w} here", "positive": f"one {w} there"} for w in tiny.WORDS]
-    found = SIMPLE["embed"](task_of("embed", start, rows), rows, rows)["TF-IDF"]
+    found = simple(task_of("embed", start, rows), rows, rows)["TF-IDF"]
     assert found["mrr"] == found["recall@1"] == 1.0
     scored = [r | {"score": float(n % 2)} for n, r in enumerate(rows)]
     scored = [r if r["score"] else r | {"positive": "nothing alike"} for r in scored]
-    assert SIMPLE["embed"](task_of("embed", start, scored), scored, scored)["TF-IDF"]["spearman"] > 0.8
+    assert simple(task_of("embed", start, scored), scored, scored)["TF-IDF"]["spearman"] > 0.8
     plain = [{"text": "a"}]
-    assert SIMPLE["embed"](task_of("embed", start, rows), plain, plain) == {}
+    assert simple(task_of("embed", start, rows), plain, plain) == {}
 
 
 def test_bm25_is_that_of_bm25s(start: Path) -> None:
@@ -131,7 +136,7 @@ def test_bm25_is_that_of_bm25s(start: Path) -> None:
 
     task = task_of("rank", start, records)
     task.__class__ = Keeps
-    assert 0 < SIMPLE["rank"](task, records[:5], records)["BM25"]["ndcg@10"] < 1
+    assert 0 < simple(task, records[:5], records)["BM25"]["ndcg@10"] < 1
     index = bm25s.BM25(k1=1.5, b=0.75)
     index.index([words(p) for p in dict.fromkeys(passages)], show_progress=False)
     names = list(dict.fromkeys(passages))
@@ -141,7 +146,7 @@ def test_bm25_is_that_of_bm25s(start: Path) -> None:
 
 
 def test_every_task_has_one() -> None:
-    assert {*SIMPLE, "classify"} == set(TASKS.names())
+    assert all(TASKS[name].SPEC.baseline for name in TASKS.names())
 
 
 def test_a_run_puts_them_beside_the_model(
@@ -173,9 +178,10 @@ def test_what_has_no_word_gives_no_counted_baseline(start: Path) -> None:
 
     told: list[str] = []
     rows = [{"text": "?!", "choices": ["…", "!"], "label": 0}] * 3
-    sets: Any = type("Sets", (), {"train": rows, "dev": []})()
-    job: Any = type("Job", (), {"task": task_of("choose", start, rows), "sets": sets})()
-    assert baseline.counted(job, rows, Heard(quiet=True)) == {} and "these texts" in told[0]
+    task = task_of("choose", start, rows)
+    assert baseline.counted(task, rows, [], rows, Heard(quiet=True)) == {} and "these texts" in told[0]
+    task.__class__ = type("Other", (type(task),), {"SPEC": replace(task.SPEC, name="other", baseline="")})
+    assert baseline.counted(task, rows, [], rows, Heard(quiet=True)) == {} and "the task other names none" in told[1]
 
 
 def test_several_tasks_have_none(start: Path) -> None:

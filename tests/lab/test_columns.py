@@ -16,6 +16,7 @@ from unmask import api
 from unmask.cli import app
 from unmask.errors import UserError
 from unmask.labels.detect_task import pick_task
+from unmask.labels.fields import columns_of
 from unmask.labels.records import open_source
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.registry import TASKS
@@ -50,14 +51,17 @@ def test_chinese_names_of_every_role(names: str, tmp_path: Path) -> None:
     source = open_source(str(file), [])
     kind = pick_task(TaskRecipe(), [source])
     assert kind.name == task
-    assert list(kind.columns(source, TaskRecipe())) == roles
+    assert list(columns_of(kind.fields, source, TaskRecipe())) == roles
     findings: list[Any] = []
-    settings = kind.settle([source], Recipe().task)
-    assert len(kind.read(source, settings, findings)) in (1, 4) and not [f for f in findings if f.error]
+    settings = kind.form.settle([source], Recipe().task)
+    assert len(kind.form.read(source, settings, findings)) in (1, 4) and not [f for f in findings if f.error]
 
 
 def test_a_chinese_name_is_an_english_one_that_a_task_knows() -> None:
-    known = {name for task in TASKS.names() for names in TASKS[task].roles.values() for name in names} | {"id", "title"}
+    known = {name for task in TASKS.names() for field in TASKS[task].SPEC.fields for name in field.columns} | {
+        "id",
+        "title",
+    }
     for name in (
         "文本",
         "内容",

@@ -13,6 +13,7 @@ from lab.tiny import NAMES, WORDS, model_folder
 
 from unmask.runs import budget, finetune
 from unmask.runs.job import make_recipe, prepare
+from unmask.tasks.objective import objective_of
 from unmask.train.distributed import World
 from unmask.train.trainer import Trainer
 
@@ -37,10 +38,10 @@ def steps(case: str, folder: Path, world: World, gather: bool) -> list[float]:
     kind, embed = CASES[case]
     task = {"kind": "embed", "train": [str(folder / f"{kind}.jsonl")], "embed": embed}
     job = prepare(make_recipe({"start": str(folder / "start"), "task": task, "train": SETTINGS}))
-    job.task.gather = gather
-    loader = finetune.rows_of(job)
+    objective = objective_of(job.task, 2 if gather else 1)
+    loader = finetune.rows_of(job, objective=objective)
     plan = budget.planned(job.recipe, int(loader.lengths.max()), len(loader.lengths))
-    trainer = Trainer(job.model, job.task, job.recipe.train, plan, 0, world, loader.tokens)
+    trainer = Trainer(job.model, objective, job.recipe.train, plan, 0, world, loader.tokens)
     return [step.values[name] for step in trainer.run(loader) for name in ("loss", "grad_norm")]
 
 

@@ -20,7 +20,7 @@ from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.report import facts
 from unmask.runs import finetune, multi_seed
-from unmask.runs.baseline import Linear, linear
+from unmask.tasks.classify.baseline import Linear, baseline
 from unmask.tasks.classify.task import Classify
 from unmask.text.tokenizer import Tokenizer
 
@@ -182,9 +182,10 @@ def test_tfidf_learns_what_words_tell(target: str, least: float, start: Path) ->
     recipe = Recipe.build({"task": {"classify": {"target": target}}})
     tokenizer = Tokenizer.load(start)
     task = Classify(recipe, tokenizer, Classify.study(recipe, hf.config_of(start), train))
-    scores, chosen = linear(task, train, dev, test)
-    assert scores[task.metric] > least and chosen, scores
-    few, _ = linear(task, train[:8], [], test)  # too few for cross-validation
+    (scores,) = baseline(task, train, dev, test).values()
+    assert scores[task.metric] > least, scores
+    assert Linear(task.learnt, train).chosen
+    (few,) = baseline(task, train[:8], [], test).values()  # too few for cross-validation
     assert task.metric in few
 
 

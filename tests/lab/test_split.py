@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lab.tiny import labelled, model_folder
 
-from unmask.labels.split import split
+from unmask.labels import split as labels_split
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.registry import TASKS
 from unmask.runs.job import make_recipe, prepare
@@ -22,6 +22,10 @@ Row = dict[str, Any]
 
 def task_of(name: str, **learnt: Any) -> Task:
     return TASKS[name](Recipe.build({"task": {"kind": name}}), TOKENIZER, {"length": 32, **learnt})
+
+
+def split(task: Task, records: list[Row], share: float, seed: int) -> tuple[list[Row], list[Row]]:
+    return labels_split.split(task.SPEC, records, list(map(task.stratum, records)), share, seed)
 
 
 def classify(labels: list[str]) -> tuple[Task, list[Row]]:

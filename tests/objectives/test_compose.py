@@ -9,7 +9,7 @@ from objectives.rows import TOKENIZER
 
 from unmask.batch import Phase, collate
 from unmask.errors import UserError
-from unmask.model.config import PRESETS, preset
+from unmask.model.config import preset, presets
 from unmask.model.model import Model
 from unmask.objectives.objective import Joint, build, check, parse
 from unmask.recipe import Recipe
@@ -71,7 +71,7 @@ def test_a_model_that_cannot_is_refused_with_presets_that_can(
 
 
 def test_every_preset_can_do_its_own_objective() -> None:
-    for name in PRESETS:
+    for name in presets():
         config = preset(name)
         check(Recipe.build({"objective": config.default_objective}), config)
 

@@ -37,9 +37,9 @@ def rows(task: str, examples: Sequence[Example]) -> list[Row]:
 
 def _labels(task: str, example: Example) -> Row:
     if task == "classify":
-        return {"labels": int(example.labels["label"][0])}
+        return {"labels": int(example.labels["classify.targets"][0])}
     if task == "answer":
-        start, end = (int(example.labels[name][0]) for name in ("start", "end"))
+        start, end = (int(example.labels[name][0]) for name in ("start.targets", "end.targets"))
         return {"start_positions": start, "end_positions": end}
     (targets,) = (v for k, v in example.labels.items() if not k.endswith(".positions"))
     (positions,) = (v for k, v in example.labels.items() if k.endswith(".positions"))

@@ -6,13 +6,13 @@ from near import gap
 from safetensors.torch import load_file
 
 from unmask.model import hf
-from unmask.model.config import PRESETS, change, preset
+from unmask.model.config import change, preset, presets
 from unmask.model.model import with_needs
 
 TOLERANCE = 1e-5
 VOCAB = 97
 ENCODERS = ("bert", "roberta", "xlm-roberta", "albert", "distilbert", "electra", "modernbert")
-ENCODER_PRESETS = [name for name, fields in PRESETS.items() if fields["family"] in ENCODERS]
+ENCODER_PRESETS = [name for name, fields in presets().items() if fields["family"] in ENCODERS]
 
 
 def small(name, **changes):

@@ -13,13 +13,13 @@ from safetensors.torch import load_file
 from unmask.batch import Batch
 from unmask.errors import UserError
 from unmask.model import hf
-from unmask.model.config import PRESETS, change, preset
+from unmask.model.config import change, preset, presets
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model, parameters
 
 CAUSAL = ("openai-gpt", "gpt2")
 OURS = (*CAUSAL, "t5", "bart")
-NAMES = [name for name in PRESETS if preset(name).family in OURS]
+NAMES = [name for name in presets() if preset(name).family in OURS]
 SMALL = ("gpt-mini", "gpt2-mini", "t5-mini", "t5-v1.1-mini", "bart-mini")
 CONFIGS = {
     "openai-gpt": transformers.OpenAIGPTConfig,

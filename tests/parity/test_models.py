@@ -20,11 +20,11 @@ from parity.reference import (
 )
 
 from unmask.model import hf
-from unmask.model.config import PRESETS, preset
+from unmask.model.config import preset, presets
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model, parameters, with_needs
 
-NAMES = [name for name, fields in PRESETS.items() if fields["family"] in ("bert", "modernbert")]
+NAMES = [name for name, fields in presets().items() if fields["family"] in ("bert", "modernbert")]
 CASES = [
     (name, heads) for name in NAMES for heads in ([["mlm", "nsp"], ["mlm"]] if name.startswith("bert") else [["mlm"]])
 ]

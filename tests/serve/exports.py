@@ -8,7 +8,7 @@ import numpy as np
 from near import near
 
 from unmask.model import hf
-from unmask.model.config import PRESETS, change, preset
+from unmask.model.config import change, preset, presets
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
@@ -21,7 +21,7 @@ LOCAL = {"modernbert": {"layers": 2, "global_every": 2, "local_window": 16}}  # 
 
 
 def smallest(family: str) -> str:
-    return next(name for name, values in PRESETS.items() if values["family"] == family)
+    return next(name for name, values in presets().items() if values["family"] == family)
 
 
 def new_model(family: str, heads: tuple[str, ...], vocab_size: int = 60, **more: int) -> Model:

@@ -34,6 +34,7 @@ from unmask.tasks.classify.task import Classify
 from unmask.tasks.embed.task import Embed
 from unmask.tasks.rank.task import Rank
 from unmask.tasks.tag.task import Tag
+from unmask.tasks.task import Task
 from unmask.text.token_bytes import spellings
 
 TEXT = "the president spoke to the lakes"
@@ -138,6 +139,21 @@ def test_targets_are_chosen():
     ):
         with pytest.raises(UserError, match=said):
             ask()
+
+
+@pytest.mark.parametrize(("case", "target"), [("tag", "I-LOC"), ("answer", None)])
+def test_a_task_without_code_of_its_own_is_explained_by_its_output(case, target):
+    """A third party's task: what `Tag` and `Answer` add is gone, the spec alone says what is explained."""
+    predictor = fine_tuned(case)
+    kind = type(predictor.task)
+    predictor.task.__class__ = type("Other", (kind,), {"explain_target": Task.explain_target})
+    found = predictor.explain(*CASES[case][3], target=target, steps=100)
+    assert abs(found.delta) < 0.02 * max(1.0, abs(found.value - found.baseline))
+    assert found.target == target or found.target
+    values = predictor.engine.logits(case, [predictor.reader.whole(CASES[case][3])[0]])[0]
+    start = values[:, 0].argmax()
+    span = values[start, 0] + values[start:, 1].max()
+    assert found.value == near(float(values[:, 1].max() if target else span), 1e-5)
 
 
 def test_a_filled_word_is_explained(tmp_path):

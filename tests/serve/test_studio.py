@@ -123,8 +123,14 @@ def test_every_word_of_the_table_is_used_and_every_used_one_is_there() -> None:
 
 def test_models_say_what_they_can_do(page: Page) -> None:
     mlm, gpt = page.get("/studio/models").json()
-    assert "fill" in mlm["methods"] and mlm["forms"] == ["similarity", "next"] and mlm["task"] is None
-    assert "generate" in gpt["forms"] and "fill" not in gpt["methods"] and gpt["mask"] is None
+    assert (
+        "fill" in mlm["methods"]
+        and [form["name"] for form in mlm["forms"]] == ["similarity", "next"]
+        and mlm["task"] is None
+    )
+    assert (
+        "generate" in [form["method"] for form in gpt["forms"]] and "fill" not in gpt["methods"] and gpt["mask"] is None
+    )
 
 
 def test_fill_alone_and_jointly(page: Page) -> None:
@@ -156,14 +162,14 @@ def test_similarities_of_sentences(page: Page) -> None:
 
 
 def test_a_task_that_the_model_has_not_learnt_is_said_in_its_own_words(page: Page) -> None:
-    answer = page.post("task", form="classify", parts=[TEXT])
+    answer = page.post("task", record={"text": TEXT})
     assert answer.status_code == 422
     error = answer.json()["error"]
     assert "not fine-tuned" in error["message"] and "unmask finetune" in error["fix"]
 
 
 def test_a_causal_model_writes(page: Page) -> None:
-    found = page.ask("task", model="gpt", form="generate", parts=["Ann lives"], length=4)
+    found = page.ask("task", model="gpt", method="generate", record={"text": "Ann lives"}, length=4)
     assert found["text"] == "Ann lives" and len(found["tokens"]) <= 4
 
 
@@ -179,11 +185,11 @@ def test_a_causal_model_writes(page: Page) -> None:
         ("word", {"word": "lives", "sentences": FACTS[:3], "layer": 99}),
         ("similarity", {"sentences": ["a"]}),
         ("explain", {"parts": []}),
-        ("task", {"form": "similarity", "parts": [["a"], ["b"]]}),
-        ("task", {"form": "similarity", "parts": ["a"]}),
-        ("task", {"form": "next", "parts": ["a", "b", "c"]}),
-        ("task", {"form": "generate", "parts": [["a"]]}),
-        ("task", {"form": "nonsense", "parts": ["a"]}),
+        ("task", {"method": "similarity", "record": {"a": ["a"], "b": ["b"]}}),
+        ("task", {"method": "similarity", "record": {"a": "a"}}),
+        ("task", {"method": "next", "record": {"a": "a", "b": "b", "c": "c"}}),
+        ("task", {"method": "generate", "record": {"a": ["a"]}}),
+        ("task", {"method": "nonsense", "record": {"a": "a"}}),
     ],
     ids=range(14),
 )

@@ -139,7 +139,7 @@ def test_a_header_warns_over_http(models: dict[str, Predictor]) -> None:
         "/v1/embeddings": lambda text: {"input": text, "model": "mlm"},
         "/embed": lambda text: {"inputs": text, "model": "mlm"},
         "/studio/score": lambda text: {"model": "mlm", "text": text},
-        "/studio/task": lambda text: {"model": "classify", "parts": [text]},
+        "/studio/task": lambda text: {"model": "classify", "record": {"text": text}},
     }
 
     async def main() -> None:

@@ -22,6 +22,7 @@ from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.tasks import folder as task_folder
 from unmask.tasks.answer.task import Answer
+from unmask.tasks.objective import objective_of
 from unmask.tasks.task import Outputs
 from unmask.text.tokenizer import Tokenizer
 
@@ -54,7 +55,7 @@ def perfect(task: Answer, r: dict[str, Any], sure: float = 9.0) -> list[dict[str
     values = []
     for row in rows:
         logits = np.zeros((len(row), 2), np.float32)
-        logits[row.labels["start"][0], 0] = logits[row.labels["end"][0], 1] = sure
+        logits[row.labels["start.targets"][0], 0] = logits[row.labels["end.targets"][0], 1] = sure
         values.append(logits)
     return task.decode(Outputs(values, rows, np.zeros(len(rows), int)))
 
@@ -75,14 +76,14 @@ def test_rows_windows_and_labels() -> None:
         assert row.ids[len(question) + 2 : -1].tolist() == ids[n * (size - 4) : n * (size - 4) + size]
         assert row.ids[-1] == tokenizer.sep and row.segments is not None
         assert row.segments.tolist() == [0] * (len(question) + 2) + [1] * (len(row) - len(question) - 2)
-        start, end = int(row.labels["start"][0]), int(row.labels["end"][0])
+        start, end = int(row.labels["start.targets"][0]), int(row.labels["end.targets"][0])
         whole = tokenizer.encode("Paris and")
         inside = any(row.ids[i : i + len(whole)].tolist() == whole for i in range(len(row)))
         assert row.ids[start : end + 1].tolist() == (whole if inside else [tokenizer.cls])
-    assert {int(row.labels["start"][0]) > 0 for row in rows} == {True, False}
+    assert {int(row.labels["start.targets"][0]) > 0 for row in rows} == {True, False}
     assert perfect(task, r)[0]["answer"] == "Paris and"
     none = task.encode(record("Where?", context))
-    assert all(int(row.labels["start"][0]) == int(row.labels["end"][0]) == 0 for row in none)
+    assert all(int(row.labels["start.targets"][0]) == int(row.labels["end.targets"][0]) == 0 for row in none)
 
 
 def test_windows_are_those_of_the_tokenizers_library() -> None:
@@ -244,15 +245,18 @@ def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) ->
     batch = collate(rows, tokenizer.pad)
     there = torch.ones_like(batch.ids, dtype=torch.bool) if batch.mask is None else batch.mask
     assert rows and bool(there.all()) == bool(template)
-    counts = task.counts(batch)
-    loss = sum(task.weights[k] * float(total.detach()) / counts[k] for k, (total, _) in task.loss(model, batch).items())
+    objective = objective_of(task)
+    counts, terms = objective.counts(batch), objective.loss(model, batch)
+    loss = sum(objective.weights[k] * float(total.detach()) / counts[k] for k, (total, _) in terms.items())
     theirs.eval()
 
     def given(batch: Any, there: torch.Tensor) -> Any:
         inputs = {"input_ids": batch.ids, "attention_mask": there.long()}
         if config.segments > 1 and batch.segments is not None:
             inputs["token_type_ids"] = batch.segments
-        return theirs(**inputs, start_positions=batch.labels["start"], end_positions=batch.labels["end"])
+        return theirs(
+            **inputs, start_positions=batch.labels["start.targets"], end_positions=batch.labels["end.targets"]
+        )
 
     with torch.no_grad():
         out, ours = given(batch, there), task.forward(model.eval(), batch)

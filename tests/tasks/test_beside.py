@@ -20,6 +20,7 @@ from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.registry import TASKS
 from unmask.tasks import aux_mlm
 from unmask.tasks.classify.task import Classify
+from unmask.tasks.objective import objective_of
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.fit import Interrupted
 
@@ -48,7 +49,7 @@ def task_of(place: Path, text: str = "mlm:0.3") -> tuple[Classify, aux_mlm.Besid
     recipe = Recipe.build({"task": {"aux": text}})
     task = Classify(recipe, Tokenizer.load(place / "mlm"), {"labels": ["good", "bad"], "length": 32, "target": "one"})
     task.bind(hf.config_of(place / "mlm"))
-    objective = aux_mlm.beside(task, recipe, task.tokenizer)
+    objective = aux_mlm.beside(objective_of(task))
     assert isinstance(objective, aux_mlm.Beside)
     return task, objective
 
@@ -76,7 +77,7 @@ def test_the_loss_is_the_sum_of_both(place: Path) -> None:
     rows = [task.encode({"text": sentence(rng, "bad"), "label": "bad"})[0] for _ in range(4)]
     batch = collate([objective.corrupt(r, rng, Phase(0, 32)) for r in rows], task.tokenizer.pad)
     with torch.no_grad():
-        terms, alone = objective.loss(model, batch), task.loss(model, collate(rows, task.tokenizer.pad))
+        terms, alone = objective.loss(model, batch), objective.task.loss(model, collate(rows, task.tokenizer.pad))
         logits = model.logits("mlm", model.encode(aux_mlm.masked(batch)).flatten(0, 1)[batch.labels["mlm.positions"]])
     assert torch.equal(terms["classify"][0], alone["classify"][0]) and objective.weights == {"mlm": 0.3}
     assert objective.counts(batch) == {name: count for name, (_, count) in terms.items()}
@@ -98,7 +99,7 @@ RECORDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # task → learnt
 }
 
 
-@pytest.mark.parametrize("name", aux_mlm.FITTING)
+@pytest.mark.parametrize("name", RECORDS)
 def test_every_task_that_allows_it_has_both_losses(name: str, place: Path) -> None:
     """A record of several rows, too: each has a masked copy of its own."""
     learnt, record = RECORDS[name]
@@ -106,16 +107,19 @@ def test_every_task_that_allows_it_has_both_losses(name: str, place: Path) -> No
     task = TASKS[name](recipe, Tokenizer.load(place / "mlm"), {"length": 32, **learnt})
     config = hf.config_of(place / "mlm")
     task.bind(config)
-    aux_mlm.check(recipe, config, name)
+    aux_mlm.check(recipe, config, task.SPEC)
     model = hf.load(place / "mlm", [*task.heads, "mlm"], task.changes(config)).model.eval()
-    rows, objective = task.encode(record), aux_mlm.beside(task, recipe, task.tokenizer)
+    rows, objective = task.encode(record), aux_mlm.beside(objective_of(task))
     rng = np.random.default_rng(0)
     batch = collate([objective.corrupt(row, rng, Phase(0, 32)) for row in rows * 3], task.tokenizer.pad)
     flat = torch.zeros(batch.ids.numel(), dtype=torch.bool)
     flat[batch.labels["mlm.positions"]] = True
     assert flat.view(batch.ids.shape).any(1).all()  # in every row
     with torch.no_grad():
-        terms, alone = objective.loss(model, batch), task.loss(model, collate(rows * 3, task.tokenizer.pad))
+        terms, alone = (
+            objective.loss(model, batch),
+            objective_of(task).loss(model, collate(rows * 3, task.tokenizer.pad)),
+        )
     assert set(terms) == {*alone, "mlm"} and all(torch.equal(terms[t][0], alone[t][0]) for t in alone)
     assert {t: n for t, (_, n) in terms.items()} == objective.counts(batch)
     aux_mlm.drop(model, task.heads)
@@ -171,10 +175,13 @@ def test_what_cannot_be_is_refused(place: Path) -> None:
         with pytest.raises(UserError, match="--aux"):
             aux_mlm.parse(text)
     recipe = Recipe.build({"task": {"aux": "mlm:0.1"}})
-    with pytest.raises(UserError, match="embed"):
-        aux_mlm.check(recipe, preset("bert-tiny"), "embed")
+    with pytest.raises(UserError, match="embed") as error:
+        aux_mlm.check(recipe, preset("bert-tiny"), TASKS["embed"].SPEC)
+    assert str(error.value.valid) == f"one of {', '.join(sorted(RECORDS))}"
     with pytest.raises(UserError, match="no place for an MLM head"):
-        aux_mlm.check(recipe, preset("gpt2-mini"), "classify")
+        aux_mlm.check(recipe, preset("gpt2-mini"), Classify.SPEC)
     with pytest.raises(UserError, match="freeze"):
-        aux_mlm.check(Recipe.build({"task": {"aux": "mlm:0.1", "freeze": "encoder"}}), preset("bert-tiny"), "classify")
-    aux_mlm.check(Recipe(), preset("gpt2-mini"), "embed")  # nothing is asked for
+        aux_mlm.check(
+            Recipe.build({"task": {"aux": "mlm:0.1", "freeze": "encoder"}}), preset("bert-tiny"), Classify.SPEC
+        )
+    aux_mlm.check(Recipe(), preset("gpt2-mini"), TASKS["embed"].SPEC)  # nothing is asked for

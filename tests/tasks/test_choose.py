@@ -21,7 +21,9 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.tasks import inputs
 from unmask.tasks.choose.task import Choose
+from unmask.tasks.objective import objective_of
 from unmask.tasks.task import Outputs
 from unmask.text.tokenizer import Tokenizer
 
@@ -50,7 +52,7 @@ def read(path: Path, text: str, labelled: bool = True) -> tuple[list[dict[str, A
     path.write_text(text, "utf-8")
     findings: list[Finding] = []
     source = open_source(str(path), findings)
-    return Choose.read(source, Recipe().task, findings, labelled), findings
+    return Choose.SPEC.form.read(source, Recipe().task, findings, labelled), findings
 
 
 # --------------------------------------------------------------------------------------------------------------- files
@@ -82,7 +84,7 @@ FORMS = {
 def test_every_form_gives_the_same_record(name: str, tmp_path: Path) -> None:
     records, findings = read(tmp_path / name, FORMS[name])
     assert not findings and [{k: v for k, v in r.items() if k != "at"} for r in records] == [WANTED]
-    assert Choose.recognises(open_source(str(tmp_path / name), []))
+    assert Choose.SPEC.form.recognises(open_source(str(tmp_path / name), []))
 
 
 def test_a_context_is_kept_apart_and_labels_may_count_from_one(tmp_path: Path) -> None:
@@ -128,7 +130,7 @@ def test_other_tables_are_not_recognised(tmp_path: Path) -> None:
         "c.csv": "query,passage,label\nq,p,1\n",
     }.items():
         (tmp_path / name).write_text(text)
-        assert not Choose.recognises(open_source(str(tmp_path / name), []))
+        assert not Choose.SPEC.form.recognises(open_source(str(tmp_path / name), []))
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
@@ -148,7 +150,7 @@ def test_rows_and_what_is_cut() -> None:
     (record,) = records_of(3)
     (example,) = task.encode(record)
     rows = task.encode(record, labelled=False)
-    assert len(rows) == 3 and len(example.more) == 2 and example.labels["label"].tolist() == [0]
+    assert len(rows) == 3 and len(example.more) == 2 and example.labels["choose.targets"].tolist() == [0]
     for row, choice in zip(rows, record["choices"]):
         assert row.segments is not None
         assert (row.ids.tolist(), row.segments.tolist()) == tokenizer.surround(
@@ -203,10 +205,10 @@ def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) ->
         assert batch.segments is not None
         inputs["token_type_ids"] = batch.segments.view(3, 3, -1)
     with torch.no_grad():
-        out = theirs.eval()(**inputs, labels=batch.labels["label"])
-        (total, count) = task.loss(model, batch)["choose"]
-        (logits, _) = task.outputs(model, model.encode(batch), batch)["choose"]
-    assert count == task.counts(batch)["choose"] == 3
+        out = theirs.eval()(**inputs, labels=batch.labels["choose.targets"])
+        (total, count) = objective_of(task).loss(model, batch)["choose"]
+        logits = task.outputs(model, batch)["choose"].logits
+    assert count == objective_of(task).counts(batch)["choose"] == 3
     assert float(total) / count == near(float(out.loss), 1e-5)
     assert gap(logits, out.logits) < 1e-5
 
@@ -217,7 +219,9 @@ def test_counts_that_differ_are_one_softmax_each() -> None:
     task, records = task_of(tokenizer), records_of(2, 4, 3)
 
     def loss(of: list[dict[str, Any]]) -> torch.Tensor:
-        return task.loss(model, collate([e for r in of for e in task.encode(r)], tokenizer.pad))["choose"][0]
+        return objective_of(task).loss(model, collate([e for r in of for e in task.encode(r)], tokenizer.pad))[
+            "choose"
+        ][0]
 
     together = loss(records)
     assert float(together.detach()) == near(sum(float(loss([r]).detach()) for r in records), 1e-4)
@@ -268,7 +272,8 @@ def test_it_learns_saves_reopens_and_chooses_the_same_everywhere(tmp_path: Path)
     theirs = AutoModelForMultipleChoice.from_pretrained(run.model).eval()
     assert p.task is not None
     batch = collate(
-        p.task.encode(p.task.ask("The colour of snow is", "coal", "white", "blood"), labelled=False), p.tokenizer.pad
+        p.task.encode(inputs.ask(p.task.spec, "The colour of snow is", "coal", "white", "blood"), labelled=False),
+        p.tokenizer.pad,
     )
     with torch.no_grad():
         shares = theirs(input_ids=batch.ids[None], token_type_ids=batch.segments[None]).logits.softmax(-1)  # type: ignore[index]

@@ -14,7 +14,6 @@ from unmask.batch import Phase, collate
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.inference.predictor import load
-from unmask.labels.formats import cells as labels
 from unmask.labels.record_sets import Sets
 from unmask.labels.records import Finding, Source, open_source
 from unmask.model import hf
@@ -23,8 +22,11 @@ from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
 from unmask.runs.finetune import announce, run_job
 from unmask.runs.job import Job, make_recipe, prepare
+from unmask.tasks import terms
+from unmask.tasks.classify import cells as labels
 from unmask.tasks.classify import targets
 from unmask.tasks.classify.task import Classify
+from unmask.tasks.objective import objective_of
 from unmask.tasks.task import Outputs
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer
@@ -69,12 +71,15 @@ def test_hidden_tokens_are_others_each_time_and_never_special(store: TokenStore)
     (row,) = task.encode(
         {"text": "the list of numbers is sorted in place by a method of the class " * 4}, labelled=False
     )
-    outs = [task.corrupt(row, np.random.default_rng(n), Phase(0, 64)) for n in range(200)]
+    outs = [objective_of(task).corrupt(row, np.random.default_rng(n), Phase(0, 64)) for n in range(200)]
     share = np.mean([(o.ids == store.tokenizer.mask).sum() / (len(row) - 2) for o in outs])
     assert share == pytest.approx(0.25, abs=0.02)
     assert all(o.ids[0] == store.tokenizer.cls and o.ids[-1] == store.tokenizer.sep for o in outs)
     assert len({o.ids.tobytes() for o in outs}) == 200
-    assert task_of(store).corrupt(row, np.random.default_rng(0), Phase(0, 64)).ids.tolist() == row.ids.tolist()
+    assert (
+        objective_of(task_of(store)).corrupt(row, np.random.default_rng(0), Phase(0, 64)).ids.tolist()
+        == row.ids.tolist()
+    )
 
 
 def test_pairs_have_segments(store: TokenStore) -> None:
@@ -82,7 +87,7 @@ def test_pairs_have_segments(store: TokenStore) -> None:
     first = int(np.flatnonzero(row.ids == store.tokenizer.sep)[0])
     assert row.segments is not None
     assert (row.segments[: first + 1] == 0).all() and (row.segments[first + 1 :] == 1).all()
-    assert row.labels["label"].tolist() == [0]
+    assert row.labels["classify.targets"].tolist() == [0]
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini"])
@@ -213,17 +218,19 @@ def test_costs_are_torchs_and_rare_labels_weigh_more() -> None:
     logits = torch.tensor([[1.0, -2.0], [0.5, 0.1]])
     one = targets.One({"labels": ["x", "y"], "weights": [0.5, 2.0]})
     each = -logits.log_softmax(-1)[[0, 1], [1, 0]]
-    assert float(one.cost(logits, torch.tensor([1, 0]))) == pytest.approx(float(each[0] * 2 + each[1] * 0.5))
+    assert float(
+        terms.Choice(logits=logits, targets=torch.tensor([1, 0]), class_weights=one.weights).loss()
+    ) == pytest.approx(float(each[0] * 2 + each[1] * 0.5))
     assert one.metric == "macro_f1" and targets.One({"labels": ["x", "y"]}).metric == "accuracy"
     several = targets.Several({"labels": ["x", "y"]})
     aims = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
     p = logits.sigmoid()
     bce = -(aims * p.log() + (1 - aims) * (1 - p).log()).sum()  # over labels and rows
-    assert float(several.cost(logits, aims)) == pytest.approx(float(bce))
+    assert float(terms.Binary(logits=logits, targets=aims).loss()) == pytest.approx(float(bce))
     assert several.aim({"label": []}).tolist() == [[0.0, 0.0]] and several.stratum({"label": []}) == ""
     number = targets.Number({"labels": ["value"], "mean": 10.0, "sd": 2.0})
     aimed = torch.from_numpy(np.concatenate([number.aim({"label": x}) for x in (12.0, 10.0)]))
-    assert float(number.cost(torch.tensor([[0.0], [3.0]]), aimed)) == pytest.approx(1.0 + 9.0)
+    assert float(terms.Number(logits=torch.tensor([[0.0], [3.0]]), targets=aimed).loss()) == pytest.approx(1.0 + 9.0)
     assert number.decode(np.array([[1.5]])) == [{"value": 13.0}]
 
 
@@ -269,8 +276,8 @@ def test_details_say_what_went_wrong_where() -> None:
 def read(path: Path, settings: TaskRecipe) -> tuple[list[Any], list[Finding], str]:
     findings: list[Finding] = []
     source: Source = open_source(str(path), findings)
-    settled = Classify.settle([source], settings)
-    return [r["label"] for r in Classify.read(source, settled, findings)], findings, settled.classify.target
+    settled = Classify.SPEC.form.settle([source], settings)
+    return [r["label"] for r in Classify.SPEC.form.read(source, settled, findings)], findings, settled.classify.target
 
 
 @pytest.mark.parametrize("separator", ["|", ";", ","])

@@ -22,7 +22,7 @@ from unmask.labels.detect_task import pick_task
 from unmask.labels.record_sets import Sets
 from unmask.labels.records import Finding, open_source
 from unmask.model import hf, sentence
-from unmask.model.config import PRESETS, preset
+from unmask.model.config import preset, presets
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe
@@ -30,6 +30,7 @@ from unmask.runs import finetune as lab
 from unmask.runs.job import Job, make_recipe, prepare
 from unmask.tasks import contrastive
 from unmask.tasks.embed.task import Embed
+from unmask.tasks.objective import objective_of
 from unmask.text.store import TokenStore
 from unmask.train.distributed import World
 from unmask.train.run import Run
@@ -46,6 +47,10 @@ LEARNT = {"length": 32, "pooling": "mean", "normalised": True, "lower": False, "
 def lines(path: Path, rows: list[dict[str, Any]]) -> str:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return str(path)
+
+
+def vectors_of(task: Embed, model: Model, texts: list[str]) -> np.ndarray:
+    return np.array([found["vector"] for found in task.answer(model, [{"text": text} for text in texts])])
 
 
 def folder_of(store: TokenStore, path: Path, name: str = "bert-tiny", **more: Any) -> Path:
@@ -71,7 +76,7 @@ def task_of(store: TokenStore, learnt: dict[str, Any] | None = None, **settings:
 
 def read(path: str, task: TaskRecipe | None = None) -> tuple[list[dict[str, Any]], list[Finding]]:
     found: list[Finding] = []
-    return Embed.read(open_source(path, found), task or TaskRecipe(), found), found
+    return Embed.SPEC.form.read(open_source(path, found), task or TaskRecipe(), found), found
 
 
 def test_files_become_records(tmp_path: Path) -> None:
@@ -188,7 +193,7 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
             task.forward = lambda m, b: whole(m, b)[:, :width]  # type: ignore[method-assign]
         batch = collate([e for r in records for e in task.encode(r)], store.tokenizer.pad)
         assert batch.groups is not None and batch.groups.tolist() == sorted(batch.groups.tolist())
-        (total, count) = task.loss(model, batch)["embed"]
+        (total, count) = objective_of(task).loss(model, batch)["embed"]
         assert count == 2
         return float(total.detach())
 
@@ -196,7 +201,7 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
     task = task_of(store)
     rows = task.encode(long, labelled=False)
     assert len(rows) > 3 and task.longer == 1
-    vectors = task.vectors(model, [long["text"], "a list"])
+    vectors = vectors_of(task, model, [long["text"], "a list"])
     parts = torch.cat([task.forward(model, collate([row], store.tokenizer.pad)) for row in rows[:-1]])
     assert gap(vectors[0], F.normalize(parts.mean(0), dim=0).detach().numpy()) <= 1e-5
     task.settings.long = "refuse"
@@ -232,7 +237,7 @@ def test_a_place_is_among_all_however_many_are_read_at_a_time(
     monkeypatch.setattr("unmask.tasks.task.PART", 2)
     assert [a["place"] for a in task.answer(model, records)] == [a["place"] for a in whole]
     texts = [r["text"] for r in records[:5]]
-    assert gap(task.vectors(model, texts), [task.vectors(model, [t])[0] for t in texts]) <= 1e-5
+    assert gap(vectors_of(task, model, texts), [vectors_of(task, model, [t])[0] for t in texts]) <= 1e-5
 
 
 def test_pairs_that_are_all_alike_have_no_order() -> None:
@@ -272,7 +277,7 @@ def test_it_learns_and_opens_in_sentence_transformers(base: Path, tmp_path: Path
     ("name", "pooling"), [("roberta-mini", "mean"), ("modernbert-mini", "cls"), ("distilbert-mini", "mean")]
 )
 def test_other_families_open_there_too(name: str, pooling: str, store: TokenStore, tmp_path: Path) -> None:
-    known = name if name in PRESETS else next(p for p in PRESETS if p.startswith(name.split("-")[0]))
+    known = name if name in presets() else next(p for p in presets() if p.startswith(name.split("-")[0]))
     start = folder_of(store, tmp_path / "base", known)
     task = task_of(store, {"pooling": pooling, "length": 24})
     config = hf.config_of(start)

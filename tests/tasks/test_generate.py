@@ -1,6 +1,7 @@
 """A text to a new one: every kind of model that writes learns a few pairs by heart, and writes the same in transformers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
 from unmask.tasks.generate.task import Generate
+from unmask.tasks.objective import objective_of
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.fit import Interrupted
 from unmask.train.trainer import Trainer
@@ -158,9 +160,9 @@ def test_the_loss_is_that_of_the_target_alone(name: str, tmp_path: Path) -> None
     wanted = [task.wanted(s) for _, s in PAIRS[:4]]
     assert all(ids[-1] == task.tokenizer.sep for ids in wanted)
     assert batch.labels["generate.targets"].tolist() == [i for ids in wanted for i in ids]
-    assert task.counts(batch) == {"generate": sum(map(len, wanted))}
+    assert objective_of(task).counts(batch) == {"generate": sum(map(len, wanted))}
     with torch.no_grad():
-        total, count = task.loss(model, batch)["generate"]
+        total, count = objective_of(task).loss(model, batch)["generate"]
     if not (task.decoder or task.causal):
         # What is written sees what stands before it only: a later token of the target changes nothing.
         other = rows[0]
@@ -188,21 +190,27 @@ def test_files_and_columns(tmp_path: Path) -> None:
         '{"source": ["Three."], "target": ["a third line"]}\n{"source": [], "target": ["x y z w"]}\n{"source": ["y"], "target": []}\n'
     )
     source = open_source(str(tmp_path / "a.jsonl"), findings)
-    records = Generate.read(source, TaskRecipe(), findings)
+    records = Generate.SPEC.form.read(source, TaskRecipe(), findings)
     assert records[0]["text"] == "One. Two." and records[0]["target"] == "the first one"
     assert records[0]["references"] == ["the first one", "a second one"] and "references" not in records[1]
     assert [f.at for f in findings] == [f"{tmp_path}/a.jsonl:3", f"{tmp_path}/a.jsonl:4"]
     (tmp_path / "b.csv").write_text("article,highlights\n" + "".join(f"text {i},some words {i}\n" for i in range(5)))
     other = open_source(str(tmp_path / "b.csv"), findings)
-    assert Generate.recognises(source) and Generate.recognises(other) and pick_task(TaskRecipe(), [other]) is Generate
-    assert Generate.read(other, TaskRecipe(), findings)[1] == {
+    assert (
+        Generate.SPEC.form.recognises(source)
+        and Generate.SPEC.form.recognises(other)
+        and pick_task(TaskRecipe(), [other]).name == "generate"
+    )
+    assert Generate.SPEC.form.read(other, TaskRecipe(), findings)[1] == {
         "at": other.at(3),
         "text": "text 1",
         "target": "some words 1",
     }
-    assert Generate.read(other, TaskRecipe(columns={"text": "highlights"}), findings, labelled=False)[0]["text"]
+    assert Generate.SPEC.form.read(other, TaskRecipe(columns={"text": "highlights"}), findings, labelled=False)[0][
+        "text"
+    ]
     (tmp_path / "c.csv").write_text("text,target\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(9)))
-    assert not Generate.recognises(open_source(str(tmp_path / "c.csv"), findings))
+    assert not Generate.SPEC.form.recognises(open_source(str(tmp_path / "c.csv"), findings))
 
 
 @pytest.mark.parametrize("name", ["t5-mini", "gpt2-mini", "bert-tiny"])
@@ -260,7 +268,8 @@ def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch
     seen: list[int] = []
     answer = Generate.answer
     monkeypatch.setattr("unmask.report.write", lambda *_: None)
-    monkeypatch.setattr(Generate, "seen", 3)
+    few = replace(Generate.SPEC, training=replace(Generate.SPEC.training, dev_rows=3))
+    monkeypatch.setattr(Generate, "SPEC", few)
     monkeypatch.setattr(Generate, "answer", lambda self, m, r, u=None: seen.append(len(r)) or answer(self, m, r, u))
     settings = ["task.generate.longest=4", "train.evaluations=2"]
     run = api.finetune(folder, task="generate", train=train, dev=dev, steps=2, out=tmp_path / "a", sets=settings)

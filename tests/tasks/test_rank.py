@@ -29,6 +29,7 @@ from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.runs import finetune as lab
 from unmask.runs.job import make_recipe
+from unmask.tasks.objective import objective_of
 from unmask.tasks.rank import form as judged
 from unmask.tasks.rank.task import Rank
 from unmask.text.store import TokenStore
@@ -67,7 +68,7 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> str:
 
 def read(path: str, **task: Any) -> tuple[list[dict[str, Any]], list[str]]:
     found: list[Finding] = []
-    records = Rank.read(open_source(path, found), TaskRecipe(**task), found)
+    records = Rank.SPEC.form.read(open_source(path, found), TaskRecipe(**task), found)
     return records, [str(f).replace(f"{Path(path).parent}/", "").split(";")[0] for f in found]
 
 
@@ -83,7 +84,7 @@ def test_a_table_is_grouped_by_query(tmp_path: Path) -> None:
     (tmp_path / "i.csv").write_text("query_id,query,passage,docid,label\n7,q1,a,d1,1\n7,other,c,d2,0\n", "utf-8")
     records, found = read(str(tmp_path / "i.csv"))
     assert records[0]["ids"] == ["d1", "d2"] and "i.csv:3: the query of id '7' is another one" in found[0]
-    assert Rank.recognises(open_source(str(tmp_path / "t.csv"), []))
+    assert Rank.SPEC.form.recognises(open_source(str(tmp_path / "t.csv"), []))
 
 
 def test_lists_and_whole_records(tmp_path: Path) -> None:
@@ -176,15 +177,17 @@ def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(sto
         2,
     ]  # grade 2 above three, grade 1 above two; the last query: none
     batch = collate(examples, store.tokenizer.pad)
-    total, count = task.loss(model, batch)["rank"]
+    total, count = objective_of(task).loss(model, batch)["rank"]
     want = 0.0
     for e in examples:
         scores = task.forward(model, collate([e], store.tokenizer.pad))
         want += float(F.cross_entropy(scores[None].detach(), torch.tensor([0])))
-    assert count == task.counts(batch)["rank"] == 3 and float(total.detach()) == pytest.approx(want, rel=1e-5)
+    assert count == objective_of(task).counts(batch)["rank"] == 3 and float(total.detach()) == pytest.approx(
+        want, rel=1e-5
+    )
     point = task_of(store, loss="point")
     batch = collate([e for r in records for e in point.encode(r)], store.tokenizer.pad)
-    total, count = point.loss(model, batch)["rank"]
+    total, count = objective_of(point).loss(model, batch)["rank"]
     grades = torch.tensor([1.0, 0.5, 0, 0, 0, 0.5, 0, 0])
     scores = point.forward(model, batch)
     assert count == 8
@@ -196,7 +199,7 @@ def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(sto
 def test_negatives_are_drawn_anew(store: TokenStore) -> None:
     task = task_of(store, negatives=2)
     (example,) = task.encode({"query": "q", "passages": list("abcdefgh"), "relevance": [1] + [0] * 7})
-    drawn = [task.corrupt(example, np.random.default_rng(n), Phase(0, 32)).more for n in range(40)]
+    drawn = [objective_of(task).corrupt(example, np.random.default_rng(n), Phase(0, 32)).more for n in range(40)]
     assert all(len(more) == 2 for more in drawn)
     assert len({tuple(row.ids.tobytes() for row in more) for more in drawn}) > 10
     assert len({row.ids.tobytes() for more in drawn for row in more}) == 7

@@ -17,7 +17,8 @@ from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.registry import TASKS
-from unmask.tasks import teacher
+from unmask.tasks import teacher, terms
+from unmask.tasks.objective import objective_of
 from unmask.tasks.task import Task
 from unmask.text.tokenizer import Tokenizer
 
@@ -111,11 +112,11 @@ def test_the_term_is_nothing_where_both_say_the_same_and_leads_there(kind: str) 
         apart.backward()
         optimizer.step()
     assert float(taught.loss(student, batch)["teacher"][0].detach()) < 0.2 * before
-    hard = other.loss(student, batch)
+    hard = objective_of(other).loss(student, batch)
     both = taught.loss(student, batch)
     assert all(float(both[t][0].detach()) == pytest.approx(float(hard[t][0].detach()), rel=1e-5) for t in hard)
     assert sum(taught.weights.values()) == pytest.approx(
-        0.5 + 0.5 * sum(other.weights.get(t, 1.0) for t in other.terms)
+        0.5 + 0.5 * sum(other.SPEC.training.loss_weights.get(t, 1.0) for t in other.SPEC.terms)
     )
 
 
@@ -133,15 +134,15 @@ def test_both_terms_are_of_one_draw_of_dropout(kind: str, monkeypatch: pytest.Mo
 
 
 def test_the_divergence_is_hinton_s() -> None:
-    task, _ = task_of("one", tokenizer_of(TEXTS))
-    taught, heat = teacher.Taught(task), task.recipe.distill.temperature
+    heat = 2.5
     a, b = torch.randn(5, 3), torch.randn(5, 3)
     p, q = (b / heat).softmax(-1), (a / heat).softmax(-1)
-    assert float(taught.apart(a, b)) == pytest.approx(float(heat**2 * (p * (p / q).log()).sum()), rel=1e-5)
-    several, _ = task_of("several", tokenizer_of(TEXTS))
+    assert float(terms.Choice(logits=a, targets=a).distillation_loss(b, heat)) == pytest.approx(
+        float(heat**2 * (p * (p / q).log()).sum()), rel=1e-5
+    )
     p, q = (b / heat).sigmoid(), (a / heat).sigmoid()
     wanted = heat**2 * (p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()).sum()
-    assert float(teacher.Taught(several).apart(a, b)) == pytest.approx(float(wanted), rel=1e-5)
+    assert float(terms.Binary(logits=a, targets=a).distillation_loss(b, heat)) == pytest.approx(float(wanted), rel=1e-5)
 
 
 def test_another_tokenizer_serves_for_records_alone() -> None:
@@ -194,17 +195,17 @@ def test_other_labels_are_refused_by_name() -> None:
     for learnt, said in (
         ({"labels": ["x", "y", "w"]}, "does not know z; it knows w"),
         ({"labels": ["x", "y", "z", "w"]}, "it knows w"),
-        ({"target": "several"}, "target several"),
+        ({"target": "several"}, "output is binary, the training file asks for choice"),
     ):
         with pytest.raises(UserError, match=said):
             teacher.same(task, task_of("one", tokenizer, **learnt)[0])
     with pytest.raises(UserError, match="task is tag"):
         teacher.same(task, task_of("tag", tokenizer)[0])
     with pytest.raises(UserError, match="generate") as error:
-        teacher.check(Recipe.build({"task": {"teacher": "x"}}), "generate")
+        teacher.check(Recipe.build({"task": {"teacher": "x"}}), TASKS["generate"].SPEC)
     assert "unmask predict x FILE" in str(error.value.fix)  # the way there is
     with pytest.raises(UserError, match=r"rank\.loss=point"):
-        teacher.check(Recipe.build({"task": {"teacher": "x", "rank": {"loss": "point"}}}), "rank")
+        TASKS["rank"].check(Recipe.build({"task": {"teacher": "x", "rank": {"loss": "point"}}}), preset("bert-tiny"))
 
 
 def test_records_that_differ_in_their_number_of_rows_each_have_their_own_divergence() -> None:

@@ -15,6 +15,7 @@ from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.runs import finetune
 from unmask.runs.job import Job
 from unmask.tasks.classify.task import Classify
+from unmask.tasks.objective import objective_of
 from unmask.tasks.teacher import LOGITS, Taught
 from unmask.text.tokenizer import Tokenizer
 
@@ -55,14 +56,16 @@ def losses(objective: Objective, model: Model, rows: list[Example]) -> dict[str,
 
 
 def bare(row: Example) -> Example:
-    return Example(row.ids, row.segments, labels={k: v for k, v in row.labels.items() if k in ("label", LOGITS)})
+    return Example(
+        row.ids, row.segments, labels={k: v for k, v in row.labels.items() if k in ("classify.targets", LOGITS)}
+    )
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_record_counts_the_same(target: str) -> None:
     task, model, encoded = made(target, TEXTS)
     assert [len(rows) for rows in encoded] == [1, 3, 1, 2]
-    for objective in (task, Taught(task)):
+    for objective in (objective_of(task), Taught(task)):
         found = losses(objective, model, [row for rows in encoded for row in rows])
         each = [losses(objective, model, [bare(row) for row in rows]) for rows in encoded]
         assert found == pytest.approx({k: np.mean([one[k] for one in each]) for k in found}, rel=1e-5)
@@ -72,5 +75,5 @@ def test_every_record_counts_the_same(target: str) -> None:
 def test_records_of_one_row_are_as_if_there_were_no_weights(target: str) -> None:
     task, model, encoded = made(target, [text[:12] for text in TEXTS])
     rows = [row for several in encoded for row in several]
-    assert len(rows) == 4 and set(rows[0].labels) == {"label", LOGITS}
-    assert losses(task, model, rows) == losses(task, model, [bare(row) for row in rows])
+    assert len(rows) == 4 and set(rows[0].labels) == {"classify.targets", LOGITS}
+    assert losses(objective_of(task), model, rows) == losses(objective_of(task), model, [bare(row) for row in rows])

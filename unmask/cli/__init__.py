@@ -8,6 +8,7 @@ import typer
 
 from unmask import __version__, stopping
 from unmask.cli import exporting, finetuning, pretraining, searching, serving, studio, text, tuning, using
+from unmask.cli.flags import RecipeCommand
 from unmask.console import Console, write
 
 app = typer.Typer(
@@ -37,7 +38,7 @@ def _root(
 
 for _part in (pretraining, finetuning, tuning, using, exporting, searching, serving, studio, text):
     for _name, _verb in _part.VERBS.items():
-        app.command(_name)(_verb)
+        app.command(_name, cls=RecipeCommand)(_verb)
 for _name, _group in text.GROUPS.items():
     app.add_typer(_group, name=_name)
 

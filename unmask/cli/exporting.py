@@ -1,11 +1,11 @@
 """The verb that writes a model for other programs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from unmask.cli import options as o
+from unmask.cli.flags import recipe_flags
 from unmask.cli.options import Json, Model, emit, examples, friendly, make_console
 
 
@@ -15,6 +15,7 @@ from unmask.cli.options import Json, Model, emit, examples, friendly, make_conso
     "unmask export runs/finetune/classify-1 --to onnx --int8 --data test.csv -o classifier-int8",
     "unmask export runs/docs/model --to onnx --dry-run --json",
 )
+@recipe_flags("export")
 def export(
     model: Model,
     to: Annotated[str, typer.Option(help="The format: onnx.")] = "onnx",
@@ -31,17 +32,17 @@ def export(
             help="Labelled file (text for a model without a task): the metric may fall by 0.5 points at most."
         ),
     ] = None,
-    column: o.Columns = None,
     push: Annotated[str, typer.Option(help="Upload it to the Hugging Face hub under this name.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written.")] = False,
     as_json: Json = False,
+    **settings: Any,
 ) -> None:
     """Write a model as ONNX graphs that answer without torch. They are compared with the model first; what differs is refused."""
     from unmask import api
 
     found = api.export(
-        model, to=to, int8=int8, out=out, data=data or (), columns=o.roles(column), push=push, dry_run=dry_run,
-        console=make_console(False, as_json),
+        model, to=to, int8=int8, out=out, data=data or (), push=push, dry_run=dry_run,
+        console=make_console(False, as_json), **settings,
     )  # fmt: skip
     if as_json:
         return emit(found)

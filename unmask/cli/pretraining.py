@@ -6,20 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from unmask.cli.options import (
-    Json,
-    MaskUnit,
-    Quiet,
-    RecipeFile,
-    Sets,
-    emit,
-    examples,
-    friendly,
-    make_console,
-    text_options,
-)
+from unmask.cli.flags import only_resume, recipe_flags
+from unmask.cli.options import Json, Quiet, RecipeFile, Sets, emit, examples, friendly, make_console
 from unmask.console import write
-from unmask.errors import UserError, command
 
 
 @friendly
@@ -49,42 +38,12 @@ def quickstart(
     "unmask pretrain --resume runs/docs                              # go on after a kill or Ctrl-C",
     "torchrun --nproc-per-node 2 -m unmask pretrain corpus/ --steps 1000 --out runs/two",
 )
-@text_options(after="lr")
+@recipe_flags("pretrain")
 def pretrain(
     corpus: Annotated[
         list[str] | None,
         typer.Argument(help="Paths, folders, globs, '-', sample:NAME, or a prepared store.", metavar="CORPUS..."),
     ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="bert-tiny … bert-large, modernbert-mini … Default: modernbert-mini.")
-    ] = None,
-    objective: Annotated[
-        str | None, typer.Option(help="mlm, mlm+nsp, mlm+sop, rtd, clm, span … Default: the family's own.")
-    ] = None,
-    start: Annotated[str | None, typer.Option("--from", help="Model folder or hub name to continue from.")] = None,
-    minutes: Annotated[
-        float | None, typer.Option(help="Budget in minutes (measured once, then frozen as steps).")
-    ] = None,
-    tokens: Annotated[float | None, typer.Option(help="Budget in tokens.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Budget in steps. Default: 1000.")] = None,
-    epochs: Annotated[float | None, typer.Option(help="Budget in passes over the text.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Rows per update.")] = None,
-    length: Annotated[str | None, typer.Option(help="Tokens per row, or a schedule: 128:0.9,512:0.1.")] = None,
-    mask_rate: Annotated[str | None, typer.Option(help="Share of tokens chosen, or START:END.")] = None,
-    mask_unit: MaskUnit = None,
-    lr: Annotated[float | None, typer.Option(help="AdamW's learning rate.")] = None,
-    extend_vocab: Annotated[
-        int | None, typer.Option(min=1, help="With --from: words of the corpus to add to the model's tokenizer.")
-    ] = None,
-    mix: Annotated[
-        list[str] | None,
-        typer.Option(help="PATH:0.2 = a fifth of the rows from another text, against forgetting; repeatable."),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or mps. Default: the best there is.")] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="fp32 or bf16. Default: bf16 where the device is fast at it.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything drawn at random.")] = None,
     recipe: RecipeFile = None,
     sets: Sets = None,
     out: Annotated[
@@ -96,28 +55,18 @@ def pretrain(
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
-    **text: Any,
+    **settings: Any,
 ) -> None:
     """Pre-train a model on text: tokenizer, preparation, training, report, all in one."""
-    given = [name for name, value in locals().items() if value and name not in ("resume", "as_json", "quiet", "text")]
-    given += [name for name, value in text.items() if value is not None]
     from unmask import api
 
     console = make_console(quiet, as_json)
     if resume:
-        if given:
-            raise UserError(
-                f"--resume takes everything from the run; got {', '.join(given)} beside it",
-                fix=command("unmask pretrain --resume", resume),
-            )
+        own = {"CORPUS": corpus, "--recipe": recipe, "--set": sets, "--out": out, "--dry-run": dry_run}
+        only_resume("pretrain", resume, own, settings)
         run = api.resume(resume, console=console)
     else:
-        made = api.make_recipe(
-            corpus or None, recipe, sets or (), preset=preset, objective=objective, start=start, minutes=minutes,
-            tokens=tokens, steps=steps, epochs=epochs, batch=batch, length=length, mask_rate=mask_rate,
-            mask_unit=mask_unit, lr=lr, extend_vocab=extend_vocab, mix=mix or None, device=device, precision=precision,
-            seed=seed, **text,
-        )  # fmt: skip
+        made = api.make_recipe(corpus or None, recipe, sets or (), **settings)
         if dry_run:
             expected = api.dry_run(recipe=made)
             if as_json:

@@ -1,10 +1,11 @@
 """The verb that searches: search."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from unmask.cli.options import Columns, Json, Quiet, emit, examples, friendly, make_console, roles
+from unmask.cli.flags import recipe_flags
+from unmask.cli.options import Json, Quiet, emit, examples, friendly, make_console
 from unmask.console import write
 
 
@@ -16,6 +17,7 @@ from unmask.console import write
     "unmask search passages.jsonl --queries queries.tsv --judgements qrels.txt --embed runs/finetune/embed-1",
     "unmask search passages.jsonl --queries queries.tsv --run found.txt       # candidates to fine-tune `rank` on",
 )
+@recipe_flags("search")
 def search(
     passages: Annotated[str, typer.Argument(help="Passages: lines, csv, tsv, jsonl, parquet or TREC's xml.")],
     query: Annotated[str, typer.Argument(help="What is looked for.")] = "",
@@ -28,9 +30,9 @@ def search(
     run: Annotated[
         str | None, typer.Option(help="File for what is found for these queries, as a TREC run (100 passages each).")
     ] = None,
-    column: Columns = None,
     as_json: Json = False,
     quiet: Quiet = False,
+    **settings: Any,
 ) -> None:
     """Search passages by words, by sentence vectors, or both, and put what was found in order."""
     from unmask import api
@@ -38,7 +40,7 @@ def search(
     console = make_console(quiet, as_json)
     found = api.search(
         passages, query, embedder=embed, reranker=rank, bm25=bm25, top=top, queries=queries, judgements=judgements,
-        run=run, columns=roles(column), console=console,
+        run=run, console=console, **settings,
     )  # fmt: skip
     if as_json:
         return emit(found)

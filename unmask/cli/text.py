@@ -5,26 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from unmask.cli.options import (
-    Cased,
-    Column,
-    Corpus,
-    Documents,
-    Encoding,
-    Json,
-    Kind,
-    MaskUnit,
-    Quiet,
-    RecipeFile,
-    Sets,
-    Special,
-    VocabSize,
-    emit,
-    examples,
-    friendly,
-    make_console,
-    text_options,
-)
+from unmask.cli.flags import RecipeCommand, recipe_flags
+from unmask.cli.options import Corpus, Json, Quiet, RecipeFile, Sets, emit, examples, friendly, make_console
 from unmask.console import write
 
 tokenizer_app = typer.Typer(help="Train a tokenizer and look at it.", no_args_is_help=True, rich_markup_mode=None)
@@ -47,35 +29,27 @@ def samples(as_json: Json = False) -> None:
     samples_table(found)
 
 
-@tokenizer_app.command("train")
+@tokenizer_app.command("train", cls=RecipeCommand)
 @friendly
 @examples(
     "unmask tokenizer train sample:python-docs --vocab-size 4096 -o runs/tokenizer",
     "unmask tokenizer train corpus/*.txt --kind bpe --cased --special '<user>' -o runs/bpe",
     "zcat logs.gz | unmask tokenizer train - --kind byte -o runs/bytes",
 )
+@recipe_flags("tokenizer train")
 def tokenizer_train(
     corpus: Corpus,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")],
-    kind: Kind = None,
-    vocab_size: VocabSize = None,
-    cased: Cased = False,
-    special: Special = None,
-    documents: Documents = None,
-    column: Column = None,
-    encoding: Encoding = None,
     recipe: RecipeFile = None,
     sets: Sets = None,
     as_json: Json = False,
     quiet: Quiet = False,
+    **settings: Any,
 ) -> None:
     """Train a tokenizer on text; report vocabulary, tokens per word and [UNK] rate on held-out text."""
     from unmask import api
 
-    made = api.make_recipe(
-        corpus, recipe, sets or (), kind=kind, vocab_size=vocab_size, lowercase=False if cased else None,
-        special_tokens=special or None, documents=documents, column=column, encoding=encoding,
-    )  # fmt: skip
+    made = api.make_recipe(corpus, recipe, sets or (), **settings)
     report = api.train_tokenizer(None, out, recipe=made, console=make_console(quiet, as_json))
     if as_json:
         return emit(report)
@@ -105,7 +79,7 @@ def tokenizer_show(folder: str, text: str, as_json: Json = False) -> None:
     "unmask prepare reviews.csv --column review --kind bpe --vocab-size 16384 -o runs/reviews",
     "unmask prepare news.txt.zst --tokenizer runs/tokenizer",
 )
-@text_options(after="out")
+@recipe_flags("prepare")
 def prepare(
     corpus: Corpus,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the store. Default: in the cache.")] = None,
@@ -116,12 +90,12 @@ def prepare(
     sets: Sets = None,
     as_json: Json = False,
     quiet: Quiet = False,
-    **text: Any,
+    **settings: Any,
 ) -> None:
     """Tokenize a corpus into a memory-mapped store with document, sentence and word boundaries."""
     from unmask import api
 
-    made = api.make_recipe(corpus, recipe, sets or (), **text)
+    made = api.make_recipe(corpus, recipe, sets or (), **settings)
     store = api.prepare(None, out, recipe=made, lengths=pairs or (), console=make_console(quiet, as_json))
     if as_json:
         return emit({"path": str(store.path), **store.meta})
@@ -133,24 +107,21 @@ def prepare(
     "unmask show-batch runs/store",
     "unmask show-batch runs/store --objective mlm+nsp --rows 4 --mask-rate 0.3",
 )
+@recipe_flags("show-batch")
 def show_batch(
-    store: str,
+    store: Annotated[str, typer.Argument()],
     objective: Annotated[str, typer.Option(help="mlm, mlm+nsp, mlm+sop, hybrid, span …")] = "mlm",
     rows: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 4,
     length: Annotated[int, typer.Option(help="Tokens per row.")] = 64,
-    mask_rate: Annotated[str | None, typer.Option(help="Share of tokens chosen.")] = None,
-    mask_unit: MaskUnit = None,
-    seed: int = 0,
     sets: Sets = None,
     as_json: Json = False,
+    **settings: Any,
 ) -> None:
     """Print training rows with their masked, random and kept tokens coloured."""
     from unmask import api
     from unmask.cli.show.render import print_batch
 
-    made = api.make_recipe(
-        None, None, sets or (), objective=objective, mask_rate=mask_rate, mask_unit=mask_unit, seed=seed, length=length
-    )
+    made = api.make_recipe(None, None, sets or (), objective=objective, length=length, **settings)
     batch = api.show_batch(store, recipe=made, rows=rows)
     if as_json:
         return emit(batch.as_dict())

@@ -53,7 +53,8 @@ def fill(
     from unmask import api
 
     words = None if candidates is None else [word for word in listed(candidates) or [] if word]
-    found = api.load(model, backend=backend).fill(text, top, joint=joint, grow=grow, candidates=words, long=long)
+    predictor: Any = api.load(model, backend=backend)  # which refuses a `long` that it does not know
+    found = predictor.fill(text, top, joint=joint, grow=grow, candidates=words, long=long)
     if as_json:
         return emit(found[0].as_dict() if len(found) == 1 else [filling.as_dict() for filling in found])
     from unmask.cli.show.render import print_fill
@@ -146,10 +147,10 @@ def score(
 
     if bool(text) == bool(pairs):
         raise UserError("both texts and --pairs" if text else "no text", fix="unmask score MODEL TEXT, or --pairs FILE")
-    from unmask.inference.texts import given_texts
+    from unmask.inference.inputs import given_texts
 
     texts, _ = given_texts(text or [], column)  # a missing file is found before the model is read
-    loaded = api.load(model, backend=backend)
+    loaded: Any = api.load(model, backend=backend)
     from unmask.cli.show import introspection, render
 
     if pairs:

@@ -14,11 +14,11 @@ import numpy as np
 
 from unmask.batch import Example
 from unmask.errors import UserError
-from unmask.inference.engine import VOCABULARY, Engine, place_before
+from unmask.inference.engine import Engine, place_before
 from unmask.model.config import ModelConfig
 from unmask.model.generation import Generation
+from unmask.model.head_spec import HEADS
 from unmask.seeds import generator
-from unmask.tasks.generate.task import Generate
 from unmask.tasks.metrics import log_softmax
 from unmask.tasks.task import Task
 from unmask.text.tokenizer import Tokenizer
@@ -88,15 +88,15 @@ def outputs(engine: Engine, task: Task | None, rows: Sequence[Example], pad: int
     if engine.config.decoder_layers:
         return found | {"what the decoder writes": _written(engine, rows)}
     for head in engine.heads:
-        if head in ("pooler", "generator"):
+        if not HEADS[head].answers:
             continue
         found[f"the head {head}"] = engine.logits(head, rows)
-        if head in VOCABULARY:
+        if HEADS[head].reads == "vocabulary":
             found[f"the head {head} at chosen places"] = engine.likelihoods(head, rows)
-    if task is not None and not isinstance(task, Generate):
+    if task is not None and task.spec.output != "text":
         values = engine.run(task.forward, rows, pad)
         found[f"the task {task.name}"] = [
-            v[: len(row)] if task.SPEC.reads == "tokens" else v for v, row in zip(values, rows)
+            v[: len(row)] if task.spec.reads == "tokens" else v for v, row in zip(values, rows)
         ]
     return found
 
@@ -144,15 +144,12 @@ def check_drift(model: Engine, graph: Engine, task: Task | None, tokenizer: Toke
 
 
 def kind_of(name: str, task: Task | None) -> str:
-    """What an output is: vector, choice (of the last axis), span (of the tokens), yes (or no) or number."""
-    if name.endswith("hidden state") or (task is not None and task.name == "embed"):
+    """What an output is: vector, choice (of the last axis), span (of the tokens), binary (yes or no) or number."""
+    if name.endswith("hidden state"):
         return "vector"
-    if task is not None and task.name in ("rank", "choose"):
-        return "number"
-    if task is not None and task.name == "answer":
-        return "span"
-    target = None if task is None else task.learnt.get("target")
-    return {"several": "yes", "number": "number"}.get(str(target), "yes" if name.endswith("rtd") else "choice")
+    if task is None or task.spec.output == "text":
+        return "binary" if name.endswith("rtd") else "choice"
+    return "number" if task.spec.grouped else task.spec.output
 
 
 def moved(kind: str, a: np.ndarray, b: np.ndarray) -> float:
@@ -165,7 +162,7 @@ def moved(kind: str, a: np.ndarray, b: np.ndarray) -> float:
         return float(1 - a @ b / (np.linalg.norm(a) * np.linalg.norm(b) + 1e-12))
     if kind == "number":
         return float(np.abs(a - b).mean())
-    if kind == "yes":
+    if kind == "binary":
         return float(np.abs(1 / (1 + np.exp(-a)) - 1 / (1 + np.exp(-b))).mean())
     if kind == "span":  # (T, 2): a choice among the tokens, twice
         a, b = a.T, b.T
@@ -174,7 +171,7 @@ def moved(kind: str, a: np.ndarray, b: np.ndarray) -> float:
 
 def sentence_rows(config: ModelConfig, task: Task | None, tokenizer: Tokenizer) -> list[Example]:
     """PROBES as rows; of tasks that read two texts, each with the next one."""
-    pairs = task is not None and (task.name in ("answer", "choose", "rank") or bool(task.learnt.get("pair")))
+    pairs = task is not None and task.bound.pairs
     ids = [tokenizer.encode(text)[: config.max_positions // 2 - 4] for text in PROBES]
     rows = []
     for n, own in enumerate(ids):

@@ -7,11 +7,7 @@ sentence-transformers and transformers.js read: onnx/model.onnx, with 8-bit weig
 The folder is made beside DIR and renamed when the gate has let it pass: DIR is whole or not there.
 """
 
-import json
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,12 +17,12 @@ from typing import Any
 from unmask import __version__
 from unmask.console import Console
 from unmask.errors import UserError, quote
+from unmask.files import new_folder, write_json, write_text
 from unmask.inference.onnx_engine import FILE, VERSION, OnnxEngine
 from unmask.model import hf
 from unmask.model.config_file import GENERATION_FILE, default_generation, write_config
 from unmask.model.model import Model
 from unmask.tasks import folder as task_folder
-from unmask.tasks.generate.task import Generate
 from unmask.tasks.task import Task
 from unmask.text.tokenizer import Tokenizer
 
@@ -67,7 +63,7 @@ def refuse_unfit(model: Model, task: Task | None) -> None:
         raise UserError(
             f"this {config.family} model has no lm head: its decoder says nothing", valid="one with the lm head"
         )
-    if isinstance(task, Generate) and not config.causal and not config.decoder_layers:
+    if task is not None and task.spec.output == "text" and not config.causal and not config.decoder_layers:
         raise UserError(
             f"a {config.family} model that writes is not exported: a graph has no prefix mask",
             valid="GPT-2, T5 or BART",
@@ -123,14 +119,16 @@ def export(source: Source, out: Path, int8: bool, console: Console, measure: Any
             "format": "onnx",
             "precision": told["precision"],
             "task": told["task"],
-            "pooling": task.learnt.get("pooling") if task is not None else None,
+            "output": None if task is None else task.spec.output,
+            "grouped": task is not None and task.spec.grouped,
+            "pooling": (task.bound.pooling or None) if task is not None else None,
             "heads": told["heads"],
             "graphs": told["graphs"],
             "outputs": outputs_of(told["heads"]),
             "parameters": told["parameters"],
             "by": f"unmask {__version__}",
         }
-        put(folder / FILE, about)
+        write_json(folder / FILE, about)
         for graph in graphs:
             begin(f"writes {graph.name}.onnx")
             write_graph(graph, folder / told["graphs"][graph.name])
@@ -150,7 +148,7 @@ def export(source: Source, out: Path, int8: bool, console: Console, measure: Any
             ours = Predictor(engine, source.tokenizer, task=task)
             theirs = Predictor(OnnxEngine(folder, "cpu"), source.tokenizer, task=task)
             compared |= checks.check_metric(measure, ours, theirs)
-        put(folder / FILE, about | {"compared": compared})
+        write_json(folder / FILE, about | {"compared": compared})
         write_card(source, folder, about | {"compared": compared})
         update(total, total, "")
     size = sum(file.stat().st_size for file in (out / "onnx").iterdir())
@@ -167,22 +165,14 @@ def check_free(out: Path) -> None:
 
 @contextmanager
 def whole_or_not(out: Path) -> Iterator[Path]:
-    """A new folder beside `out`, which becomes `out` at the end, and is removed when something goes wrong."""
+    """`new_folder`, with errors for people."""
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        with new_folder(out) as folder:
+            yield folder
     except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror}", fix="-o DIR where you may write") from None
-    try:
-        yield folder
-        folder.chmod(0o755)
-        if out.exists():
-            out.rmdir()  # empty, as check_free says
-        os.replace(folder, out)
-    except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror or error}", fix="-o DIR where there is room") from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        raise UserError(
+            f"cannot write {out}: {error.strerror or error}", fix="-o DIR where you may write and there is room"
+        ) from None
 
 
 def write_beside(source: Source, folder: Path) -> None:
@@ -191,17 +181,15 @@ def write_beside(source: Source, folder: Path) -> None:
     settings = source.settings
     if not settings.get("architectures"):
         architecture = config.architecture(model.heads)
-        settings = {"architectures": [architecture], "model_type": config.family} | write_config(config, architecture)
-    put(folder / "config.json", settings)
+        settings = {"architectures": [architecture], "model_type": config.family} | write_config(
+            config, architecture, model.heads
+        )
+    write_json(folder / "config.json", settings)
     source.tokenizer.save(folder, segments=config.segments > 1, max_length=config.max_positions)
     if "lm" in model.heads:
-        put(folder / GENERATION_FILE, model.generation or default_generation(config))
+        write_json(folder / GENERATION_FILE, model.generation or default_generation(config))
     if source.task is not None:
         task_folder.write(source.task, folder)
-
-
-def put(file: Path, value: Any) -> None:
-    file.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 def write_card(source: Source, folder: Path, about: dict[str, Any]) -> None:
@@ -227,7 +215,7 @@ def write_card(source: Source, folder: Path, about: dict[str, Any]) -> None:
             f"{compared['metric']} on {compared['records']:,} records: {compared['torch']:.4f} in torch, {compared['onnx']:.4f} here."
         )
     lines.append('\n```python\nimport unmask\n\nmodel = unmask.load("FOLDER", backend="onnx")\n```\n')
-    (folder / "README.md").write_text(card + "\n".join(lines), "utf-8")
+    write_text(folder / "README.md", card + "\n".join(lines))
 
 
 # ---------------------------------------------------------------------------------------------------------------- the hub

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from unmask.batch import Batch
 from unmask.errors import UserError
 from unmask.exporting.onnx_file import AT, free_places, quiet, save
-from unmask.inference.engine import VOCABULARY
 from unmask.model.config import ModelConfig
+from unmask.model.head_spec import HEADS
 from unmask.model.layers import picked
 from unmask.model.model import Model
 
@@ -63,10 +63,10 @@ def graphs_of(model: Model) -> list[Graph]:
         inputs["token_type_ids"] = torch.zeros_like(ids)
     shapes: dict[str, dict[int, Any]] = {name: {0: rows, 1: free} for name in inputs}
     heads = heads_of(model)
-    if "choose" in heads:
+    if any(HEADS[head].grouped for head in heads):
         inputs = {name: value[:, None].repeat(1, 3, 1) for name, value in inputs.items()}
         shapes = {name: {0: rows, 1: torch.export.Dim("choices"), 2: free} for name in inputs}
-    if heads[:1] and heads[0] in VOCABULARY:
+    if heads[:1] and HEADS[heads[0]].reads == "vocabulary":
         inputs[AT], shapes[AT] = torch.tensor([1, 2, 5]), {0: torch.export.Dim("places")}
     outputs = [name for head in heads for name in outputs_of(heads)[head]]
     return [Graph("model", Whole(model, heads), inputs, shapes, [*outputs, "last_hidden_state"])]
@@ -74,7 +74,7 @@ def graphs_of(model: Model) -> list[Graph]:
 
 def heads_of(model: Model) -> list[str]:
     """The heads that a graph answers with: a pooler is only read, and a generator is a model of its own folder."""
-    return [name for name in model.heads if name not in ("pooler", "generator")]
+    return [name for name in model.heads if HEADS[name].answers]
 
 
 def outputs_of(heads: Sequence[str]) -> dict[str, list[str]]:
@@ -83,8 +83,7 @@ def outputs_of(heads: Sequence[str]) -> dict[str, list[str]]:
     >>> outputs_of(["mlm", "nsp"]), outputs_of(["answer"])
     ({'mlm': ['logits'], 'nsp': ['nsp_logits']}, {'answer': ['start_logits', 'end_logits']})
     """
-    names = {head: [f"{head}_logits" if n else "logits"] for n, head in enumerate(heads)}
-    return names | ({"answer": ["start_logits", "end_logits"]} if "answer" in heads else {})
+    return {head: list(HEADS[head].outputs) or [f"{head}_logits" if n else "logits"] for n, head in enumerate(heads)}
 
 
 class Whole(nn.Module):
@@ -98,7 +97,7 @@ class Whole(nn.Module):
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None, at: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         segments, several = token_type_ids, input_ids.shape[:2]
-        if "choose" in self.names:  # (B, choices, T) → (B · choices, T)
+        if any(HEADS[name].grouped for name in self.names):  # (B, choices, T) → (B · choices, T)
             input_ids, attention_mask = input_ids.flatten(0, 1), attention_mask.flatten(0, 1)
             segments = None if segments is None else segments.flatten(0, 1)
         mask = attention_mask.bool()
@@ -107,14 +106,9 @@ class Whole(nn.Module):
         hidden = self.model.encoder(input_ids, mask, segments, documents=apart)  # (B, T, D)
         found: list[Tensor] = []
         for name in self.names:
-            if name in VOCABULARY:
-                found.append(self.model.logits(name, picked(hidden, at)))  # (N, V)
-            elif name == "answer":
-                found += self.model.logits(name, hidden).unbind(-1)
-            elif name == "choose":
-                found.append(self.model.logits(name, hidden, mask).view(several))
-            else:
-                found.append(self.model.logits(name, hidden, mask))
+            spec = HEADS[name]
+            values = self.model.logits(name, picked(hidden, at) if spec.reads == "vocabulary" else hidden, mask)
+            found += values.unbind(-1) if spec.outputs else [values.view(several) if spec.grouped else values]
         return (*found, hidden)
 
 

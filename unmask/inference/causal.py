@@ -10,13 +10,13 @@ import numpy as np
 from unmask.batch import Example
 from unmask.errors import UserError
 from unmask.inference.answers import Continuation
+from unmask.inference.inputs import which
 from unmask.inference.progress import Update, shown
-from unmask.inference.texts import which
 from unmask.model.generate import generate
+from unmask.tasks.task import Outputs, Task
 
 if TYPE_CHECKING:
     from unmask.inference.engine import Engine
-    from unmask.tasks.generate.task import Generate
     from unmask.text.tokenizer import Tokenizer
 
 
@@ -43,25 +43,43 @@ def continuations(
 
 
 def answers(
-    engine: Engine, task: Generate, texts: list[str], update: Update | None = None, **settings: Any
+    engine: Engine, task: Task, texts: list[str], update: Update | None = None, **settings: Any
 ) -> list[Continuation]:
     """What a model writes that is fine-tuned to: with its prefix, its separator and, where none are given, its settings."""
-    rows, t = [], task.tokenizer
-    for number, text in enumerate(texts):
-        row, cut = task.prompt({"text": text})
-        if cut:
+    prompts, t = [task_prompt(task, text) for text in texts], task.tokenizer
+    for number, prompt in enumerate(prompts):
+        if prompt.about:
             raise UserError(
-                f"{which(texts, number)} is {cut:,} tokens too long; nothing is cut off silently",
+                f"{which(texts, number)} is {prompt.about:,} tokens too long; nothing is cut off silently",
                 fix="unmask predict cuts it at its end, and says so",
             )
-        rows.append(row)
-    own = {k: v for k, v in task.how.items() if not (settings.get("max_length") and k == "max_new_tokens")}
+    own = {k: v for k, v in task.bound.generation.items() if not (settings.get("max_length") and k == "max_new_tokens")}
+    how = own | {k: v for k, v in settings.items() if v is not None}
     with shown(update) as tell:
-        made = generate(engine, rows, update=tell, **(own | {k: v for k, v in settings.items() if v is not None}))
+        made = generate(engine, [prompt.ids.tolist() for prompt in prompts], update=tell, **how)
     return [
-        Continuation(text, task.write(new), [t.token(i) for i in new], new[-1:] == [t.sep], False)
-        for text, new in zip(texts, made, strict=True)
+        Continuation(
+            text, task_text(task, prompt, new)["output"], [t.token(i) for i in new], new[-1:] == [t.sep], False
+        )
+        for text, prompt, new in zip(texts, prompts, made, strict=True)
     ]
+
+
+def task_prompt(task: Task, text: str) -> Example:
+    """What a model reads that is fine-tuned to write; `about`: tokens at the text's end that had no room."""
+    return task.encode({task.spec.inputs[0].key: text}, labelled=False)[0]
+
+
+def task_target(task: Task, text: str, target: str) -> list[int]:
+    """The tokens of what it should write, as it learnt them: the end too."""
+    field = next(f for f in task.spec.fields if f.use == "target")
+    (row,) = task.encode({task.spec.inputs[0].key: text, field.key: target})
+    return row.labels[f"{task.spec.terms[0]}.targets"].tolist()
+
+
+def task_text(task: Task, prompt: Example, new: Sequence[int]) -> dict[str, Any]:
+    """Its prediction, once these tokens are written."""
+    return task.decode(Outputs([np.array(new, np.int64)], [prompt], np.zeros(1, np.int64)))[0]
 
 
 def unseen(engine: Engine, tokenizer: Tokenizer) -> set[int | None]:

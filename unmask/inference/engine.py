@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 # Labels of a row: which tokens are read, and which ones are asked about.
 PLACES, TARGETS = "mlm.positions", "mlm.targets"
 LOGITS = 2**25  # vocabulary logits that exist at a time: 128 MB
-VOCABULARY = ("mlm", "lm")  # heads whose logits are over the vocabulary
 Top = tuple[np.ndarray, np.ndarray]  # of a row with M places: ids (M, count), likeliest first; log-probabilities
 
 

@@ -13,12 +13,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from unmask.batch import TOKENS, Batch, Example
-from unmask.errors import UserError, nearest
+from unmask.errors import UserError
 from unmask.inference import causal
 from unmask.inference.answers import Attribution, Explanation, Token
 from unmask.inference.engine import LOGITS, place_before
@@ -32,7 +33,6 @@ from unmask.model.model import Model
 from unmask.model.steps import first as begin_with
 from unmask.model.steps import writing_head
 from unmask.tasks import inputs
-from unmask.tasks.embed.task import Embed
 from unmask.tasks.task import Task
 from unmask.text.token_text import piece, word
 
@@ -109,20 +109,25 @@ def _twin(model: Model) -> Model:
 def _question(
     engine: TorchEngine, reader: Reader, task: Task | None, parts: Sequence[Any], target: str | None
 ) -> Question:
-    if task is not None and task.name in QUESTIONS:
-        record = inputs.record(task, parts[0] if len(parts) == 1 else tuple(parts), 1)
-        return QUESTIONS[task.name](engine, reader, task, record, target)
-    if task is None and len(parts) == 2 and all(isinstance(part, str) for part in parts):
-        return _similarity(engine, reader, None, {"text": parts[0], "positive": parts[1]}, target)
-    if task is None and len(parts) == 1 and isinstance(parts[0], str):
+    if task is not None:
+        record = inputs.record(task.spec, parts[0] if len(parts) == 1 else tuple(parts), 1)
+        texts = [record[f.key] for f in task.spec.inputs if f.key in record]
+        if task.spec.output == "vector":
+            return _similarity(engine, reader, texts, target, cls=task.bound.pooling == "cls")
+        if task.spec.output == "text":
+            return _written(engine, reader, task, texts[0], target)
+        return _predicted(engine, reader, task, record, target)
+    if len(parts) == 2 and all(isinstance(part, str) for part in parts):
+        return _similarity(engine, reader, parts, target)
+    if len(parts) == 1 and isinstance(parts[0], str):
         writes = "lm" in engine.heads or (engine.config.predicts == "next" and not MASKS.search(parts[0]))
         if writes:
-            return _written(engine, reader, None, {"text": parts[0]}, target)
+            return _written(engine, reader, None, parts[0], target)
         if "mlm" in engine.heads:
             return _filled(engine, reader, parts[0], target)
     raise UserError(
         f"nothing to explain of {len(parts)} texts; the model's heads: {', '.join(engine.heads) or 'none'}",
-        valid=f"the answer of a task ({', '.join(QUESTIONS)}), the word at a [MASK], what is written after a text, or the likeness of two",
+        valid="the answer of a task, the word at a [MASK], what is written after a text, or the likeness of two",
     )
 
 
@@ -150,120 +155,70 @@ def _filled(engine: TorchEngine, reader: Reader, text: str, target: str | None) 
     return Question(example, tokens, word(t, [chosen]).strip(), value)
 
 
-def _similarity(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
+def _similarity(
+    engine: TorchEngine, reader: Reader, texts: Sequence[str], target: str | None, cls: bool = False
+) -> Question:
     """The cosine of a text with another, whose vector stays as it is."""
-    if "positive" not in record:
+    if len(texts) != 2:
         raise UserError("one text", valid="two texts: what of the first makes it like the second")
     if target is not None:
         raise UserError(f"target {target!r}", valid="none: the cosine of the two texts is explained")
-    cls = isinstance(task, Embed) and task.learnt["pooling"] == "cls"
-    example, tokens = reader.whole([record["text"]])
-    other = engine.hidden([reader.whole([record["positive"]])[0]])[0]
+    example, tokens = reader.whole(texts[:1])
+    other = engine.hidden([reader.whole(texts[1:])[0]])[0]
     aim = torch.from_numpy(other[0] if cls else other.mean(0)).to(engine.device)
 
     def value(model: Model, batch: Batch) -> Tensor:
         states = model.encode(batch).float()
         return F.cosine_similarity(states[:, 0] if cls else states.mean(1), aim[None])
 
-    return Question(example, tokens, f"like: {record['positive']}", value)
+    return Question(example, tokens, f"like: {texts[1]}", value)
 
 
-def _label(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
-    """The logit of a label."""
-    example, tokens = reader.whole([record[role] for role in ("text", "pair") if role in record])
-    names = list(task.labels) or ["value"]
-    best = int(engine.logits("classify", [example])[0].argmax())
-    number = best if target is None else _which(target, names, "label")
-    return Question(example, tokens, names[number], lambda model, batch: task.forward(model, batch)[:, number])
+def _predicted(engine: TorchEngine, reader: Reader, task: Task, record: dict[str, Any], target: str | None) -> Question:
+    """Values that the task's head gives, as the task names them (`Task.explain_target`)."""
+    rows = [_row(reader, row) for row in task.reading("first").encode(record, labelled=False)]
+    task = task.at_full_length(engine.config.max_positions)
+    outputs = task.compute(engine, [record])
+    aim = task.explain_target(outputs, record, target)
+    if [e.ids.tolist() for e in outputs.examples] != [e.ids.tolist() for e, _ in rows]:
+        raise UserError("the text is cut into other tokens than one row of it has", valid="a shorter, plainer text")
 
-
-def _relevance(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
-    """The score of a passage: of the best one, or of the one that is named."""
-    passages = record["passages"]
-    examples = [reader.whole([record["query"], passage]) for passage in passages]
-    scores = [float(v[0]) for v in engine.logits("classify", [e for e, _ in examples])]
-    number = scores.index(max(scores)) if target is None else _which(target, passages, "passage")
-    return Question(*examples[number], passages[number], task.forward)
-
-
-def _choice(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
-    """The logit of a choice: of the best one, or of the one that is named."""
-    examples = [reader.whole(texts) for texts in task.together(record)]
-    scores = [float(v) for v in engine.logits("choose", [e for e, _ in examples])]
-    number = scores.index(max(scores)) if target is None else _which(target, record["choices"], "choice")
-    return Question(*examples[number], record["choices"][number], task.forward)
-
-
-def _span(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
-    """The two logits of an answer, of its first and its last token, added."""
-    example, tokens = reader.whole([record["question"], record["context"]])
-    context = record["context"]
-    if target is None:
-        (found,) = task.answer(engine, [record])
-        found = found if found["answer"] else (found["candidates"] or [found])[0]
-        if not found["answer"]:
-            raise UserError("the model gives no answer to explain", fix='target="…", a part of the context')
-        start, end = found["start"], found["end"]
-    else:
-        start = context.find(target)
-        if start < 0 or not target:
-            raise UserError(f"the target {target!r} is not in the context", valid="a part of it, exactly as it stands")
-        end = start + len(target)
-    own = [n for n, k in enumerate(tokens) if k.segment == 1 and k.start < end and k.end > start]
+    places: list[Any] = [(slice(None), *place) for place in aim.places]  # of every row
 
     def value(model: Model, batch: Batch) -> Tensor:
-        logits = task.forward(model, batch)  # (B, T, 2)
-        return logits[:, own[0], 0] + logits[:, own[-1], 1]
+        values = task.forward(model, batch)
+        return torch.stack([values[place] for place in places]).sum(0)
 
-    return Question(example, tokens, context[start:end], value)
-
-
-def _tagged(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
-    """The logit of a word's tag: of the surest entity, or of `target`, a word of the text, or WORD=TAG."""
-    text = record["text"]
-    if task.roles_of_predicates:
-        raise UserError("the roles of a predicate cannot be explained", valid="a model of entities or parts of speech")
-    example, tokens = reader.whole([text])
-    (answer,) = task.answer(engine, [record])
-    words, tags = answer["words"], answer["tags"]
-    if not words:
-        raise UserError(f"no word in the text: {text!r:.60}", valid="a text with words to tag")
-    wanted, _, tag = (target or "").partition("=")
-    if target is None:
-        entity = max(answer.get("entities", []), key=lambda e: e["score"], default=None)
-        number = next((n for n, (a, _) in enumerate(words) if entity and a == entity["start"]), 0)
-    else:
-        number = _which(wanted, [text[a:b] for a, b in words], "word")
-    (row, *more) = task.encode({"text": text}, labelled=False)
-    if more or row.ids.tolist() != example.ids.tolist():
-        raise UserError("the text is cut into other tokens than one row of it has", valid="a shorter, plainer text")
-    place = {int(w): int(at) for w, at in zip(*row.about[2:])}.get(number)
-    if place is None:
-        raise UserError(f"the word {text[slice(*words[number])]!r} has no token", valid="a word of known characters")
-    name = task.labels[_which(tag, task.labels, "tag")] if tag else tags[number]
-    label = task.labels.index(name)
-    shown = f"{text[slice(*words[number])]}={name}"
-    return Question(example, tokens, shown, lambda model, batch: task.forward(model, batch)[:, place, label])
+    return Question(*rows[aim.row], aim.name, value)
 
 
-def _written(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, Any], target: str | None) -> Question:
+def _row(reader: Reader, row: Example) -> tuple[Example, list[Token]]:
+    """A row of a task as it is read whole, and its tokens; of one that does not say its texts, the tokens without their places."""
+    if row.texts:
+        return reader.whole(row.texts)
+    segments = [0] * len(row) if row.segments is None else row.segments.tolist()
+    return row, [Token(piece(reader.tokenizer, id), 0, 0, n) for id, n in zip(row.ids.tolist(), segments)]
+
+
+def _written(engine: TorchEngine, reader: Reader, task: Task | None, text: str, target: str | None) -> Question:
     """The log-probability of what is written: a task's answer, an encoder–decoder's text, else the next token."""
     t, config, head = reader.tokenizer, engine.config, writing_head(engine)
-    text = (task.settings.generate.prefix if task else "") + record["text"]
-    (encoding,) = reader.encode([text])
-    row, cut = task.prompt(record) if task else (causal.prompt(engine, t, encoding.ids), 0)
-    if cut:
-        raise UserError(f"the text is {cut:,} tokens too long", valid="a text that the model reads whole")
-    decodes = config.decoder_layers > 0
+    prefix = task.bound.prefix if task else ""
+    (encoding,) = reader.encode([prefix + text])
+    prompt = causal.task_prompt(task, text) if task else Example(np.array(causal.prompt(engine, t, encoding.ids)))
+    if task and prompt.about:
+        raise UserError(f"the text is {prompt.about:,} tokens too long", valid="a text that the model reads whole")
+    row, decodes = prompt.ids.tolist(), config.decoder_layers > 0
     if target is None:
-        how = task.how if task else {} if decodes else {"max_new_tokens": 1}
+        how = task.bound.generation if task else {} if decodes else {"max_new_tokens": 1}
         (new,) = generate(engine, [row], do_sample=False, **how)
     else:
-        new = task.wanted(target) if task else t.surround(t.encode(target))[0] if decodes else t.encode(target)
+        plain = t.surround(t.encode(target))[0] if decodes else t.encode(target)
+        new = causal.task_target(task, text, target) if task else plain
         reader.fits(len(new) + (0 if decodes else len(row)), 0, "the target with the text")
     if not new:
         raise UserError("nothing is written, so nothing can be explained", fix='target="…", what might be')
-    first = len(text) - len(record["text"])
+    first = len(prefix)
     before = next(n for n in range(len(row) + 1) if row[n : n + len(encoding)] == encoding.ids)
     tokens = [Token(t.token(id), 0, 0, 0) for id in row]
     for n, (id, (start, end)) in enumerate(zip(encoding.ids, encoding.offsets), before):
@@ -286,24 +241,7 @@ def _written(engine: TorchEngine, reader: Reader, task: Any, record: dict[str, A
     example = Example(torch.tensor(row if decodes else [*row, *new[:-1]]).numpy())
     tokens += [Token(piece(t, id), 0, 0, 1) for id in example.ids[len(row) :].tolist()]
     unseen = causal.unseen(engine, t)
-    written = task.write(new) if task else t.decode([id for id in new if id not in unseen]).strip()
+    plain_text = t.decode([id for id in new if id not in unseen]).strip()
+    written = causal.task_text(task, prompt, new)["output"] if task else plain_text
     logits, shown = len(new) * config.vocab_size, len(example) - len(row)
     return Question(example, tokens, written or t.token(new[0]), value, shown, logits)
-
-
-def _which(target: str, names: Sequence[str], what: str) -> int:
-    if target not in names:
-        raise UserError(f"no {what} {target!r}{nearest(target, list(names))}", valid=", ".join(names[:12]))
-    return list(names).index(target)
-
-
-# Task → what of its answer is explained.
-QUESTIONS: dict[str, Callable[[TorchEngine, Reader, Any, dict[str, Any], str | None], Question]] = {
-    "classify": _label,
-    "rank": _relevance,
-    "choose": _choice,
-    "answer": _span,
-    "tag": _tagged,
-    "embed": _similarity,
-    "generate": _written,
-}

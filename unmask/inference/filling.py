@@ -12,9 +12,9 @@ from unmask.errors import UserError
 from unmask.inference.answers import Candidate, Filling, Joint, Mask
 from unmask.inference.engine import Engine
 from unmask.inference.examples import LONGEST, hide_words
+from unmask.inference.inputs import several, short, which
 from unmask.inference.progress import Update, in_parts
 from unmask.inference.reader import Long, Reader
-from unmask.inference.texts import several, short, which
 from unmask.inference.words import Chosen, Grown, Ids, Pieces, Place, Word, Words, ordinary
 from unmask.text.store import TokenStore
 from unmask.text.token_text import mask_spans, piece, put_in, word

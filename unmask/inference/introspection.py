@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, overload
 from unmask.errors import UserError
 from unmask.inference.answers import Attention
 from unmask.inference.engine import Engine
+from unmask.inference.inputs import many, several
 from unmask.inference.reader import Reader
-from unmask.inference.texts import many, several
 from unmask.tasks.task import Task
 
 if TYPE_CHECKING:

@@ -1,24 +1,21 @@
-"""A fine-tuned model on a user's file: its scores where labels are, its answers where they are not."""
+"""The records of a user's files, as a fine-tuned model reads them, and its scores on labelled ones."""
 
-import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.inference.predictor import Predictor
-from unmask.inference.texts import named_files
 from unmask.labels import bad_rows
 from unmask.labels.detect_task import explained
+from unmask.labels.fields import columns_of, files, label_names, labels_of, required, targets
 from unmask.labels.findings import as_rows, by_kind
 from unmask.labels.record_sets import refuse, warn_of
 from unmask.labels.records import Finding, Record, Source, open_source
 from unmask.tasks import inputs
-from unmask.tasks.rank.form import FILES
 from unmask.tasks.task import Task
 from unmask.text.detect import ending_of
 from unmask.text.layout import CONLL_ENDINGS
@@ -26,11 +23,9 @@ from unmask.text.layout import CONLL_ENDINGS
 SKIP = "--bad skip leaves out these rows and lists them"
 
 
-def read(
-    predictor: Predictor, paths: Sequence[str], columns: dict[str, str], labelled: bool, console: Console
-) -> list[Record]:
+def read(task: Task, paths: Sequence[str], columns: dict[str, str], labelled: bool, console: Console) -> list[Record]:
     """The records of files; what is wrong with one is an error. Without `labelled`, labels are not looked at."""
-    return _read(predictor.need_task(), paths, columns, labelled, console)[0]
+    return _read(task, paths, columns, labelled, console)[0]
 
 
 def _read(
@@ -48,13 +43,13 @@ def _read(
     for path in paths:
         own: list[Finding] = []
         source = open_source(path, own, columns=task.settings.columns | columns)
-        given = kept_columns(task.settings.columns, source) | columns
+        given = kept_columns(task.settings.columns, source, files(task.SPEC.fields)) | columns
 
         def read_one(source: Source, found: list[Finding], given: dict[str, str] = given) -> list[Record]:
             return _read_one(task, source, given, labelled, found)
 
         if skip and not source.empty:
-            good, own, bad = bad_rows.good_records(task, source, read_one, own)
+            good, own, bad = bad_rows.good_records(task.SPEC, source, read_one, own)
             records, skipped = records + good, skipped + bad
         elif not source.empty:
             records += read_one(source, own)
@@ -65,31 +60,41 @@ def _read(
     return records, skipped
 
 
-def kept_columns(trained: dict[str, str], source: Source) -> dict[str, str]:
+def kept_columns(trained: dict[str, str], source: Source, may_be_files: Sequence[str]) -> dict[str, str]:
     """The columns named for the training file that this file has too. Numbers count only where no line names columns, and
     only together: a file with fewer columns has them in other places."""
     if source.form != "table":
         return trained
-    numbers = [name for role, name in trained.items() if name.isdecimal() and role not in FILES]
+    numbers = [name for role, name in trained.items() if name.isdecimal() and role not in may_be_files]
     moved = any(name not in source.columns for name in numbers)
     there = [name for name in source.columns if not (moved and name in numbers)]
-    return {role: name for role, name in trained.items() if name in there or role in FILES}
+    return {role: name for role, name in trained.items() if name in there or role in may_be_files}
 
 
 def _read_one(
     task: Task, source: Source, given: dict[str, str], labelled: bool, findings: list[Finding]
 ) -> list[Record]:
     if not labelled:  # a label's column was named for the training file, and this one may have none
-        given = {role: name for role, name in given.items() if role not in task.target or name in source.columns}
-        lines = source.form == "text" and len(task.needed) == 1 and ending_of(source.path) not in CONLL_ENDINGS
-        if lines and not task.recognises(source):  # a text on each line
-            return [inputs.ask(task, text) | {"at": source.at(line)} for line, text in source.lines if text.strip()]
+        given = {
+            role: name
+            for role, name in given.items()
+            if role not in targets(task.SPEC.fields) or name in source.columns
+        }
+        lines = (
+            source.form == "text"
+            and len(required(task.SPEC.fields, labelled=False)) == 1
+            and ending_of(source.path) not in CONLL_ENDINGS
+        )
+        if lines and not task.SPEC.form.recognises(source):  # a text on each line
+            return [
+                inputs.ask(task.spec, text) | {"at": source.at(line)} for line, text in source.lines if text.strip()
+            ]
     settings = task.settings.model_copy(update={"columns": given})
     names = {source.at(line): row["id"] for line, row in source.rows if row.get("id") not in (None, "")}
     try:
-        found = task.read(source, settings, findings, labelled)
+        found = task.SPEC.form.read(source, settings, findings, labelled)
     except UserError as error:
-        raise explained(error, source, type(task), settings) from None
+        raise explained(error, source, task.SPEC, settings) from None
     return [{"id": names[record["at"]]} | record if record["at"] in names else record for record in found]
 
 
@@ -97,10 +102,10 @@ def _without_label(findings: list[Finding], source: Source, task: Task, given: d
     """A row that ends before its label has everything that an answer needs: no error then."""
     if not any(finding.kind == "ragged_rows" for finding in findings):
         return findings
-    columns = task.columns(source, task.settings.model_copy(update={"columns": given}))
-    targets = {name for role, name in columns.items() if role in task.target}
+    columns = columns_of(task.SPEC.fields, source, task.settings.model_copy(update={"columns": given}))
+    labels = {name for role, name in columns.items() if role in targets(task.SPEC.fields)}
     lacking = {source.at(line): set(source.columns) - set(row) for line, row in source.rows}
-    short = {at for at, names in lacking.items() if names and names <= targets}
+    short = {at for at, names in lacking.items() if names and names <= labels}
     return [replace(f, error=False) if f.kind == "ragged_rows" and f.at in short else f for f in findings]
 
 
@@ -112,14 +117,14 @@ def evaluate(
     task = predictor.need_task().reading(None)
     records, skipped = _read(task, paths, columns, True, console, skip=bad == "skip")
     if bad == "skip":
-        known, strange = bad_rows.known_labels(task, records)
+        known, strange = bad_rows.known_labels(task.SPEC, task.spec.labels, records)
         if known or not records:
             records, skipped = known, skipped + strange
         if not records:
             refuse(skipped)
     check_labels(task, records, console)
     task.judge_by(records)
-    predictor.check_known(inputs.texts(records))
+    predictor.check_known(inputs.texts(task.SPEC, records))
     with console.bar("evaluate") as update:
         answers = task.answer(predictor.engine, records, update)
     for what in task.cuts(len(records)):
@@ -144,8 +149,8 @@ def _skipped(skipped: Sequence[Finding], console: Console) -> dict[str, Any]:
 
 def check_labels(task: Task, records: Sequence[Record], console: Console) -> None:
     """Labels that the model does not know are wrong whatever it answers: a score over nothing else says nothing."""
-    known = set(task.kinds(task.learnt.get("labels", ())))
-    counts = Counter(label for record in records for label in task.labels_in(record))
+    known = set(label_names(task.SPEC, task.spec.labels))
+    counts = Counter(label for record in records for label in labels_of(task.SPEC, record))
     if not known or not counts:
         return
     shown = ", ".join(sorted(known)[:12]) + (" …" if len(known) > 12 else "")
@@ -167,46 +172,3 @@ def check_labels(task: Task, records: Sequence[Record], console: Console) -> Non
         )
     if len(counts) == 1 and len(known) > 1:
         console.warn(f"every record has the label {next(iter(counts))!r}: macro F1, MCC and AUC say little")
-
-
-def predict(
-    predictor: Predictor,
-    given: Any,
-    columns: dict[str, str],
-    console: Console,
-    long: str | None = None,
-    predicate: str | None = None,
-) -> list[dict[str, Any]]:
-    """`given`: a file, a text, a record, a list of texts or records, or standard input, line by line. `predicate`: of each."""
-    task = predictor.need_task("tag" if predicate is not None else None).reading(long)
-    if isinstance(given, io.TextIOBase):
-        given = lines_asked(predictor, given)
-    items: list[Any] = [given] if isinstance(given, str | Path | dict) else list(given)
-    if files := named_files(items):
-        items = read(predictor, files, columns, False, console)
-    elif any(isinstance(item, str) and not item.strip() for item in items):
-        raise UserError("an empty text", valid="a text with words in it")
-    records = list(inputs.records(task, items))
-    if predicate is not None:
-        records = [record | {"predicate": predicate} for record in records]
-    predictor.check_known(inputs.texts(records))
-    shown = {"at", "id", *task.needed, *task.roles} - set(task.target)
-    with console.bar("predict") as update:
-        answers = task.answer(predictor.engine, records, update)
-    for what in task.cuts(len(records)):
-        console.warn(what)
-    return [
-        {key: value for key, value in record.items() if key in shown} | answer
-        for record, answer in zip(records, answers)
-    ]
-
-
-def lines_asked(predictor: Predictor, lines: Iterable[str]) -> list[Record]:
-    """A record for each line that is not blank, with its number; parts of a line have a tab between them."""
-    task, out = predictor.need_task(), []
-    several = task.takes()[0] > 1
-    for number, line in enumerate(lines, 1):
-        text = line.rstrip("\r\n").removeprefix("\ufeff")
-        if text.strip():
-            out.append(inputs.ask(task, *(text.split("\t") if several else [text])) | {"at": f"-:{number}"})
-    return out

@@ -22,9 +22,10 @@ from unmask.files import read_object
 from unmask.hub import resolve
 from unmask.inference.engine import LOGITS, PLACES, TARGETS, Top, pad_of, place_before
 from unmask.model.config_file import read_config, read_generation
-from unmask.model.family import NEEDS
 from unmask.model.generation import Generation
+from unmask.model.head_spec import HEADS
 from unmask.model.steps import GraphSteps, Turn
+from unmask.registry import TASKS
 from unmask.tasks.metrics import log_softmax
 
 FILE, VERSION = "export.json", 1
@@ -101,12 +102,12 @@ class OnnxEngine:
     def logits(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
         self._need(head)
         out = [np.empty(0, np.float32)] * len(examples)
-        tokens = head not in NEEDS
+        spec = HEADS[head]
         for group, arrays in self._groups(examples):
             values = self._outputs(self.about["outputs"][head], arrays)
             found = values[0] if len(values) == 1 else np.stack(values, -1)
             for i, row in zip(group, found):
-                out[i] = row[: len(examples[i])].copy() if tokens else row[0] if head == "choose" else row
+                out[i] = row[0] if spec.grouped else row if spec.reads == "row" else row[: len(examples[i])].copy()
         return out
 
     # ---------------------------------------------------------------------------------------------------------- generation
@@ -162,11 +163,10 @@ class OnnxEngine:
 
     def _values(self, arrays: dict[str, Any]) -> np.ndarray:
         """(B, …), or (B, T, …): what the task's forward pass gives."""
-        task = self.about["task"]
-        if task == "embed":
+        if self.about["output"] == "vector":
             return self._pooled(arrays)
         values = self._outputs(self.about["outputs"][self.heads[0]], arrays)
-        if task in ("rank", "choose"):  # (B, 1) → (B,)
+        if self.about["grouped"]:  # (B, 1) → (B,)
             return values[0][:, 0]
         return values[0] if len(values) == 1 else np.stack(values, -1)
 
@@ -194,7 +194,8 @@ class OnnxEngine:
         if self.config.segments > 1:
             feeds["token_type_ids"] = np.zeros_like(ids) if arrays.get("segments") is None else arrays["segments"]
         # A question of one choice each: (B, 1, T).
-        return {name: value[:, None] for name, value in feeds.items()} if "choose" in self.heads else feeds
+        grouped = any(HEADS[head].grouped for head in self.heads)
+        return {name: value[:, None] for name, value in feeds.items()} if grouped else feeds
 
     def _run(self, name: str, outputs: Sequence[str], feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         import onnxruntime
@@ -221,7 +222,9 @@ def _about(file: Path) -> dict[str, Any]:
     for name in graphs.values():
         if not isinstance(name, str) or not re.fullmatch(r"onnx/\w[\w.-]*", name):
             raise UserError(f"{file} names the file {name!r}", valid="plain names of files in onnx/")
-    return found
+    spec = None if found["task"] is None or "output" in found else TASKS[found["task"]].SPEC
+    older = {"output": None if spec is None else spec.output, "grouped": spec is not None and spec.grouped}
+    return older | found
 
 
 def _at_most(group: list[int], counts: Sequence[int], most: int) -> Iterator[list[int]]:

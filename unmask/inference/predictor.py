@@ -32,19 +32,19 @@ from unmask.inference.answers import Continuation, Filling, MinimalPairs, Score
 from unmask.inference.engine import Engine
 from unmask.inference.filling import Filler, FillSettings
 from unmask.inference.folders import model_folder
+from unmask.inference.inputs import several, texts_in
 from unmask.inference.introspection import LookMethods
+from unmask.inference.methods import methods_of
 from unmask.inference.onnx_engine import is_export
 from unmask.inference.progress import Update
 from unmask.inference.reader import Long, Reader
 from unmask.inference.scoring import Method
 from unmask.inference.task_methods import TaskMethods
-from unmask.inference.texts import several, texts_in
 from unmask.inference.unknown import warn_unknown
 from unmask.inference.vector_methods import VectorMethods
 from unmask.model.config import ModelConfig
 from unmask.stopping import during
 from unmask.tasks import folder as task_folder
-from unmask.tasks.generate.task import Generate
 from unmask.tasks.task import Task
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer
@@ -216,7 +216,7 @@ class Predictor(TaskMethods, VectorMethods, LookMethods):
             self._need("lm", "continue a text")
         texts = several(text)
         self.check_known(texts)
-        if isinstance(self.task, Generate):
+        if self.task is not None and self.task.spec.output == "text":
             out = causal.answers(self.engine, self.task, texts, **settings)
             return out[0] if isinstance(text, str) else out
         rows = [causal.prompt(self.engine, self.tokenizer, encoding.ids) for encoding in self.reader.encode(texts)]
@@ -230,18 +230,7 @@ class Predictor(TaskMethods, VectorMethods, LookMethods):
 
     def methods(self) -> list[str]:
         """What this model can do."""
-        heads, config, found = set(self.heads), self.config, ["embed", "similarity", "word_vectors"]
-        writes = config.causal or config.decoder_layers > 0 or config.predicts == "next"
-        found += ["fill"] if "mlm" in heads else []
-        found += ["score", "minimal_pairs"] if "mlm" in heads or ("lm" in heads and config.causal) else []
-        found += ["generate"] if heads & {"lm", "mlm"} and writes else []
-        found += ["next"] if "nsp" in heads else []
-        if self.task is not None:
-            found += [self.task.name, "predict"]
-        if self.engine.kind == "torch":
-            found += ["attention"] if config.encoder == "transformer" else []
-            found += ["explain"]
-        return sorted(set(found))
+        return methods_of(self.engine, self.task)
 
     def check_known(self, texts: Any) -> None:
         """Warns of texts that the tokenizer does not know."""

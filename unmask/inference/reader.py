@@ -11,7 +11,7 @@ from tokenizers import Encoding
 from unmask.batch import Example
 from unmask.errors import UserError
 from unmask.inference.answers import Token
-from unmask.inference.texts import which
+from unmask.inference.inputs import which
 from unmask.model.config import ModelConfig
 from unmask.text.token_text import piece
 from unmask.text.tokenizer import Tokenizer

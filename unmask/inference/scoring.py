@@ -20,9 +20,9 @@ from unmask.errors import UserError
 from unmask.inference import causal
 from unmask.inference.answers import Score, TokenScore
 from unmask.inference.engine import Engine
+from unmask.inference.inputs import short, which
 from unmask.inference.progress import Update, in_parts
 from unmask.inference.reader import Long, Reader
-from unmask.inference.texts import short, which
 from unmask.text.token_text import is_ideograph, piece
 
 ODD = 1.5  # standard deviations below a text's mean at which a token is called odd

@@ -1,6 +1,6 @@
 """Search over passages: BM25 and sentence vectors find candidates, reciprocal rank fusion joins them, a cross-encoder puts them in order.
 
-Each stage may be left out. BM25 (bm25s; Robertson's with k1 1.5, b 0.75) reads lower-case words, Chinese ones as the segmenter cuts them. The
+Each stage may be left out. BM25 (text/bm25.py) reads lower-case words, Chinese ones as the segmenter cuts them. The
 vectors' index is exact (faiss, inner product of vectors of length 1). Fusion (Cormack et al. 2009) adds 1 / (60 + place) over the
 stages: places need no common scale. The re-ranker reads the best `rerank` of what was found.
 """
@@ -14,14 +14,14 @@ import numpy as np
 
 from unmask.console import Console
 from unmask.errors import UserError
-from unmask.files import replace
+from unmask.files import write_text
 from unmask.inference.predictor import Predictor
 from unmask.inference.predictor import load as load_predictor
 from unmask.labels.formats.trec import by_place, read_qrels, read_texts
 from unmask.labels.records import Finding, open_source
 from unmask.tasks.contrastive import unit
 from unmask.tasks.ranking import judge, mean, order
-from unmask.text.segmentation import detect_language, word_ids
+from unmask.text.bm25 import BM25, words
 
 FOUND = 100  # passages that each stage gives to the next
 SMOOTH = 60  # of the fusion: how much the first places differ
@@ -49,7 +49,7 @@ class Index:
         self.ids, self.texts = list(texts), list(texts.values())
         if not self.texts:
             raise UserError("no passages to search")
-        self.embedder, self.reranker = _model(embedder), _model(reranker, "rank")
+        self.embedder, self.reranker = _model(embedder), _model(reranker, "text-ranking")
         if not bm25 and self.embedder is None:
             raise UserError("nothing to search with", fix="leave BM25 on, or give a model that embeds")
         console = console or Console(quiet=True)
@@ -68,7 +68,7 @@ class Index:
         depth = min(len(self.texts), max(FOUND, top))
         stages = {}
         if self.bm25 is not None:
-            stages["bm25"] = [_found(self.bm25, words(query), depth) for query in queries]
+            stages["bm25"] = [self.bm25.best(words(query), depth) for query in queries]
         if self.vectors is not None and self.embedder is not None:
             scores, places = self.vectors.search(_embedded(self.embedder, queries), depth)
             stages["vectors"] = [list(zip(p.tolist(), s.tolist())) for p, s in zip(places, scores)]
@@ -91,9 +91,7 @@ class Index:
         best = sorted(scores, key=lambda p: (-scores[p], p))
         if self.reranker is not None:
             read = best[: max(rerank, top)]
-            answer = (
-                self.reranker.predict([{"query": query, "passages": [self.texts[p] for p in read]}])[0] if read else {}
-            )
+            answer = self.reranker.predict([(query, [self.texts[p] for p in read])])[0] if read else {}
             scores = dict(zip(read, answer.get("scores", ())))
             best = [
                 read[i] for i in order([scores[p] for p in read], [f"{len(read) - i:09d}" for i in range(len(read))])
@@ -158,24 +156,10 @@ def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]]) -> None:
         for place, (passage, score) in enumerate(found.items(), 1)
     ]
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    replace(Path(path), "".join(lines))
+    write_text(Path(path), "".join(lines))
 
 
-def words(text: str) -> list[str]:
-    """Lower-case words, Chinese as the segmenter cuts it; punctuation is none.
-
-    >>> words("Don't sort 3 Lists!")
-    ['don', 't', 'sort', '3', 'lists']
-    """
-    text = text.lower()
-    numbers = word_ids(text, detect_language(text))
-    begins = np.flatnonzero(np.diff(numbers, prepend=-2))
-    parts = [text[a:b] for a, b in zip(begins, [*begins[1:], len(text)])]
-    return [part for part in parts if any(map(str.isalnum, part))]
-
-
-def _bm25(texts: Sequence[str], console: Console) -> Any:
-    index = _need("bm25s").BM25(k1=1.5, b=0.75)
+def _bm25(texts: Sequence[str], console: Console) -> BM25:
     with console.bar("words") as update:
         cut = []
         for n, text in enumerate(texts, 1):
@@ -183,17 +167,7 @@ def _bm25(texts: Sequence[str], console: Console) -> Any:
             update(n, len(texts), "")
     if not any(cut):
         raise UserError("no word in any of the passages")
-    index.index(cut, show_progress=False)
-    return index
-
-
-def _found(index: Any, query: list[str], depth: int) -> list[tuple[int, float]]:
-    """Passages that share a word with the query, best first."""
-    known = [word for word in query if word in index.vocab_dict]
-    if not known:
-        return []
-    places, scores = index.retrieve([known], k=depth, show_progress=False, n_threads=0)
-    return [(int(p), float(s)) for p, s in zip(places[0], scores[0]) if s > 0]
+    return BM25(cut)
 
 
 def _vectors(texts: Sequence[str], model: Predictor, console: Console) -> Any:
@@ -211,13 +185,13 @@ def _embedded(model: Predictor, texts: Sequence[str]) -> np.ndarray:
     return np.ascontiguousarray(unit(model.embed(list(texts))), np.float32)
 
 
-def _model(model: AnyModel, task: str = "") -> Predictor | None:
+def _model(model: AnyModel, pipeline: str = "") -> Predictor | None:
     found = model if isinstance(model, Predictor) or model is None else load_predictor(model)
-    if task and found is not None and (found.task is None or found.task.name != task):
-        raise UserError(
-            f"{model} cannot put passages in order",
-            fix=f"unmask finetune MODEL --task {task} --train FILE makes one that can",
-        )
+    if pipeline and found is not None:
+        try:
+            found.need_pipeline(pipeline)
+        except UserError as error:
+            raise UserError(f"{model} cannot put passages in order: {error.got}", fix=error.fix) from None
     return found
 
 

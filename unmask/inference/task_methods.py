@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from unmask.errors import UserError
 from unmask.inference.engine import Engine
-from unmask.inference.progress import Update, shown
-from unmask.inference.texts import many
-from unmask.tasks import inputs
+from unmask.inference.inputs import many
+from unmask.inference.predict import predict
+from unmask.inference.progress import Update
+from unmask.labels.detect_task import all_specs
+from unmask.registry import TASKS
 from unmask.tasks.task import Task
 
 Answer = dict[str, Any]
@@ -36,11 +39,13 @@ class TaskMethods:
         `long`: of a text that is longer than a row, "windows" reads all, "first" the beginning, "refuse" is an error; unless
         said, as the model was trained.
         """
-        task = self.need_task().reading(long)
-        given = inputs.records(task, records)
-        self.check_known(inputs.texts(given))
-        with shown(update) as tell:
-            return task.answer(self.engine, given, tell)
+        return predict(self, records, update, long).predictions
+
+    def __getattr__(self, name: str) -> Any:
+        """The name of a third party's task is a method, as `classify` is: it takes what the task asks."""
+        if name.startswith("_") or name not in TASKS.names():
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return partial(self._ask, name)
 
     # Each of these answers one question, or for lists as many as there are in them.
 
@@ -99,6 +104,13 @@ class TaskMethods:
             )
         return self.task
 
+    def need_pipeline(self, name: str) -> Task:
+        """The task, where its predictions are those of a pipeline of the hub: "text-ranking". An error where they are not."""
+        task = self.need_task()
+        if task.SPEC.usage.served == name:
+            return task
+        return self.need_task(task_for(name))
+
     def _ask(self, name: str, *parts: Any, long: str | None = None) -> Any:
         self.need_task(name)
         if not many(parts[0]):
@@ -108,6 +120,12 @@ class TaskMethods:
             counts = ", ".join(f"{len(c):,}" if many(p) else "one text" for c, p in zip(columns, parts))
             raise UserError(f"lists that do not go together: {counts}", valid="lists of one length")
         return self.predict(columns[0] if len(columns) == 1 else zip(*columns), long=long)
+
+
+def task_for(pipeline: str) -> str:
+    """The task whose models answer a pipeline of the hub; the pipeline itself where none does."""
+    specs: dict[str, Any] = all_specs()
+    return next((name for name, spec in specs.items() if spec.usage.served == pipeline), pipeline)
 
 
 def _listed(texts: Any, what: str) -> list[str]:

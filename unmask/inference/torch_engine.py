@@ -14,7 +14,7 @@ from unmask.errors import UserError
 from unmask.inference.engine import PLACES, TARGETS, Top, pad_of, place_before
 from unmask.model import hf
 from unmask.model.generation import Generation
-from unmask.model.heads import HEADS
+from unmask.model.head_spec import HEADS
 from unmask.model.model import Model
 from unmask.model.steps import Steps, Turn
 from unmask.train.trainer import pick_device
@@ -118,7 +118,7 @@ class TorchEngine:
     @torch.inference_mode()
     def logits(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
         out = [np.empty(0, np.float32)] * len(examples)
-        tokens = "pooler" not in HEADS[head].needs
+        tokens = HEADS[head].reads != "row"
         for group, batch in self._batches(examples):
             values = self.model.read(head, batch).float().cpu().numpy()
             for i, row in zip(group, values):

@@ -4,11 +4,12 @@
 UnknownTextWarning, over HTTP by a header (http/batching.py), in the studio by a note above the answer.
 """
 
+import sys
 import warnings
 from collections.abc import Sequence
 
 from unmask.errors import UnknownTextWarning
-from unmask.inference.texts import short
+from unmask.inference.inputs import short
 from unmask.text.tokenizer import Tokenizer
 
 UNKNOWN = 0.5  # share of a text's words from which on it is worth a warning
@@ -49,4 +50,12 @@ def warn_unknown(tokenizer: Tokenizer, texts: Sequence[str]) -> None:
     where = "the text" if len(texts) == 1 else f"{len(shares):,} of {len(texts):,} texts"
     shown = "" if len(texts) == 1 else f"; the first: {short(texts[first])!r}"
     share = sum(shares.values()) / len(shares)
-    warnings.warn(describe(tokenizer, share, where) + shown, UnknownTextWarning, stacklevel=4)
+    warnings.warn(describe(tokenizer, share, where) + shown, UnknownTextWarning, stacklevel=_level())
+
+
+def _level() -> int:
+    """How many calls above its caller the user's own code is."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("unmask."):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -10,9 +10,9 @@ import numpy as np
 
 from unmask.console import Console, visible, write, write_json
 from unmask.errors import UserError
+from unmask.inference.inputs import given_texts
 from unmask.inference.predictor import Predictor
 from unmask.inference.senses import apart, draw
-from unmask.inference.texts import given_texts
 
 
 @dataclass

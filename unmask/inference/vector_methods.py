@@ -10,9 +10,9 @@ import numpy as np
 from unmask.inference import vectors
 from unmask.inference.answers import WordVectors
 from unmask.inference.engine import Engine
+from unmask.inference.inputs import several
 from unmask.inference.progress import Update
 from unmask.inference.reader import Long, Reader
-from unmask.inference.texts import several
 from unmask.inference.vectors import Pooling
 from unmask.tasks.contrastive import unit
 from unmask.tasks.task import Task

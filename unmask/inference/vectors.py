@@ -17,7 +17,6 @@ from unmask.inference.progress import Update, in_parts
 from unmask.inference.reader import Long, Reader, chosen
 from unmask.tasks.align import windows
 from unmask.tasks.contrastive import unit
-from unmask.tasks.embed.task import Embed
 from unmask.tasks.task import Task
 from unmask.text.token_text import is_ideograph
 
@@ -39,15 +38,22 @@ def embed(
         raise UserError(f"pooling {pooling!r}", valid=", ".join(get_args(Pooling)))
     if long is not None:
         chosen(long)
-    own = task if isinstance(task, Embed) and pooling == "auto" else None
+    own = task if task is not None and task.spec.output == "vector" and pooling == "auto" else None
     if own and layer == -1:
-        return own.reading(long).vectors(engine, texts, update)
-    kind = own.learnt["pooling"] if own else "mean" if pooling == "auto" else pooling
+        return _task_vectors(engine, own.reading(long), texts, update)
+    kind = own.bound.pooling if own else "mean" if pooling == "auto" else pooling
     found = hidden(engine, reader, texts, layer, long or "refuse", update, kind)
     if kind == "token":
         return found
     out = np.stack(found) if found else np.empty((0, engine.config.hidden), np.float32)
-    return unit(out, own.learnt["normalised"]) if own else out
+    return unit(out, own.bound.normalised) if own else out
+
+
+def _task_vectors(engine: Engine, task: Task, texts: list[str], update: Update | None) -> np.ndarray:
+    """(N, D) float32, as a model gives them that is fine-tuned for vectors."""
+    name = task.spec.inputs[0].key
+    found = task.answer(engine, [{name: text} for text in texts], update) if texts else []
+    return np.array([one["vector"] for one in found], np.float32).reshape(len(found), engine.config.hidden)
 
 
 def hidden(

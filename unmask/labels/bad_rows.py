@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import groupby
 
 from unmask.errors import UserError
+from unmask.labels.fields import RecordSpec, label_names, labels_of
 from unmask.labels.records import Finding, Record, Source
-from unmask.tasks.task import Task
 
 CHOICES = ("refuse", "skip")
 WHOLE = ("empty", "quotes", "damaged_files")  # kinds of finding that are about a file, not about one of its rows
@@ -29,7 +29,7 @@ def check(bad: str) -> None:
 
 
 def good_records(
-    task: Task, source: Source, read: Read, findings: list[Finding]
+    spec: RecordSpec, source: Source, read: Read, findings: list[Finding]
 ) -> tuple[list[Record], list[Finding], list[Finding]]:
     """(records, findings that are left, errors of the rows that were skipped). `findings`: of opening the file."""
     first: list[Finding] = []
@@ -40,7 +40,7 @@ def good_records(
         return records, [*findings, *first], []
     bad = {finding.at for finding in skipped}
     again: list[Finding] = []
-    records = [record for record in read(without(source, bad, task.blocks), again) if record["at"] not in bad]
+    records = [record for record in read(without(source, bad, spec.form.blocks), again) if record["at"] not in bad]
     left = [f for f in (*findings, *again) if not (f.error and f.at in bad and _of_a_row(f, lines))]
     return records, left, skipped
 
@@ -60,12 +60,14 @@ def without(source: Source, bad: set[str], blocks: bool) -> Source:
     return replace(source, rows=rows, lines=lines)
 
 
-def known_labels(task: Task, records: Sequence[Record]) -> tuple[list[Record], list[Finding]]:
-    """Records whose labels the model has, and a finding for each of the others."""
-    known = set(task.kinds(task.learnt.get("labels", ())))
+def known_labels(
+    spec: RecordSpec, labels: Sequence[str], records: Sequence[Record]
+) -> tuple[list[Record], list[Finding]]:
+    """Records whose labels the model has, and a finding for each of the others. `labels`: the model's."""
+    known = set(label_names(spec, labels))
     good, skipped = [], list[Finding]()
     for record in records:
-        strange = next((label for label in task.labels_in(record) if known and label not in known), None)
+        strange = next((label for label in labels_of(spec, record) if known and label not in known), None)
         if strange is None:
             good.append(record)
         else:

@@ -1,49 +1,59 @@
 """Which task labelled files are for: the one that the recipe names, else the only one that recognises them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError, command, quote
+from unmask.labels.fields import RecordSpec, assign_columns, files, required, targets, usual_columns
 from unmask.labels.propose import flags, looks, written
 from unmask.labels.records import Source
 from unmask.recipe import TaskRecipe
 from unmask.registry import TASKS
-from unmask.tasks.rank.form import FILES
-from unmask.tasks.task import Task
-from unmask.text.columns import Unassigned, assign, find_column, no_column, plain_name, shown
+from unmask.text.columns import Unassigned, find_column, no_column, plain_name, shown
 
 LOOKED_AT = 200  # rows by which a table is recognised
 
 
-def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> type[Task]:
-    """The task that the recipe names, else the only one that recognises the files."""
+def all_specs() -> dict[str, RecordSpec]:
+    """The spec of every task that can be loaded: a third party's that cannot is no reason to know none."""
+    return {name: task.SPEC for name, task in sorted(TASKS.working())}
+
+
+def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> RecordSpec:
+    """The spec of the task that the recipe names, else of the only one that recognises the files."""
     if settings.kind != "auto":
-        return TASKS[settings.kind]
+        return TASKS[settings.kind].SPEC
+    specs = all_specs()
     if unsure := next((source for source in sources if source.layout.doubt), None):
         raise UserError(
             f"{unsure.path}: a table or plain text? {unsure.layout.why}",
-            valid="a table with a line of column names, such as text and label; or plain text, for --task embed",
-            fix=f"{command('unmask doctor', Path(unsure.path))} --task embed (if it is plain text)",
+            valid=f"a table with a line of column names, such as text and label; or plain text, for {of_plain_text(specs)}",
+            fix=f"{command('unmask doctor', Path(unsure.path))} {of_plain_text(specs)} (if it is plain text)",
         )
-    kinds = {name: TASKS[name] for name in TASKS.names()}
-    by_role = {name: kind for name, kind in kinds.items() if set(settings.columns) <= set(kind.roles)}
+    by_role = {name: spec for name, spec in specs.items() if set(settings.columns) <= set(usual_columns(spec.fields))}
     fitting = [
         name
-        for name, kind in (by_role or kinds).items()
-        if all(kind.recognises(named(s, kind, settings)) for s in sources)
+        for name, spec in (by_role or specs).items()
+        if all(spec.form.recognises(named(s, spec, settings)) for s in sources)
     ]
     if settings.columns and not fitting:  # roles that the user gave, and usual names, may say enough
-        fitting = [name for name, kind in by_role.items() if kind.target and fits_roles(kind, settings, sources)]
+        fitting = [n for n, spec in by_role.items() if targets(spec.fields) and fits_roles(spec, settings, sources)]
     if len(fitting) == 1:
-        return TASKS[fitting[0]]
+        return specs[fitting[0]]
     first = sources[0]
+    may_be_files = {name for spec in specs.values() for name in files(spec.fields)}
     for role, name in settings.columns.items() if first.form == "table" and not fitting else ():
-        if role not in FILES and find_column(first.columns, name) is None:
+        if role not in may_be_files and find_column(first.columns, name) is None:
             raise no_column(first.path, name, first.columns)
-    raise several_fit(first, fitting) if fitting else none_fits(first, settings)
+    raise several_fit(first, fitting) if fitting else none_fits(first, settings, specs)
+
+
+def of_plain_text(specs: Mapping[str, RecordSpec]) -> str:
+    """The flags of tasks that learn from texts alone: whose only required field is one text."""
+    return " or ".join(f"--task {name}" for name, spec in specs.items() if required(spec.fields) == ("text",))
 
 
 def several_fit(source: Source, fitting: Sequence[str]) -> UserError:
@@ -51,19 +61,20 @@ def several_fit(source: Source, fitting: Sequence[str]) -> UserError:
     return UserError(what, valid=", ".join(fitting), fix=" or ".join(f"--task {name}" for name in fitting))
 
 
-def none_fits(source: Source, settings: TaskRecipe) -> UserError:
+def none_fits(source: Source, settings: TaskRecipe, specs: Mapping[str, RecordSpec]) -> UserError:
     """Why no task fits a file, and, where its content says it, the command that reads it."""
     what = f"{source.path}: no task fits what is in it"
     if source.form == "json":
         return nested_json(source, what)
     if source.form == "text":
-        valid = "csv, tsv, jsonl, parquet or json with columns; CoNLL; plain text of whole sentences for --task embed"
+        plain = of_plain_text(specs)
+        valid = f"csv, tsv, jsonl, parquet or json with columns; CoNLL; plain text of whole sentences for {plain}"
         return UserError(f"{what} (lines of text, no table)", valid=valid)
     why = f"; {source.layout.why}: its first line names no columns" if source.layout.columns else ""
     seen = looks(source)
     said = "; ".join(str(look) for look in seen if look.kind != "other")
     doctor = command("unmask doctor", Path(source.path))
-    commands = [f"{doctor} {flag}" for flag in flags(seen, settings.columns, source.columns)]
+    commands = [f"{doctor} {flag}" for flag in flags(specs.values(), seen, settings.columns, source.columns)]
     fix = ", or ".join(commands) + " (finetune takes the same --task and --column)" if commands else None
     return UserError(
         f"{what} (the columns {shown(source.columns)}{why})",
@@ -72,15 +83,15 @@ def none_fits(source: Source, settings: TaskRecipe) -> UserError:
     )
 
 
-def explained(error: UserError, source: Source, kind: type[Task], settings: TaskRecipe) -> UserError:
+def explained(error: UserError, source: Source, spec: RecordSpec, settings: TaskRecipe) -> UserError:
     """An error of a file's columns, with the columns that could be meant by what they hold."""
     if not isinstance(error, Unassigned) or source.form != "table":
         return error
     seen = looks(source)
-    fitting = [flag for flag in flags(seen, settings.columns, source.columns) if flag.split()[1] == kind.name]
+    fitting = flags([spec], seen, settings.columns, source.columns)
     texts = [look.column for look in seen if look.kind == "text"]
     if not fitting and error.role == "text" and len(texts) == 1:
-        fitting = [written(kind.name, {**settings.columns, "text": texts[0]})]
+        fitting = [written(spec.name, {**settings.columns, "text": texts[0]})]
     if not fitting:
         return error
     said = "; ".join(str(look) for look in seen if look.kind != "other")
@@ -115,21 +126,22 @@ def records_in(value: Any, path: tuple[str, ...] = ()) -> tuple[str, ...] | None
     return next((found for key, item in inside if (found := records_in(item, (*path, key)))), None)
 
 
-def named(source: Source, kind: type[Task], settings: TaskRecipe) -> Source:
+def named(source: Source, spec: RecordSpec, settings: TaskRecipe) -> Source:
     """The beginning of a table with the columns that the user named under the names that the task knows."""
     if source.form != "table" or not settings.columns:
         return source
     given = {role: find_column(source.columns, name) or name for role, name in settings.columns.items()}
-    new = {column: next(iter(kind.roles.get(role, ())), role) for role, column in given.items()}
+    usual = usual_columns(spec.fields)
+    new = {column: next(iter(usual.get(role, ())), role) for role, column in given.items()}
     kept = [c for c in source.columns if c in new or plain_name(c) not in new.values()]
     rows = [(line, {new.get(c, c): row[c] for c in kept if c in row}) for line, row in source.rows[:LOOKED_AT]]
     return replace(source, columns=[new.get(c, c) for c in kept], rows=rows)
 
 
-def fits_roles(kind: type[Task], settings: TaskRecipe, sources: Sequence[Source]) -> bool:
+def fits_roles(spec: RecordSpec, settings: TaskRecipe, sources: Sequence[Source]) -> bool:
     """Whether there are columns for all that the task needs, by the user's word or by their usual names."""
-    needed = {*kind.needed, *kind.target}
+    needed = set(required(spec.fields))
     try:
-        return all(needed <= set(assign(s.columns, kind.roles, settings.columns, (), s.path)) for s in sources)
+        return all(needed <= set(assign_columns(spec.fields, s, settings)) for s in sources)
     except UserError:  # no such column: said when the file is read
         return False

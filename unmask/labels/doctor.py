@@ -1,7 +1,7 @@
 """Data doctor: what a careful person would notice in labelled files before training on them.
 
-Each check adds findings, with file and line: errors stop, warnings are said and kept. A task says what a record asks, which labels it
-holds and what counts as its answer (`Reads`); everything else is the same for all tasks. Time grows with the number of records; near
+Each check adds findings, with file and line: errors stop, warnings are said and kept. What a record asks, which labels it
+holds and what counts as its answer follows from the task's fields (fields.py); everything else is the same for all tasks. Time grows with the number of records; near
 duplicates are looked for in a sample.
 """
 
@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from unmask.labels.fields import RecordSpec, inputs_of, labels_of, tags_words, truth
 from unmask.labels.records import MISSING, Finding, Record
-from unmask.labels.textcheck import Reads, number_of, spread, texts_of
+from unmask.labels.textcheck import number_of, spread, texts_of
 from unmask.text.dedupe import near_duplicates, signature
 
 RARE = 5  # records of a label below which it is rare
@@ -25,14 +26,14 @@ SPACES = re.compile(r"\s+")
 Sets = Mapping[str, Sequence[Record]]  # train, dev, test
 
 
-def examine(sets: Sets, task: Reads, labels: Sequence[str] = ()) -> list[Finding]:
+def examine(sets: Sets, spec: RecordSpec, labels: Sequence[str] = ()) -> list[Finding]:
     """Everything that records tell. `labels`: those that the model has to have, when the user named them."""
     found: list[Finding] = []
-    found += _labels(sets, task, labels)
-    found += _repeats(sets, task)
-    found += _near(sets, task)
+    found += _labels(sets, spec, labels)
+    found += _repeats(sets, spec)
+    found += _near(sets, spec)
     for records in sets.values():
-        found += texts_of(records, task)
+        found += texts_of(records, spec)
     return found
 
 
@@ -52,13 +53,13 @@ def many(count: int) -> str:
 # ---------------------------------------------------------------------------------------------------------- labels
 
 
-def _labels(sets: Sets, task: Reads, given: Sequence[str]) -> list[Finding]:
+def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]:
     found: list[Finding] = []
     first: dict[str, str] = {}  # label → where it stands first in train
     counts: Counter[str] = Counter()  # records with the label
     train = sets.get("train", ())
     for record in train:
-        for label in dict.fromkeys(task.labels_in(record)):
+        for label in dict.fromkeys(labels_of(spec, record)):
             if label:
                 first.setdefault(label, record["at"])
                 counts[label] += 1
@@ -66,15 +67,14 @@ def _labels(sets: Sets, task: Reads, given: Sequence[str]) -> list[Finding]:
         return found
     known = set(given or counts)
     for name, records in sets.items():
-        found += _unknown(name, records, task, known, bool(given))
+        found += _unknown(name, records, spec, known, bool(given))
     top = train[0]["at"] if train else ""
     # words outside a span are a label too
-    several = any(len(task.labels_in(r)) != 1 or "spans" in r or "tags" in r for r in train)
+    several = tags_words(spec) or any(len(labels_of(spec, r)) != 1 for r in train)
     if len(train) >= ENOUGH and not several and len(counts) > len(train) / 2:
         numbers = all(number_of(label) is not None for label in counts)
-        fix = "--column label=NAME, if another column holds the label" + (
-            "; --set task.classify.target=number, if it is a number to predict" if numbers else ""
-        )
+        fix = "--column label=NAME, if another column holds the label"
+        fix += _hint(spec, "numbers as labels") if numbers else ""
         what = f"{len(counts):,} different labels in {len(train):,} records: probably not the label"
         return [*found, Finding(top, what, fix, error=False, kind="label column")]
     for label in counts:
@@ -97,16 +97,21 @@ def _labels(sets: Sets, task: Reads, given: Sequence[str]) -> list[Finding]:
         most, least = max(usual, key=usual.__getitem__), min(usual, key=usual.__getitem__)
         if usual[most] >= UNEVEN * usual[least]:
             what = f"{usual[most]:,} records of {most!r}, {usual[least]:,} of {least!r}: accuracy says little here"
-            fix = "go by the macro F1; --set task.classify.balance=on weighs rare labels more"
+            fix = "go by the macro F1" + _hint(spec, "imbalance")
             found.append(Finding(first[least], what, fix, error=False, kind="imbalance"))
     return found
 
 
-def _unknown(name: str, records: Sequence[Record], task: Reads, known: set[str], given: bool) -> list[Finding]:
+def _hint(spec: RecordSpec, kind: str) -> str:
+    """What the task adds to the advice of a kind of finding."""
+    return f"; {spec.hints[kind]}" if kind in spec.hints else ""
+
+
+def _unknown(name: str, records: Sequence[Record], spec: RecordSpec, known: set[str], given: bool) -> list[Finding]:
     """Labels that the model will not have."""
     places: dict[str, list[str]] = defaultdict(list)
     for record in records:
-        for label in dict.fromkeys(task.labels_in(record)):
+        for label in dict.fromkeys(labels_of(spec, record)):
             if label and label not in known:
                 places[label].append(record["at"])
     found = []
@@ -140,7 +145,7 @@ def _alike(counts: Counter[str], first: Mapping[str, str]) -> list[Finding]:
 # --------------------------------------------------------------------------------------------------------- repeats
 
 
-def _repeats(sets: Sets, task: Reads) -> list[Finding]:
+def _repeats(sets: Sets, spec: RecordSpec) -> list[Finding]:
     """Questions asked twice: with the same answer, with another, and in two sets (dev chooses the model and its thresholds)."""
     found: list[Finding] = []
     earlier: dict[str, dict[tuple[str, ...], tuple[str, str | None]]] = {}
@@ -149,10 +154,10 @@ def _repeats(sets: Sets, task: Reads) -> list[Finding]:
         copies: dict[tuple[str, ...], list[str]] = {}
         leaks: dict[str, list[tuple[str, str]]] = defaultdict(list)  # set → where it stands here, and there
         for record in records:
-            question = tuple(plain(text) for text in task.asked(record))
+            question = tuple(plain(text) for text in inputs_of(spec, record))
             if not any(question):
                 continue
-            at, answer = record["at"], task.answered(record)
+            at, answer = record["at"], truth(spec, record)
             if holder := next((other for other, known in earlier.items() if question in known), None):
                 leaks[holder].append((at, earlier[holder][question][0]))
             if question not in seen:
@@ -201,12 +206,12 @@ def _script(text: str) -> str:
     return "en" if text.count(" ") >= NEAR_WORDS else "zh" if len(text) >= 3 * NEAR_WORDS and not text.isascii() else ""
 
 
-def _near(sets: Sets, task: Reads) -> list[Finding]:
+def _near(sets: Sets, spec: RecordSpec) -> list[Finding]:
     """How many records of dev and test are nearly those of train: word 5-grams in common, by MinHash."""
     found: list[Finding] = []
     for name in ("dev", "test"):
         train, held = (
-            [(plain(" ".join(task.asked(r))), r["at"]) for r in spread(sets.get(part, ()), NEAR_SAMPLE // 2)]
+            [(plain(" ".join(inputs_of(spec, r))), r["at"]) for r in spread(sets.get(part, ()), NEAR_SAMPLE // 2)]
             for part in ("train", name)
         )
         equal = {text for text, _ in train}

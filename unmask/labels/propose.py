@@ -4,11 +4,12 @@ Nothing is taken silently: a user reads the proposal and passes it on.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from unmask.errors import quote
+from unmask.labels.fields import RecordSpec
 from unmask.labels.records import Source
 from unmask.text.columns import find_column
 from unmask.text.layout import is_number
@@ -73,8 +74,33 @@ def look(column: str, cells: Sequence[Any]) -> Look:
     return Look(column, "text" if text else "other", size, ())
 
 
-def flags(seen: Sequence[Look], given: Mapping[str, str], columns: Sequence[str]) -> list[str]:
+@dataclass(frozen=True)
+class Wanted:
+    """What a task reads that begins with one text: names of its fields."""
+
+    task: str
+    text: str
+    second: str  # another text; "" where there is none
+    target: str
+    holds: str  # what the target is
+    required: bool  # whether a record has to have it
+
+
+def wanted(spec: RecordSpec) -> Wanted | None:
+    """None for a task that reads anything else."""
+    needed = [field for field in spec.fields if field.use == "input" and field.required]
+    target = next((field for field in spec.fields if field.use == "target"), None)
+    if len(needed) != 1 or needed[0].holds != "text" or target is None:
+        return None
+    second = next((f.name for f in spec.fields if f.use == "input" and f.holds == "text" and not f.required), "")
+    return Wanted(spec.name, needed[0].name, second, target.name, target.holds, target.required)
+
+
+def flags(
+    specs: Iterable[RecordSpec], seen: Sequence[Look], given: Mapping[str, str], columns: Sequence[str]
+) -> list[str]:
     """`--task … --column …` that would read the table, likeliest first; none where its content says too little."""
+    known = sorted(filter(None, map(wanted, specs)), key=lambda w: not w.required)
     taken = {find_column(columns, name): role for role, name in given.items()}
     free = [look for look in seen if look.column not in taken]
     texts = sorted((look for look in free if look.kind == "text"), key=lambda look: -look.size)
@@ -83,21 +109,22 @@ def flags(seen: Sequence[Look], given: Mapping[str, str], columns: Sequence[str]
     text = [taken_as(taken, "text")] if "text" in given else [look.column for look in texts[:1]]
     label = [taken_as(taken, "label")] if "label" in given else [look.column for look in labels[:1]]
     others = [look for look in texts if look.column not in text]
-    out = []
+    labelled = [w for w in known if w.holds == "label" and w.required]
     if text and label:
-        pair = {} if len(others) != 1 or 3 * others[0].size < texts[0].size else {"pair": others[0].column}
-        both = [*text, *pair.values()]
+        pair = [] if len(others) != 1 or 3 * others[0].size < texts[0].size else [others[0].column]
+        both = [*text, *pair]
         ordered = sorted(both, key=list(columns).index) if "text" not in given else both
-        out.append(written("classify", dict(zip(("text", "pair"), ordered)) | {"label": label[0]}))
-    elif text and others and scores:
-        first, second = sorted([text[0], others[0].column], key=list(columns).index)
-        out.append(written("embed", {"text": first, "positive": second, "score": scores[0].column}))
-    elif text and scores:
-        out.append(written("classify", {"text": text[0], "label": scores[0].column}))
-    elif text and others and not given:
-        out.append(written("generate", {"text": text[0], "target": others[0].column}))
-        out.append(written("embed", {"text": text[0], "positive": others[0].column}))
-    return out
+        return [written(w.task, dict(zip((w.text, w.second), ordered)) | {w.target: label[0]}) for w in labelled]
+    if text and others and scores:
+        two = sorted([text[0], others[0].column], key=list(columns).index)
+        compared = [w for w in known if w.holds == "number" and w.second]
+        return [written(w.task, {w.text: two[0], w.second: two[1], w.target: scores[0].column}) for w in compared]
+    if text and scores:
+        return [written(w.task, {w.text: text[0], w.target: scores[0].column}) for w in labelled]
+    if text and others and not given:
+        made = [(w, w.target if w.holds == "text" else "" if w.required else w.second) for w in known]
+        return [written(w.task, {w.text: text[0], role: others[0].column}) for w, role in made if role]
+    return []
 
 
 def taken_as(taken: Mapping[str | None, str], role: str) -> str:
@@ -106,7 +133,7 @@ def taken_as(taken: Mapping[str | None, str], role: str) -> str:
 
 def written(task: str, columns: Mapping[str, str]) -> str:
     """
-    >>> written("classify", {"text": "user review", "label": "2"})
-    "--task classify --column 'text=user review' --column label=2"
+    >>> written("mine", {"text": "user review", "label": "2"})
+    "--task mine --column 'text=user review' --column label=2"
     """
     return " ".join([f"--task {task}", *(f"--column {quote(f'{role}={name}')}" for role, name in columns.items())])

@@ -9,11 +9,11 @@ from unmask.console import Console
 from unmask.errors import UserError
 from unmask.labels import doctor
 from unmask.labels.detect_task import explained, pick_task
+from unmask.labels.fields import RecordSpec, columns_of, label_names
 from unmask.labels.findings import by_kind, condense
 from unmask.labels.records import Finding, Record, Source, open_source
 from unmask.recipe import TaskRecipe
 from unmask.stopping import during
-from unmask.tasks.task import Task
 
 SHOWN = 10  # errors of one kind that are printed
 
@@ -62,36 +62,36 @@ def looks_like(settings: TaskRecipe, opened: Opened) -> str:
 
 
 @during("reading the labelled files")
-def read_sets(settings: TaskRecipe, opened: Opened | None = None) -> tuple[type[Task], Sets]:
-    """The files of a task as records. Errors in them are all said at once, with file and line."""
+def read_sets(settings: TaskRecipe, opened: Opened | None = None) -> tuple[RecordSpec, Sets]:
+    """The spec of their task, and the files as records. Errors in them are all said at once, with file and line."""
     opened = opened or open_files(settings)
     parts, findings = opened.parts, list(opened.findings)
     try:
-        kind = pick_task(settings, parts["train"])
+        spec = pick_task(settings, parts["train"])
     except UserError as error:  # errors in the files may say why no task fits
         empty = any(source.empty for source in parts["train"])
         refuse(findings, fix="" if empty else error.fix or "")
         raise
-    columns = kind.columns(parts["train"][0], settings)
-    settings = kind.settle(parts["train"], settings)
+    columns = columns_of(spec.fields, parts["train"][0], settings)
+    settings = spec.form.settle(parts["train"], settings)
     records = {
-        name: [r for source in sources for r in read_source(kind, source, settings, findings)]
+        name: [r for source in sources for r in read_source(spec, source, settings, findings)]
         for name, sources in parts.items()
     }
-    findings += doctor.examine(records, kind, kind.kinds(settings.labels))
-    return kind, Sets(records["train"], records["dev"], records["test"], findings, settings, columns)
+    findings += doctor.examine(records, spec, label_names(spec, settings.labels))
+    return spec, Sets(records["train"], records["dev"], records["test"], findings, settings, columns)
 
 
-def read_source(kind: type[Task], source: Source, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
+def read_source(spec: RecordSpec, source: Source, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
     """A file's records; none when it is not such a file at all, which is a finding too: others may have faults as well."""
     if source.empty:
         return []
     try:
-        return kind.read(source, settings, findings)
+        return spec.form.read(source, settings, findings)
     except UserError as error:
         if not error.got.startswith(source.path):
             raise
-        error = explained(error, source, kind, settings)
+        error = explained(error, source, spec, settings)
         what = error.got.removeprefix(source.path).lstrip("0123456789: ")
         help = "; ".join(text for text in (error.valid and f"valid: {error.valid}", error.fix) if text)
         findings.append(Finding(source.at(1), what, help, kind="not of the task"))

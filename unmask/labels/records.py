@@ -17,7 +17,7 @@ from typing import Any
 from unmask.errors import UserError, command
 from unmask.text.columns import open_objects, plain_name
 from unmask.text.decode import damage, decode, decompress, detect_encoding, why_binary
-from unmask.text.detect import HEAD, KINDS, ending_of, probe_labelled
+from unmask.text.detect import HEAD, KINDS, ending_of, is_other, probe_labelled
 from unmask.text.layout import Layout, shifted
 from unmask.text.readers import Reading
 from unmask.text.report import Problem, Report
@@ -169,7 +169,7 @@ def is_table(name: str) -> bool:
     >>> is_table("new.csv"), is_table("new.jsonl.gz"), is_table("what a film")
     (True, True, False)
     """
-    return ending_of(name) in TABLES
+    return ending_of(name) in TABLES or is_other(name)
 
 
 def _no_object(at: str, value: Any) -> Finding:

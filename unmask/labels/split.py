@@ -5,22 +5,24 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from unmask.labels.fields import RecordSpec, group_of, inputs_of
 from unmask.labels.records import Record
 from unmask.seeds import generator
-from unmask.tasks.task import Task
 
 
-def split(task: Task, records: Sequence[Record], share: float, seed: int) -> tuple[list[Record], list[Record]]:
-    """(train, dev): the same share of every stratum; records that are inseparable stand on one side.
+def split(
+    spec: RecordSpec, records: Sequence[Record], names: Sequence[str], share: float, seed: int
+) -> tuple[list[Record], list[Record]]:
+    """(train, dev): the same share of every stratum (`names`: that of each record); records of one group stand on one side.
 
-    Where so few groups are inseparable that the share is none of them, only records that ask the same are kept together.
+    Where there are so few groups that the share is none of them, only records that ask the same are kept together.
     """
-    groups = _groups([task.inseparable(record) for record in records])
+    groups = _groups([group_of(spec, record) for record in records])
     if share * len(groups) < 1:
-        groups = _groups([task.asked(record) for record in records])
+        groups = _groups([inputs_of(spec, record) for record in records])
     strata: dict[str, list[list[int]]] = defaultdict(list)
     for numbers in groups:
-        strata[task.stratum(records[numbers[0]])].append(numbers)
+        strata[names[numbers[0]]].append(numbers)
     rng, held = generator(seed, "dev"), set()
     counts = quotas({name: len(strata[name]) for name in sorted(strata)}, share, generator(seed, "dev", "rest"))
     for name, count in counts.items():

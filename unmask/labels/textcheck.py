@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from unmask.labels.fields import RecordSpec, inputs_of, rows_of
 from unmask.labels.records import Finding, Record
 from unmask.text.tokenizer import Tokenizer
 
@@ -12,21 +13,12 @@ LONG_SAMPLE = 2_000  # texts whose tokens are counted
 MOJIBAKE = re.compile(r"[ÃÂ][\x80-\xbf‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|â€[œ\x9d™˜“”\x93\x94¦]|ï¿½|ï»¿")
 
 
-class Reads(Protocol):
-    """What the doctor asks of a task (see tasks/task.py)."""
-
-    def asked(self, record: Record) -> tuple[str, ...]: ...
-    def together(self, record: Record) -> list[tuple[str, ...]]: ...
-    def labels_in(self, record: Record) -> list[str]: ...
-    def answered(self, record: Record) -> str | None: ...
-
-
-def texts_of(records: Sequence[Record], task: Reads) -> list[Finding]:
+def texts_of(records: Sequence[Record], spec: RecordSpec) -> list[Finding]:
     """Texts read in a wrong encoding, or that are no texts."""
     found: list[Finding] = []
     numbers = 0
     for record in records:
-        texts = task.asked(record)
+        texts = inputs_of(spec, record)
         for text in texts:
             if not text.isascii():
                 if match := MOJIBAKE.search(text):
@@ -46,12 +38,18 @@ def texts_of(records: Sequence[Record], task: Reads) -> list[Finding]:
     return found
 
 
-def too_long(records: Sequence[Record], task: Reads, tokenizer: Tokenizer, length: int, fate: str) -> list[Finding]:
+def too_long(
+    records: Sequence[Record],
+    spec: RecordSpec,
+    tokenizer: Tokenizer,
+    length: int,
+    fate: str,
+) -> list[Finding]:
     """The share of records that have more tokens than a row, and what becomes of them."""
     sample = spread(records, LONG_SAMPLE)
     if not sample:
         return []
-    rows = [task.together(record) for record in sample]
+    rows = [rows_of(spec, record) for record in sample]
     flat = [text for several in rows for texts in several for text in texts]
     counts = iter([len(encoding.ids) for encoding in tokenizer.encode_batch(flat)])
     sizes = [max((sum(next(counts) for _ in texts) for texts in several), default=0) for several in rows]

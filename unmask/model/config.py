@@ -218,7 +218,7 @@ class ModelConfig:
                 raise UserError(
                     f"{name}: {getattr(self, name)!r} is not {self.family}: {why}",
                     valid=f"{name}: {value!r}, or a preset of another family "
-                    f"({', '.join(n for n in PRESETS if n not in family.presets)})",
+                    f"({', '.join(n for n in presets() if n not in family.presets)})",
                 )
 
     def _check(self, name: str, value: Any, kind: Any) -> None:
@@ -249,12 +249,13 @@ class ModelConfig:
             raise UserError(f"{name}: {value}", valid="above 0")
 
 
-# name → every field that differs from ModelConfig's defaults
-PRESETS: dict[str, dict[str, Any]] = {
-    name: {"family": family} | traits.fixed | traits.defaults | size
-    for family, traits in FAMILIES.items()
-    for name, size in traits.presets.items()
-}
+def presets() -> dict[str, dict[str, Any]]:
+    """Name → every field that differs from ModelConfig's defaults."""
+    return {
+        name: {"family": family} | traits.fixed | traits.defaults | size
+        for family, traits in FAMILIES.working()
+        for name, size in traits.presets.items()
+    }
 
 
 def preset(name: str, **changes: Any) -> ModelConfig:
@@ -263,9 +264,10 @@ def preset(name: str, **changes: Any) -> ModelConfig:
     >>> preset("bert-mini", vocab_size=8192).layers
     4
     """
-    if name not in PRESETS:
-        raise UserError(f"unknown preset {name!r}{nearest(name, list(PRESETS))}", valid=", ".join(PRESETS))
-    return change(ModelConfig(**PRESETS[name]), **changes)
+    known = presets()
+    if name not in known:
+        raise UserError(f"unknown preset {name!r}{nearest(name, list(known))}", valid=", ".join(known))
+    return change(ModelConfig(**known[name]), **changes)
 
 
 def with_tokenizer(recipe: Recipe) -> Recipe:

@@ -1,30 +1,17 @@
 """config.json ↔ ModelConfig, and generation_config.json: what a model folder says of itself, read without torch."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.files import (
-    COUNT,
-    FLAG,
-    NUMBER,
-    OBJECT,
-    POSITIVE,
-    WORD,
-    Rule,
-    check,
-    check_fields,
-    is_there,
-    list_of,
-    or_null,
-    read_object,
-    shown,
-)
-from unmask.model.config import PRESETS, ModelConfig, change
+from unmask.files import is_there, read_object, shown
+from unmask.json_checks import COUNT, FLAG, NUMBER, OBJECT, POSITIVE, WORD, Rule, check, check_fields, list_of, or_null
+from unmask.model.config import ModelConfig, change, presets
 from unmask.model.families import FAMILIES
 from unmask.model.generation import GENERATION_KEYS
+from unmask.model.head_spec import HEADS
 
-LABELLED = {"classify", "tag"}  # heads whose outputs have names
 GENERATION_FILE = "generation_config.json"
 
 
@@ -37,6 +24,7 @@ RULES: dict[str, Rule] = {
     "problem_type": or_null(WORD),
     "generator_size": NUMBER,
     "unmask_predicts": WORD,
+    "unmask_labels": list_of(WORD),
     "pad_token_id": or_null(COUNT),
     "max_position_embeddings": POSITIVE,
     "type_vocab_size": COUNT,
@@ -84,11 +72,13 @@ def _config(raw: dict[str, Any], name: str, file: str | Path) -> ModelConfig:
         values["problem"] = raw["problem_type"]
     if "unmask_predicts" in raw:
         values["predicts"] = raw["unmask_predicts"]
-    if LABELLED & set(family.architectures.get(declared(raw), ())):
+    if "unmask_labels" in raw:
+        values["labels"] = tuple(raw["unmask_labels"])
+    elif any(HEADS[head].labelled for head in family.architectures.get(declared(raw), ())):
         # transformers leaves two classes with default names out of the file.
         names = raw.get("id2label") or {str(i): f"LABEL_{i}" for i in range(raw.get("num_labels") or 2)}
         values["labels"] = _labels(names, file)
-    return change(ModelConfig(**PRESETS[family.base]), **values)
+    return change(ModelConfig(**presets()[family.base]), **values)
 
 
 def _labels(names: dict[str, Any], file: str | Path) -> tuple[str, ...]:
@@ -104,10 +94,11 @@ def _labels(names: dict[str, Any], file: str | Path) -> tuple[str, ...]:
     return tuple(out)
 
 
-def write_config(config: ModelConfig, architecture: str = "") -> dict[str, Any]:
+def write_config(config: ModelConfig, architecture: str = "", heads: Iterable[str] = ()) -> dict[str, Any]:
     """ModelConfig → config.json, the inverse of `read_config`.
 
-    The names of labels only for a class that has them: others count their two outputs by the same key.
+    The names of labels only for a class that has them: others count their two outputs by the same key. Where a head
+    that the class has no place for has labels, they stand under a key of ours.
 
     >>> write_config(ModelConfig())["hidden_size"]
     768
@@ -116,9 +107,12 @@ def write_config(config: ModelConfig, architecture: str = "") -> dict[str, Any]:
     values = {key: getattr(config, name) for name, key in family.fields.items()} | family.write(config)
     if config.predicts != "here":  # a key of ours: transformers has no word for it, and its fill-mask reads elsewhere
         values["unmask_predicts"] = config.predicts
-    if config.problem and "classify" in family.architectures.get(architecture, ()):
+    labelled = [HEADS[head].reads for head in family.architectures.get(architecture, ()) if HEADS[head].labelled]
+    if config.problem and "row" in labelled:
         values["problem_type"] = config.problem
-    if LABELLED & set(family.architectures.get(architecture, ())):
+    if not labelled and any(HEADS[head].labelled for head in heads):
+        values["unmask_labels"] = list(config.labels)
+    if labelled:
         values["id2label"] = {str(i): label for i, label in enumerate(config.labels)}
         values["label2id"] = {label: i for i, label in enumerate(config.labels)}
     return values

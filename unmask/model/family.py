@@ -41,9 +41,6 @@ class Family:
     generation: Callable[["ModelConfig"], dict[str, Any]] = lambda config: {}  # generation_config.json beside the ids
 
 
-# Head → heads whose output it reads. Heads themselves are modules (`heads.py`); this much of them is known without torch.
-NEEDS: dict[str, tuple[str, ...]] = dict.fromkeys(("nsp", "sop", "classify", "choose"), ("pooler",))
-
 # What only some families have. The others keep these values, as their classes in transformers have no place for more.
 PLAIN: dict[str, Any] = {
     "encoder": "transformer",

@@ -1,12 +1,10 @@
-"""Heads: small modules between hidden states and an answer. A head says which other heads it reads.
+"""Heads: small modules between hidden states and an answer. What others want to know of them is in head_spec.py.
 
-"pooler" makes one vector of a row; "nsp", "sop", "classify" and "choose" read it. "mlm" reads the positions it is
-given, never a whole row, so that vocabulary logits exist only where a loss or a caller asks for them. "tag", "answer"
-and "rtd" read every hidden state they are given.
+A head over the vocabulary reads the positions it is given, never a whole row, so that vocabulary logits exist only where a
+loss or a caller asks for them.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,19 +12,10 @@ from torch import Tensor, nn
 
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
-from unmask.model.family import NEEDS
 from unmask.model.layers import ACTIVATION, layer_norm
 
 
-class Head(nn.Module):
-    needs: ClassVar[tuple[str, ...]] = ()  # heads whose output it reads
-    tied: ClassVar[bool] = False  # whether it reads the token embedding too
-
-    def __init__(self, config: ModelConfig):
-        super().__init__()
-
-
-class MLM(Head):
+class MLM(nn.Module):
     """Hidden states at chosen positions → vocabulary logits.
 
     >>> from unmask.model.config import preset
@@ -34,10 +23,8 @@ class MLM(Head):
     torch.Size([3, 50])
     """
 
-    tied = True
-
     def __init__(self, config: ModelConfig):
-        super().__init__(config)
+        super().__init__()
         self.activation = ACTIVATION[config.head_activation or config.activation]
         width = config.embedding_size
         self.dense = nn.Linear(config.hidden, width, bias=config.head_bias)
@@ -51,17 +38,16 @@ class MLM(Head):
         return F.linear(self.norm(self.activation(self.dense(hidden))), weight, self.bias)
 
 
-class LM(Head):
+class LM(nn.Module):
     """Hidden states at chosen positions → vocabulary logits, without a transform of its own.
 
     BART's bias is no parameter: it is 0 in its training and only shifts what a user wants shifted.
     """
 
-    tied = True
     final_logits_bias: Tensor | None
 
     def __init__(self, config: ModelConfig):
-        super().__init__(config)
+        super().__init__()
         self.scale = config.hidden**-0.5 if config.scale_logits else 1.0
         self.decoder = None if config.tie else nn.Linear(config.hidden, config.vocab_size, bias=False)
         self.register_buffer("final_logits_bias", torch.zeros(1, config.vocab_size) if config.decoder_bias else None)
@@ -73,13 +59,11 @@ class LM(Head):
         return logits if self.final_logits_bias is None else logits + self.final_logits_bias[0]
 
 
-class BiLM(Head):
+class BiLM(nn.Module):
     """One direction's states (N, D / 2) → vocabulary logits; both directions share it (ELMo 1802.05365)."""
 
-    tied = True
-
     def __init__(self, config: ModelConfig):
-        super().__init__(config)
+        super().__init__()
         own = config.characters or not config.tie  # a model that reads characters has no matrix of tokens to share
         self.decoder = nn.Linear(config.hidden // 2, config.vocab_size, bias=False) if own else None
         self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.decoder_bias else None
@@ -89,13 +73,11 @@ class BiLM(Head):
         return F.linear(hidden, embedding if self.decoder is None else self.decoder.weight, self.bias)
 
 
-class CBOW(Head):
+class CBOW(nn.Module):
     """Means of context vectors (N, D) → vocabulary logits (word2vec 1301.3781)."""
 
-    tied = True
-
     def __init__(self, config: ModelConfig):
-        super().__init__(config)
+        super().__init__()
         self.decoder = None if config.tie else nn.Linear(config.hidden, config.vocab_size, bias=False)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.decoder_bias else None
 
@@ -104,11 +86,11 @@ class CBOW(Head):
         return F.linear(hidden, embedding if self.decoder is None else self.decoder.weight, self.bias)
 
 
-class Pooler(Head):
+class Pooler(nn.Module):
     """A row's hidden states → one vector: act(dense([CLS])), or norm(act(dense([CLS] or the mean)))."""
 
     def __init__(self, config: ModelConfig):
-        super().__init__(config)
+        super().__init__()
         normed = config.pooling in ("cls", "mean")
         self.mean = config.pooling == "mean"
         self.dense = nn.Linear(config.hidden, config.hidden, bias=config.head_bias)
@@ -128,13 +110,11 @@ class Pooler(Head):
         return self.norm(self.activation(self.dense(row)))
 
 
-class NSP(Head):
+class NSP(nn.Module):
     """Pooled (B, D) → (B, 2): logit 0 = B follows A, logit 1 = B comes from elsewhere, as Google and transformers."""
 
-    needs = NEEDS["nsp"]
-
     def __init__(self, config: ModelConfig):
-        super().__init__(config)
+        super().__init__()
         self.out = nn.Linear(config.hidden, 2)
 
     def forward(self, pooled: Tensor) -> Tensor:
@@ -145,13 +125,11 @@ class SOP(NSP):
     """Pooled (B, D) → (B, 2): logit 0 = the two halves stand in their order, logit 1 = swapped (ALBERT 1909.11942)."""
 
 
-class Classify(Head):
+class Classify(nn.Module):
     """Pooled (B, D) → (B, labels)."""
 
-    needs = NEEDS["classify"]
-
     def __init__(self, config: ModelConfig):
-        super().__init__(config)
+        super().__init__()
         self.drop = classifier_dropout(config)
         self.out = nn.Linear(config.hidden, label_count(config, "classify"))
 
@@ -159,13 +137,11 @@ class Classify(Head):
         return self.out(self.drop(pooled))
 
 
-class Choose(Head):
+class Choose(nn.Module):
     """Pooled (B, D) → (B,): how well each row answers; a softmax over the rows of one question makes the choice."""
 
-    needs = NEEDS["choose"]
-
     def __init__(self, config: ModelConfig):
-        super().__init__(config)
+        super().__init__()
         self.drop = classifier_dropout(config)
         self.out = nn.Linear(config.hidden, 1)
 
@@ -173,11 +149,11 @@ class Choose(Head):
         return self.out(self.drop(pooled)).squeeze(-1)
 
 
-class Tag(Head):
+class Tag(nn.Module):
     """Hidden states (…, D) → (…, labels)."""
 
     def __init__(self, config: ModelConfig):
-        super().__init__(config)
+        super().__init__()
         self.dense, self.norm = None, None
         if config.token_dense:
             self.activation = ACTIVATION[config.head_activation or config.activation]
@@ -206,11 +182,11 @@ class Answer(Tag):
         return 2
 
 
-class RTD(Head):
+class RTD(nn.Module):
     """Hidden states (…, D) → (…): above 0 where the token looks replaced (ELECTRA 2003.10555)."""
 
     def __init__(self, config: ModelConfig):
-        super().__init__(config)
+        super().__init__()
         self.activation = ACTIVATION[config.activation]
         self.dense = nn.Linear(config.hidden, config.hidden)
         self.out = nn.Linear(config.hidden, 1)
@@ -246,17 +222,15 @@ def reorder(out: nn.Linear, old: Sequence[str], new: Sequence[str]) -> bool:
     return True
 
 
-HEADS: dict[str, type[Head]] = {
-    "mlm": MLM,
-    "lm": LM,
-    "pooler": Pooler,
-    "nsp": NSP,
-    "sop": SOP,
-    "rtd": RTD,
-    "classify": Classify,
-    "tag": Tag,
-    "answer": Answer,
-    "choose": Choose,
-    "bilm": BiLM,
-    "cbow": CBOW,
-}
+@torch.no_grad()
+def fold(out: nn.Linear, mean: float, sd: float) -> None:
+    """Put a scale into a layer whose output is in standard deviations from the mean: it then gives the numbers themselves."""
+    out.weight.mul_(sd)
+    out.bias.mul_(sd).add_(mean)
+
+
+@torch.no_grad()
+def unfold(out: nn.Linear, mean: float, sd: float) -> None:
+    """Take it out again."""
+    out.weight.div_(sd)
+    out.bias.sub_(mean).div_(sd)

@@ -5,7 +5,6 @@ this reads it in both directions. Saving writes the class that opens the folder 
 that class has no place go into heads.safetensors.
 """
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from unmask.errors import UserError
-from unmask.files import is_there, read_object
+from unmask.files import is_there, read_object, write_json
 from unmask.hub import resolve
 from unmask.model.config import ModelConfig, change
 from unmask.model.config_file import (
@@ -30,7 +29,7 @@ from unmask.model.config_file import (
 )
 from unmask.model.families import FAMILIES
 from unmask.model.family import Family
-from unmask.model.heads import HEADS
+from unmask.model.head_spec import HEADS
 from unmask.model.model import TIED, Model, with_needs
 from unmask.model.weights import (
     OLD_PATTERNS,
@@ -45,7 +44,6 @@ from unmask.model.weights import (
 )
 
 HEADS_FILE, HEADS_VERSION = "heads.safetensors", "1"
-DECLARED = {"classify", "tag", "answer", "choose"}  # heads of tasks
 LARGEST_NEW = 10**8  # parameters of heads that a folder lacks, at most, unless its weights have more
 GENERATOR = "generator"  # the head that is a model, and its folder
 
@@ -87,15 +85,13 @@ def save(model: Model, folder: str | Path, tokenizer: Saves | None = None, extra
     if GENERATOR in model.heads:
         settings["generator_size"] = config.generator
     settings["dtype"] = str(model.embedding.dtype).removeprefix("torch.")
-    settings |= write_config(config, architecture) | (extra or {})
-    text = json.dumps(settings, indent=2, ensure_ascii=False, sort_keys=True)
-    (folder / "config.json").write_text(text + "\n", "utf-8")
+    settings |= write_config(config, architecture, model.heads) | (extra or {})
+    write_json(folder / "config.json", settings, indent=2, sort_keys=True)
     save_file(placed, folder / "model.safetensors", {"format": "pt"})
     if beside:
         save_file(beside, folder / HEADS_FILE, {"format": "pt", "version": HEADS_VERSION})
     if "lm" in model.heads:
-        text = json.dumps(model.generation or default_generation(config), indent=2, sort_keys=True)
-        (folder / GENERATION_FILE).write_text(text + "\n", "utf-8")
+        write_json(folder / GENERATION_FILE, model.generation or default_generation(config), indent=2, sort_keys=True)
     if tokenizer is not None:
         tokenizer.save(folder, segments=config.segments > 1, max_length=config.max_positions)
     if GENERATOR in model.heads:
@@ -255,8 +251,8 @@ def _untied(config: ModelConfig, tensors: dict[str, Tensor]) -> ModelConfig:
     transformers 5 writes that of every T5 v1.1.
     """
     family = FAMILIES[config.family]
-    for head in ("mlm", "lm"):
-        if config.tie and f"heads.{head}.decoder" in family.heads.get(head, {}):
+    for head, names in family.heads.items():
+        if config.tie and HEADS[head].reads == "vocabulary" and f"heads.{head}.decoder" in names:
             (own,) = there(family, f"heads.{head}.decoder.weight")
             shared = tensors.get(there(family, "encoder.embeddings.tokens.weight")[0])
             if own in tensors and shared is not None and not _same(tensors[own], shared):
@@ -280,7 +276,7 @@ def _modern_names(tensors: dict[str, Tensor], family: Family) -> dict[str, Tenso
 
 def _head_names(head: str, config: ModelConfig) -> list[str]:
     with torch.device("meta"):
-        return [f"heads.{head}.{key}" for key, _ in HEADS[head](config).named_parameters()]
+        return [f"heads.{head}.{key}" for key, _ in HEADS[head].build(config).named_parameters()]
 
 
 def _heads_in(tensors: dict[str, Tensor], config: ModelConfig, raw: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
@@ -291,7 +287,7 @@ def _heads_in(tensors: dict[str, Tensor], config: ModelConfig, raw: dict[str, An
     """
     family = FAMILIES[config.family]
     for architecture, heads in family.architectures.items():
-        if DECLARED & set(heads) and architecture != declared(raw):
+        if any(HEADS[head].declared for head in heads) and architecture != declared(raw):
             continue
         parameters = [name for head in heads for name in _head_names(head, config)]
         names = [key for name in parameters for key in there(family, name, config, architecture)]

@@ -2,21 +2,20 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Example, collate
-from unmask.errors import UserError, nearest
 from unmask.model.bag import Bag
 from unmask.model.cache import Cache
 from unmask.model.config import ModelConfig
 from unmask.model.decoder import Decoder
 from unmask.model.encoder import Encoder
 from unmask.model.generation import Generation
-from unmask.model.heads import HEADS
+from unmask.model.head_spec import HEADS
 from unmask.model.lstm import LSTMEncoder
 from unmask.model.torch_steps import TorchSteps, begin
 from unmask.seeds import address
@@ -44,7 +43,7 @@ class Model(nn.Module):
         with torch.random.fork_rng(devices=[]):  # torch's own first weights are overwritten: they leave no trace
             self.encoder: Encoder = ENCODERS[config.encoder](config)
             self.decoder = Decoder(config) if config.decoder_layers else None
-            self.heads = nn.ModuleDict({name: HEADS[name](config) for name in with_needs(heads)})
+            self.heads = nn.ModuleDict({name: HEADS[name].build(config) for name in with_needs(heads)})
         if "generator" in self.heads:  # as in the paper, token and position vectors are the same parameters
             generator: Any = self.heads["generator"]
             small, own = generator.encoder.embeddings, self.encoder.embeddings
@@ -79,13 +78,13 @@ class Model(nn.Module):
         return self.decoder(batch.decoder, self.encoder.embeddings.tokens, hidden, batch.mask, at, cache)
 
     def logits(self, head: str, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`mlm`: hidden at chosen positions (N, D) → (N, V). Heads that read a row: (B, T, D), or at its `places` (B, D) → (B, …).
-
-        Heads that read tokens (`tag`, `answer`, `rtd`): (…, D) → (…, labels), (…, 2), (…).
+        """Heads over the vocabulary: hidden at chosen positions (N, D) → (N, V). Heads that read a row: (B, T, D), or at its
+        `places` (B, D) → (B, …). Heads that read tokens: (…, D) → (…, labels), (…, 2), (…).
         """
+        reads, own = HEADS[head].reads, self.heads[head]
         if "pooler" in HEADS[head].needs:
-            return self.heads[head](self.heads["pooler"](hidden, mask))
-        return self.heads[head](hidden, self.embedding) if HEADS[head].tied else self.heads[head](hidden)
+            return own(self.heads["pooler"](hidden, mask))
+        return own(hidden) if reads == "tokens" else own(hidden, mask if reads == "row" else self.embedding)
 
     def places(self, head: str, batch: Batch) -> Tensor | None:
         """Positions of the flattened batch that a head reads: each row's first, where it makes a vector of that; None = all."""
@@ -191,15 +190,12 @@ class Generator(Model):
     True
     """
 
-    needs: ClassVar[tuple[str, ...]] = ()
-
     def __init__(self, config: ModelConfig):
         super().__init__(config.generator_config(), ("mlm",))
 
 
 # The generator's names of what is the model's own.
 TIED = tuple(f"heads.generator.encoder.embeddings.{name}.weight" for name in ("tokens", "positions"))
-HEADS["generator"] = Generator  # type: ignore[assignment]  # a head that is a Model: heads.py cannot know it
 
 
 def with_needs(heads: Iterable[str]) -> list[str]:
@@ -208,11 +204,7 @@ def with_needs(heads: Iterable[str]) -> list[str]:
     >>> with_needs(["nsp"])
     ['pooler', 'nsp']
     """
-    wanted = set(heads)
-    for name in list(wanted):
-        if name not in HEADS:
-            raise UserError(f"unknown head {name!r}{nearest(name, list(HEADS))}", valid=", ".join(HEADS))
-        wanted.update(HEADS[name].needs)
+    wanted = {found for name in heads for found in (name, *HEADS[name].needs)}
     return [name for name in HEADS if name in wanted]
 
 

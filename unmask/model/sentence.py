@@ -4,27 +4,14 @@ modules.json names the parts (Transformer, Pooling, perhaps Normalize), 1_Poolin
 sentence_bert_config.json how long a text may be and whether it is lower-cased first.
 """
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.files import (
-    COUNT,
-    FLAG,
-    OBJECT,
-    WORD,
-    check,
-    check_fields,
-    is_there,
-    list_of,
-    or_null,
-    read_json,
-    read_object,
-    shown,
-)
+from unmask.files import is_there, read_json, read_object, shown, write_json
+from unmask.json_checks import COUNT, FLAG, OBJECT, WORD, check, check_fields, list_of, or_null
 
 MODULES, TRANSFORMER, SETTINGS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
 PATTERNS = [MODULES, TRANSFORMER, SETTINGS, "*_Pooling/config.json", "tokenizer_config.json"]
@@ -119,4 +106,4 @@ def _limit(file: Path) -> int:
 
 def _put(file: Path, value: Any) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    write_json(file, value, indent=2)

@@ -1,4 +1,4 @@
-"""What every objective is, a task too: a corruption of rows, and terms of a loss.
+"""What every objective is: a corruption of rows, and terms of a loss.
 
 `corrupt` is pure and runs on the CPU: same example, same address, same result. `outputs` gives, per term, logits and
 targets at the positions that the loss reads, and no others. Losses are sums with counts: the trainer divides each term
@@ -19,9 +19,9 @@ import numpy as np
 
 from unmask.batch import Batch, Example, Phase
 from unmask.errors import UserError
-from unmask.model.config import PRESETS, ModelConfig, preset
+from unmask.model.config import ModelConfig, preset, presets
 from unmask.model.families import FAMILIES
-from unmask.model.family import NEEDS
+from unmask.model.head_spec import HEADS
 from unmask.recipe import Recipe
 from unmask.registry import OBJECTIVES
 from unmask.text.rows import Kind
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from unmask.model.model import Model
 
 Terms: TypeAlias = "dict[str, tuple[torch.Tensor, int]]"  # term → (sum over its items, number of items)
-WEIGHT = "weight"  # label of a row: what it counts, where rows differ in it
 
 
 class Objective:
@@ -71,7 +70,7 @@ class Objective:
         """Everything that can be wrong with a recipe for this objective, before the text is read."""
         reason = cls.unfit(config)
         if reason:
-            fitting = [name for name in PRESETS if not cls.unfit(preset(name))]
+            fitting = [name for name in presets() if not cls.unfit(preset(name))]
             raise UserError(
                 f"objective {cls.name} does not fit a {config.family} model: {reason}",
                 valid=f"--preset {', '.join(fitting)}" if fitting else None,
@@ -86,13 +85,7 @@ class Objective:
 
     def bind(self, config: ModelConfig) -> None:
         """What the objective reads from the model's config: which of its heads the family has."""
-        family = FAMILIES[config.family]
-        choices = [head.split("|") for head in self.heads]
-        self.heads = tuple(next((head for head in c if head in family.heads), c[-1]) for c in choices)
-        have = {*self.heads, *(need for head in self.heads for need in NEEDS.get(head, ()))}
-        classes = list(family.architectures.values())
-        if not any(set(held) <= have for held in classes):  # BertModel has a pooler, and every folder opens somewhere
-            self.heads += classes[-1]
+        self.heads = heads_of(self.heads, config)
 
     @classmethod
     def files(cls, recipe: Recipe) -> dict[str, list[Path]]:
@@ -125,30 +118,33 @@ class Objective:
         raise NotImplementedError(f"{type(self).__name__}.counts")
 
     def loss(self, model: Model, batch: Batch) -> Terms:
-        return self.compare(self._forward(model, batch), weight=batch.labels.get(WEIGHT))
+        return measured(self._forward(model, batch))
 
     def idle(self, device: torch.device) -> None:
         """Called instead of `loss` while other processes compute theirs: for losses that exchange something."""
 
     def evaluate(self, model: Model, batch: Batch) -> Terms:
         """The loss's terms, and beside each the number of right answers."""
-        return self.compare(self._forward(model, batch), True, batch.labels.get(WEIGHT))
+        return measured(self._forward(model, batch), True)
 
     def measure(self, model: Model, hidden: torch.Tensor, batch: Batch, accuracy: bool = False) -> Terms:
         """Its terms in a sum of objectives, from the hidden states at `reads`, which are computed once for all."""
-        return self.compare(self.outputs(model, hidden, batch), accuracy, batch.labels.get(WEIGHT))
-
-    def compare(
-        self,
-        outputs: Mapping[str, tuple[torch.Tensor, torch.Tensor]],
-        accuracy: bool = False,
-        weight: torch.Tensor | None = None,
-    ) -> Terms:
-        """What `outputs` gave → its terms. `weight` (B,): what each row counts, for an objective whose rows differ in it."""
-        return measured(outputs, accuracy)
+        return measured(self.outputs(model, hidden, batch), accuracy)
 
     def _forward(self, model: Model, batch: Batch) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
         return self.outputs(model, model.encode(batch, self.reads(model, batch)), batch)
+
+
+def heads_of(wanted: Sequence[str], config: ModelConfig) -> tuple[str, ...]:
+    """The heads that a model is made with: of "lm|mlm" the one that its family has."""
+    family = FAMILIES[config.family]
+    choices = [head.split("|") for head in wanted]
+    heads = tuple(next((head for head in c if head in family.heads), c[-1]) for c in choices)
+    have = {*heads, *(need for head in heads for need in HEADS[head].needs)}
+    classes = list(family.architectures.values())
+    if not any(set(held) <= have for held in classes):  # BertModel has a pooler, and every folder opens somewhere
+        heads += classes[-1]
+    return heads
 
 
 def measured(outputs: Mapping[str, tuple[torch.Tensor, torch.Tensor]], accuracy: bool = False) -> Terms:

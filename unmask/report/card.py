@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from unmask.errors import command
-from unmask.files import replace
+from unmask.files import write_text
 from unmask.hub import is_pinned, without_revision
 from unmask.report import usage, words
 from unmask.report.view import RunView, dig, finite, shape
@@ -32,7 +32,7 @@ def write_cards(view: RunView, s: dict[str, Any]) -> None:
 
 def _write(folder: Path, front: dict[str, Any], sections: list[str]) -> None:
     header = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-    replace(folder / "README.md", f"---\n{header}---\n\n" + "\n\n".join(filter(None, sections)) + "\n")
+    write_text(folder / "README.md", f"---\n{header}---\n\n" + "\n\n".join(filter(None, sections)) + "\n")
 
 
 def _of_text(view: RunView, s: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from unmask.files import replace
+from unmask.files import write_bytes
 from unmask.metrics import metric
 from unmask.report.view import finite
 from unmask.report.words import spaced
@@ -45,7 +45,7 @@ STATES = (("complete", "o", BLUE), ("pruned", "x", ORANGE))  # of the trials of 
 
 def picture(path: Path, figure: "Figure", page: bool = True) -> dict[str, str]:
     """A png file; for the page, the same as SVG for either theme. Drawing takes long: it is done once."""
-    replace(path, _bytes(figure, "png"))
+    write_bytes(path, _bytes(figure, "png"))
     if not page:
         return {}
     figure.set_layout_engine("none")  # everything has its place by now

@@ -11,7 +11,7 @@ import yaml
 from jinja2 import Environment, PackageLoader
 
 from unmask.errors import command, quote
-from unmask.files import replace
+from unmask.files import write_text
 from unmask.metrics import metric
 from unmask.report import card, curves, figures, usage, words
 from unmask.report.info import facts, summary
@@ -67,7 +67,7 @@ def write(run: Run) -> Path:
         **sections,
     )
     path = view.path / "report.html"
-    replace(path, html)
+    write_text(path, html)
     card.write_cards(view, s)
     return path
 

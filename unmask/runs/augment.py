@@ -6,7 +6,6 @@ run folder. With entities, only words outside of them are changed, and places be
 (seed, number of the new record); a resumed run reads the file.
 """
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import torch
 from unmask.batch import Example, collate, groups
 from unmask.console import Console
 from unmask.errors import UserError
-from unmask.files import parse_json
+from unmask.files import read_lines, write_lines
 from unmask.labels.records import Record
 from unmask.model import hf
 from unmask.model.config import ModelConfig
@@ -76,12 +75,10 @@ def rows(recipe: Recipe, records: Sequence[Record], run: Run, world: World, cons
                 fix="a model that fills masks (unmask info says which heads one has), or without --augment",
             )
         made = rewrite(loaded.model, tokenizer, records, share(recipe), recipe.seed, console.say)
-        part = path.with_suffix(".part")
-        part.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in made), "utf-8")
-        part.rename(path)
+        write_lines(path, made)
     world.barrier()
     run.hold(FILE, checksum(path), world.main)
-    found = [parse_json(line) for line in path.read_text("utf-8").splitlines()]
+    found = list(read_lines(path))
     console.say(f"{len(found):,} further records are rewritten by {recipe.start}: {path}")
     return found
 

@@ -1,126 +1,20 @@
-"""What a fine-tuned model has to beat on the same records: counted words, and the same model without pre-training.
+"""What a fine-tuned model has to beat on the same records: counted words (tasks/NAME/baseline.py), and the same model without pre-training."""
 
-For classify, counted words are TF-IDF + a linear model; what they are for other tasks is in simple.py. The linear model gives logits; from
-there on everything (temperature, thresholds, scores) is the task's own, so that the figures compare. Logistic regression for labels, one against the rest for several, ridge regression for numbers; how strongly it is
-regularised is chosen by cross-validation on the training records.
-"""
-
+import importlib
 import shutil
-import warnings
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
-from scipy.sparse import hstack
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import GridSearchCV
-from sklearn.multiclass import OneVsRestClassifier
-from sklearn.pipeline import make_pipeline
 
 from unmask.console import Console
 from unmask.labels.records import Record
 from unmask.recipe import Recipe
 from unmask.runs import finetune
-from unmask.runs.simple_baselines import SIMPLE, Found
-from unmask.tasks.classify.targets import TARGETS, Number, Several
-from unmask.tasks.classify.task import Classify
-from unmask.tasks.metrics import indicator
-from unmask.text.segmentation import language_of
+from unmask.tasks.task import Task
 from unmask.train import checkpoint
 from unmask.train.distributed import World
 from unmask.train.run import Run
 
-LINEAR, SCRATCH = "TF-IDF + linear", "without pre-training"
-FOLDS = 3
-SMALL = 200  # records below which a word that occurs once counts too
-NEVER = -30.0  # logit of a label that the training records lack
-
-
-class Words(TransformerMixin, BaseEstimator):
-    """Texts, or pairs of them, → TF-IDF of words and pairs of words; of a pair both, where they differ, and what they share.
-
-    Chinese, which has no spaces, is cut into characters.
-    """
-
-    def __init__(self, rare: int = 2):
-        self.rare = rare
-
-    def fit(self, records: Sequence[Record], y: Any = None) -> "Words":
-        texts = [r[role] for r in records for role in ("text", "pair") if role in r]
-        chinese = language_of(t[:200] for t in texts) == "zh"  # Japanese too, by its share of the same characters
-        cut: dict[str, Any] = {"analyzer": "char", "ngram_range": (1, 3)} if chinese else {"ngram_range": (1, 2)}
-        self.vectorizer_ = TfidfVectorizer(min_df=self.rare, sublinear_tf=True, **cut).fit(texts)
-        return self
-
-    def transform(self, records: Sequence[Record]) -> Any:
-        a = self.vectorizer_.transform([r["text"] for r in records])
-        if not any("pair" in r for r in records):
-            return a
-        b = self.vectorizer_.transform([r.get("pair", "") for r in records])
-        return hstack([a, b, abs(a - b), a.multiply(b)]).tocsr()
-
-
-class Linear:
-    """A linear model that gives what a task's model gives: logits for records, in the order of the labels."""
-
-    def __init__(self, learnt: dict[str, Any], train: Sequence[Record]):
-        self.goal, records = TARGETS[learnt.get("target", "one")](learnt), list(train)
-        model, grid, scoring = self._kind()
-        aims = self._aims(records)
-        search = make_pipeline(Words(1 if len(records) < SMALL else 2), model)
-        enough = len(records) >= 10 * FOLDS and (aims.dtype.kind != "i" or np.bincount(aims).max() >= FOLDS)
-        name = f"{type(model).__name__.lower()}__{next(iter(grid))}"
-        choice = GridSearchCV(search, {name: next(iter(grid.values()))}, cv=FOLDS, scoring=scoring)
-        with warnings.catch_warnings():  # labels with fewer records than folds; a fit that needs more rounds
-            warnings.simplefilter("ignore", UserWarning)
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            self.model = (choice if enough else search).fit(records, aims)
-        self.chosen = choice.best_params_[name] if enough else None
-
-    def _kind(self) -> tuple[Any, dict[str, list[float]], str]:
-        """The estimator, what is tried, and what decides."""
-        if isinstance(self.goal, Number):
-            return Ridge(), {"alpha": [0.1, 1.0, 10.0]}, "r2"
-        if isinstance(self.goal, Several):
-            return OneVsRestClassifier(LogisticRegression(max_iter=1000)), {"estimator__C": [1, 10, 100]}, "f1_micro"
-        weights = None if self.goal.weights is None else dict(enumerate(self.goal.weights))
-        logistic = LogisticRegression(max_iter=1000, class_weight=weights)
-        return logistic, {"C": [1, 10, 100]}, "f1_macro" if weights else "accuracy"
-
-    def _aims(self, records: Sequence[Record]) -> np.ndarray:
-        goal = self.goal
-        if isinstance(goal, Number):
-            return np.array([r["label"] for r in records], np.float64)
-        if isinstance(goal, Several):
-            return indicator([r["label"] for r in records], goal.labels)
-        return np.array([goal.place[str(r["label"])] for r in records])
-
-    def logits(self, records: Sequence[Record]) -> np.ndarray:
-        goal, given = self.goal, list(records)
-        if isinstance(goal, Number):
-            return self.model.predict(given)[:, None]
-        found = np.asarray(self.model.decision_function(given))
-        if isinstance(goal, Several):
-            return found.reshape(len(given), -1)
-        if found.ndim == 1:  # two classes: one number says both
-            found = np.stack([np.zeros_like(found), found], -1)
-        logits = np.full((len(given), len(goal.labels)), NEVER)
-        logits[:, self.model.classes_] = found
-        return logits
-
-
-def linear(
-    task: Classify, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record]
-) -> tuple[dict[str, float], Any]:
-    """(scores on `judged`, the strength of regularisation that was chosen)."""
-    learnt = {k: v for k, v in task.learnt.items() if k not in ("temperature", "thresholds", "mean", "sd")}
-    model = Linear(learnt, train)  # its own temperature and thresholds, and numbers as they are
-    if dev:
-        model.goal.tune(model.logits(dev), dev)
-    return model.goal.score(model.goal.decode(model.logits(judged)), judged), model.chosen
+SCRATCH = "without pre-training"
 
 
 def scratch(recipe: Recipe, folder: Run, world: World, console: Console) -> dict[str, Any]:
@@ -152,7 +46,7 @@ def baselines(recipe: Recipe, run: Run, world: World, console: Console) -> list[
         return []
     found: list[dict[str, Any]] = []
     if world.main:
-        for baseline, scores in counted(job, judged, console).items():
+        for baseline, scores in counted(job.task, job.sets.train, job.sets.dev, judged, console).items():
             if job.task.metric in scores:
                 console.say(f"{baseline}: {job.task.metric} {scores[job.task.metric]:.4f}")
             found.append({"baseline": baseline, "on": name, "records": len(judged), **scores})
@@ -162,13 +56,16 @@ def baselines(recipe: Recipe, run: Run, world: World, console: Console) -> list[
     return found
 
 
-def counted(job: finetune.Job, judged: Sequence[Record], console: Console) -> Found:
-    """Baselines that are made of counted words."""
-    task, train = job.task, job.sets.train
+def counted(
+    task: Task, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record], console: Console
+) -> dict[str, dict[str, float]]:
+    """Baseline → its scores: those that the task's spec names, made of counted words."""
+    if not task.SPEC.baseline:
+        console.warn(f"--baseline: the task {task.SPEC.name} names none beside the model without pre-training")
+        return {}
+    module, _, function = task.SPEC.baseline.partition(":")
     try:
-        if isinstance(task, Classify):
-            return {LINEAR: linear(task, train, job.sets.dev, judged)[0]}
-        return SIMPLE[task.name](task, train, judged)
+        return getattr(importlib.import_module(module), function)(task, train, dev, judged)
     except ValueError as error:  # scikit-learn's, of texts without a single word
         console.warn(f"--baseline: none can be counted from these texts: {error}")
         return {}

@@ -1,7 +1,5 @@
 """What is done with a corpus before training: find or train its tokenizer, prepare its store and those of the mix."""
 
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -10,6 +8,7 @@ from typing import Any
 
 from unmask.console import Console
 from unmask.errors import UserError
+from unmask.files import new_folder
 from unmask.model.config import with_tokenizer
 from unmask.recipe import Recipe
 from unmask.text import extend as extension
@@ -127,15 +126,9 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
         tokenizer = Tokenizer.train(
             (d.text for d in corpus), settings, lambda read: update(min(read, total), total, "")
         )
-    partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
-    try:
+    with suppress(OSError), new_folder(folder) as partial:  # another process was faster, with the same result
         tokenizer.save(partial)
         write_folder_sums(partial)
-        partial.rename(folder)
-    except OSError:  # another process was faster, with the same result
-        pass
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     console.say(f"tokenizer: {settings.kind}, {tokenizer.size:,} tokens, trained on this text")
     return tokenizer
 

@@ -16,6 +16,7 @@ from unmask.recipe import Recipe
 from unmask.runs import budget, estimate, finetune, multi_seed, multitask
 from unmask.runs.job import Job, open_teacher
 from unmask.tasks import aux_mlm
+from unmask.tasks.objective import objective_of
 from unmask.train.distributed import World
 from unmask.train.fit import eval_every
 from unmask.train.loader import Bucketed
@@ -68,7 +69,7 @@ def rehearse(recipe: Recipe, console: Console) -> dict[str, Any]:
 
 
 def _trained(job: Job) -> Any:
-    return aux_mlm.beside(job.task, job.recipe, job.task.tokenizer)
+    return aux_mlm.beside(objective_of(job.task))
 
 
 def _part(job: Job, loader: Bucketed) -> dict[str, Any]:

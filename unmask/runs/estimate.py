@@ -13,10 +13,12 @@ from unmask.batch import Batch, Example
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import change, preset, with_tokenizer
+from unmask.model.head_spec import HEADS
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective, build
-from unmask.recipe import VOCABULARY, Recipe, TokenizerRecipe
+from unmask.recipe import Recipe
 from unmask.runs.pretraining import check_length, with_objective
+from unmask.sections import VOCABULARY, TokenizerRecipe
 from unmask.seeds import generator
 from unmask.text.corpus import Corpus
 from unmask.text.extend import describe, extended
@@ -113,7 +115,8 @@ def _vocabulary(recipe: Recipe, tokenizer: Tokenizer | None) -> int:
 def vocabulary_rows(objective: Objective, model: Model, batch: Batch) -> int:
     """Positions at which a loss reads logits over the vocabulary; terms named as another head read that one."""
     counts = objective.counts(batch)
-    return max((n for term, n in counts.items() if term not in model.heads or term in ("mlm", "lm")), default=0)
+    read = [n for term, n in counts.items() if term not in model.heads or HEADS[term].reads == "vocabulary"]
+    return max(read, default=0)
 
 
 def memory(model: Model, recipe: Recipe, vocabulary_rows: int) -> dict[str, int]:

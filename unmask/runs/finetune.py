@@ -27,6 +27,8 @@ from unmask.runs import augment, budget
 from unmask.runs.job import Job, open_teacher, prepare
 from unmask.tasks import aux_mlm, teacher
 from unmask.tasks.intervals import intervals
+from unmask.tasks.objective import objective_of
+from unmask.tasks.rows import even_out
 from unmask.tasks.task import RecordRows
 from unmask.train import checkpoint
 from unmask.train.distributed import World
@@ -44,14 +46,14 @@ def rows_of(
 ) -> Bucketed:
     """The training records as rows; `encoded`: those of each, where they are known."""
     encoded = [job.task.encode(record) for record in job.sets.train] if encoded is None else encoded
-    job.task.even_out(encoded)
+    even_out(job.task.SPEC, encoded)
     examples = [e for several in encoded for e in several]
     lengths = [max(len(row) for row in (e, *e.more)) for e in examples]
     tokenizer = job.task.tokenizer
     held = [row.ids for e in examples for row in (e, *e.more)]
     tokens = np.unique(np.concatenate([*held, np.flatnonzero(tokenizer.special)]))  # [MASK] may be put into a row
     rows = RecordRows(examples, tokenizer.pad)
-    return Bucketed(rows, lengths, job.recipe.train.batch, objective or job.task, job.recipe.seed, tokens)
+    return Bucketed(rows, lengths, job.recipe.train.batch, objective or objective_of(job.task), job.recipe.seed, tokens)
 
 
 def with_more(
@@ -63,17 +65,16 @@ def with_more(
     console: Console,
 ) -> Objective:
     """The task as it is trained: with a teacher's answers, and MLM beside it, where these are asked for."""
-    objective: Objective = job.task
     known, job.teacher = job.teacher or open_teacher(job, console.say), None
     if known:
         theirs = known.need_task()
         run.hold(f"task.teacher: {job.recipe.task.teacher}", teacher.fingerprint(known.model, theirs), world.main)
         with console.bar("teacher") as update:
-            objective = teacher.teach(job.task, known.model, theirs, records, encoded, update)
-    return aux_mlm.beside(objective, job.recipe, job.task.tokenizer)
+            return aux_mlm.beside(teacher.teach(job.task, known.model, theirs, records, encoded, update))
+    return aux_mlm.beside(objective_of(job.task, world.size))
 
 
-def say_remarks(job: Job, console: Console, world: World, count: int) -> None:
+def say_remarks(job: Job, console: Console, world: World, count: int, gathered: bool = False) -> None:
     """What a person should know before training begins; after `rows_of` of the `count` records, which counts long texts."""
     task = job.task
     for text in job.notes:
@@ -81,7 +82,7 @@ def say_remarks(job: Job, console: Console, world: World, count: int) -> None:
     if task.longer:
         console.say(f"{task.longer:,} of {count:,} records are longer than a row of {task.length}: {task.fate()}")
     batch = job.recipe.train.batch
-    together = micro_size(batch, job.recipe.train.micro_batch, world.size) * (world.size if task.gather else 1)
+    together = micro_size(batch, job.recipe.train.micro_batch, world.size) * (world.size if gathered else 1)
     for text in task.remarks() + (task.apart(together, batch) if together < batch else []):
         console.say(text)
 
@@ -110,10 +111,9 @@ def train(
     records = [*job.sets.train, *augment.rows(recipe, job.sets.train, run, world, console)]
     encoded = [task.encode(record) for record in records]
     objective = with_more(job, records, encoded, run, world, console)
-    task.gather = world.size > 1 and objective is task  # a teacher's part is of a process's own rows
     loader = rows_of(job, encoded, objective)
     longest, count = int(loader.lengths.max()), len(loader.lengths)
-    say_remarks(job, console, world, len(records))
+    say_remarks(job, console, world, len(records), gathered=not recipe.task.teacher)
     seen = seen_of(job, console)
 
     def trainer_of(p: Plan) -> Trainer:

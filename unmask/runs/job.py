@@ -9,18 +9,21 @@ from unmask.errors import UserError
 from unmask.inference.predictor import Predictor
 from unmask.inference.predictor import load as load_predictor
 from unmask.labels import textcheck
+from unmask.labels.fields import RecordSpec, labels_of
 from unmask.labels.record_sets import Opened, Sets, read_sets, refuse
 from unmask.labels.split import split
 from unmask.model import hf
 from unmask.model.config import ModelConfig
-from unmask.model.config_file import LABELLED
 from unmask.model.families import FAMILIES
+from unmask.model.head_spec import HEADS
 from unmask.model.model import Model
 from unmask.recipe import BUDGETS, Recipe, told
+from unmask.registry import TASKS
 from unmask.runs import augment, budget
 from unmask.settings import merge
 from unmask.tasks import aux_mlm, teacher
 from unmask.tasks import folder as task_folder
+from unmask.tasks import objective as task_objective
 from unmask.tasks.task import Task
 from unmask.text.tokenizer import Tokenizer
 
@@ -57,12 +60,12 @@ def make_recipe(values: dict[str, Any], sets: Sequence[str] = ()) -> Recipe:
     return Recipe.build(merge(base, given))
 
 
-def about_dev(task: Task, sets: Sets) -> list[str]:
+def about_dev(spec: RecordSpec, sets: Sets) -> list[str]:
     """What is to be said of the dev set that was taken from the training records."""
     if not sets.dev:
         return ["no dev file, and records that ask the same are not divided: the last model is taken"]
     notes = [f"no dev file: {len(sets.dev):,} of the {len(sets.train) + len(sets.dev):,} records are kept as one"]
-    learnt, asked = ({label for r in records for label in task.labels_in(r)} for records in (sets.train, sets.dev))
+    learnt, asked = ({label for r in records for label in labels_of(spec, r)} for records in (sets.train, sets.dev))
     if lost := sorted(asked - learnt):
         shown = ", ".join(map(repr, lost[:5])) + (" …" if len(lost) > 5 else "")
         notes.append(
@@ -95,12 +98,14 @@ def prepare(
     notes: list[str] = []
     config = hf.config_of(recipe.start)
     budget.check(recipe)
-    kind, sets = read_sets(recipe.task, opened)
+    spec, sets = read_sets(recipe.task, opened)
+    kind = TASKS[spec.name]
     refuse(sets.findings)
     kind.check(recipe, config)
-    aux_mlm.check(recipe, config, kind.name)
+    task_objective.check(recipe, kind.SPEC)
+    aux_mlm.check(recipe, config, kind.SPEC)
     augment.check(recipe, config, kind.name)
-    teacher.check(recipe, kind.name)
+    teacher.check(recipe, kind.SPEC)
     frozen = recipe.task.freeze == "encoder"
     rate, seen = (
         recipe.train.lr or usual_rate(config.hidden, frozen),
@@ -116,12 +121,14 @@ def prepare(
     studied = kind.study(recipe, config, sets.train)
     whole = kind(recipe, tokenizer, studied)  # that is what the split goes by, in a run that goes on too
     whole.fit_lengths(sets.train)
-    sets.findings += textcheck.too_long(sets.train, kind, tokenizer, whole.length, f"they are {whole.fate()}")
+    sets.findings += textcheck.too_long(sets.train, spec, tokenizer, whole.length, f"they are {whole.fate()}")
     if not recipe.task.dev:
         dev_seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
         if len(sets.train) >= FEWEST:
-            sets.train, sets.dev = split(whole, sets.train, recipe.task.dev_share, dev_seed)
-            notes += about_dev(whole, sets)
+            sets.train, sets.dev = split(
+                spec, sets.train, list(map(whole.stratum, sets.train)), recipe.task.dev_share, dev_seed
+            )
+            notes += about_dev(spec, sets)
         else:
             unjudged = "; nothing to judge --baseline by" if recipe.task.baseline and not sets.test else ""
             notes.append(
@@ -163,14 +170,14 @@ def lack(new: Sequence[str], loaded: hf.Loaded, config: ModelConfig, task: Task)
     """What a start model has not: a head at all, or one with as many outputs."""
     held = FAMILIES[config.family].architectures.get(str((loaded.settings.get("architectures") or [""])[0]), ())
     count = len(task.changes(config).get("labels", ()))
-    if len(new) == 1 and new[0] in LABELLED and new[0] in held and count != len(config.labels):
+    if len(new) == 1 and HEADS[new[0]].labelled and new[0] in held and count != len(config.labels):
         return f"has a {new[0]} head with {len(config.labels):,} labels where {count:,} are needed"
     return f"has no {' and no '.join(new)} for this"
 
 
 def adopt_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recipe) -> list[str]:
     """Keep the start model's head where its outputs mean what the task's do, in the task's order; else draw it anew, and say so."""
-    head = next((name for name in task.heads if name in LABELLED), "")
+    head = next((name for name in task.heads if HEADS[name].labelled), "")
     if not head or any(name.startswith(f"heads.{head}.") for name in loaded.missing):
         return []
     before = task_folder.read(loaded.folder, config, (head,), task.tokenizer)

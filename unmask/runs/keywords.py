@@ -1,50 +1,49 @@
-"""Flags and Python keywords → a recipe: short names for what is asked for most, one table for pre-training and one for
-fine-tuning."""
+"""Python keywords → a recipe. Which there are, the fields of the recipe say: a setting that `unmask pretrain` has a flag for is a keyword
+of the functions that pre-train, one that `unmask finetune` has a flag for is one of those that fine-tune. For editors, which read source,
+`unmask/__init__.pyi` spells them out."""
 
-from collections.abc import Sequence
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_origin
 
 from unmask.errors import UserError, nearest
 from unmask.hub import pin
 from unmask.recipe import BUDGETS, Recipe
-from unmask.settings import merge, nested
+from unmask.settings import Setting, merge, nested, settings_of
 
-Corpora = str | Path | Sequence[str | Path] | None
+Texts = str | Path | Sequence[str | Path]
+Corpora = Texts | None
 AnyRecipe = str | Path | Recipe | dict[str, Any] | None
+F = TypeVar("F", bound=Callable[..., Any])
 
-# Short names (flags, Python keywords) → where they stand in a recipe.
-SHORT = {
-    "seed": "seed",
-    "preset": "preset",
-    "start": "start",
-    "objective": "objective",
-    "documents": "data.documents",
-    "column": "data.column",
-    "encoding": "data.encoding",
-    "language": "data.language",
-    "heldout": "data.heldout",
-    "workers": "data.workers",
-    "mix": "data.mix",
-    "tokenizer": "tokenizer.path",
-    "kind": "tokenizer.kind",
-    "vocab_size": "tokenizer.vocab_size",
-    "lowercase": "tokenizer.lowercase",
-    "strip_accents": "tokenizer.strip_accents",
-    "special_tokens": "tokenizer.special_tokens",
-    "extend_vocab": "tokenizer.extend",
-    "mask_rate": "mlm.rate",
-    "mask_unit": "mlm.unit",
-    "minutes": "train.minutes",
-    "tokens": "train.tokens",
-    "steps": "train.steps",
-    "epochs": "train.epochs",
-    "batch": "train.batch",
-    "length": "train.length",
-    "lr": "train.lr",
-    "device": "train.device",
-    "precision": "train.precision",
-}
+
+@functools.cache
+def keywords(verb: str) -> dict[str, Setting]:
+    """Keyword → setting: of "pretrain", and of whatever works on its text, or of "finetune", and whatever tunes."""
+    return {setting.keyword: setting for setting in settings_of(Recipe) if verb in setting.verbs}
+
+
+def takes_settings(verb: str) -> Callable[[F], F]:
+    """The function's `**settings` are shown as a parameter each, by `help` and `inspect.signature`."""
+
+    def show(function: F) -> F:
+        *own, _ = inspect.signature(function).parameters.values()
+        one = inspect.Parameter.KEYWORD_ONLY
+        each = [inspect.Parameter(k, one, default=None, annotation=_type(s)) for k, s in keywords(verb).items()]
+        function.__signature__ = inspect.Signature([*own, *each])  # type: ignore[attr-defined]
+        return function
+
+    return show
+
+
+def _type(setting: Setting) -> Any:
+    """What a keyword takes. None = as the recipe says."""
+    wider: dict[Any, Any] = {list: Texts, dict: Mapping[str, str | int]}
+    kinds = (wider.get(get_origin(kind), kind) for kind in setting.kinds)
+    return functools.reduce(operator.or_, (*kinds, None))
 
 
 def make_recipe(
@@ -68,7 +67,7 @@ def make_recipe(
         values = merge(values, {"data": {"corpus": [str(c) for c in several]}})
     if any(short.get(b) is not None for b in BUDGETS):  # a flag replaces the file's budget, whatever its unit
         values = merge(values, {"train": dict.fromkeys(BUDGETS)})
-    values = placed(values, SHORT, short)
+    values = placed(values, "pretrain", short)
     if short.get("preset") and short.get("start"):
         raise UserError(
             f"--from {short['start']} is a model with a shape of its own; --preset {short['preset']} is another",
@@ -98,8 +97,9 @@ def values_of(recipe: AnyRecipe) -> dict[str, Any]:
     return recipe if isinstance(recipe, dict) else Recipe.read(recipe) if recipe is not None else {}
 
 
-def placed(values: dict[str, Any], table: dict[str, str], short: dict[str, Any]) -> dict[str, Any]:
-    """The values with those of the short names at their places."""
+def placed(values: dict[str, Any], verb: str, short: dict[str, Any]) -> dict[str, Any]:
+    """The values with those of the keywords at their places."""
+    table = keywords(verb)
     unknown = sorted(set(short) - set(table))
     if unknown:
         raise UserError(f"unknown keyword {unknown[0]!r}{nearest(unknown[0], list(table))}", valid=", ".join(table))
@@ -112,8 +112,17 @@ def placed(values: dict[str, Any], table: dict[str, str], short: dict[str, Any])
         )
     for name, value in short.items():
         if value is not None:
-            values = merge(values, nested(table[name], value))
+            values = merge(values, nested(table[name].path, _listed(table[name], value)))
     return values
+
+
+def _listed(setting: Setting, value: Any) -> Any:
+    """A list may be given as one text or path, or with paths in it."""
+    if get_origin(setting.field.annotation) is not list or not isinstance(value, str | Path | Iterable):
+        return value
+    if isinstance(value, str | Path):
+        value = [text.strip() for text in str(value).split(",")] if setting.commas else [value]
+    return [str(text) for text in value]
 
 
 def model_in(folder: str) -> str:
@@ -122,37 +131,12 @@ def model_in(folder: str) -> str:
     return str(inner) if folder and (inner / "config.json").exists() else folder
 
 
-# Short names (flags, Python keywords) → where they stand in a recipe, beside those of SHORT.
-TASK_SHORT = {
-    "task": "task.kind",
-    "train": "task.train",
-    "dev": "task.dev",
-    "test": "task.test",
-    "columns": "task.columns",
-    "labels": "task.labels",
-    "length": "task.length",
-    "long": "task.long",
-    "pooling": "task.pooling",
-    "freeze": "task.freeze",
-    "aux": "task.aux",
-    "augment": "task.augment",
-    "teacher": "task.teacher",
-    "patience": "task.patience",
-    "seeds": "task.seeds",
-    "baseline": "task.baseline",
-    **{name: SHORT[name] for name in ("seed", "minutes", "steps", "epochs", "batch", "lr", "device", "precision")},
-}
-
-
 def task_recipe(model: str | Path, recipe: AnyRecipe = None, sets: Sequence[str] = (), **short: Any) -> Recipe:
     """As `make_recipe`, with fine-tuning's defaults below."""
     from unmask.runs import job
 
     values = merge(values_of(recipe), {"start": model_in(str(model))} if model else {})
-    for name in ("train", "dev", "test"):
-        if (files := short.get(name)) is not None:
-            short[name] = [str(files)] if isinstance(files, str | Path) else [str(file) for file in files]
-    values = placed(values, TASK_SHORT, short)
+    values = placed(values, "finetune", short)
     made = job.make_recipe(values, [sets] if isinstance(sets, str) else list(sets))
     if not made.start:
         raise UserError("no model to fine-tune", fix="unmask finetune MODEL --train FILE")

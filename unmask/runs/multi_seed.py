@@ -119,7 +119,7 @@ def one_seed(
 
 
 def copy(source: Path, target: Path) -> None:
-    shutil.copytree(source, target)
+    shutil.copytree(source, target, dirs_exist_ok=True)
 
 
 def summary(found: Sequence[dict[str, Any]], first: int) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from unmask.runs import budget, finetune
 from unmask.runs.job import Job
 from unmask.seeds import generator
 from unmask.settings import merge
+from unmask.tasks.objective import objective_of
 from unmask.train import checkpoint
 from unmask.train.distributed import World
 from unmask.train.fit import Evaluation, doubt_of, fit
@@ -68,9 +69,9 @@ class Several(Objective):
     def __init__(self, jobs: Mapping[str, Job]):
         first = next(iter(jobs.values()))
         super().__init__(first.recipe, first.task.tokenizer)
-        self.names, self.tasks = list(jobs), [job.task for job in jobs.values()]
-        self.terms = tuple(f"{name}.{term}" for name, job in jobs.items() for term in job.task.terms)
-        self.weights = {f"{name}.{term}": w for name, job in jobs.items() for term, w in job.task.weights.items()}
+        self.names, self.tasks = list(jobs), [objective_of(job.task) for job in jobs.values()]
+        self.terms = tuple(f"{name}.{term}" for name, task in zip(jobs, self.tasks) for term in task.terms)
+        self.weights = {f"{name}.{t}": w for name, task in zip(jobs, self.tasks) for t, w in task.weights.items()}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         n = int(batch.labels[NUMBER])

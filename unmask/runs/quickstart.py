@@ -165,7 +165,7 @@ def classifier(start: Path, files: dict[str, list[str]], seed: int, folder: Path
 
 def tfidf(labelled: list[Record], test: list[Record], console: Console) -> float:
     """Words and pairs of words, the strength of the regularisation chosen by cross-validation on the labels."""
-    from unmask.runs.baseline import Linear
+    from unmask.tasks.classify.baseline import Linear
 
     model = Linear({"labels": list(LABELS.values())}, labelled)
     answers = model.goal.decode(model.logits(test))

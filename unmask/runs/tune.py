@@ -16,7 +16,7 @@ from typing import Any
 from unmask import report
 from unmask.console import Console
 from unmask.errors import UserError, command
-from unmask.files import replace
+from unmask.files import write_text
 from unmask.labels.findings import KEPT, as_rows
 from unmask.labels.record_sets import Opened
 from unmask.model import hf
@@ -273,7 +273,7 @@ def _finish(optuna: Any, study: Any, run: Run, base: Recipe, asked: dict[str, An
         "importance": importance(optuna, study),
         "command": command("unmask finetune --recipe", run.path / "best.yaml"),
     }
-    replace(run.path / "trials.csv", as_csv(rows))
+    write_text(run.path / "trials.csv", as_csv(rows))
     run.write_json("results.json", results)
     report.write(run)
     console.say(f"best of {len(rows)}: trial {best.number}, {results['metric']} {best.value:.4f}; {results['command']}")

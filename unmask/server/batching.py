@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UserError
 from unmask.inference import unknown
-from unmask.inference.texts import texts_in
+from unmask.inference.inputs import texts_in
+from unmask.inference.methods import ALONE, GENERATE, TOGETHER
 from unmask.server import cost, counting, current, sizes
 from unmask.server.errors import Refused
 from unmask.server.limits import Limits
@@ -30,19 +31,6 @@ from unmask.server.turns import Gone, Turns
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
 
-TOGETHER = ("fill", "score", "embed", "generate", "predict", "next")
-ALONE = (
-    "similarity",
-    "classify",
-    "tag",
-    "answer",
-    "choose",
-    "rank",
-    "attention",
-    "explain",
-    "minimal_pairs",
-    "word_vectors",
-)
 TEXTS = 8  # texts of an input, on average: choices, passages
 THREADS = 4  # calls at a time, of which one forward pass computes
 Key = tuple[str, str, str, int]  # model, method, settings, 0 or the number of a question that is answered alone
@@ -96,9 +84,10 @@ class Batcher:
     @staticmethod
     def mixes(predictor: "Predictor", method: str, settings: Mapping[str, Any]) -> bool:
         """Whether an answer is the same whatever else is in its batch."""
-        if method == "predict":  # `embed` ranks a pair among the others of its call
-            return getattr(predictor.task, "name", "") not in ("embed", "generate")
-        if method == "generate":  # what is drawn depends on the number of the prompt
+        if method == "predict" and predictor.task is not None:
+            spec = predictor.task.spec  # where a record is ranked among all others of its call, or text is drawn
+            return not spec.ranked_among and spec.output != "text"
+        if method == GENERATE:  # what is drawn depends on the number of the prompt
             return not settings.get("do_sample", predictor.engine.generation.get("do_sample"))
         return method in TOGETHER
 
@@ -289,7 +278,7 @@ def find(models: Mapping[str, "Predictor"], name: str) -> "Predictor":
 def unfold(method: str, args: Sequence[Any]) -> tuple[bool, list[Any]]:
     """Whether a list was asked, and the questions in it.
 
-    >>> unfold("fill", (["a", "b"],)), unfold("next", ("a", "b")), unfold("rank", ("q", ["a", "b"]))
+    >>> unfold("fill", (["a", "b"],)), unfold("next", ("a", "b")), unfold("similarity", ("q", ["a", "b"]))
     ((True, ['a', 'b']), (False, [('a', 'b')]), (False, [('q', ['a', 'b'])]))
     """
     if method == "next":

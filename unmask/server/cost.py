@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unmask.inference.filling import MASKS
+from unmask.inference.inputs import texts_in
 from unmask.inference.introspection import STEPS
-from unmask.inference.texts import texts_in
+from unmask.inference.methods import EMBED, GENERATE
 from unmask.model.generation import NEW
 from unmask.server.errors import Refused
 
@@ -35,8 +36,8 @@ def check_characters(predictor: "Predictor", method: str, items: Sequence[Any]) 
 
 def in_windows(predictor: "Predictor", method: str) -> bool:
     """Whether a text may be longer than the model's positions: tasks read it in windows, or its beginning."""
-    if method in ("embed", "similarity"):
-        return getattr(predictor.task, "name", "") == "embed"
+    if method in (EMBED, "similarity"):
+        return predictor.task is not None and predictor.task.spec.output == "vector"
     return predictor.task is not None and method not in ("fill", "score", "next", "attention", "word_vectors")
 
 
@@ -49,6 +50,11 @@ def masks_in(predictor: "Predictor", text: str) -> int:
     tokenizer = predictor.tokenizer
     own = "" if tokenizer.mask is None else tokenizer.mask_token
     return len(MASKS.findall(text)) + (text.count(own) if own and not MASKS.fullmatch(own) else 0)
+
+
+def writes(predictor: "Predictor") -> bool:
+    """Whether it is fine-tuned to write text."""
+    return predictor.task is not None and predictor.task.spec.output == "text"
 
 
 def new_tokens(predictor: "Predictor", settings: Mapping[str, Any]) -> int:
@@ -67,7 +73,7 @@ def read(predictor: "Predictor", method: str, item: Any, count: int, settings: M
             1, len(settings.get("candidates") or ())
         )
         return count * (1 + masks * max(1, whole(settings, "joint")) * max(1, whole(settings, "grow")))
-    if method == "generate" or (method == "predict" and getattr(predictor.task, "name", "") == "generate"):
+    if method == GENERATE or (method == "predict" and writes(predictor)):
         return (count + new_tokens(predictor, settings)) * max(1, whole(settings, "num_beams"))
     if method == "explain":
         return (count + NEW * ("lm" in predictor.heads)) * 2 * STEPS

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
-from unmask.inference.texts import texts_in
+from unmask.inference.inputs import texts_in
+from unmask.inference.methods import EMBED, GENERATE
 from unmask.server import cost
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ def estimate(
     tokens = sum(counts)
     if method == "fill":
         return given + sum(_filling(predictor, text, settings) for item in items for text in texts_in(item))
-    if method == "embed" and settings.get("pooling") != "token":
+    if method == EMBED and settings.get("pooling") != "token":
         return len(items) * (predictor.config.hidden * NUMBER + ENTRY)
-    if method == "embed":
+    if method == EMBED:
         return (tokens + 2 * len(items)) * predictor.config.hidden * NUMBER
     if method == "word_vectors":
         return given + _occurrences(predictor, *items[0])
@@ -50,7 +51,7 @@ def estimate(
     if method == "attention":
         config = predictor.config
         return given + 4 * config.layers * config.heads * (tokens + 3) ** 2  # float32
-    if method == "generate":
+    if method == GENERATE:
         return given + len(items) * TOKEN * cost.new_tokens(predictor, settings)
     return given + _of_task(predictor, method, items, tokens)
 
@@ -71,16 +72,15 @@ def _occurrences(predictor: "Predictor", word: str, texts: Sequence[str]) -> int
 
 
 def _of_task(predictor: "Predictor", method: str, items: Sequence[Any], tokens: int) -> int:
-    """What a task answers beside what it was given; `score` and `explain` have an entry for each token."""
-    task = getattr(predictor.task, "name", "") if method in ("predict", "classify", "tag", "answer") else ""
-    if task == "classify":
-        labels = (predictor.task and predictor.task.learnt.get("labels")) or []
-        return len(items) * sum(of_text(str(label)) + NUMBER for label in labels)
-    if task == "answer":
+    """What a task predicts beside what it was given; `score` and `explain` have an entry for each token."""
+    spec = predictor.task.spec if predictor.task is not None and method == "predict" else None
+    if spec is not None and spec.output == "span":
         return (SPANS + 1) * sum(of_text(text) + ENTRY for item in items for text in texts_in(item))
-    if task == "embed":
+    if spec is not None and spec.output == "vector":
         return len(items) * predictor.config.hidden * NUMBER
-    if task == "generate":
+    if spec is not None and spec.output == "text":
         return len(items) * TOKEN * cost.new_tokens(predictor, {})
+    if spec is not None and spec.view == "labels":
+        return len(items) * sum(of_text(label) + NUMBER for label in spec.labels)
     texts = sum(of_text(text) for item in items for text in texts_in(item))
     return texts + ENTRY * (tokens + sum(1 for item in items for _ in texts_in(item)))

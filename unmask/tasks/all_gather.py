@@ -13,20 +13,21 @@ if TYPE_CHECKING:
 
 
 def gather(own: Tensor) -> Tensor:
-    """(n, …) of this process → (N, …) of all, in the order of their ranks. Processes may differ in n; it may be 0."""
+    """(n, …) of this process → (N, …) of all, in the order of their ranks. Processes may differ in n; one with none may be of any width."""
     import torch
     import torch.distributed as dist
 
-    count, world = torch.tensor([len(own)], device=own.device), dist.get_world_size()
-    counts = [torch.zeros_like(count) for _ in range(world)]
-    dist.all_gather(counts, count)
-    sizes = [int(n) for n in counts]
-    padded = own.new_zeros((max(sizes), *own.shape[1:]))
-    padded[: len(own)] = own.detach()
+    shape, world = torch.tensor(own.shape, device=own.device), dist.get_world_size()
+    shapes = [torch.zeros_like(shape) for _ in range(world)]
+    dist.all_gather(shapes, shape)
+    padded = own.new_zeros(torch.stack(shapes).amax(0).tolist())
+    if len(own):
+        padded[: len(own)] = own.detach()
     parts = [torch.empty_like(padded) for _ in range(world)]
     dist.all_gather(parts, padded)
-    rank = dist.get_rank()
-    return torch.cat([own if r == rank else part[:n] for r, (part, n) in enumerate(zip(parts, sizes))])
+    if len(own):
+        parts[dist.get_rank()] = own  # with its gradient
+    return torch.cat([part[: int(n)] for part, (n, *_) in zip(parts, shapes)])
 
 
 def share(total: Tensor, part: float) -> Tensor:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from unmask.batch import Batch, Example, Phase
 from unmask.errors import UserError
@@ -21,15 +22,10 @@ from unmask.model.model import Model
 from unmask.objectives.mlm import MLM
 from unmask.objectives.objective import Objective, Terms
 from unmask.recipe import Recipe
-from unmask.text.tokenizer import Tokenizer
+from unmask.tasks.objective import TaskObjective, tasks_with
+from unmask.tasks.spec import TaskSpec
 
 HEAD = "mlm"
-FITTING = (
-    "classify",
-    "tag",
-    "answer",
-    "choose",
-)  # whose rows are text that a mask fits into, and whose model sees both sides
 
 
 def parse(text: str, option: str = "--aux", most: float = float("inf"), usual: float | None = None) -> float:
@@ -56,13 +52,14 @@ def heads(recipe: Recipe) -> tuple[str, ...]:
     return (HEAD,) if parse(recipe.task.aux) else ()
 
 
-def check(recipe: Recipe, config: ModelConfig, task: str) -> None:
+def check(recipe: Recipe, config: ModelConfig, spec: TaskSpec) -> None:
     if not parse(recipe.task.aux):
         return
-    if task not in FITTING:
-        raise UserError(f"--aux {recipe.task.aux} with the task {task}", valid=f"one of {', '.join(FITTING)}")
+    if not spec.training.aux_mlm:
+        valid = f"one of {', '.join(tasks_with('aux_mlm'))}"
+        raise UserError(f"--aux {recipe.task.aux} with the task {spec.name}", valid=valid)
     if HEAD not in FAMILIES[config.family].heads:
-        fitting = ", ".join(name for name, family in FAMILIES.items() if HEAD in family.heads)
+        fitting = ", ".join(name for name, family in FAMILIES.working() if HEAD in family.heads)
         raise UserError(f"--aux {recipe.task.aux}: a {config.family} model has no place for an MLM head", valid=fitting)
     if recipe.task.freeze == "encoder":
         raise UserError(
@@ -71,14 +68,13 @@ def check(recipe: Recipe, config: ModelConfig, task: str) -> None:
 
 
 class Beside(Objective):
-    """A task, or what stands for it, and MLM on a masked copy of its rows."""
+    """A task's objective, and MLM on a masked copy of its rows."""
 
-    def __init__(self, task: Objective, recipe: Recipe, tokenizer: Tokenizer):
-        super().__init__(recipe, tokenizer)
-        self.task, self.mlm = task, MLM(recipe, tokenizer)
+    def __init__(self, task: TaskObjective):
+        super().__init__(task.recipe, task.tokenizer)
+        self.task, self.mlm = task, MLM(task.recipe, task.tokenizer)
         self.name, self.terms = f"{task.name}+{HEAD}", (*task.terms, HEAD)
-        self.weights = {**task.weights, HEAD: parse(recipe.task.aux)}
-        self.variants = task.variants
+        self.weights = {**task.weights, HEAD: parse(task.recipe.task.aux)}
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
         return self._masked(self.task.corrupt(example, rng, phase), rng, phase)
@@ -96,6 +92,9 @@ class Beside(Objective):
     def loss(self, model: Model, batch: Batch) -> Terms:
         return {**self.task.loss(model, batch), **self.mlm.loss(model, masked(batch))}
 
+    def idle(self, device: torch.device) -> None:
+        self.task.idle(device)
+
 
 def masked(batch: Batch) -> Batch:
     """The masked copy of a batch."""
@@ -104,9 +103,9 @@ def masked(batch: Batch) -> Batch:
     return replace(batch, ids=ids)
 
 
-def beside(task: Objective, recipe: Recipe, tokenizer: Tokenizer) -> Objective:
-    """The task with what the recipe adds to it."""
-    return Beside(task, recipe, tokenizer) if parse(recipe.task.aux) else task
+def beside(task: TaskObjective) -> Objective:
+    """The task with what its recipe adds to it."""
+    return Beside(task) if parse(task.recipe.task.aux) else task
 
 
 def drop(model: Model, wanted: Sequence[str]) -> None:

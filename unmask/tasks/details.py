@@ -5,11 +5,21 @@ from typing import Any
 
 import numpy as np
 
-from unmask.labels.formats.cells import said
 from unmask.labels.records import Record
 from unmask.tasks import metrics
 
 ERRORS, EXAMPLES, CURVES, TABLE, POINTS, CHARACTERS = 20, 10, 10, 50, 2000, 1000  # most that is kept of each
+
+
+def said(value: Any) -> str:
+    """A label as a person reads it.
+
+    >>> said(["a", "b"]), said([]), said(1.5), said("x")
+    ('a, b', 'none', '1.5', 'x')
+    """
+    if isinstance(value, list | tuple):
+        return ", ".join(value) or "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def shown(record: Record, want: Any, got: Any, score: float) -> dict[str, Any]:

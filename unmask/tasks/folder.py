@@ -1,12 +1,12 @@
 """What a fine-tuned folder says of its task: unmask.json beside config.json. A folder of someone else's goes by its head."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.files import (
+from unmask.files import is_there, read_object, shown, write_json
+from unmask.json_checks import (
     ABOVE_ZERO,
     FLAG,
     NUMBER,
@@ -15,12 +15,9 @@ from unmask.files import (
     WORD,
     Rule,
     check_fields,
-    is_there,
     list_of,
     one_of,
     or_null,
-    read_object,
-    shown,
 )
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe
@@ -86,7 +83,7 @@ MAY: dict[str, dict[str, Rule]] = {
 def write(task: Task, folder: Path) -> None:
     settings = task.settings.model_dump(mode="json", exclude=OF_A_RUN, exclude_defaults=True)
     values = {"version": VERSION, "task": task.name, "settings": settings, "learnt": task.learnt}
-    (folder / FILE).write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    write_json(folder / FILE, values)
     task.put_beside(folder)
 
 

@@ -1,17 +1,23 @@
-"""What is done to rows: texts that are longer are cut to fit, or read in windows; tokens are hidden; scores stand in a table by record."""
+"""What is done to rows: texts that are longer are cut to fit, or read in windows; tokens are hidden, further rows drawn, windows weighed;
+scores stand in a table by record.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from unmask.batch import Example
+from unmask.tasks.spec import TaskSpec
 from unmask.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+WEIGHTS = "weights"  # label of a row: what each of its targets counts, where that is not 1
 
 
 def hide(example: Example, tokenizer: Tokenizer, share: float, rng: np.random.Generator) -> Example:
@@ -21,6 +27,25 @@ def hide(example: Example, tokenizer: Tokenizer, share: float, rng: np.random.Ge
     mask = tokenizer.unk if tokenizer.mask is None else tokenizer.mask
     hidden = (rng.random(len(example)) < share) & ~tokenizer.special[example.ids]
     return replace(example, ids=np.where(hidden, mask, example.ids))
+
+
+def draw(example: Example, count: int, rng: np.random.Generator) -> Example:
+    """With `count` of its further rows, others each epoch."""
+    if len(example.more) <= count:
+        return example
+    return replace(example, more=[example.more[n] for n in sorted(rng.permutation(len(example.more))[:count])])
+
+
+def even_out(spec: TaskSpec, encoded: Sequence[Sequence[Example]]) -> None:
+    """A record of five windows counts as much as one of a single row: each row by 1 / windows, 1 on the mean over all rows."""
+    rows = sum(map(len, encoded))
+    if not spec.training.equal_windows or rows == len(encoded):
+        return
+    for several in encoded:
+        for row in several:
+            count = len(row.labels[f"{spec.terms[0]}.targets"])
+            weights = np.full(count, rows / len(encoded) / len(several), np.float32)
+            row.labels = {**row.labels, WEIGHTS: weights}
 
 
 def fit_pair(a: list[int], b: list[int], room: int) -> tuple[list[int], list[int]]:

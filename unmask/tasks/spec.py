@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from unmask.labels.fields import Field
-from unmask.recipe import Section
+from unmask.labels.form import Form
+from unmask.settings import Section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +21,16 @@ class Usage:
     """How other programs use a model of the task: the hub, transformers, sentence-transformers, HTTP clients."""
 
     pipeline: str = ""  # the hub's pipeline tag; "" = the hub has none
-    served: str = ""  # the pipeline that the server answers at /models/NAME; "" = `pipeline`
+    served: str = (
+        ""  # the pipeline that the server answers at /models/NAME: its predictions have these keys; "" = `pipeline`
+    )
     library: str = "transformers"
     auto_class: str = ""  # of that library; "" = the class that config.json names
     inputs: str = ""  # code that makes the inputs of that class; "" = the tokenizer on the input fields
     result: str = "logits"  # what the class returns, or the call that returns it
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "served", self.served or self.pipeline)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +43,7 @@ class Training:
     dev_rows: int = 2000  # dev records predicted while training, unless train.eval_rows gives another number
     pooling: Literal["head", "own", "none"] = "head"  # who makes the row's vector: the head, the task, or nobody
     token_dropout: bool = False  # whether `task.hide` masks tokens while training
+    sampled: str = ""  # setting of the task: how many of an example's further rows are drawn anew each epoch
     aux_mlm: bool = False  # rows are text that a mask fits into: --aux
     distillable: bool = True  # a teacher's predictions can be learnt: --teacher
     rewrites: tuple[str, ...] = ()  # fields whose words may be replaced: --augment
@@ -51,9 +58,11 @@ class Bound:
     parts: tuple[int, int | None]  # how many parts a person gives, at least and at most (None: any number)
     asks: str  # what they are, with an example
     labels: tuple[str, ...] = ()
+    scale: tuple[float, float] = (0.0, 1.0)  # output "number": mean and standard deviation, in which it is learnt
     pairs: bool = False  # a row holds two texts
     config: Mapping[str, Any] = field(default_factory=dict)  # fields of the model's config that the task decides
     pooling: str = ""  # output "vector": mean or cls
+    normalised: bool = True  # output "vector": of length 1
     generation: Mapping[str, Any] = field(default_factory=dict)  # output "text": generation_config.json
     prefix: str = ""  # output "text": put before every text
 
@@ -65,7 +74,7 @@ Output = Literal["choice", "binary", "number", "span", "vector", "text"]
 class TaskSpec:
     name: str
     about: str  # one line: what goes in and what comes out
-    fields: tuple[Field, ...]
+    form: Form  # its files, and the fields of their records
     heads: tuple[str, ...]
     terms: tuple[str, ...]  # of the loss
     output: Output  # what the head's values mean: one of several, each yes or no, a number, a span, a vector, new text
@@ -88,6 +97,10 @@ class TaskSpec:
     bound: Bound | None = None
 
     @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.form.fields
+
+    @property
     def inputs(self) -> tuple[Field, ...]:
         """The fields that a model of the task reads: of one model, where the spec is bound."""
         return self.bound.inputs if self.bound else tuple(f for f in self.fields if f.use == "input")
@@ -95,6 +108,20 @@ class TaskSpec:
     @property
     def labels(self) -> tuple[str, ...]:
         return self.bound.labels if self.bound else ()
+
+    @property
+    def parts(self) -> tuple[int, int | None]:
+        """How many parts a person gives a model of the task, at least and at most (None: any number)."""
+        return self.bound.parts if self.bound else self.bind().parts
+
+    @property
+    def asks(self) -> str:
+        """What the parts are, with an example."""
+        return self.bound.asks if self.bound else self.bind().asks
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        return self.bound.scale if self.bound else (0.0, 1.0)
 
     def bind(self, **values: Any) -> "TaskSpec":
         """The spec of one model: `inputs`, `parts` and `asks` follow from the fields unless given."""
@@ -106,4 +133,4 @@ class TaskSpec:
 
     def captions(self) -> list[str]:
         """What a person types, in order: ["QUESTION", "CONTEXT"], ["TEXT", "CHOICE", "CHOICE"]."""
-        return [f.caption for f in self.inputs if f.required for _ in range(f.min_count)]
+        return [f.caption for f in self.inputs if f.required for _ in range(1 + (f.holds == "texts"))]

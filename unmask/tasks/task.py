@@ -1,6 +1,6 @@
-"""Task: an objective that can also answer.
+"""Task: how records become rows, rows a loss and answers, and answers scores.
 
-A user's file becomes records (its `Form`), a record becomes rows (`encode`), what the model gives for the rows becomes an answer
+A user's file becomes records (`SPEC.form`), a record becomes rows (`encode`), what the model gives for the rows becomes an answer
 (`decode`, numpy alone, so that an exported model answers without torch), and answers are compared with records (`score`).
 
 What a task has to remember beside its settings, because it was learnt from the training records (`study`: the labels) or from
@@ -19,20 +19,22 @@ import numpy as np
 
 from unmask.batch import Batch, Example, Phase, groups
 from unmask.errors import UserError
-from unmask.labels.form import Form
 from unmask.labels.records import Finding, Record
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
-from unmask.model.family import NEEDS
-from unmask.objectives.objective import Objective
+from unmask.model.head_spec import HEADS
+from unmask.objectives.objective import heads_of
 from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks.spec import TaskSpec
+from unmask.tasks.explain import Target, usual_target
+from unmask.tasks.rows import WEIGHTS, by_record
+from unmask.tasks.spec import Bound, TaskSpec
 from unmask.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import torch
 
     from unmask.model.model import Model
+    from unmask.tasks.terms import Term
 
 Answer = dict[str, Any]
 Update = Callable[[float, float, str], None]  # done, total, what is going on
@@ -59,9 +61,18 @@ class Outputs:
     examples: list[Example]
     record: np.ndarray  # (rows,) the number of the record that each is of
 
+    def means(self) -> np.ndarray:
+        """(records, …): of a record in several windows the mean of their values."""
+        values = np.stack(self.values).astype(np.float64)
+        sums = np.zeros((int(self.record.max()) + 1, *values.shape[1:]))
+        np.add.at(sums, self.record, values)
+        return (sums.T / np.bincount(self.record)).T
 
-class Task(Form, Objective):
+
+class Task:
     SPEC: ClassVar[TaskSpec]
+    name: str
+    heads: tuple[str, ...]  # of the model; "lm|mlm" = the one that its family has, known when it is bound
     metric: str  # the score by which the best model is chosen; higher is better
     config: ModelConfig | None = None  # of the model that it is bound to
     counted: ClassVar[tuple[str, ...]] = ("longer",)  # attributes that count what happened to records
@@ -69,15 +80,13 @@ class Task(Form, Objective):
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         if "SPEC" in vars(cls):
-            cls.name, cls.terms, cls.heads = cls.SPEC.name, cls.SPEC.terms, cls.SPEC.heads
-            cls.weights = cls.SPEC.training.loss_weights
+            cls.name, cls.heads = cls.SPEC.name, cls.SPEC.heads
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
-        super().__init__(recipe, tokenizer)
+        self.recipe, self.tokenizer = recipe, tokenizer
         self.settings: TaskRecipe = recipe.task
         self.learnt: dict[str, Any] = dict(learnt or {})
         self.longer = 0  # records with a text that was longer than a row
-        self.gather = False  # whether a loss that compares records has those of all processes
 
     @property
     def length(self) -> int:
@@ -94,14 +103,12 @@ class Task(Form, Objective):
         return self.specify(self.settings, self.learnt, self.config)
 
     def bind(self, config: ModelConfig) -> None:
-        super().bind(config)
-        self.config = config
+        """Told the config of the model."""
+        self.config, self.heads = config, heads_of(self.heads, config)
 
-    def takes(self) -> tuple[int, int | None, str]:
-        """How many parts `ask` takes, at least and at most, and what they are (see inputs.py)."""
-        bound = self.spec.bound
-        assert bound is not None
-        return *bound.parts, bound.asks
+    def begin(self, model: Model) -> list[str]:
+        """Change a new model before it is trained, and say how."""
+        return []
 
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
@@ -109,7 +116,7 @@ class Task(Form, Objective):
         if reason := cls.unfit(config):
             raise UserError(
                 f"the task {cls.name} does not fit a {config.family} model: {reason}",
-                valid=", ".join(name for name, family in FAMILIES.items() if cls.has_head(family)),
+                valid=", ".join(name for name, family in FAMILIES.working() if cls.has_head(family)),
             )
         wish = recipe.task.pooling
         if wish != "auto" and (reason := cls.unpooled(wish, config)):
@@ -121,7 +128,8 @@ class Task(Form, Objective):
 
     @classmethod
     def has_head(cls, family: Any) -> bool:
-        return any(set(cls.heads) <= set(held) for held in family.architectures.values())
+        heads = {head for head in cls.heads if not HEADS[head].any_family}
+        return any(heads <= set(held) for held in family.architectures.values())
 
     # ----------------------------------------------------------------------------------------------- records
 
@@ -171,7 +179,7 @@ class Task(Form, Objective):
     @classmethod
     def pools(cls) -> bool:
         """Whether its head reads one vector of a row."""
-        return bool(cls.heads) and "pooler" in NEEDS.get(cls.heads[0], ())
+        return bool(cls.heads) and "pooler" in HEADS[cls.heads[0]].needs
 
     def put_beside(self, folder: Path) -> None:
         """Write what other programs want beside the model."""
@@ -213,20 +221,41 @@ class Task(Form, Objective):
 
     # --------------------------------------------------------------------------------------------------- loss
 
-    def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
-        return model.places(self.heads[0], batch)
+    def outputs(self, model: Model, batch: Batch) -> dict[str, Term]:
+        """The terms of the loss, from one forward pass: here one, of one head.
+
+        It reads the positions that `encode` has given as "<term>.positions" (in a decoder "<term>.outputs"), else what the head reads of a row.
+        """
+        from unmask.tasks.terms import TERMS, Binary
+
+        (term,), head, kind = self.SPEC.terms, self.heads[0], TERMS[self.spec.output]
+        at, written = (batch.labels.get(f"{term}.{name}") for name in ("positions", "outputs"))
+        hidden = model.encode(batch, at if at is not None or written is not None else model.places(head, batch))
+        logits = model.logits(head, hidden if written is None else model.decode(batch, hidden, written), batch.mask)
+        if self.SPEC.grouped:
+            logits = logits.flatten().float()
+            if batch.groups is None:
+                kind = Binary  # each row by itself
+            else:
+                logits = by_record(logits, batch.groups.bincount())
+        return {
+            term: kind(
+                logits=logits,
+                targets=batch.labels[f"{term}.targets"],
+                weights=batch.labels.get(WEIGHTS),
+                class_weights=self.learnt.get("weights"),
+            )
+        }
 
     # ------------------------------------------------------------------------------------------------ answers
 
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         raise NotImplementedError(f"{type(self).__name__}.encode")
 
-    def even_out(self, encoded: Sequence[Sequence[Example]]) -> None:
-        """Told the rows of every training record, before the first step: to weigh them where a record may have several."""
-
     def forward(self, model: Model, batch: Batch) -> torch.Tensor:
-        """(B, …): what the head gives for each row, or (B, T, …) for each of its tokens."""
-        return model.read(self.heads[0], batch)
+        """(B, …): what the head gives for each row, or (B, T, …) for each of its tokens; (B,) where rows are compared."""
+        values = model.read(self.heads[0], batch)
+        return values.flatten() if self.SPEC.grouped else values
 
     def compute(self, model: Network, records: Sequence[Record], update: Update | None = None) -> Outputs:
         """Rows of like length are computed together; the order of the records stays."""
@@ -313,6 +342,25 @@ class Task(Form, Objective):
     def room(self, pair: bool = False) -> int:
         """Tokens of text in a row."""
         return self.length - len(self.tokenizer.surround([], [] if pair else None)[0])
+
+    # ------------------------------------------------------------------------------------------------ its model
+
+    @property
+    def bound(self) -> Bound:
+        """What the spec says of this model."""
+        bound = self.spec.bound
+        assert bound is not None
+        return bound
+
+    def explain_target(self, outputs: Outputs, record: Record, target: str | None) -> Target:
+        """What is explained of the prediction for one record: `target`, or the model's own choice."""
+        return usual_target(self, outputs, record, target)
+
+    def at_full_length(self, length: int) -> Self:
+        """The same task with rows of `length`, which refuses a longer text: what is explained is one row."""
+        other = self.reading("refuse")
+        other.learnt = self.learnt | {"length": length}
+        return other
 
 
 class RecordRows:

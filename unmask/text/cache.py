@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import shutil
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
+from unmask.files import remove_folder
 
 KINDS = {"stores": "store", "tokenizers": "tokenizer", "samples": "sample", "stdin": "input"}  # folder → kind
 STALE = 3600  # seconds without a change after which unfinished work is taken for abandoned
@@ -67,7 +67,7 @@ def prune(older_than_days: float | None = None, incomplete: bool = True, everyth
         old = older_than_days is not None and idle >= older_than_days * 86_400
         abandoned = incomplete and not entry.complete and idle >= (0 if _has_lock(entry.path) else STALE)
         if (everything or old or abandoned) and not _busy(entry.path):
-            _remove(entry.path)
+            remove_folder(entry.path) if entry.path.is_dir() else entry.path.unlink(missing_ok=True)
             removed.append(entry)
     return removed
 
@@ -100,13 +100,3 @@ def _busy(path: Path) -> bool:
     except BlockingIOError:
         return True
     return False
-
-
-def _remove(path: Path) -> None:
-    """A folder is renamed first: one that is half removed must never pass for whole."""
-    if path.is_dir():
-        doomed = path.with_name(f"{path.name}.partial-removed-{os.getpid()}")
-        path.rename(doomed)
-        shutil.rmtree(doomed)
-    else:
-        path.unlink(missing_ok=True)

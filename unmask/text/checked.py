@@ -8,7 +8,6 @@ whoever edits a file can edit its checksums too.
 """
 
 import operator
-import os
 import stat
 import zlib
 from collections.abc import Iterable
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from unmask.errors import UserError
+from unmask.files import new_file, write_bytes
 
 BLOCK = 1 << 16  # bytes; no more than the system reads ahead anyway when one value of a mapped file is asked for
 EAGER = 16 << 20  # bytes; a file up to this size is verified when it is opened: 5 to 20 ms
@@ -34,7 +34,7 @@ def sums_of(file: BinaryIO) -> bytes:
 def write_sums(path: Path, of: Path | None = None) -> None:
     """The checksums of the file `path`, which is still called `of`; synced."""
     with open(of or path, "rb") as file:
-        write_all(sums_path(path), [sums_of(file)])
+        write_bytes(sums_path(path), sums_of(file))
 
 
 def write_folder_sums(folder: Path) -> None:
@@ -59,21 +59,13 @@ def read_checked(path: Path, fix: str, summed: bool = True) -> bytes:
         raise UserError(f"this file is damaged: {path}: {error.strerror}", fix=fix) from None
 
 
-def write_all(path: Path, blocks: Iterable[bytes], summed: bool = False) -> None:
-    """All or nothing, and on the disk; `summed`: with its checksums, which are there first. Two processes that do the same
-    at once write the same bytes."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            for block in blocks:
-                file.write(block)
-            file.flush()
-            os.fsync(file.fileno())
-        if summed:
-            write_sums(path, temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def write_summed(path: Path, blocks: Iterable[bytes]) -> None:
+    """A file with its checksums, which are there first. Two processes that do the same at once write the same bytes."""
+    with new_file(path) as file:
+        for block in blocks:
+            file.write(block)
+        file.flush()
+        write_sums(path, Path(file.name))
 
 
 class Checked:

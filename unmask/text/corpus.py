@@ -11,12 +11,12 @@ import os
 import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from unmask.errors import UserError, nearest
+from unmask.files import new_file, rename
 from unmask.recipe import DataRecipe
 from unmask.text.cache import cache_dir
 from unmask.text.detect import STDIN, choose_modes, probe
@@ -204,16 +204,13 @@ def _spool(stream: BinaryIO) -> Path:
     """A copy in the cache, named by checksum: a corpus is read several times, a pipe only once."""
     folder = cache_dir() / "stdin"
     folder.mkdir(exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as copy:
-        try:
-            shutil.copyfileobj(stream, copy, 1 << 20)
-            copy.flush()
-            with open(copy.name, "rb") as written:
-                name = hashlib.file_digest(written, "blake2b").hexdigest()[:32]
-            os.replace(copy.name, folder / name)
-        except BaseException as error:
-            os.unlink(copy.name)
-            if isinstance(error, OSError):  # the disk is full, mostly
-                raise UserError(f"cannot copy the input to {folder}: {error}", fix="UNMASK_CACHE=FOLDER") from None
-            raise
+    copy = folder / f"{os.getpid()}.partial"
+    try:
+        with new_file(copy) as file:
+            shutil.copyfileobj(stream, file, 1 << 20)
+        with open(copy, "rb") as written:
+            name = hashlib.file_digest(written, "blake2b").hexdigest()[:32]
+        rename(copy, folder / name)
+    except OSError as error:  # the disk is full, mostly
+        raise UserError(f"cannot copy the input to {folder}: {error}", fix="UNMASK_CACHE=FOLDER") from None
     return folder / name

@@ -15,6 +15,7 @@ from statistics import median
 
 from unmask.errors import UserError, nearest
 from unmask.recipe import DataRecipe
+from unmask.registry import FORMATS
 from unmask.text.columns import TEXTS, plain_name
 from unmask.text.decode import (
     check_codec,
@@ -27,12 +28,14 @@ from unmask.text.decode import (
     why_binary,
 )
 from unmask.text.layout import CONLL_ENDINGS, Layout, bare_quotes, is_number, layout_of
-from unmask.text.readers import File, Kind, Mode, csv_rows
+from unmask.text.readers import File, Kind, Mode, Reading, csv_rows
+from unmask.text.report import Report
 
 SAMPLE = 1 << 20  # bytes looked at to find columns and documents
 LABELLED = 1 << 24  # … of a labelled file, which is read whole anyway
 STDIN = "<stdin>"
 VALID = "text, csv, tsv, jsonl, parquet; gz, zst, bz2 or xz of these"
+RECORDS = 200  # … and rows, where bytes say nothing
 HEAD = 1 << 16  # bytes looked at to tell binary from text
 COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
 KINDS: dict[str, Kind] = {
@@ -49,6 +52,8 @@ BOOK, LIBRARY = 1 << 21, 20  # … and so are so many of this size
 
 def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> File:
     """Look at the beginning of a text for pre-training. UserError, beginning with its name, when it cannot be used."""
+    if is_other(name):
+        return _probe_other(path, name, settings.column)
     ending = ending_of(name)
     guess = ending == ".json" or name == STDIN  # may be a record per line
     file, data = begin(path, name, settings.encoding, SAMPLE if ending in KINDS or guess else HEAD)
@@ -75,6 +80,8 @@ def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> Fi
 
 def probe_labelled(path: Path, name: str, encoding: str, given: Collection[str] = ()) -> tuple[File, Layout]:
     """Look at the beginning of a labelled file, whatever its name. `given`: columns that the user named."""
+    if is_other(name):
+        return _probe_other(path, name, ""), Layout("table")
     ending = ending_of(name)
     file, data = begin(path, name, encoding, LABELLED)
     if data is None:
@@ -127,6 +134,12 @@ def ending_of(name: str) -> str:
     '.csv'
     """
     return Path(name.lower().removesuffix(_compression(name))).suffix
+
+
+def is_other(name: str) -> bool:
+    """Whether a third party's package reads files that end so; endings that are known here stay ours."""
+    ending = Path(name).suffix.lower()
+    return ending not in {*KINDS, *COMPRESSED, *CONLL_ENDINGS, ".json", ".txt", ""} and ending[1:] in FORMATS
 
 
 class Beginning:
@@ -200,6 +213,18 @@ def _probe_parquet(file: File, column: str) -> File:
     texts = {field.name for field in schema if _holds_text(field.type)}
     file.kind, file.mode, file.encoding = "parquet", "record", "utf-8"
     file.column, file.why = choose_column(file.name, schema.names, texts, column)
+    return file
+
+
+def _probe_other(path: Path, name: str, column: str) -> File:
+    file = File(path, name, path.stat().st_size, "other", "record", encoding="utf-8")
+    try:
+        records = [record for _, record in islice(Reading(file, Report()).other(), RECORDS)]
+    except damage() as error:
+        raise UserError(f"{name}: cannot be read: {error}") from None
+    texts = {key for record in records for key, value in record.items() if isinstance(value, str)}
+    columns = list(dict.fromkeys(key for record in records for key in record))
+    file.column, file.why = choose_column(name, columns, texts, column) if columns else (column, "")
     return file
 
 

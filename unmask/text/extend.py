@@ -15,18 +15,17 @@ A tokenizer of characters or bytes has no words, and is refused.
 
 import hashlib
 import json
-import os
-import shutil
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import tokenizers
 
 from unmask.errors import UserError
-from unmask.files import read_object
+from unmask.files import new_folder, read_object, write_text
 from unmask.text.cache import cache_dir
 from unmask.text.checked import write_folder_sums
 from unmask.text.corpus import Corpus
@@ -93,16 +92,10 @@ def extended(
         return cached_tokenizer(folder), read_object(folder / REPORT)
     new, report = extend(tokenizer, (document.text for document in corpus), count, progress)
     if keep:
-        partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
-        try:
+        with suppress(OSError), new_folder(folder) as partial:  # another process was faster; or no room
             new.save(partial)
-            (partial / REPORT).write_text(json.dumps(report, ensure_ascii=False), "utf-8")
+            write_text(partial / REPORT, json.dumps(report, ensure_ascii=False))
             write_folder_sums(partial)
-            partial.rename(folder)
-        except OSError:  # another process was faster, with the same result; or no room: made again next time
-            pass
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
     return new, report
 
 

@@ -21,19 +21,8 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from unmask.errors import UserError, first_line
-from unmask.files import (
-    AGAIN,
-    COUNT,
-    FLAG,
-    check,
-    check_fields,
-    is_there,
-    or_null,
-    read_bytes,
-    read_object,
-    read_text,
-    size_of,
-)
+from unmask.files import AGAIN, is_there, read_bytes, read_object, read_text, size_of
+from unmask.json_checks import COUNT, FLAG, check, check_fields, or_null
 from unmask.protobuf import fields
 from unmask.text.templates import SENTINELS, TEMPLATES, Template, roles_in
 from unmask.text.tokenizer_file import BYTES, EACH, GROWTH, MOST, OTHER, SAMPLE, check_fits, table_growth

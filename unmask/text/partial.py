@@ -14,7 +14,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from unmask.text.checked import sums_of, sums_path, write_all, write_folder_sums, write_sums
+from unmask.files import sync, write_bytes, write_text
+from unmask.text.checked import sums_of, sums_path, write_folder_sums, write_sums
 from unmask.text.encode import Result
 from unmask.text.store import SPLITS
 
@@ -108,7 +109,7 @@ class Files:
     def sync(self) -> dict[str, int]:
         for file in self.files.values():
             file.flush()
-            os.fsync(file.fileno())
+            sync(Path(file.name))
         return {name: file.tell() for name, file in self.files.items()}
 
     def _ends(self, split: str) -> tuple[int, int]:
@@ -127,31 +128,17 @@ def empty(folder: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def write_synced(path: Path, text: str) -> None:
-    write_all(path, [text.encode()])
-    sync(path.parent)
-
-
 def write_checksums(folder: Path, meta: bytes) -> None:
     """The checksums of a complete store; that of meta.json, whose presence says that all is there, before it."""
     for path in (folder / split / f"{name}.bin" for split in SPLITS for name in ("tokens", "flags", *OFFSETS)):
         write_sums(path)
     write_folder_sums(folder / "tokenizer")
-    write_all(sums_path(folder / "meta.json"), [sums_of(io.BytesIO(meta))])
-
-
-def sync(path: Path) -> None:
-    """A file's bytes, or a folder's names, brought to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    write_bytes(sums_path(folder / "meta.json"), sums_of(io.BytesIO(meta)))
 
 
 def write_journal(path: Path, journal: dict[str, Any]) -> None:
     text = json.dumps(journal)
-    write_synced(path, f"{text}\n{blake2b(text.encode()).hexdigest()}\n")
+    write_text(path, f"{text}\n{blake2b(text.encode()).hexdigest()}\n")
 
 
 def read_journal(path: Path) -> dict[str, Any] | None:

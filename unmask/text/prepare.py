@@ -26,13 +26,14 @@ from typing import Any
 import numpy as np
 
 from unmask.errors import UserError
+from unmask.files import new_file, rename, write_text
 from unmask.recipe import DataRecipe
 from unmask.text.cache import cache_dir
 from unmask.text.corpus import Corpus
 from unmask.text.dedupe import PERMUTATIONS, near_duplicates, record
 from unmask.text.encode import Work
 from unmask.text.flags import WORD
-from unmask.text.partial import Files, empty, lock, read_journal, sync, write_checksums, write_journal, write_synced
+from unmask.text.partial import Files, empty, lock, read_journal, write_checksums, write_journal
 from unmask.text.scan import DROPPED, HELDOUT, SAMPLED, Plan, decisions, make_plan
 from unmask.text.store import FORMAT, SPLITS, TokenStore, read_meta
 from unmask.text.tokenizer import Tokenizer
@@ -135,7 +136,7 @@ class _Build:
             meta = self._meta(plan, journal, sampled, dropped)
             text = json.dumps(meta, indent=1, ensure_ascii=False) + "\n"
             write_checksums(self.folder, text.encode())
-            write_synced(self.folder / "meta.json", text)
+            write_text(self.folder / "meta.json", text)
         for path in (self.scan, self.plan, self.journal, self.folder / "signatures.bin"):
             path.unlink(missing_ok=True)
 
@@ -157,15 +158,13 @@ class _Build:
 
     def _scan(self) -> Plan:
         """First pass: a record per document, then the plan."""
-        with open(self.scan, "wb") as file:
+        with new_file(self.scan) as file:
             done = 0
             for document in self.corpus:
                 file.write(record(document.text))
                 if self.corpus.read_bytes - done > 1 << 20:
                     done = self.corpus.read_bytes
                     self.progress(done, self.corpus.bytes(), "reading")
-            file.flush()
-            os.fsync(file.fileno())
         settings = self.settings
         return make_plan(
             self.scan,
@@ -348,13 +347,12 @@ def _is_there(path: Path, key: str, parts: dict[str, Any]) -> bool:
 
 def _publish(partial: Path, path: Path, key: str, parts: dict[str, Any]) -> None:
     try:
-        os.rename(partial, path)  # onto nothing, or onto an empty folder
+        rename(partial, path)  # onto nothing, or onto an empty folder
     except OSError:
         if not _is_there(path, key, parts):
             raise
         shutil.rmtree(partial)
     (path / "lock").unlink(missing_ok=True)  # ours until now, so that nobody began anew in between
-    sync(path.parent)
 
 
 def _explain(error: OSError, path: Path, partial: Path, corpus: Corpus) -> UserError:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from unmask.errors import first_line
+from unmask.registry import FORMATS
 from unmask.text.decode import clean, damage, decode, decompress
 from unmask.text.report import Report
 
@@ -20,7 +22,7 @@ NEAR = 1 << 16  # characters before that limit in which a good place to cut is l
 LONGEST_LINE = 1 << 26  # characters of one JSON or csv line, which has to be read whole
 LONGEST_FIELD = 1 << 24  # characters of one csv field: the csv module keeps 4 bytes for each
 
-Kind = Literal["text", "jsonl", "csv", "tsv", "parquet"]
+Kind = Literal["text", "jsonl", "csv", "tsv", "parquet", "other"]  # other = a third party reads it
 Mode = Literal["file", "block", "line", "record"]
 
 # A blank line may hold white space.
@@ -81,7 +83,7 @@ class Reading:
         self.report.bytes = self.before + self.file.size
 
     def records(self) -> Iterator[tuple[int, Any]]:
-        """(line, record) of a csv, tsv, jsonl or parquet file: a dict, or in jsonl any value."""
+        """(line, record) of a file that has records: a dict, or in jsonl any value."""
         try:
             with open(self.file.path, "rb") as raw:
                 yield from self._records(raw)
@@ -153,10 +155,18 @@ class Reading:
 
     def _records(self, raw: BinaryIO, columns: list[str] | None = None) -> Iterator[tuple[int, Any]]:
         """(line, record); of parquet, the `columns` that are wanted."""
+        if self.file.kind == "other":
+            return self.other()
         if self.file.kind == "parquet":
             return self._parquet(raw, columns)
         lines = self._lines(self._chunks(raw))
         return self._jsonl(lines) if self.file.kind == "jsonl" else self._csv(lines)
+
+    def other(self) -> Iterator[tuple[int, Any]]:
+        try:
+            yield from enumerate(FORMATS[self.file.path.suffix[1:].lower()](self.file.path), 1)
+        except (ValueError, KeyError) as error:
+            raise OSError(f"{type(error).__name__}: {first_line(error)}") from None
 
     def _lines(self, chunks: Iterator[str]) -> Iterator[tuple[int, str]]:
         """Lines with their numbers; one that is too long to be held is left out."""

@@ -4,11 +4,9 @@ A package is only looked for, never imported: some want pandas or more, and only
 """
 
 import ast
-import json
 import os
 import platform
 import sysconfig
-import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError, nearest
+from unmask.files import write_lines
 from unmask.recipe import DataRecipe
 from unmask.text.cache import cache_dir
 
@@ -175,14 +174,11 @@ def python_docs() -> Path:
     path = cache_dir() / "samples" / f"python-docs-{platform.python_version()}.jsonl"
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as out:
-            seen = set()  # the same docstring stands at many overriding methods
-            for source, text in _documentation():
-                if len(text) < _SHORTEST or text in seen:
-                    continue
-                seen.add(text)
-                out.write(json.dumps({"text": text, "source": source}, ensure_ascii=False) + "\n")
-        os.replace(out.name, path)
+        texts: dict[str, str] = {}  # the same docstring stands at many overriding methods
+        for source, text in _documentation():
+            if len(text) >= _SHORTEST:
+                texts.setdefault(text, source)
+        write_lines(path, ({"text": text, "source": source} for text, source in texts.items()))
     return path
 
 

@@ -12,6 +12,7 @@ Speed: a sentence costs a regular-expression match per candidate stop, a word a 
 import re
 from collections.abc import Iterable
 from functools import cache
+from itertools import pairwise
 from typing import Literal
 from unicodedata import category
 
@@ -104,6 +105,15 @@ def sentence_starts(text: str, language: Language) -> np.ndarray:
         starts = sorted({*starts, *(m.end() for m in _ZH_STOP.finditer(text))})
     first = len(text) - len(text.lstrip())  # white space in front belongs to the first sentence
     return np.array([0, *(s for s in starts if first < s < len(text))], np.int64)
+
+
+def sentences(text: str) -> list[str]:
+    """
+    >>> sentences("It rained. We left.")
+    ['It rained.', 'We left.']
+    """
+    starts = [*sentence_starts(text, detect_language(text)).tolist(), len(text)]
+    return [part for a, b in pairwise(starts) if (part := text[a:b].strip())] or [""]
 
 
 def _english_starts(text: str) -> list[int]:

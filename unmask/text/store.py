@@ -36,7 +36,7 @@ import numpy as np
 from unmask.errors import UserError, command, quote
 from unmask.files import parse_json
 from unmask.text.cache import cache_dir
-from unmask.text.checked import Checked, Lazy, read_checked, sums_of, sums_path, verify_folder, write_all
+from unmask.text.checked import Checked, Lazy, read_checked, sums_of, sums_path, verify_folder, write_summed
 from unmask.text.chunks import as_berts, pair_chunks
 from unmask.text.flags import DOCUMENT
 from unmask.text.tokenizer import Tokenizer
@@ -92,7 +92,7 @@ class Split:
             if not path.exists() or (self.summed and not sums_path(path).exists()):
                 blocks = pair_chunks(self.read, self.counts["documents"], length)
                 try:
-                    write_all(path, (block.tobytes() for block in blocks), summed=True)
+                    write_summed(path, (block.tobytes() for block in blocks))
                 except OSError:
                     blocks = pair_chunks(self.read, self.counts["documents"], length)
                     self._chunks[length] = np.concatenate([np.zeros((0, 2), np.int64), *blocks])
@@ -114,7 +114,7 @@ class Split:
                 return int(json.loads(text)["truncated"])
         over = self._count_truncated(length)
         with suppress(OSError):  # a store that cannot be written counts again next time
-            write_all(path, [json.dumps({"truncated": over}).encode()], summed=True)
+            write_summed(path, [json.dumps({"truncated": over}).encode()])
         return over
 
     def _count_truncated(self, length: int) -> int:

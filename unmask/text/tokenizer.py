@@ -18,8 +18,8 @@ vowels in Thai or Hindi; that is BERT's rule.
 import hashlib
 import json
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -30,8 +30,9 @@ import tokenizers
 from tokenizers import AddedToken, processors
 
 from unmask.errors import UserError, command
-from unmask.files import WORD, check, is_there, read_object
+from unmask.files import is_there, new_file, read_object
 from unmask.hub import resolve
+from unmask.json_checks import WORD, check
 from unmask.recipe import TokenizerRecipe
 from unmask.text import legacy_tokenizers, tokenizer_file
 from unmask.text.cache import cache_dir
@@ -176,11 +177,11 @@ class Tokenizer:
             files["vocab.txt"] = "".join(self.token(i) + "\n" for i in range(self.size))
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".partial-", dir=folder) as partial:  # all files, or none
+            with ExitStack() as stack:  # all files, or none
                 for name, text in files.items():
-                    Path(partial, name).write_text(text, "utf-8")
-                for name in files:
-                    Path(partial, name).replace(folder / name)
+                    file = stack.enter_context(new_file(folder / name))
+                    file.write(text.encode())
+                    file.flush()
         except OSError as error:
             raise UserError(
                 f"cannot write the tokenizer to {folder}: {error.strerror or error}",

@@ -18,21 +18,8 @@ from typing import Any
 import tokenizers
 
 from unmask.errors import UserError, first_line
-from unmask.files import (
-    AGAIN,
-    COUNT,
-    NUMBER,
-    OBJECT,
-    WORD,
-    Rule,
-    check,
-    check_fields,
-    list_of,
-    one_of,
-    or_null,
-    parse_json,
-    read_text,
-)
+from unmask.files import AGAIN, parse_json, read_text
+from unmask.json_checks import COUNT, NUMBER, OBJECT, WORD, Rule, check, check_fields, list_of, one_of, or_null
 from unmask.text.patterns import is_quick
 
 MOST = 1_000_000  # entries, where no model says how many there are: XLM-V has 901,629

@@ -26,7 +26,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from unmask.errors import UserError
-from unmask.recipe import VOCABULARY, TokenizerRecipe
+from unmask.sections import VOCABULARY, TokenizerRecipe
 from unmask.stopping import interruptible
 from unmask.text.templates import TEMPLATES
 

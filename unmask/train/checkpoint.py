@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from unmask.errors import UserError
-from unmask.files import COUNT, check, read_object
-from unmask.text.partial import sync
+from unmask.files import new_folder, read_object
+from unmask.json_checks import COUNT, check
 
 SUMS = "checksums.json"
 
@@ -43,30 +43,14 @@ def checksum(path: Path) -> str:
 
 def write_folder(path: Path, save: Callable[[Path], None]) -> None:
     """What `save` writes, all or nothing; an older folder of that name is replaced."""
-    partial = path.with_name(path.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
     try:
-        save(partial)
-        for p in sorted(partial.rglob("*")):
-            if p.is_file():
-                sync(p)
-        if path.exists():
-            old = path.with_name(path.name + ".old")
-            shutil.rmtree(old, ignore_errors=True)
-            path.rename(old)
-            partial.rename(path)
-            shutil.rmtree(old)
-        else:
-            partial.rename(path)
-        sync(path.parent)
+        with new_folder(path, replace=True) as folder:
+            save(folder)
     except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
         raise disk_error(error, path) from error
     except UserError as error:  # the tokenizer's
-        shutil.rmtree(partial, ignore_errors=True)
         raise (disk_error(error.__cause__, path) if isinstance(error.__cause__, OSError) else error) from error
     except Exception as error:  # safetensors reports a full disk as its own kind of error
-        shutil.rmtree(partial, ignore_errors=True)
         if any(word in str(error) for word in ("No space left", "File too large", "StorageFull")):
             raise disk_error(OSError(errno.ENOSPC, str(error)), path) from error
         raise
@@ -78,7 +62,6 @@ def write(
     """Save everything under `path`, all or nothing."""
 
     def save(folder: Path) -> None:
-        folder.mkdir(parents=True)
         save_model(folder / "model")
         if optimizer is not None:
             save_file({k: v.contiguous() for k, v in optimizer.items()}, folder / "optimizer.safetensors")

@@ -14,7 +14,8 @@ from unmask.batch import Batch, Phase
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.objectives.objective import Objective, build
-from unmask.recipe import MLMRecipe, Recipe
+from unmask.recipe import Recipe
+from unmask.sections import MLMRecipe
 from unmask.text.rows import Rows
 from unmask.text.store import Split, TokenStore
 from unmask.text.tokenizer import Tokenizer

@@ -8,7 +8,8 @@ of a gated layer) is treated as those. Embeddings, heads, norms and biases are l
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from unmask.errors import UserError
 from unmask.model.model import Model
 from unmask.recipe import TrainRecipe
+from unmask.registry import OPTIMIZERS
 
 NS_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 NS_STEPS = 5
@@ -68,37 +70,58 @@ class Muon(torch.optim.Optimizer):
                 p.add_(u.reshape(p.shape), alpha=-group["lr"] * scale)
 
 
+@dataclass(frozen=True)
+class Trained:
+    """A parameter that is updated."""
+
+    name: str  # in the model
+    parameter: nn.Parameter
+    share: float  # of the learning rate: lower layers may learn slower
+    parts: int  # how many matrices of the layers it stands for; 0: it is none (embeddings, heads, norms, biases)
+
+
+def adamw(trained: Sequence[Trained], settings: TrainRecipe, lr: float = 1e-3) -> list[torch.optim.Optimizer]:
+    lr = settings.lr or lr
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
+    for t in sorted(trained, key=lambda t: t.parameter.ndim < 2):  # stable: the order of before is kept
+        groups.setdefault((t.share, t.parameter.ndim >= 2), []).append(t.parameter)
+    optimizer = torch.optim.AdamW(
+        [
+            # norms and biases do not decay
+            {"params": ps, "lr": lr * share, "weight_decay": settings.weight_decay if wide else 0.0}
+            for (share, wide), ps in groups.items()
+        ],
+        fused=all(t.parameter.device.type in ("cpu", "cuda") for t in trained),
+        lr=lr,
+        betas=settings.betas,
+        eps=settings.eps,
+    )
+    return [optimizer]
+
+
+def muon(trained: Sequence[Trained], settings: TrainRecipe) -> list[torch.optim.Optimizer]:
+    """AdamW for what is no matrix of a layer, Muon for those, if there are any."""
+    optimizers = adamw([t for t in trained if not t.parts], settings, lr=5e-3)
+    matrices = [(t.parameter, t.parts, t.share) for t in trained if t.parts]
+    if matrices:
+        optimizers.append(Muon(matrices, lr=settings.muon_lr, weight_decay=settings.weight_decay))
+    return optimizers
+
+
 class Optimizers:
     """The optimizers of a run as one: a learning-rate factor, a step, and a state that is a flat dict of tensors."""
 
     def __init__(self, model: Model, settings: TrainRecipe, trained: Mapping[str, nn.Parameter]):
         """`trained`: what is updated, by its name in the model."""
-        named = list(trained.items())
-        self.names: dict[Tensor, str] = {p: n for n, p in named}
-        matrices = matrix_parts(model) if settings.optimizer == "muon" else {}
-        lr = settings.lr or (5e-3 if settings.optimizer == "muon" else 1e-3)  # also where no matrix is Muon's
-        rest = [(n, p) for n, p in named if n not in matrices]
-        share = {n: settings.layer_decay ** depth_below_heads(n, model) for n, _ in named}
-        groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
-        for n, p in sorted(rest, key=lambda pair: pair[1].ndim < 2):  # stable: the order of before is kept
-            groups.setdefault((share[n], p.ndim >= 2), []).append(p)
-        fused = all(p.device.type in ("cpu", "cuda") for _, p in rest)
-        self.adamw = torch.optim.AdamW(
+        self.names: dict[Tensor, str] = {p: n for n, p in trained.items()}
+        parts = matrix_parts(model)
+        self.all: list[torch.optim.Optimizer] = OPTIMIZERS[settings.optimizer](
             [
-                # norms and biases do not decay
-                {"params": ps, "lr": lr * part, "weight_decay": settings.weight_decay if wide else 0.0}
-                for (part, wide), ps in groups.items()
+                Trained(n, p, settings.layer_decay ** depth_below_heads(n, model), parts.get(n, 0))
+                for n, p in trained.items()
             ],
-            fused=fused,
-            lr=lr,
-            betas=settings.betas,
-            eps=settings.eps,
+            settings,
         )
-        self.all: list[torch.optim.Optimizer] = [self.adamw]
-        if matrices:
-            by_name = dict(named)
-            muon = [(by_name[n], parts, share[n]) for n, parts in matrices.items()]
-            self.all.append(Muon(muon, lr=settings.muon_lr, weight_decay=settings.weight_decay))
         for group in self._groups():
             group["peak"] = group["lr"]
 
@@ -121,6 +144,7 @@ class Optimizers:
             for optimizer in self.all
             for p, values in optimizer.state.items()
             for key, value in values.items()
+            if value is not None
         }
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
@@ -128,7 +152,7 @@ class Optimizers:
         for name, value in tensors.items():
             parameter, _, key = name.partition("::")
             optimizer, p = owner[parameter]
-            if value.ndim and value.shape != p.shape:
+            if value.ndim and value.shape != p.shape and isinstance(optimizer, torch.optim.AdamW | Muon):
                 raise UserError(
                     f"the checkpoint's optimizer has {tuple(value.shape)} for {parameter}, this run {tuple(p.shape)}",
                     fix="a run that another version, or another kind of device, began has to be begun anew",

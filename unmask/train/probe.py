@@ -105,10 +105,10 @@ def _pass(trainer: Trainer, loader: Loader, rows: int, phase: Phase) -> float:
 
 def _update(trainer: Trainer, whole: Model) -> float:
     """Seconds of an update of the whole model. The trainer's has gradients already."""
-    muon = set(matrix_parts(whole)) if len(trainer.optimizers.all) > 1 else set()
-    sizes = [0, 0]  # of what AdamW and Muon have to update
+    several = len(trainer.optimizers.all) > 1  # the second one has the matrices of the layers
+    matrices, sizes = matrix_parts(whole) if several else {}, [0, 0]
     for name, p in whole.named_parameters():
-        sizes[name in muon] += p.numel()
+        sizes[name in matrices] += p.numel()
     total = 0.0
     for optimizer, size in zip(trainer.optimizers.all, sizes):
         own = sum(p.numel() for group in optimizer.param_groups for p in group["params"])

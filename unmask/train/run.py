@@ -4,7 +4,6 @@ run.json  recipe.yaml  environment.json  plan.json  log.jsonl  checkpoints/  mod
 """
 
 import fcntl
-import json
 import os
 import platform
 import re
@@ -16,7 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError, command
-from unmask.files import WORD, check, check_recipe, open_regular, parse_json, read_json, read_object, replace
+from unmask.files import (
+    check_recipe,
+    open_regular,
+    parse_json,
+    read_json,
+    read_object,
+    write_json,
+    write_lines,
+    write_text,
+)
+from unmask.json_checks import WORD, check
 from unmask.recipe import Recipe
 
 LINE = 16 << 20  # bytes of a line of the log
@@ -120,7 +129,7 @@ class Run:
     def write_recipe(self, recipe: Recipe) -> None:
         text = recipe.text()
         check_recipe(text)
-        replace(self.path / "recipe.yaml", text)
+        write_text(self.path / "recipe.yaml", text)
 
     @classmethod
     def _make(cls, path: Path, exist_ok: bool = True) -> "Run":
@@ -197,7 +206,7 @@ class Run:
         return False
 
     def write_json(self, name: str, value: Any) -> None:
-        replace(self.path / name, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+        write_json(self.path / name, value)
 
     def write_kind(self, kind: str) -> None:
         self.write_json(KIND, {"version": 1, "kind": kind})
@@ -240,7 +249,7 @@ class Run:
         """Drop what the log says of steps after `step`, which are about to be done again; None: of everything."""
         events = [] if step is None else self.events()
         kept = [e for e in events if e.get("step", 0) <= (step or 0) and e.get("event") != "end"]
-        replace(self.log, "".join(json.dumps(e, ensure_ascii=False) + "\n" for e in kept))
+        write_lines(self.log, kept)
 
 
 def environment() -> dict[str, Any]:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.files import COUNT, OBJECT, WORD, Rule, check, check_fields, list_of, or_null, read_object
+from unmask.files import read_object
+from unmask.json_checks import COUNT, OBJECT, WORD, Rule, check, check_fields, list_of, or_null
 from unmask.recipe import Recipe
 
 STRETCH: Rule = (

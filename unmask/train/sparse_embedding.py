@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from unmask.model.heads import HEADS
+from unmask.model.head_spec import HEADS
 from unmask.model.model import Model
 
 TABLE = "encoder.embeddings.tokens.weight"
@@ -56,5 +56,5 @@ def reached(model: Model, tokens: np.ndarray | None) -> Reached | None:
     table.sparse = False
     if tokens is None or not table.weight.requires_grad or table.weight.device.type == "mps":
         return None
-    shared = model.decoder is not None or any(HEADS[name].tied for name in model.heads)
+    shared = model.decoder is not None or any(HEADS[name].reads == "vocabulary" for name in model.heads)
     return None if shared else Reached(table, tokens)

@@ -1,62 +1,96 @@
-"""What a person sees of a fine-tuned model's answers: one line per record, by what the answer holds."""
+"""What a person sees of a fine-tuned model's predictions: one line per record, as the task's spec says (`view`)."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from unmask.console import visible, write
-from unmask.inference.texts import short
+from unmask.inference.inputs import short
+from unmask.tasks.spec import TaskSpec
 
-ASKED = ("text", "pair", "question", "query", "sentence")  # keys of a record that are shown before its answer
+ASKED = ("text", "pair", "question", "query", "sentence")  # of a record, what is shown before its prediction
+Found = dict[str, Any]  # a record with its prediction
 
 
-def line(answer: dict[str, Any]) -> str:
+def line(found: Found, spec: TaskSpec) -> str:
     """
-    >>> line({"text": "what a film", "label": "pos", "probability": 0.93})
+    >>> from unmask.registry import TASKS
+    >>> def shown(task, **found): return line(found, TASKS[task].SPEC)
+    >>> shown("classify", text="what a film", label="pos", probability=0.93)
     'what a film  →  pos 93%'
-    >>> line({"text": "so", "labels": ["a"], "scores": {"a": 0.7, "b": 0.1}}), line({"text": "so", "value": 2.5})
+    >>> shown("classify", text="so", labels=["a"], scores={"a": 0.7, "b": 0.1}), shown("classify", text="so", value=2.5)
     ('so  →  a 70%', 'so  →  2.5')
-    >>> line({"question": "who?", "answer": "Ann", "start": 7, "end": 10, "probability": 0.93})
-    'who?  →  Ann 93% (characters 7–10)'
-    >>> line({"text": "in Rome", "entities": [{"text": "Rome", "label": "loc", "score": 0.9, "start": 3, "end": 7}]})
+    >>> shown("answer", question="who?", context="It is Ann", answer="Ann", start=6, end=9, probability=0.93)
+    'who?  →  Ann 93% (characters 6–9)'
+    >>> shown("tag", text="in Rome", entities=[{"text": "Rome", "label": "loc", "score": 0.9, "start": 3, "end": 7}])
     'in Rome  →  Rome = loc 90%'
-    >>> line({"query": "who?", "passages": ["Ann", "Bo"], "scores": [0.1, 2.0], "order": [1, 0]})
+    >>> shown("rank", query="who?", passages=["Ann", "Bo"], scores=[0.1, 2.0], order=[1, 0])
     'who?  →  2.000 Bo; 0.100 Ann'
     """
-    asked = " | ".join(short(str(answer[key]).replace("\n", " ")) for key in ASKED if key in answer)
-    if "predicate" in answer:
-        word = answer["predicate"]
-        asked += f" [{word if isinstance(word, str) else answer['text'][slice(*word)]}]"
-    return f"{asked}  →  {said(answer)}"
+    texts = [f.key for f in spec.inputs if f.holds == "text" and f.key in found]
+    asked = " | ".join(short(found[key].replace("\n", " ")) for key in [k for k in texts if k in ASKED] or texts)
+    place = next((found[f.key] for f in spec.inputs if f.holds == "place" and f.key in found), None)
+    if place is not None:
+        asked += f" [{place if isinstance(place, str) else found[texts[0]][slice(*place)]}]"
+    return f"{asked}  →  {VIEWS.get(spec.view, _plain)(found, spec)}"
 
 
-def said(answer: dict[str, Any]) -> str:
-    if "label" in answer and "probability" in answer:
-        return f"{answer['label']} {answer['probability']:.0%}"
-    if "labels" in answer and "scores" in answer:
-        return ", ".join(f"{name} {answer['scores'][name]:.0%}" for name in answer["labels"]) or "none"
-    if isinstance(answer.get("value"), float):
-        return f"{answer['value']:.6g}"
-    if "answer" in answer and "probability" in answer:  # of a passage, with its place; or of several choices
-        place = f" (characters {answer['start']}–{answer['end']})" if answer.get("start") is not None else ""
-        return f"{answer['answer'] or 'no answer'} {answer['probability']:.0%}{place}"
-    if isinstance(answer.get("output"), str):  # written text
-        cut = f"  (the last {answer['cut']:,} tokens were not read)" if answer.get("cut") else ""
-        return answer["output"] + ("" if answer.get("ended", True) else " …") + cut
-    if "entities" in answer:
-        return ", ".join(f"{e['text']} = {e['label']} {e['score']:.0%}" for e in answer["entities"]) or "no entity"
-    if "tags" in answer and "words" in answer:
-        words = [str(answer.get("text", ""))[start:end] for start, end in answer["words"]]
-        return " ".join(f"{word}/{tag}" for word, tag in zip(words, answer["tags"]))
-    if "vector" in answer:
-        return " ".join(f"{x:.3f}" for x in answer["vector"][:6]) + f" … ({len(answer['vector'])} numbers)"
-    if "similarity" in answer:
-        return f"{answer['positive']}: {answer['similarity']:.3f}"
-    if "order" in answer and "passages" in answer:
-        return "; ".join(f"{answer['scores'][i]:.3f} {short(answer['passages'][i])}" for i in answer["order"])
-    rest = {key: value for key, value in answer.items() if key not in (*ASKED, "at", "id")}
+def _labels(found: Found, spec: TaskSpec) -> str:
+    if "value" in found:
+        return f"{found['value']:.6g}"
+    if "label" in found:
+        return f"{found['label']} {found['probability']:.0%}"
+    return ", ".join(f"{name} {found['scores'][name]:.0%}" for name in found["labels"]) or "none"
+
+
+def _tags(found: Found, spec: TaskSpec) -> str:
+    if "entities" in found:
+        return ", ".join(f"{e['text']} = {e['label']} {e['score']:.0%}" for e in found["entities"]) or "no entity"
+    text = found[spec.inputs[0].key]
+    return " ".join(f"{text[start:end]}/{tag}" for (start, end), tag in zip(found["words"], found["tags"]))
+
+
+def _span(found: Found, spec: TaskSpec) -> str:
+    place = f" (characters {found['start']}–{found['end']})" if found["start"] is not None else ""
+    return f"{found['answer'] or 'no answer'} {found['probability']:.0%}{place}"
+
+
+def _choices(found: Found, spec: TaskSpec) -> str:
+    return f"{found['answer'] or 'no answer'} {found['probability']:.0%}"
+
+
+def _ranking(found: Found, spec: TaskSpec) -> str:
+    texts = next(found[f.key] for f in spec.inputs if f.holds == "texts")
+    return "; ".join(f"{found['scores'][i]:.3f} {short(texts[i])}" for i in found["order"])
+
+
+def _text(found: Found, spec: TaskSpec) -> str:
+    cut = f"  (the last {found['cut']:,} tokens were not read)" if found.get("cut") else ""
+    return found["output"] + ("" if found.get("ended", True) else " …") + cut
+
+
+def _vector(found: Found, spec: TaskSpec) -> str:
+    if "similarity" in found:
+        return f"{found[spec.inputs[1].key]}: {found['similarity']:.3f}"
+    return " ".join(f"{x:.3f}" for x in found["vector"][:6]) + f" … ({len(found['vector'])} numbers)"
+
+
+def _plain(found: Found, spec: TaskSpec) -> str:
+    asked = {"at", "id", *(f.key for f in spec.fields if f.use != "target")}
+    rest = {key: value for key, value in found.items() if key not in asked}
     return json.dumps(rest, ensure_ascii=False, default=str)
 
 
-def print_answers(answers: Sequence[dict[str, Any]]) -> None:
-    write(*(visible(line(answer), keep="\t") for answer in answers))  # a label with a line break is still one line
+VIEWS: dict[str, Callable[[Found, TaskSpec], str]] = {
+    "labels": _labels,
+    "tags": _tags,
+    "span": _span,
+    "choices": _choices,
+    "ranking": _ranking,
+    "text": _text,
+    "vector": _vector,
+}
+
+
+def print_answers(found: Sequence[Found], spec: TaskSpec) -> None:
+    write(*(visible(line(each, spec), keep="\t") for each in found))  # a label with a line break is still one line

@@ -14,10 +14,12 @@ default do.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 Entity = tuple[int, int, str]  # first word, the word after the last, label
 OUTSIDE = "O"
+NOTHING = "–"  # how a text without entities is shown
 UNNAMED = "entity"  # the label of tags that are a bare B or I
 LETTERS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I", "W": "S"}  # others' letters → ours
 LETTERS_OF = {"BIO": "B I", "IOB1": "B I", "IO": "I", "BIOES": "B I E S"}  # letters that a scheme has
@@ -164,3 +166,15 @@ def scheme_of(names: Sequence[str]) -> str:
     if "" in letters or letters <= {OUTSIDE} or not any("-" in name for name in names):
         return "none"
     return "BIOES" if letters & {"E", "S"} else "BIO" if "B" in letters else "IO"
+
+
+def places(listed: Iterable[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
+    return [(e["start"], e["end"], e["label"]) for e in listed]
+
+
+def shown(text: str, found: Iterable[tuple[int, int, str]]) -> str:
+    """
+    >>> shown("in New York", {(3, 11, "loc")})
+    'New York (loc)'
+    """
+    return "; ".join(f"{text[a:b]} ({label})" for a, b, label in sorted(found)) or NOTHING

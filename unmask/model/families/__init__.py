@@ -1,4 +1,4 @@
-"""Every family, one file each. A new one is its file and its line here."""
+"""Every family, one file each. A new one is its file and its line here, or a third party's entry point `unmask.families`."""
 
 from unmask.model.families import (
     albert,
@@ -16,9 +16,10 @@ from unmask.model.families import (
     xlm_roberta,
 )
 from unmask.model.family import Family
+from unmask.registry import Registry
 
 # model_type, as config.json says it → family
-FAMILIES: dict[str, Family] = {
+BUILT_IN = {
     "bert": bert.FAMILY,
     "roberta": roberta.FAMILY,
     "xlm-roberta": xlm_roberta.FAMILY,
@@ -33,3 +34,4 @@ FAMILIES: dict[str, Family] = {
     "elmo": elmo.FAMILY,
     "cbow": cbow.FAMILY,
 }
+FAMILIES: Registry[Family] = Registry("families", BUILT_IN)

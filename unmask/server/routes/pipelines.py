@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unmask.inference.languages import languages, own_text, own_words
+from unmask.labels.fields import Field
 from unmask.server.routes import generation, understanding
 from unmask.server.schemas import Request
+from unmask.tasks.task import Task
 
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
@@ -21,6 +23,7 @@ class Pipeline:
     run: Callable[..., Awaitable[Callable[[], Any]]]  # asks the model, and gives what makes the response of its answers
 
 
+ANY = "predict"  # of a model whose task is none of the hub's
 PIPELINES = {
     "fill-mask": Pipeline(
         "Fill the [MASK]s of a text.", understanding.FillMask, list[understanding.Filled], understanding.fill_mask
@@ -70,18 +73,8 @@ PIPELINES = {
     "text-ranking": Pipeline(
         "Put passages in order.", understanding.TextRanking, list[understanding.Ranked], understanding.text_ranking
     ),
+    ANY: Pipeline("What any fine-tuned model predicts.", understanding.Prediction, Any, understanding.prediction),
 }
-OF_TASK = {  # of a fine-tuned model → its own
-    "classify": "text-classification",
-    "tag": "token-classification",
-    "answer": "question-answering",
-    "choose": "multiple-choice",
-    "rank": "text-ranking",
-    "embed": "feature-extraction",
-    "generate": "text-generation",
-}
-
-
 SAMPLES = {  # language → a text, the same with a mask, another
     "en": ("a good film", "a {} film", "it is long"),
     "zh": ("一部好电影", "一部{}电影", "片子很长"),
@@ -91,7 +84,8 @@ SAMPLES = {  # language → a text, the same with a mask, another
 def own(predictor: "Predictor") -> str:
     """The pipeline that a model is made for."""
     if predictor.task is not None:
-        return OF_TASK.get(predictor.task.name, "feature-extraction")
+        served = predictor.task.SPEC.usage.served
+        return served if served in PIPELINES else ANY
     return next(
         (p for head, p in (("lm", "text-generation"), ("mlm", "fill-mask")) if head in predictor.heads),
         "feature-extraction",
@@ -116,16 +110,18 @@ def sample(predictor: "Predictor") -> str:
     mask = predictor.tokenizer.mask_token if predictor.tokenizer.mask is not None else other
     inputs: dict[str, Any] = {
         "fill-mask": masked.format(mask),
-        "text-classification": {"text": text, "text_pair": other} if _takes_pairs(predictor) else text,
+        "text-classification": {"text": text, "text_pair": other} if len(_required(predictor.task)) > 1 else text,
         "question-answering": {"question": other, "context": text},
         "multiple-choice": {"text": text, "choices": [other, text]},
         "text-ranking": {"query": other, "texts": [text, other]},
     }
     body: dict[str, Any] = {"inputs": inputs.get(own(predictor), text)}
-    if predictor.task is not None and predictor.task.learnt.get("predicate"):
-        body["parameters"] = {"predicate": text.split()[-1].strip(".。")}
+    if predictor.task is not None and own(predictor) == ANY:
+        body["inputs"] = {f.key: [text, other] if f.holds == "texts" else text for f in _required(predictor.task)}
+    elif place := next((f.key for f in _required(predictor.task) if f.holds == "place"), None):
+        body["parameters"] = {place: text.split()[-1].strip(".。")}
     return json.dumps(body, ensure_ascii=False)
 
 
-def _takes_pairs(predictor: "Predictor") -> bool:
-    return predictor.task is not None and bool(predictor.task.learnt.get("pair"))
+def _required(task: Task | None) -> list[Field]:
+    return [] if task is None else [field for field in task.spec.inputs if field.required]

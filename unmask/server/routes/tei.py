@@ -12,6 +12,7 @@ from pydantic import Field
 
 from unmask import __version__
 from unmask.errors import UserError
+from unmask.inference.task_methods import task_for
 from unmask.server.batching import find
 from unmask.server.json_io import Answer, Route, Strict, answer
 from unmask.server.routes.understanding import Labelled, Ranked, Sentences, cosines, labels
@@ -60,32 +61,32 @@ class Similarity(Asked):
 def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
     router = APIRouter(route_class=Route, tags=["text-embeddings-inference"], responses=REFUSALS)
 
-    def choose(name: str | None, task: str) -> str:
-        """The model that is named, or the first for `task`; for vectors any will do."""
-        if name is not None:
-            predictor = find(models, name)
-        else:
-            fits = [n for n, p in models.items() if p.task is not None and p.task.name == task]
-            name = next(iter([*fits, *models] if task == "embed" else fits), None)
-            if name is None:
-                raise UserError(
-                    f"no served model is fine-tuned for {task}", fix=f"unmask finetune MODEL --task {task} --train FILE"
-                )
-            predictor = models[name]
-        if task != "embed":
-            predictor.need_task(task)
+    def choose(name: str | None, pipeline: str = "") -> str:
+        """The model that is named, or the first for the pipeline; for vectors any will do, one that is made for them first."""
+        if name is None:
+            served = {n: p.task.SPEC.usage.served for n, p in models.items() if p.task is not None}
+            fits = [n for n, own in served.items() if own == (pipeline or "feature-extraction")]
+            name = next(iter([*fits, *(models if not pipeline else ())]), None)
+        if name is None:
+            task = task_for(pipeline or "feature-extraction")
+            raise UserError(
+                f"no served model is fine-tuned for {task}", fix=f"unmask finetune MODEL --task {task} --train FILE"
+            )
+        predictor = find(models, name)
+        if pipeline:
+            predictor.need_pipeline(pipeline)
         return name
 
     @router.post("/embed", summary="A vector per text.", response_model=list[list[float]], operation_id="embed")
     async def embed(body: Embed) -> Answer:
-        name = choose(body.model, "embed")
+        name = choose(body.model)
         texts = [body.inputs] if isinstance(body.inputs, str) else list(body.inputs)
         found = await ask(name, "embed", await body.cut(models[name], texts))
         return await answer(lambda: sized(np.stack(found), body.dimensions, body.normalize))
 
     @router.post("/rerank", summary="Put passages in order.", response_model=list[Reranked], operation_id="rerank")
     async def rerank(body: Rerank) -> Answer:
-        found = await ask(choose(body.model, "rank"), "predict", (body.query, list(body.texts)))
+        found = await ask(choose(body.model, "text-ranking"), "predict", (body.query, list(body.texts)))
 
         def ranked() -> list[dict[str, Any]]:
             scores = np.array(found["scores"], np.float64)
@@ -97,7 +98,7 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
 
     @router.post("/predict", summary="Label texts or pairs.", response_model=list[Labelled], operation_id="predict")
     async def predict(body: Predict) -> Answer:
-        name = choose(body.model, "classify")
+        name = choose(body.model, "text-classification")
         many = isinstance(body.inputs, list) and isinstance(body.inputs[0], list)
         items: list[Any] = list(body.inputs) if many else [body.inputs]
         asked = [item if isinstance(item, str) else item[0] if len(item) == 1 else tuple(item) for item in items]
@@ -106,7 +107,7 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
 
     @router.post("/similarity", summary="Cosines of texts.", response_model=list[float], operation_id="similarity")
     async def similarity(body: Similarity) -> Answer:
-        return await answer(await cosines(ask, choose(body.model, "embed"), body.inputs))
+        return await answer(await cosines(ask, choose(body.model), body.inputs))
 
     @router.get("/info", summary="The first model, and the server.", operation_id="info")
     async def info() -> Answer:

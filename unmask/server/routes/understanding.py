@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from unmask.errors import UserError, nearest
 from unmask.server.json_io import Strict
 from unmask.server.schemas import Ask, Cutting, Make, Request, Several, Text, Texts, sized
 
@@ -79,7 +80,7 @@ def labels(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def text_classification(ask: Ask, name: str, predictor: "Predictor", body: Classify) -> Make:
-    predictor.need_task("classify")
+    predictor.need_pipeline("text-classification")
     asked = [item if isinstance(item, str) else (item.text, item.text_pair) for item in body.listed]
     found = await ask(name, "predict", asked)
     return lambda: [labels(answer)[: body.parameters.top_k] for answer in found]
@@ -113,7 +114,7 @@ class Entity(Strict):
 
 
 async def token_classification(ask: Ask, name: str, predictor: "Predictor", body: TokenClassification) -> Make:
-    predictor.need_task("tag")
+    predictor.need_pipeline("token-classification")
     whole, unwanted = body.parameters.aggregation_strategy != "none", set(body.parameters.ignore_labels)
 
     def shaped(text: str, answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -160,7 +161,7 @@ class Answered(Strict):
 
 
 async def question_answering(ask: Ask, name: str, predictor: "Predictor", body: QuestionAnswering) -> Make:
-    predictor.need_task("answer")
+    predictor.need_pipeline("question-answering")
     settings = body.parameters
 
     def shaped(answer: dict[str, Any]) -> Any:
@@ -237,7 +238,7 @@ class Chosen(Strict):
 
 
 async def multiple_choice(ask: Ask, name: str, predictor: "Predictor", body: MultipleChoice) -> Make:
-    predictor.need_task("choose")
+    predictor.need_pipeline("multiple-choice")
     found = await ask(name, "predict", [(i.text, list(i.choices), i.context) for i in body.listed])
     return lambda: body.shaped([{key: a[key] for key in Chosen.model_fields} for a in found])
 
@@ -257,6 +258,33 @@ class Ranked(Strict):
 
 
 async def text_ranking(ask: Ask, name: str, predictor: "Predictor", body: TextRanking) -> Make:
-    predictor.need_task("rank")
+    predictor.need_pipeline("text-ranking")
     answer = await ask(name, "predict", (body.inputs.query, list(body.inputs.texts)))
     return lambda: [{"index": n, "score": answer["scores"][n]} for n in answer["order"]]
+
+
+# ------------------------------------------------------------------------------------------------- any other task
+
+Record = dict[str, Text | Texts]  # name of a field → what it holds
+
+
+class Prediction(Request):
+    """A text; the parts of what the task asks, as a list in the list of inputs; or a record: field → text."""
+
+    inputs: Text | Record | Several[Text | Record | Several[Text | Texts]]
+    parameters: dict[str, Any] = Field(default={}, max_length=0)
+
+
+async def prediction(ask: Ask, name: str, predictor: "Predictor", body: Prediction) -> Make:
+    known = [field.key for field in predictor.need_task().spec.inputs]
+    for item in body.listed:
+        if isinstance(item, dict):
+            check_keys(item, known)
+    found = await ask(name, "predict", [tuple(item) if isinstance(item, list) else item for item in body.listed])
+    return lambda: body.shaped(found)
+
+
+def check_keys(record: dict[str, Any], known: list[str]) -> None:
+    """A record from outside holds what the model reads, and nothing else."""
+    if strange := next((key for key in record if key not in known), None):
+        raise UserError(f"no field {strange!r:.80}{nearest(strange, known)}", valid=", ".join(known))

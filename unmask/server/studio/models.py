@@ -1,15 +1,23 @@
 """What the page is told of a model: what it is, what it can do, and which forms ask it."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from unmask.inference.languages import languages, own_text, own_words
+from unmask.inference.methods import GENERATE
+from unmask.labels.fields import Field
 from unmask.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
 
 HOLE = "\N{REPLACEMENT CHARACTER}"  # where a mask will stand
-TASKS = ("classify", "tag", "answer", "choose", "rank", "generate")  # tasks with a form of their own
+TEXT = Field("text")
+FORMS = {  # method → what it is asked
+    "similarity": (TEXT, Field("other")),
+    GENERATE: (TEXT,),
+    "next": (TEXT, Field("other")),
+}
 
 
 def describe(name: str, predictor: "Predictor") -> dict[str, Any]:
@@ -22,8 +30,7 @@ def describe(name: str, predictor: "Predictor") -> dict[str, Any]:
         "heads": predictor.heads,
         "methods": sorted(predictor.methods()),
         "task": task.name if task else None,
-        "labels": [str(label) for label in (task.learnt.get("labels") or [])] if task else [],
-        "parts": list(task.takes()[:2]) if task else [1, 1],
+        "labels": list(task.spec.labels) if task else [],
         "forms": forms(predictor),
         "mask": tokenizer.mask_token if tokenizer.mask is not None else None,
         "positions": config.max_positions,
@@ -40,8 +47,18 @@ def _own(tokenizer: Tokenizer) -> dict[str, Any]:
     return {"words": words, "text": own_text(tokenizer, words), "masked": masked}
 
 
-def forms(predictor: "Predictor") -> list[str]:
-    """Forms of the task view, the model's own first."""
-    own = [predictor.task.name] if predictor.task and predictor.task.name in TASKS else []
-    others = [name for name in ("similarity", "generate", "next") if name in predictor.methods()]
-    return list(dict.fromkeys([*own, *others]))
+def forms(predictor: "Predictor") -> list[dict[str, Any]]:
+    """Forms of the task view, the model's own first: what it is called, the method that answers, how the answer looks, its fields."""
+    task, found = predictor.task, []
+    if task is not None and task.spec.output != "vector":
+        spec = task.spec
+        method = GENERATE if spec.output == "text" and GENERATE in predictor.methods() else "predict"
+        found.append(_form(spec.name, method, spec.view, spec.inputs) | {"about": spec.about})
+    views = {GENERATE: "text"}
+    others = [name for name in FORMS if name in predictor.methods() and name not in [form["method"] for form in found]]
+    return found + [_form(name, name, views.get(name, name), FORMS[name]) for name in others]
+
+
+def _form(name: str, method: str, view: str, fields: Sequence[Field]) -> dict[str, Any]:
+    asked = [{"name": f.key, "caption": f.caption, "holds": f.holds, "required": f.required} for f in fields]
+    return {"name": name, "method": method, "view": view, "fields": asked}

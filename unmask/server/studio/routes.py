@@ -17,9 +17,12 @@ from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from unmask.errors import UserError
+from unmask.inference.methods import GENERATE
 from unmask.inference.predictor import Predictor
 from unmask.inference.senses import project
+from unmask.server.batching import find
 from unmask.server.json_io import Answer, Route, answer
+from unmask.server.routes.understanding import check_keys
 from unmask.server.studio import models as told
 from unmask.server.studio.runs import Runs, readable
 
@@ -69,8 +72,8 @@ class SimilarityQuestion(Question):
 
 
 class TaskQuestion(Question):
-    form: str = ""
-    parts: list[Text | list[Text]] = Field(min_length=1, max_length=200)
+    method: str = "predict"
+    record: dict[str, Text | list[Text]] = Field(min_length=1, max_length=20)  # field → what is typed
     length: int = Field(40, ge=1, le=512)
 
 
@@ -174,15 +177,19 @@ def _questions(router: APIRouter, models: Mapping[str, Predictor], ask: Ask) -> 
 
     @router.post("/studio/task")
     async def task(q: TaskQuestion) -> Response:
-        if q.form == "generate":
-            if len(q.parts) != 1 or not isinstance(q.parts[0], str):
-                raise UserError(f"{len(q.parts)} parts for generate", valid="one text")
-            return await _asked(ask(q.model, "generate", q.parts[0], max_new_tokens=q.length))
-        if q.form in ("similarity", "next"):
-            if len(q.parts) != 2 or not all(isinstance(part, str) for part in q.parts):
-                raise UserError(f"{len(q.parts)} parts for {q.form}", valid="two texts")
-            return Answer({q.form: await ask(q.model, q.form, *q.parts)})
-        return await _asked(ask(q.model, "predict", tuple(q.parts)))
+        parts = list(q.record.values())
+        if q.method == GENERATE:
+            if len(parts) != 1 or not isinstance(parts[0], str):
+                raise UserError(f"{len(parts)} parts for {q.method}", valid="one text")
+            return await _asked(ask(q.model, q.method, parts[0], max_new_tokens=q.length))
+        if q.method in told.FORMS:
+            if len(parts) != 2 or not all(isinstance(part, str) for part in parts):
+                raise UserError(f"{len(parts)} parts for {q.method}", valid="two texts")
+            return Answer({q.method: await ask(q.model, q.method, *parts)})
+        if q.method != "predict":
+            raise UserError(f"unknown method {q.method!r:.80}", valid=", ".join(["predict", *told.FORMS]))
+        check_keys(q.record, [field.key for field in find(models, q.model).need_task().spec.inputs])
+        return await _asked(ask(q.model, q.method, q.record))
 
 
 async def _asked(asking: Awaitable[Any]) -> Response:

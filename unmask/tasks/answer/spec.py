@@ -6,7 +6,7 @@ from unmask.tasks.spec import TaskSpec, Training, Usage
 SPEC = TaskSpec(
     name="answer",
     about="a question and a passage → the span of the passage that answers it, or none",
-    fields=AnswerForm.fields,
+    form=AnswerForm(),
     heads=("answer",),
     terms=("start", "end"),
     output="span",
@@ -14,6 +14,7 @@ SPEC = TaskSpec(
     metrics=("f1",),
     keep_together="context",
     view="span",
+    baseline="unmask.tasks.answer.baseline:baseline",
     usage=Usage(
         pipeline="question-answering",
         auto_class="AutoModelForQuestionAnswering",

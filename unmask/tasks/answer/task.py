@@ -19,28 +19,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unmask.batch import Batch, Example
+from unmask.errors import UserError
 from unmask.labels.records import Finding, Record
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import task as base
 from unmask.tasks.answer import spans
-from unmask.tasks.answer.form import AnswerForm
 from unmask.tasks.answer.spec import SPEC
 from unmask.tasks.details import cases
+from unmask.tasks.explain import Target
 from unmask.tasks.spec import TaskSpec
 from unmask.text.segmentation import language_of
 
 if TYPE_CHECKING:
-    import torch
-
     from unmask.model.model import Model
+    from unmask.tasks.terms import Term
 
 TOP = 3  # candidates per answer
 LONGEST = 30  # tokens of an answer that are always allowed, unless task.answer.longest says otherwise
 EDGES = 2  # a context may split the first and the last word of an answer otherwise than the answer alone
 
 
-class Answer(AnswerForm, base.Task):
+class Answer(base.Task):
     SPEC = SPEC
     metric = "f1"
     counted = ("longer", "cut", "lost")
@@ -126,14 +126,15 @@ class Answer(AnswerForm, base.Task):
         span = self._span(record, offsets) if labelled else None
         starts = spans.window_starts(len(ids), size, min(self.settings.answer.stride, size // 2))
         before, between, _ = t.around[1]
+        texts = (record["question"], record["context"])
         first, rows = len(before) + len(question) + len(between), []
         for start in starts[:1] if self.settings.long == "first" else starts:
             row, segments = t.surround(question, ids[start : start + size])
             whole = span and start <= span[0] and span[1] < start + size
             ends = [first + n - start for n in span] if span and whole else [0, 0]
-            labels = {"start": np.array(ends[:1]), "end": np.array(ends[1:])} if labelled else {}
+            labels = {"start.targets": np.array(ends[:1]), "end.targets": np.array(ends[1:])} if labelled else {}
             about = spans.Window(record["context"], offsets[start : start + size], first)
-            rows.append(Example(np.array(row), np.array(segments), labels=labels, about=about))
+            rows.append(Example(np.array(row), np.array(segments), labels=labels, texts=texts, about=about))
         return rows
 
     def _tokens(self, context: str) -> tuple[list[int], np.ndarray]:
@@ -151,17 +152,17 @@ class Answer(AnswerForm, base.Task):
         self.lost += span is None
         return span
 
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+    def outputs(self, model: Model, batch: Batch) -> dict[str, Term]:
         """Any token of the row may be chosen, those of the question too; padding may not, so a row's loss is its own."""
-        logits = model.logits("answer", hidden)  # (B, T, 2)
+        from unmask.tasks.terms import Choice
+
+        logits = self.forward(model, batch)  # (B, T, 2)
         if batch.mask is not None:
             logits = logits.masked_fill(~batch.mask[:, :, None], -np.inf)
-        return {name: (logits[:, :, n], batch.labels[name]) for n, name in enumerate(self.terms)}
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return dict.fromkeys(self.terms, batch.rows)
+        return {
+            term: Choice(logits=logits[:, :, n], targets=batch.labels[f"{term}.targets"])
+            for n, term in enumerate(self.SPEC.terms)
+        }
 
     # ----------------------------------------------------------------------------------------------- answers
 
@@ -212,6 +213,28 @@ class Answer(AnswerForm, base.Task):
         want = [" | ".join(dict.fromkeys(gold)) or "(no answer)" for gold in golds]
         sure = np.array([a["probability"] for a in answers])
         return cases(asked, want, [text or "(no answer)" for text in got], wrong, sure)
+
+    def explain_target(self, outputs: base.Outputs, record: Record, target: str | None) -> Target:
+        """The logits of an answer's first and last token: of the model's own, or of a part of the context."""
+        context = record["context"]
+        if target is None:
+            (found,) = self.decode(outputs)
+            found = found if found["answer"] else (found["candidates"] or [found])[0]
+            if not found["answer"]:
+                raise UserError("the model gives no answer to explain", fix='target="…", a part of the context')
+            start, end = found["start"], found["end"]
+        else:
+            start = context.find(target)
+            if start < 0 or not target:
+                raise UserError(
+                    f"the target {target!r} is not in the context", valid="a part of it, exactly as it stands"
+                )
+            end = start + len(target)
+        window = outputs.examples[0].about
+        own = [n for n, (a, b) in enumerate(window.offsets.tolist(), window.first) if a < end and b > start]
+        if not own:
+            raise UserError(f"the target {target!r} has no token", valid="a part of known characters")
+        return Target(0, ((own[0], 0), (own[-1], 1)), context[start:end])
 
 
 def _best(answers: Sequence[base.Answer]) -> tuple[list[str], list[float]]:

@@ -1,9 +1,6 @@
 """Texts with several choices, of which one is right (choices.py reads the many ways in which choices and labels are written)."""
 
-from typing import Any
-
-from unmask.errors import UserError
-from unmask.labels.fields import Field
+from unmask.labels.fields import Field, usual_columns
 from unmask.labels.form import Form
 from unmask.labels.formats.choices import NAMES, checked, columns_of, has_choices, label_all, listed
 from unmask.labels.records import Finding, Record, Source, table_rows, text_of
@@ -20,21 +17,22 @@ class ChooseForm(Form):
                         "gold_label"), "index", "target"),
     )  # fmt: skip
 
-    @classmethod
-    def recognises(cls, source: Source) -> bool:
+    def recognises(self, source: Source) -> bool:
         names = source.names
-        text = names & {*cls.roles["text"], *cls.roles["context"]}
-        return bool(text and names & set(cls.roles["label"])) and has_choices(source)
+        usual = usual_columns(self.fields)
+        text = names & {*usual["text"], *usual["context"]}
+        return bool(text and names & set(usual["label"])) and has_choices(source)
 
-    @classmethod
-    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
+    def read(
+        self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
+    ) -> list[Record]:
         apart = columns_of(source.columns) if "choices" not in settings.columns else []
-        roles = {role: names for role, names in cls.roles.items() if role != "choices" or not apart}
+        roles = {role: names for role, names in usual_columns(self.fields).items() if role != "choices" or not apart}
         left = [name for name in source.columns if name not in apart]
         plain = set(map(plain_name, left)) & set(roles["text"]) or "text" in settings.columns
         if not plain:  # a file whose only text is called a context
             roles = roles | {"text": roles["context"], "context": ()}
-        needed = ("text", *(() if apart else ("choices",)), *(cls.target if labelled else ()))
+        needed = ("text", *(() if apart else ("choices",)), *(("label",) if labelled else ()))
         columns = assign(left, roles, settings.columns, needed, source.path)
         records, labels = [], []
         for at, row in table_rows(source, "csv, tsv, jsonl or parquet with text, choices and label"):
@@ -54,27 +52,3 @@ class ChooseForm(Form):
         if labelled:
             label_all(records, labels, findings)
         return records
-
-    @classmethod
-    def ask(cls, *parts: Any) -> Record:
-        text, choices = parts[0] if parts else "", list(parts[1:])
-        if len(choices) in (1, 2) and isinstance(choices[0], list | tuple):
-            record: Record = {"text": text, "choices": [str(c) for c in choices[0]]}
-            record |= {"context": choices[1]} if len(choices) == 2 and choices[1] else {}
-        else:
-            record = {"text": text, "choices": [str(c) for c in choices]}
-        if len(record["choices"]) < 2:
-            raise UserError(
-                f"{len(record['choices'])} choices", valid='a text and two choices or more: "2 + 2 =" "4" "5"'
-            )
-        return record
-
-    @classmethod
-    def together(cls, record: Record) -> list[tuple[str, ...]]:
-        text, context = record["text"], record.get("context")
-        return [(text, c) if context is None else (context, f"{text} {c}") for c in record["choices"]]
-
-    @classmethod
-    def inseparable(cls, record: Record) -> tuple[str, ...]:
-        """Questions of one context stay together, as RACE's of one article."""
-        return (record["context"],) if "context" in record else cls.asked(record)

@@ -6,13 +6,14 @@ from unmask.tasks.spec import TaskSpec, Training, Usage
 SPEC = TaskSpec(
     name="choose",
     about="a text and several choices → the choice that goes with it",
-    fields=ChooseForm.fields,
+    form=ChooseForm(),
     heads=("choose",),
     terms=("choose",),
     output="choice",
     grouped=True,
     keep_together="context",
     view="choices",
+    baseline="unmask.tasks.choose.baseline:baseline",
     usage=Usage(
         pipeline="multiple-choice",
         auto_class="AutoModelForMultipleChoice",

@@ -12,28 +12,22 @@ longer part loses its end, which `longer` counts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from unmask.batch import Batch, Example
+from unmask.batch import Example
 from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.recipe import TaskRecipe
-from unmask.tasks.choose.form import ChooseForm
 from unmask.tasks.choose.spec import SPEC
 from unmask.tasks.details import cases
-from unmask.tasks.rows import by_record, fit_pair
+from unmask.tasks.rows import fit_pair
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task
 
-if TYPE_CHECKING:
-    import torch
 
-    from unmask.model.model import Model
-
-
-class Choose(ChooseForm, Task):
+class Choose(Task):
     SPEC = SPEC
     metric = "accuracy"
 
@@ -47,28 +41,20 @@ class Choose(ChooseForm, Task):
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         """A row for each choice; with a label, one example that holds them all."""
         t, room = self.tokenizer, self.room(pair=True)
-        rows = self.together(record)
+        text, context = record["text"], record.get("context")
+        rows = [(text, c) if context is None else (context, f"{text} {c}") for c in record["choices"]]
         first, *others = [e.ids for e in t.encode_batch([rows[0][0], *(second for _, second in rows)])]
         self.longer += self.over(record, len(first) + max(map(len, others)), room, windows=False)
         pairs = [t.surround(*fit_pair(first, b, room)) for b in others]
         examples = [
-            Example(np.array(ids), np.array(segments), about=choice)
-            for (ids, segments), choice in zip(pairs, record["choices"])
+            Example(np.array(ids), np.array(segments), texts=texts, about=choice)
+            for (ids, segments), texts, choice in zip(pairs, rows, record["choices"])
         ]
         if not labelled:
             return examples
         head, *more = examples
-        head.labels, head.more = {"label": np.array([record["label"]]), "choices": np.array([len(examples)])}, more
+        head.labels, head.more = {"choose.targets": np.array([record["label"]])}, more
         return [head]
-
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        logits = model.logits("choose", hidden, batch.mask)  # (rows,)
-        return {"choose": (by_record(logits.float(), batch.labels["choices"]), batch.labels["label"])}
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {"choose": len(batch.labels["label"])}
 
     # ----------------------------------------------------------------------------------------------- answers
 

@@ -1,16 +1,14 @@
 """Texts, or pairs of them, with a label, several labels, or a number (see cells.py for how a label's cell is read)."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from unmask.labels.fields import Field
+from unmask.labels.fields import Field, assign_columns, required
 from unmask.labels.form import Form
-from unmask.labels.formats import cells
 from unmask.labels.formats.choices import has_choices
 from unmask.labels.formats.entity_tables import has_entities
 from unmask.labels.records import Finding, Record, Source, table_rows, text_of
 from unmask.recipe import TaskRecipe
-from unmask.text.columns import assign
+from unmask.tasks.classify import cells
 
 
 class ClassifyForm(Form):
@@ -23,30 +21,26 @@ class ClassifyForm(Form):
                         "score"), "label", "target"),
     )  # fmt: skip
 
-    @classmethod
-    def recognises(cls, source: Source) -> bool:
-        names = source.names
-        named = all(names & set(cls.roles[role]) for role in ("text", "label"))
-        return source.form == "table" and named and not has_entities(source) and not has_choices(source)
+    def recognises(self, source: Source) -> bool:
+        return super().recognises(source) and not has_entities(source) and not has_choices(source)
 
-    @classmethod
-    def settle(cls, sources: Sequence[Source], settings: TaskRecipe) -> TaskRecipe:
+    def settle(self, sources: Sequence[Source], settings: TaskRecipe) -> TaskRecipe:
         given, values = settings.classify, []
         for source in sources:
-            column = assign(source.columns, cls.roles, settings.columns, (), source.path).get("label")
+            column = assign_columns(self.fields, source, settings).get("label")
             values += [row.get(column) for _, row in source.rows] if column else []
         target, separator = cells.settle(values, given.target, given.separator)
         found = given.model_copy(update={"target": target, "separator": separator})
         labels = [cells.whole_number(label) for label in settings.labels] if target == "one" else settings.labels
         return settings.model_copy(update={"classify": found, "labels": labels})
 
-    @classmethod
-    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
-        needed = cls.needed + (cls.target if labelled else ())
-        columns = assign(source.columns, cls.roles, settings.columns, needed, source.path)
+    def read(
+        self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
+    ) -> list[Record]:
+        columns = assign_columns(self.fields, source, settings, required(self.fields, labelled))
         target, separator = settings.classify.target, settings.classify.separator
         if labelled and "auto" in (target, separator):
-            return cls.read(source, cls.settle([source], settings), findings, labelled)
+            return self.read(source, self.settle([source], settings), findings, labelled)
         records: list[Record] = []
         for at, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns text and label"):
             record: Record = {"at": at, "text": text_of(row.get(columns["text"]), at, "text", findings)}
@@ -59,12 +53,3 @@ class ClassifyForm(Form):
             written = [(source.at(line), row.get(columns["label"])) for line, row in source.rows]
             findings += cells.unsplit(written) + cells.numbered(written)
         return records
-
-    @classmethod
-    def ask(cls, *parts: Any) -> Record:
-        return dict(zip(("text", "pair"), parts))
-
-    @classmethod
-    def inseparable(cls, record: Record) -> tuple[str, ...]:
-        """Pairs with one first text stay together: SNLI's premises have three hypotheses each."""
-        return (record["text"],)

@@ -6,12 +6,17 @@ from unmask.tasks.spec import TaskSpec, Training, Usage
 SPEC = TaskSpec(
     name="classify",
     about="a text, or a pair of texts → a label, several labels, or a number",
-    fields=ClassifyForm.fields,
+    form=ClassifyForm(),
     heads=("classify",),
     terms=("classify",),
     output="choice",  # or "binary", "number": of one model, by its labels
     keep_together="text",
     view="labels",
+    hints={
+        "numbers as labels": "--set task.classify.target=number, if it is a number to predict",
+        "imbalance": "--set task.classify.balance=on weighs rare labels more",
+    },
+    baseline="unmask.tasks.classify.baseline:baseline",
     usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),
     training=Training(equal_windows=True, token_dropout=True, aux_mlm=True, rewrites=("text", "pair")),
 )

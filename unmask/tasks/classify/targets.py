@@ -1,7 +1,7 @@
 """The three things that a classifier can be asked for: one label, several labels, a number.
 
-Each says how a label is aimed at (`aim`, `cost`), what is learnt from the dev set (`tune`), and how logits become answers (`decode`)
-and answers scores. `learnt` is the task's: what is kept in its folder.
+Each says how a label is aimed at (`aim`; the loss of its `output` is a term of tasks/terms.py), what is learnt from the dev set (`tune`),
+and how logits become answers (`decode`) and answers scores. `learnt` is the task's: what is kept in its folder.
 
 | target  | loss of a row           | decides                                     | from the dev set                        |
 |---------|-------------------------|---------------------------------------------|-----------------------------------------|
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from unmask.errors import UserError
 from unmask.labels.records import Record
 from unmask.tasks import details, metrics
 from unmask.tasks.spec import Output
-
-if TYPE_CHECKING:
-    import torch
 
 VALUE = "value"  # what the one output of a number is called
 # Labels are weighed when the commonest has RARE times the records of the rarest, of those with FEW or more.
@@ -95,31 +92,6 @@ class One:
         """The label as the loss reads it."""
         return np.array([self.place[str(record["label"])]])
 
-    def cost(self, logits: torch.Tensor, aims: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
-        """The sum over rows. logits (B, labels); aims (B,), or (B, labels) of several; rows (B,): what each counts, if not 1."""
-        if rows is None:
-            return self._cost(logits, aims, "sum")
-        return (self._cost(logits, aims, "none").reshape(len(rows), -1).sum(-1) * rows).sum()
-
-    def _cost(self, logits: torch.Tensor, aims: torch.Tensor, reduction: str) -> torch.Tensor:
-        import torch.nn.functional as F
-
-        return F.cross_entropy(logits, aims, self._weights(logits), reduction=reduction)
-
-    def _weights(self, logits: torch.Tensor) -> torch.Tensor | None:
-        import torch
-
-        return None if self.weights is None else torch.tensor(self.weights, device=logits.device)
-
-    def fold(self, last: Any) -> None:
-        """Put into the last layer what else would have to be known beside it."""
-
-    def adopt(self, last: Any, old: One) -> bool:
-        """Make a last layer that learnt `old` begin as one of this target; False where it has to be drawn anew."""
-        from unmask.model.heads import reorder
-
-        return not isinstance(old, Number) and reorder(last, old.labels, self.labels)
-
     @property
     def temperature(self) -> float:
         return float(self.learnt.get("temperature", 1.0))
@@ -187,11 +159,6 @@ class Several(One):
 
     def aim(self, record: Record) -> np.ndarray:
         return metrics.indicator([record["label"]], self.labels).astype(np.float32)
-
-    def _cost(self, logits: torch.Tensor, aims: torch.Tensor, reduction: str) -> torch.Tensor:
-        import torch.nn.functional as F
-
-        return F.binary_cross_entropy_with_logits(logits, aims, self._weights(logits), reduction=reduction)
 
     @property
     def thresholds(self) -> list[float]:
@@ -263,34 +230,6 @@ class Number(One):
     def aim(self, record: Record) -> np.ndarray:
         mean, sd = self.scale
         return np.array([(record["label"] - mean) / sd], np.float32)
-
-    def _cost(self, logits: torch.Tensor, aims: torch.Tensor, reduction: str) -> torch.Tensor:
-        import torch.nn.functional as F
-
-        return F.mse_loss(logits.squeeze(-1), aims, reduction=reduction)
-
-    def fold(self, last: Any) -> None:
-        import torch
-
-        mean, sd = self.scale
-        if (mean, sd) != (0.0, 1.0):
-            with torch.no_grad():
-                last.weight.mul_(sd)
-                last.bias.mul_(sd).add_(mean)
-            self.learnt |= {"mean": 0.0, "sd": 1.0}
-
-    def adopt(self, last: Any, old: One) -> bool:
-        """The layer's answers stay the same numbers: out of the units of `old`, into deviations from our mean."""
-        import torch
-
-        if not isinstance(old, Number):
-            return False
-        mean, sd = self.scale
-        old.fold(last)
-        with torch.no_grad():
-            last.weight.div_(sd)
-            last.bias.sub_(mean).div_(sd)
-        return True
 
     def tune(self, logits: np.ndarray, records: Sequence[Record]) -> None:
         pass

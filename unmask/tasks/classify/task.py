@@ -19,28 +19,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unmask.batch import Batch, Example, Phase
+from unmask.batch import Example
 from unmask.labels.fields import Field
-from unmask.labels.formats import cells
 from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
-from unmask.objectives.objective import WEIGHT, Terms
 from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks.classify.form import ClassifyForm
+from unmask.tasks.classify import cells
 from unmask.tasks.classify.spec import SPEC
 from unmask.tasks.classify.targets import TARGETS
-from unmask.tasks.rows import fit_pair, hide, windows
+from unmask.tasks.rows import fit_pair, windows
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task
 from unmask.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    import torch
-
     from unmask.model.model import Model
 
 
-class Classify(ClassifyForm, Task):
+class Classify(Task):
     SPEC = SPEC
     metric = "accuracy"
     counted = ("longer", "paired")
@@ -72,7 +68,8 @@ class Classify(ClassifyForm, Task):
         spec = replace(
             cls.SPEC, output=goal.output, metrics=(goal(dict(learnt)).metric,) if labels else (goal.decides,)
         )
-        return spec.bind(inputs=inputs, parts=parts, asks=asks, labels=labels, pairs=bool(paired))
+        scale = (learnt.get("mean", 0.0), learnt.get("sd", 1.0))
+        return spec.bind(inputs=inputs, parts=parts, asks=asks, labels=labels, pairs=bool(paired), scale=scale)
 
     # ----------------------------------------------------------------------------------------------- records
 
@@ -97,7 +94,16 @@ class Classify(ClassifyForm, Task):
         return super().remember(config) | {"labels": list(config.labels), "target": target}
 
     def adopt(self, head: Any, before: Task) -> bool:
-        return isinstance(before, Classify) and self.goal.adopt(head.out, before.goal)
+        from unmask.model.heads import fold, reorder, unfold
+
+        old, new = before.spec, self.spec
+        if old.name != new.name or (old.output == "number") != (new.output == "number"):
+            return False
+        if new.output != "number":
+            return reorder(head.out, old.labels, new.labels)
+        fold(head.out, *old.scale)
+        unfold(head.out, *new.scale)
+        return True
 
     def changes(self, config: ModelConfig) -> dict[str, Any]:
         return super().changes(config) | {"labels": tuple(self.labels), "problem": self.goal.problem}
@@ -124,58 +130,28 @@ class Classify(ClassifyForm, Task):
             rows = [
                 t.surround(piece) for piece in (windows(a, room) if self.settings.long == "windows" else [a[:room]])
             ]
-        labels = {"label": self.goal.aim(record)} if labelled else {}
-        return [Example(np.array(ids), np.array(segments), labels=labels) for ids, segments in rows]
-
-    def even_out(self, encoded: Sequence[Sequence[Example]]) -> None:
-        """A record of five windows counts as much as one of a single row: each row by 1 / windows, 1 on the mean over all rows."""
-        rows = sum(map(len, encoded))
-        if rows > len(encoded):
-            for several in encoded:
-                for row in several:
-                    row.labels = {**row.labels, WEIGHT: np.array([rows / len(encoded) / len(several)], np.float32)}
-
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
-        return hide(example, self.tokenizer, self.settings.hide, rng)
+        labels = {"classify.targets": self.goal.aim(record)} if labelled else {}
+        texts = (record["text"],) if pair is None else (record["text"], pair)
+        return [Example(np.array(ids), np.array(segments), labels=labels, texts=texts) for ids, segments in rows]
 
     # -------------------------------------------------------------------------------------------------- loss
 
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        """(logits (B, labels), aims (B,); of several labels (B, labels))."""
-        return {"classify": (model.logits("classify", hidden, batch.mask), batch.labels["label"])}
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {"classify": batch.rows}
-
-    def compare(
-        self,
-        outputs: Mapping[str, tuple[torch.Tensor, torch.Tensor]],
-        accuracy: bool = False,
-        weight: torch.Tensor | None = None,
-    ) -> Terms:
-        logits, aims = outputs["classify"]
-        return {"classify": (self.goal.cost(logits.float(), aims, weight), len(logits))}
-
     def complete(self, model: Model) -> None:
-        last: Any = model.heads["classify"]
-        self.goal.fold(last.out)
+        """A number is learnt in standard deviations; the saved layer gives it as it is."""
+        from unmask.model.heads import fold
+
+        if self.spec.scale != (0.0, 1.0):
+            last: Any = model.heads[self.heads[0]]
+            fold(last.out, *self.spec.scale)
+            self.learnt |= {"mean": 0.0, "sd": 1.0}
 
     # ----------------------------------------------------------------------------------------------- answers
 
-    def pooled(self, outputs: Outputs) -> np.ndarray:
-        """(records, labels): the mean logits of a record's windows."""
-        values = np.stack(outputs.values).astype(np.float64)
-        sums = np.zeros((int(outputs.record.max()) + 1, values.shape[1]))
-        np.add.at(sums, outputs.record, values)
-        return sums / np.bincount(outputs.record)[:, None]
-
     def tune(self, outputs: Outputs, records: Sequence[Record]) -> None:
-        self.goal.tune(self.pooled(outputs), records)
+        self.goal.tune(outputs.means(), records)
 
     def decode(self, outputs: Outputs) -> list[Answer]:
-        return self.goal.decode(self.pooled(outputs)) if len(outputs.record) else []
+        return self.goal.decode(outputs.means()) if len(outputs.record) else []
 
     def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
         return self.goal.score(answers, records)

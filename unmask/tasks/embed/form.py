@@ -4,14 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from unmask.labels.fields import Field
-from unmask.labels.form import Form
+from unmask.labels.fields import Field, assign_columns, usual_columns
+from unmask.labels.form import Form, number_in
 from unmask.labels.formats import roles
 from unmask.labels.formats.conll import is_conll
 from unmask.labels.formats.trec import is_qrels
 from unmask.labels.records import Finding, Record, Source, table_rows, text_of
 from unmask.recipe import TaskRecipe
-from unmask.text.columns import assign
 
 
 class EmbedForm(Form):
@@ -23,8 +22,7 @@ class EmbedForm(Form):
         Field("score", ("score", "similarity"), "number", "target", required=False),
     )  # fmt: skip
 
-    @classmethod
-    def recognises(cls, source: Source) -> bool:
+    def recognises(self, source: Source) -> bool:
         if source.form == "text":
             words = [len(line.split()) for _, line in source.lines[:200] if line.strip()]
             return (
@@ -35,27 +33,29 @@ class EmbedForm(Form):
                 and float(np.mean(words)) >= 4
                 and len(set(words)) > 1
             )
-        names = source.names
+        names, usual = source.names, usual_columns(self.fields)
         if source.form != "table" or {"passage", "passages", "positives"} & names:
             return False
-        second = names & {"positive", "pos"} or (names & set(cls.roles["score"]) and names & set(cls.roles["positive"]))
+        second = names & {"positive", "pos"} or (names & set(usual["score"]) and names & set(usual["positive"]))
         alone = len(names - {"id", "_id"}) == 1
-        return bool(names & set(cls.roles["text"]) and (second or alone))
+        return bool(names & set(usual["text"]) and (second or alone))
 
-    @classmethod
-    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
+    def read(
+        self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
+    ) -> list[Record]:
         if source.form == "text":
             return [{"at": source.at(n), "text": line.strip()} for n, line in source.lines if line.strip()]
-        columns = assign(source.columns, cls.roles, settings.columns, ("text",), source.path)
+        columns = assign_columns(self.fields, source, settings, ("text",))
         if not labelled:
             columns = {role: name for role, name in columns.items() if role in ("text", "positive")}
         if "score" in columns:  # says how alike two texts are
-            columns = assign(source.columns, cls.roles, settings.columns, ("text", "positive"), source.path)
+            columns = assign_columns(self.fields, source, settings, ("text", "positive"))
         records: list[Record] = []
         for at, row in table_rows(source, "csv, tsv, jsonl or parquet with anchor and positive, or plain text"):
             record: Record = {"at": at, "text": text_of(row.get(columns["text"]), at, "text", findings)}
             if "score" in columns:
-                record["score"] = _number(row.get(columns["score"]), at, findings)
+                cell = row.get(columns["score"])
+                record["score"] = number_in(cell, at, "score", findings, "write how alike they are, e.g. 0 to 5")
             if "negatives" in columns and row.get(columns["negatives"]):
                 record["negatives"] = _texts(row[columns["negatives"]], at, "negative", findings)
             if "positive" in columns:
@@ -65,32 +65,7 @@ class EmbedForm(Form):
                 records.append(record)
         return records
 
-    @classmethod
-    def ask(cls, *parts: Any) -> Record:
-        return dict(zip(("text", "positive"), parts))
-
-    @classmethod
-    def together(cls, record: Record) -> list[tuple[str, ...]]:
-        return [(text,) for text in (record["text"], record.get("positive"), *record.get("negatives", ())) if text]
-
-    @classmethod
-    def inseparable(cls, record: Record) -> tuple[str, ...]:
-        return (record["text"],)
-
 
 def _texts(value: Any, at: str, role: str, findings: list[Finding]) -> list[str]:
     several = value if isinstance(value, list) and value else [value]
     return [text_of(each, at, role, findings) for each in several]
-
-
-def _number(value: Any, at: str, findings: list[Finding]) -> float:
-    try:
-        number = float(value)
-        if np.isfinite(number):
-            return number
-    except (TypeError, ValueError):
-        pass
-    findings.append(
-        Finding(at, f"score {value!r:.40} is not a number", "write how alike they are, e.g. 0 to 5", kind="score")
-    )
-    return 0.0

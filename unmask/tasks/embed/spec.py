@@ -6,7 +6,7 @@ from unmask.tasks.spec import TaskSpec, Training, Usage
 SPEC = TaskSpec(
     name="embed",
     about="a text → a vector; two texts → how alike they are",
-    fields=EmbedForm.fields,
+    form=EmbedForm(),
     heads=(),
     terms=("embed",),
     output="vector",
@@ -14,6 +14,7 @@ SPEC = TaskSpec(
     keep_together="text",
     ranked_among="positive",
     view="vector",
+    baseline="unmask.tasks.embed.baseline:baseline",
     usage=Usage(
         pipeline="sentence-similarity",
         served="feature-extraction",

@@ -11,7 +11,7 @@ The first two are a cross entropy over cosine / temperature (1807.03748); texts 
 anchor, are left out, as they are no negatives. CoSENT (as the cosine objective of 2309.12871): log(1 + Σ exp((cos(worse) − cos(better)) /
 temperature)) over all couples of pairs whose scores differ. The last is SimCSE (2104.08821). With `sizes`, the loss is summed over the
 vector and its first so many numbers (Matryoshka, 2205.13147). A batch's other texts are the negatives, so here, and only here, the loss
-depends on `train.micro_batch`: a forward pass sees its own rows. Those of several processes are gathered (gathered.py), but not with a
+depends on `train.micro_batch`: a forward pass sees its own rows. Those of several processes are gathered (`Gathered`, tasks/objective.py), but not with a
 teacher or in a recipe of several tasks.
 
 A text longer than a row is read in windows whose vectors are averaged before they are brought to length 1.
@@ -33,19 +33,18 @@ from unmask.labels.records import Record
 from unmask.model import sentence
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
-from unmask.objectives.objective import Terms
 from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks import all_gather, contrastive
-from unmask.tasks.embed.form import EmbedForm
+from unmask.tasks import contrastive
 from unmask.tasks.embed.spec import SPEC
 from unmask.tasks.rows import windows
 from unmask.tasks.spec import TaskSpec
-from unmask.tasks.task import Answer, Network, Outputs, Task, Update
+from unmask.tasks.task import Answer, Outputs, Task
 
 if TYPE_CHECKING:
     import torch
 
     from unmask.model.model import Model
+    from unmask.tasks.terms import Term
 
 ANCHOR, POSITIVE, NEGATIVE = 0, 1, 2  # what a text is to its record
 LOSSES = {
@@ -55,7 +54,7 @@ LOSSES = {
 }
 
 
-class Embed(EmbedForm, Task):
+class Embed(Task):
     SPEC = SPEC
     metric = "mrr"
 
@@ -65,7 +64,8 @@ class Embed(EmbedForm, Task):
 
     @classmethod
     def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
-        return cls.SPEC.bind(asks="a text, or two to be compared", pooling=learnt.get("pooling", ""))
+        pooling, normalised = learnt.get("pooling", ""), bool(learnt.get("normalised", True))
+        return cls.SPEC.bind(asks="a text, or two to be compared", pooling=pooling, normalised=normalised)
 
     # ----------------------------------------------------------------------------------------------- records
 
@@ -166,7 +166,7 @@ class Embed(EmbedForm, Task):
         if not labelled:
             return rows
         first = rows[0]
-        first.labels |= {"embed.score": np.array([float(record["score"])])} if "score" in record else {}
+        first.labels |= {"embed.targets": np.array([float(record.get("score", 1.0))])}
         first.more = rows[1:]
         return [first]
 
@@ -178,7 +178,9 @@ class Embed(EmbedForm, Task):
         for n, part in enumerate(parts):
             row, segments = self.tokenizer.surround(part)
             labels = {"embed.role": np.array([role if n == 0 else -1]), "embed.text": np.array([_key(text)])}
-            yield Example(np.array(row), np.array(segments), labels=labels if labelled else {}, about=(role, text))
+            yield Example(
+                np.array(row), np.array(segments), labels=labels if labelled else {}, texts=(text,), about=(role, text)
+            )
 
     # ----------------------------------------------------------------------------------------------- loss
 
@@ -192,56 +194,21 @@ class Embed(EmbedForm, Task):
         kept = batch.mask[:, :, None].to(hidden.dtype)
         return (hidden * kept).sum(1) / kept.sum(1)
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {"embed": int((batch.labels["embed.role"] == ANCHOR).sum())}
+    def outputs(self, model: Model, batch: Batch) -> dict[str, Term]:
+        from unmask.tasks.terms import Vectors
 
-    def loss(self, model: Model, batch: Batch) -> Terms:
-        return self.near(contrastive.texts(self.forward(model, batch), batch.labels["embed.role"]), batch)
-
-    def near(self, vectors: torch.Tensor, batch: Batch) -> Terms:
-        """The loss, from a vector per text of the batch (N, D)."""
-        import torch.nn.functional as F
-
-        role, key, scores = (batch.labels.get(f"embed.{name}") for name in ("role", "text", "score"))
-        assert role is not None and key is not None
-        role, key = role[role >= 0], key[role >= 0]  # of rows that begin a text; others are further windows of it
-        if self.gather:
-            vectors, role, key, scores = self._of_all(vectors, role, key, scores)
-        record = (role == ANCHOR).cumsum(0) - 1  # its texts begin with its anchor
-        total = vectors.new_zeros(())
-        for size in (vectors.shape[1], *self.settings.embed.sizes):
-            unit = F.normalize(vectors[:, :size], dim=-1)
-            if self.learnt["loss"] == "scored":
-                assert scores is not None
-                total = total + contrastive.cosent(
-                    unit[role == ANCHOR], unit[role == POSITIVE], scores, self.temperature
-                )
-            else:
-                both = self.settings.embed.directions == "both"
-                total = total + contrastive.in_batch(unit, role, key, record, self.temperature, both)
-        count = self.counts(batch)["embed"]
-        if self.gather:
-            total = all_gather.share(total, count / int((role == ANCHOR).sum()))
-        return {"embed": (total, count)}
-
-    @staticmethod
-    def _of_all(
-        vectors: torch.Tensor, role: torch.Tensor, key: torch.Tensor, scores: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """The same of all processes."""
-        found = [all_gather.gather(x) for x in (vectors, role, key)]
-        return found[0], found[1], found[2], None if scores is None else all_gather.gather(scores)
-
-    def idle(self, device: torch.device) -> None:
-        if self.gather:
-            import torch
-
-            none, vectors = torch.zeros(0, dtype=torch.int64, device=device), torch.zeros(0, self.width, device=device)
-            self._of_all(vectors, none, none, none.double() if self.learnt["loss"] == "scored" else None)
-
-    @property
-    def temperature(self) -> float:
-        return self.settings.embed.temperature
+        role, key, settings = batch.labels["embed.role"], batch.labels["embed.text"], self.settings.embed
+        term = Vectors(
+            logits=contrastive.texts(self.forward(model, batch), role),
+            targets=batch.labels["embed.targets"],
+            role=role[role >= 0],  # of rows that begin a text; others are further windows of it
+            key=key[role >= 0],
+            temperature=settings.temperature,
+            sizes=tuple(settings.sizes),
+            both=settings.directions == "both",
+            scored=self.learnt["loss"] == "scored",
+        )
+        return {"embed": term}
 
     # ----------------------------------------------------------------------------------------------- answers
 
@@ -267,11 +234,6 @@ class Embed(EmbedForm, Task):
     def shared(self, records: Sequence[Record]) -> bool:
         """A positive has a place among all of them; a vector is its text's."""
         return any("positive" in record for record in records)
-
-    def vectors(self, model: Network, texts: Sequence[str], update: Update | None = None) -> np.ndarray:
-        """(texts, D), float32."""
-        answers = self.answer(model, [{"text": text} for text in texts], update) if texts else []
-        return np.array([a["vector"] for a in answers], np.float32).reshape(len(answers), model.config.hidden)
 
     def independent(self, records: Sequence[Record]) -> bool:
         """Recall and MRR are among all positives: records drawn twice would be each other's rivals."""

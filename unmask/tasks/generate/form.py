@@ -5,11 +5,11 @@ A list of sentences (`source` of SciTLDR) is joined by blanks. Of a list of targ
 
 from typing import Any
 
-from unmask.labels.fields import Field
+from unmask.labels.fields import Field, assign_columns, required, usual_columns
 from unmask.labels.form import Form
 from unmask.labels.records import Finding, Record, Source, table_rows, text_of
 from unmask.recipe import TaskRecipe
-from unmask.text.columns import assign, plain_name
+from unmask.text.columns import plain_name
 from unmask.text.segmentation import words
 
 LOOKED = 200  # rows at which a file is recognised
@@ -25,24 +25,21 @@ class GenerateForm(Form):
               "text", "target"),
     )  # fmt: skip
 
-    @classmethod
-    def recognises(cls, source: Source) -> bool:
+    def recognises(self, source: Source) -> bool:
         """Both columns are there, and the targets are texts: nearly all different, of several words."""
         names = {plain_name(name): name for name in source.columns}
-        if source.form != "table" or len(OTHERS & set(names)) > 1:
+        if len(OTHERS & set(names)) > 1 or not super().recognises(source):
             return False
-        if not all(set(names) & set(several) for several in cls.roles.values()):
-            return False
-        column = names[next(name for name in cls.roles["target"] if name in names)]
+        column = names[next(name for name in usual_columns(self.fields)["target"] if name in names)]
         seen = [_list(row[column])[0] for _, row in source.rows[:LOOKED] if row.get(column)]
         texts = [text for text in seen if isinstance(text, str)]
         wordy = sum(len(words(text, "other")) for text in texts) >= WORDS * len(texts)
         return wordy and 2 * len(set(texts)) > len(seen)
 
-    @classmethod
-    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
-        needed = cls.needed + (cls.target if labelled else ())
-        columns = assign(source.columns, cls.roles, settings.columns, needed, source.path)
+    def read(
+        self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
+    ) -> list[Record]:
+        columns = assign_columns(self.fields, source, settings, required(self.fields, labelled))
         records: list[Record] = []
         for at, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns text and target"):
             text = row.get(columns["text"])

@@ -6,12 +6,13 @@ from unmask.tasks.spec import TaskSpec, Training, Usage
 SPEC = TaskSpec(
     name="generate",
     about="a text → a new text: a summary, a reply, a completion",
-    fields=GenerateForm.fields,
+    form=GenerateForm(),
     heads=("lm|mlm",),
     terms=("generate",),
     output="text",
     metrics=("rougeL",),
     view="text",
+    baseline="unmask.tasks.generate.baseline:baseline",
     usage=Usage(
         pipeline="text-generation", result="tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)"
     ),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unmask.batch import Batch, Example
+from unmask.batch import Example
 from unmask.errors import UserError, quote
 from unmask.hub import resolve
 from unmask.labels.records import Record
@@ -31,15 +31,13 @@ from unmask.model.families import FAMILIES
 from unmask.model.generate import generate
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.generate import metrics
-from unmask.tasks.generate.form import GenerateForm, references
+from unmask.tasks.generate.form import references
 from unmask.tasks.generate.spec import SPEC
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task, Update
 from unmask.text.vocabulary import CJK
 
 if TYPE_CHECKING:
-    import torch
-
     from unmask.model.model import Model
 
 SHOWN = 20  # answers that a report shows
@@ -47,9 +45,10 @@ SHOWN = 20  # answers that a report shows
 _APART = re.compile(f"(?<=[{CJK}，。；：！？、]) (?=[{CJK}，。；：！？、])")
 
 
-class Generate(GenerateForm, Task):
+class Generate(Task):
     SPEC = SPEC
     metric = "rougeL"
+    decoder = False  # whether the model writes with one
     unended = 0  # targets that were cut
     counted = ("longer", "unended")
 
@@ -152,7 +151,7 @@ class Generate(GenerateForm, Task):
         self.longer += cut > 0
         ids = np.array(prompt)
         if not labelled:
-            return [Example(ids, about=cut)]
+            return [Example(ids, texts=(record["text"],), about=cut)]
         target = np.array(self.wanted(record["target"]))
         self.unended += target[-1] != self.tokenizer.sep
         if self.decoder:
@@ -160,19 +159,6 @@ class Generate(GenerateForm, Task):
             return [Example(ids, decoder=np.concatenate([[self.start], target[:-1]]), labels=labels)]
         labels = {"generate.positions": len(ids) - 1 + np.arange(len(target)), "generate.targets": target}
         return [Example(np.concatenate([ids, target[:-1]]), prefix=None if self.causal else len(ids), labels=labels)]
-
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        return {"generate": (model.logits(self.heads[0], hidden), batch.labels["generate.targets"])}
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {"generate": len(batch.labels["generate.targets"])}
-
-    def _forward(self, model: Model, batch: Batch) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        if not self.decoder:
-            return self.outputs(model, model.encode(batch, batch.labels["generate.positions"]), batch)
-        return self.outputs(model, model.decode(batch, model.encode(batch), batch.labels["generate.outputs"]), batch)
 
     # ----------------------------------------------------------------------------------------------- answers
 

@@ -3,16 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from unmask.errors import UserError
-from unmask.labels.fields import Field
-from unmask.labels.form import Form
+from unmask.labels.fields import Field, assign_columns, files, usual_columns
+from unmask.labels.form import Form, number_in
 from unmask.labels.formats.trec import by_place, is_qrels, read_qrels, read_run, read_texts
 from unmask.labels.records import Finding, Record, Source, table_rows, text_of
 from unmask.recipe import TaskRecipe
 from unmask.seeds import address, permute
-from unmask.text.columns import assign
 
 FIELDS = (
     Field("query", ("query", "question", "search")),
@@ -22,54 +19,39 @@ FIELDS = (
     Field("relevance", ("relevance", "label", "score", "rel", "grade"), "grades", "target"),
     Field("positives", ("positives", "positive", "pos"), "texts", "other"),
     Field("negatives", ("negatives", "negative", "neg"), "texts", "other"),
-    Field("passages", ("passages",), "texts", min_count=2, caption="PASSAGE"),  # a file of TREC qrels, too
     Field("queries", (), "file", "other"),
+    Field("passages", ("passages",), "texts", caption="PASSAGE", or_file=True),
     Field("candidates", (), "file", "other"),
 )
-ROLES: Mapping[str, tuple[str, ...]] = {f.name: f.columns for f in FIELDS}
-FILES = ("queries", "passages", "candidates")
 
 
 class RankForm(Form):
     fields = FIELDS
 
-    @classmethod
-    def recognises(cls, source: Source) -> bool:
+    def recognises(self, source: Source) -> bool:
         names = source.names
         if source.form == "table" and "query" in names:
             return bool("positives" in names or {"pos", "neg"} <= names or "passages" in names or (
-                names & {"passage", "document", "doc"} and names & set(cls.roles["relevance"])))  # fmt: skip
+                names & {"passage", "document", "doc"} and names & set(usual_columns(self.fields)["relevance"])))  # fmt: skip
         return source.form in ("text", "table") and is_qrels(source)
 
-    @classmethod
-    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
+    def read(
+        self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
+    ) -> list[Record]:
         if {"queries", "candidates"} & set(settings.columns) or is_qrels(source):
             return _qrels(source, settings, findings)
-        columns = assign(source.columns, ROLES, settings.columns, ("query",), source.path)
+        columns = assign_columns(FIELDS, source, settings, ("query",))
         if "positives" in columns and "passage" not in columns:
             return _lists(source, columns, settings, findings, labelled)
         if "passages" in columns:
             return _whole(source, columns, settings, findings, labelled)
         return _pairs(source, settings, findings, labelled)
 
-    @classmethod
-    def together(cls, record: Record) -> list[tuple[str, ...]]:
-        return [(record["query"], passage) for passage in record["passages"]]
-
-    @classmethod
-    def ask(cls, *parts: Any) -> Record:
-        listed = len(parts) == 2 and isinstance(parts[1], list | tuple)
-        return {"query": parts[0], "passages": list(parts[1] if listed else parts[1:])}
-
-    @classmethod
-    def inseparable(cls, record: Record) -> tuple[str, ...]:
-        return (record["query"],)
-
 
 def _pairs(source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool) -> list[Record]:
     """A row per query and passage; those of one query become one record."""
     needed = ("query", "passage", *(("relevance",) if labelled else ()))
-    columns = assign(source.columns, ROLES, settings.columns, needed, source.path)
+    columns = assign_columns(FIELDS, source, settings, needed)
     records: dict[str, Record] = {}
     for at, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns query, passage and relevance"):
         query = text_of(row.get(columns["query"]), at, "query", findings)
@@ -137,9 +119,9 @@ def _qrels(source: Source, settings: TaskRecipe, findings: list[Finding]) -> lis
             f"{source.path} holds judgements by id: the {lacking} are in another file",
             fix="--column queries=FILE --column passages=FILE (csv, tsv, jsonl, lines or TREC's xml)",
         )
-    unknown = sorted(set(settings.columns) - set(FILES))
+    unknown = sorted(set(settings.columns) - set(files(FIELDS)))
     if unknown:
-        raise UserError(f"--column {unknown[0]}=… beside judgements by id", valid=", ".join(FILES))
+        raise UserError(f"--column {unknown[0]}=… beside judgements by id", valid=", ".join(files(FIELDS)))
     queries = read_texts(settings.columns["queries"], findings)
     passages = read_texts(settings.columns["passages"], findings)
     run = read_run(settings.columns["candidates"], findings) if "candidates" in settings.columns else {}
@@ -221,11 +203,4 @@ def _texts(value: Any, at: str, role: str, findings: list[Finding]) -> list[str]
 
 
 def _grade(value: Any, at: str, findings: list[Finding]) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = np.nan
-    if np.isfinite(number):
-        return float(number)
-    findings.append(Finding(at, f"relevance {value!r:.40} is not a number", "write 0, 1, 2 …", kind="relevance"))
-    return 0.0
+    return number_in(value, at, "relevance", findings, "write 0, 1, 2 …")

@@ -8,7 +8,7 @@ IDENTITY = "torch.nn.modules.linear.Identity"  # a CrossEncoder would else give 
 SPEC = TaskSpec(
     name="rank",
     about="a query and passages → the passages by relevance",
-    fields=RankForm.fields,
+    form=RankForm(),
     heads=("classify",),
     terms=("rank",),
     output="choice",
@@ -17,11 +17,12 @@ SPEC = TaskSpec(
     keep_together="query",
     view="ranking",
     config_json={"sentence_transformers": {"activation_fn": IDENTITY}},
+    baseline="unmask.tasks.rank.baseline:baseline",
     usage=Usage(
         pipeline="text-ranking",
         library="sentence-transformers",
         auto_class="CrossEncoder",
         result="predict([('QUERY', 'PASSAGE')])",
     ),
-    training=Training(why_not_rewritten="a passage would no longer be as relevant"),
+    training=Training(sampled="negatives", why_not_rewritten="a passage would no longer be as relevant"),
 )

@@ -18,33 +18,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from unmask.batch import Batch, Example, Phase
+from unmask.batch import Example
 from unmask.errors import UserError
 from unmask.files import read_object
 from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
-from unmask.objectives.objective import Terms
 from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks.rank.form import RankForm
 from unmask.tasks.rank.spec import SPEC
 from unmask.tasks.ranking import mean, order, ranked
-from unmask.tasks.rows import by_record, fit_pair
+from unmask.tasks.rows import fit_pair
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task
-
-if TYPE_CHECKING:
-    import torch
-
-    from unmask.model.model import Model
 
 SHOWN = 20
 
 
-class Rank(RankForm, Task):
+class Rank(Task):
     SPEC = SPEC
     metric = "ndcg@10"
 
@@ -53,6 +46,15 @@ class Rank(RankForm, Task):
         return cls.SPEC.bind(asks="a query and one passage or more", pairs=True)
 
     # ----------------------------------------------------------------------------------------------- records
+
+    @classmethod
+    def check(cls, recipe: Recipe, config: ModelConfig) -> None:
+        super().check(recipe, config)
+        if recipe.task.teacher and recipe.task.rank.loss == "point":
+            raise UserError(
+                "--teacher with task.rank.loss=point: its scores say which passage is better, not how relevant one is",
+                fix="leave task.rank.loss out",
+            )
 
     @classmethod
     def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
@@ -86,59 +88,21 @@ class Rank(RankForm, Task):
         grades = record["relevance"]
         if self.settings.rank.loss == "point":
             for row, grade in zip(rows, grades):
-                row.labels = {"rank.grade": np.array([max(0.0, grade) / self.learnt["most"]])}
+                row.labels = {"rank.targets": np.array([max(0.0, grade) / self.learnt["most"]])}
             return rows
         below = [[row for row, grade in zip(rows, grades) if grade < own] for own in grades]
-        return [replace(row, more=b) for row, own, b in zip(rows, grades, below) if own > 0 and b]
+        first = {"rank.targets": np.array([0])}  # the relevant one stands first
+        return [replace(row, labels=first, more=b) for row, own, b in zip(rows, grades, below) if own > 0 and b]
 
     def _row(self, query: list[int], passage: str, number: int, record: Record) -> Example:
         ids, room = self.tokenizer.encode(passage), self.room(pair=True)
         self.longer += self.over(record, len(query) + len(ids), room, f"passage {number + 1}", windows=False)
         row, segments = self.tokenizer.surround(*fit_pair(query, ids, room))
-        return Example(np.array(row), np.array(segments), about=number)
+        return Example(np.array(row), np.array(segments), texts=(record["query"], passage), about=number)
 
     def fate(self) -> str:
         refused = self.settings.long == "refuse"
         return "refused" if refused else "cut: only the beginning of their passages is read"
-
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
-        """The passages that a relevant one is compared with this time."""
-        count = self.settings.rank.negatives
-        if len(example.more) <= count:
-            return example
-        return replace(example, more=[example.more[n] for n in sorted(rng.permutation(len(example.more))[:count])])
-
-    # ----------------------------------------------------------------------------------------------- loss
-
-    def forward(self, model: Model, batch: Batch) -> torch.Tensor:
-        """(B,): a score per row."""
-        return model.read("classify", batch).squeeze(-1)
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {"rank": batch.rows if batch.groups is None else int(batch.groups[-1]) + 1}
-
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        """By `list` (records, passages), the relevant one first; by `point` (rows,) and their relevances."""
-        scores = model.logits("classify", hidden, batch.mask).squeeze(-1).float()
-        if batch.groups is None:
-            return {"rank": (scores, batch.labels["rank.grade"].to(scores.dtype))}
-        table = by_record(scores, batch.groups.bincount())
-        return {"rank": (table, batch.groups.new_zeros(len(table)))}
-
-    def compare(
-        self,
-        outputs: Mapping[str, tuple[torch.Tensor, torch.Tensor]],
-        accuracy: bool = False,
-        weight: torch.Tensor | None = None,
-    ) -> Terms:
-        import torch.nn.functional as F
-
-        scores, aims = outputs["rank"]
-        if self.settings.rank.loss == "list":
-            return super().compare(outputs, accuracy, weight)
-        return {"rank": (F.binary_cross_entropy_with_logits(scores, aims, reduction="sum"), len(scores))}
 
     # ----------------------------------------------------------------------------------------------- answers
 

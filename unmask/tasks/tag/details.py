@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from unmask.labels.formats.schemes import NOTHING, places, shown
 from unmask.labels.records import Record
 from unmask.tasks import metrics
 from unmask.tasks.details import TABLE
 from unmask.tasks.tag import entities
-from unmask.tasks.tag.form import NOTHING, places, shown
 
 if TYPE_CHECKING:
     from unmask.tasks.tag.task import Tag

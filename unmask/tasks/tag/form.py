@@ -1,6 +1,5 @@
 """Files of words and tags, or of texts and spans, → records of `tag`, with every mistake found."""
 
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +11,25 @@ from unmask.labels.records import Finding, Record, Source
 from unmask.recipe import TaskRecipe
 from unmask.text.segmentation import split_words
 
-NOTHING = "–"
-
 
 class TagForm(Form):
     fields = (
         Field("text", entity_tables.ROLES["text"]),
         Field("word", entity_tables.ROLES["word"], "texts", "other"),
-        Field("tag", entity_tables.ROLES["tag"], "tags", "target"),
+        Field("tag", entity_tables.ROLES["tag"], "tags", "target", key="tags"),
         Field("spans", entity_tables.ROLES["spans"], "spans", "target"),
-        Field("predicate", entity_tables.ROLES["predicate"], required=False),
+        Field("predicate", entity_tables.ROLES["predicate"], "place", required=False),
     )
     blocks = True
 
-    @classmethod
-    def recognises(cls, source: Source) -> bool:
+    def recognises(self, source: Source) -> bool:
         if source.form == "table":
             return entity_tables.has_entities(source) or conll.is_misnamed(source)
         return bool(roles.form_of(source)) or conll.is_conll(source)
 
-    @classmethod
-    def read(cls, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True) -> list[Record]:
+    def read(
+        self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
+    ) -> list[Record]:
         if "tag" not in settings.columns and roles.form_of(source):
             records = roles.read_roles(source, settings.columns, findings)
         elif source.form == "text":
@@ -47,27 +44,6 @@ class TagForm(Form):
         else:
             records = entity_tables.read_table(source, settings.columns, settings.labels, findings, labelled)
         return checked(records, source.path, settings, findings)
-
-    @classmethod
-    def ask(cls, *parts: Any) -> Record:
-        return dict(zip(("text", "predicate"), parts))
-
-    @classmethod
-    def inseparable(cls, record: Record) -> tuple[str, ...]:
-        return (record["text"],)  # of which there is a record for each predicate
-
-    @classmethod
-    def labels_in(cls, record: Record) -> list[str]:
-        found = [span["label"] for span in record.get("spans", ())] or record.get("tags", [])
-        return [each for each in found if each != schemes.OUTSIDE]
-
-    @classmethod
-    def kinds(cls, labels: Sequence[str]) -> list[str]:
-        return [schemes.parse(name)[1] for name in labels if name != schemes.OUTSIDE]
-
-    @classmethod
-    def answered(cls, record: Record) -> str | None:
-        return shown(record["text"], places(record["spans"])) if "spans" in record else " ".join(record.get("tags", ()))
 
 
 def checked(records: list[Record], path: str, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
@@ -112,15 +88,3 @@ def checked(records: list[Record], path: str, settings: TaskRecipe, findings: li
                     fix = "the word is cut there for training; answers are whole words"
                     findings.append(Finding(record["at"], what, fix, error=False, kind="cut word"))
     return records
-
-
-def places(listed: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
-    return [(e["start"], e["end"], e["label"]) for e in listed]
-
-
-def shown(text: str, found: Iterable[tuple[int, int, str]]) -> str:
-    """
-    >>> shown("in New York", {(3, 11, "loc")})
-    'New York (loc)'
-    """
-    return "; ".join(f"{text[a:b]} ({label})" for a, b, label in sorted(found)) or NOTHING

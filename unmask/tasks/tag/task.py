@@ -24,36 +24,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from unmask.batch import Batch, Example, Phase
+from unmask.batch import Example
 from unmask.errors import UserError
+from unmask.labels.fields import labels_of
 from unmask.labels.formats import entity_tables, roles, schemes
 from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.align import align, in_words, mark, windows
-from unmask.tasks.rows import hide
+from unmask.tasks.explain import Target, find
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.tag import entities
 from unmask.tasks.tag.boundaries import Boundaries
 from unmask.tasks.tag.details import details as tag_details
-from unmask.tasks.tag.form import TagForm, places
 from unmask.tasks.tag.spec import SPEC
 from unmask.tasks.task import Answer, Network, Outputs, Task
 from unmask.text.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    import torch
-
-    from unmask.model.model import Model
-
 Words = list[list[int]]
 
 
-class Tag(TagForm, Task):
+class Tag(Task):
     SPEC = SPEC
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
@@ -91,7 +86,7 @@ class Tag(TagForm, Task):
         found = schemes.detect(tags).replace("IOB1", "BIO") if tags else "BIO"
         scheme = recipe.task.tag.scheme if recipe.task.tag.scheme != "auto" else found
         seen = sorted(
-            {label for r in records for label in (r.get("tags", ()) if scheme == "none" else cls.labels_in(r))}
+            {label for r in records for label in (r.get("tags", ()) if scheme == "none" else labels_of(SPEC, r))}
         )
         if not seen:
             raise UserError("no entity in the training files", valid=entity_tables.WANTED)
@@ -120,7 +115,7 @@ class Tag(TagForm, Task):
         return super().remember(config) | {"labels": labels, "scheme": schemes.scheme_of(labels), "boundaries": {}}
 
     def describe(self, records: Sequence[Record]) -> str:
-        counts = Counter(label for r in records for label in self.labels_in(r))
+        counts = Counter(label for r in records for label in labels_of(SPEC, r))
         shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(12))
         what = "roles" if self.roles_of_predicates else "entities"
         return f"{'tags' if self.scheme == 'none' else f'{what} ({self.scheme})'}: {shown}"
@@ -143,7 +138,7 @@ class Tag(TagForm, Task):
             raise UserError(f"{record.get('at', 'the record')}: the model knows {what}, and the file has none")
         if self.scheme == "none":
             return list(record["tags"])
-        return schemes.write(in_words(places(record["spans"]), words), len(words), self.scheme)
+        return schemes.write(in_words(schemes.places(record["spans"]), words), len(words), self.scheme)
 
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         text, words = record["text"], record.get("words")
@@ -164,13 +159,15 @@ class Tag(TagForm, Task):
         cuts, deciding = windows(len(ids), first, room)
         before = len(self.tokenizer.around[second is not None][0])
         numbers = np.array([self._number[tag] for tag in self.truth(record, words)], np.int64) if labelled else None
+        texts = (text,) if predicate is None else (text, text[slice(*predicate)])
         rows = []
         for k, (start, end) in enumerate(cuts):
             row, segments = self.tokenizer.surround(ids[start:end], second)
             own = np.flatnonzero(deciding == k)
             at = first[own] - start + before
             labels = {} if numbers is None else {"tag.positions": at, "tag.targets": numbers[own]}
-            rows.append(Example(np.array(row), np.array(segments), labels=labels, about=(text, words, own, at)))
+            about = (text, words, own, at)
+            rows.append(Example(np.array(row), np.array(segments), labels=labels, texts=texts, about=about))
         return rows
 
     def _predicate(self, record: Record) -> list[int] | None:
@@ -188,20 +185,6 @@ class Tag(TagForm, Task):
                 fix="leave it out, or fine-tune on a file with predicates",
             )
         return None
-
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
-        return hide(example, self.tokenizer, self.settings.hide, rng)
-
-    def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
-        return batch.labels["tag.positions"]
-
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        return {"tag": (model.logits("tag", hidden), batch.labels["tag.targets"])}
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {"tag": len(batch.labels["tag.targets"])}
 
     # ----------------------------------------------------------------------------------------------- answers
 
@@ -265,7 +248,32 @@ class Tag(TagForm, Task):
         return [(a, b, tag) for (a, b), tag in zip(answer["words"], answer["tags"], strict=True)]
 
     def _counted(self, spans: Sequence[Mapping[str, Any]]) -> list[tuple[int, Any, str]]:
-        return roles.arguments(places(spans)) if self.roles_of_predicates else [*places(spans)]
+        return roles.arguments(schemes.places(spans)) if self.roles_of_predicates else [*schemes.places(spans)]
 
     def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
         return tag_details(self, answers, records)
+
+    def explain_target(self, outputs: Outputs, record: Record, target: str | None) -> Target:
+        """The logit of a word's tag: of the surest entity, or of `target`, a word of the text, or WORD=TAG."""
+        text = record["text"]
+        if self.roles_of_predicates:
+            raise UserError(
+                "the roles of a predicate cannot be explained", valid="a model of entities or parts of speech"
+            )
+        (answer,) = self.decode(outputs)
+        words, tags = answer["words"], answer["tags"]
+        if not words:
+            raise UserError(f"no word in the text: {text!r:.60}", valid="a text with words to tag")
+        wanted, _, tag = (target or "").partition("=")
+        if target is None:
+            entity = max(answer.get("entities", []), key=lambda e: e["score"], default=None)
+            number = next((n for n, (a, _) in enumerate(words) if entity and a == entity["start"]), 0)
+        else:
+            number = find(wanted, [text[a:b] for a, b in words], "word")
+        row = outputs.examples[0]
+        place = {int(w): int(at) for w, at in zip(*row.about[2:])}.get(number)
+        shown = text[slice(*words[number])]
+        if place is None:
+            raise UserError(f"the word {shown!r} has no token", valid="a word of known characters")
+        name = self.labels[find(tag, self.labels, "tag")] if tag else tags[number]
+        return Target(0, ((place, self.labels.index(name)),), f"{shown}={name}")

@@ -5,20 +5,32 @@ import { t } from "./texts.js";
 
 const HUES = 6; // colours of labels, see views.css
 
-/** parts: what was asked; found: what the server answered. */
-export function answer(form, parts, found) {
-  if (form === "tag") return found.entities ? entities(parts[0], found) : tags(parts[0], found);
-  if (form === "answer") return span(parts[1], found);
-  if (form === "choose") return bars(parts[1].map((text, n) => [text, found.scores[n], n === found.choice]));
-  if (form === "rank") return ranking(parts[1], found);
-  if (form === "generate") return written(found);
-  if (form === "similarity") return bars([[t("task.cosine"), found.similarity, true]], (value) => value.toFixed(3));
-  if (form === "next")
+/** form: as the server describes it; record: what was asked, by field; found: what the server answered. */
+export function answer({ view, fields }, record, found) {
+  const several = record[fields.find((one) => one.holds === "texts")?.name];
+  const texts = fields.filter((one) => one.holds === "text").map((one) => record[one.name]);
+  if (view === "labels") return labels(found);
+  if (view === "tags") return found.entities ? entities(texts[0], found) : tags(texts[0], found);
+  if (view === "span") return span(texts.at(-1), found);
+  if (view === "choices") return bars(several.map((text, n) => [text, found.scores[n], n === found.choice]));
+  if (view === "ranking") return ranking(several, found);
+  if (view === "text") return written(found);
+  if (view === "similarity") return bars([[t("task.cosine"), found.similarity, true]], (value) => value.toFixed(3));
+  if (view === "next")
     return bars([
       [t("task.follows"), found.next.next, found.next.next >= 0.5],
       [t("task.other"), found.next.other, found.next.next < 0.5],
     ]);
-  return labels(found);
+  return plain(found);
+}
+
+/** An answer that the page has no picture of: a row for each of its values. */
+function plain(found) {
+  const shown = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+  const rows = Object.entries(found).map(([name, value]) =>
+    el("tr", {}, el("th", {}, name), el("td", { lang: "" }, shown(value))),
+  );
+  return el("table", { class: "figures" }, el("tbody", {}, ...rows));
 }
 
 function labels(found) {

@@ -116,6 +116,8 @@ export default {
   "task.choose": "One of several",
   "task.choose.text": "Text",
   "task.choose.text.example": "He opened his umbrella because",
+  "task.choose.context": "Context, if there is one",
+  "task.choose.context.example": "",
   "task.choose.choices": "Choices",
   "task.choose.choices.example": "it was raining.\nthe sun had set.\nhe was hungry.",
   "task.rank": "Ranking of passages",

@@ -27,7 +27,8 @@ export function show(node, [model]) {
       )
     : null;
 
-  const several = ["choose", "rank"].includes(model.task); // its second part is a list, one a line
+  const own = model.forms.find((form) => form.name === model.task);
+  const several = own?.fields.some((one) => one.holds === "texts"); // its second part is a list, one a line
   const texts = () => (now.pair ? [now.text, several ? now.pair.split("\n").filter(Boolean) : now.pair] : [now.text]);
   const explain = () =>
     into(parts.explain, async () => {

@@ -6,49 +6,38 @@ import { beside } from "./beside.js";
 import { area, el, field, select } from "./dom.js";
 import { example, t } from "./texts.js";
 
-// form → its fields: a name, whether it holds several texts, one a line. A field's texts are named task.FORM.FIELD.
-const FORMS = {
-  classify: [["text"], ["pair"]],
-  tag: [["text"], ["predicate"]],
-  answer: [["question"], ["context"]],
-  choose: [["text"], ["choices", "lines"]],
-  rank: [["query"], ["passages", "lines"]],
-  generate: [["text"]],
-  similarity: [["text"], ["other"]],
-  next: [["text"], ["other"]],
-};
-const SECOND = ["pair", "predicate"]; // asked for only where the model reads a second text
-const now = { form: "", forms: {}, typed: {}, length: "40" }; // forms: by model
+// A form comes from the server: {name, method, view, about, fields: [{name, caption, holds, required}]}. What the page calls it and its
+// fields is task.FORM and task.FORM.FIELD; for a task that the page does not know, what the server calls them.
+const now = { forms: {}, typed: {}, length: "40" }; // forms: by model
 
 export function show(node, models) {
   const [model] = models;
-  const forms = model.forms.length ? model.forms : ["classify"]; // which says what the model would need
-  now.form = now.forms[model.name] ?? forms[0];
-  const typed = (name) => now.typed[`${now.form}.${name}`] ?? example(`task.${now.form}.${name}`, model);
+  const form = model.forms.find(({ name }) => name === now.forms[model.name]) ?? model.forms[0];
+  const typed = (one) => now.typed[`${form.name}.${one.name}`] ?? example(`task.${form.name}.${one.name}`, model, one);
   const { node: answers, columns } = beside(models);
-  const fields = FORMS[now.form].filter(([name]) => !SECOND.includes(name) || model.parts[1] === 2);
-  const inputs = fields.map(([name, lines]) => {
-    const input = area(typed(name), { id: name, rows: lines ? 4 : name === "context" ? 3 : 1 });
-    input.addEventListener("input", () => (now.typed[`${now.form}.${name}`] = input.value));
-    return field(t(`task.${now.form}.${name}`), input, lines ? t("task.lines") : null);
+  const inputs = form.fields.map((one) => {
+    const lines = one.holds === "texts";
+    const input = area(typed(one), { id: one.name, rows: lines ? 4 : one.name === "context" ? 3 : 1 });
+    input.addEventListener("input", () => (now.typed[`${form.name}.${one.name}`] = input.value));
+    return field(t(`task.${form.name}.${one.name}`, {}, named(one.caption)), input, lines ? t("task.lines") : null);
   });
-  const parts = () =>
-    fields
-      .map(([name, lines]) =>
-        lines
-          ? typed(name)
-              .split("\n")
-              .map((s) => s.trim())
-              .filter(Boolean)
-          : typed(name),
-      )
-      .filter((part, n) => n === 0 || part !== "" || model.parts[0] === 2 || fields[n][0] !== "pair");
+  const value = (one) =>
+    one.holds === "texts"
+      ? typed(one)
+          .split("\n")
+          .map((s) => s.trim())
+          .filter(Boolean)
+      : typed(one);
+  const record = () =>
+    Object.fromEntries(
+      form.fields.map((one) => [one.name, value(one)]).filter(([, given], n) => form.fields[n].required || given.length),
+    );
   const ask = () =>
     columns.forEach(({ model: one, found }) =>
       into(found, async () => {
-        const question = { model: one.name, form: now.form, parts: parts(), length: Number(now.length) };
+        const question = { model: one.name, method: form.method, record: record(), length: Number(now.length) };
         const said = await post("task", question);
-        return [note(said), answer(question.form, question.parts, said)].flat();
+        return [note(said), answer(form, question.record, said)].flat();
       }),
     );
   const again = (value) => {
@@ -61,15 +50,15 @@ export function show(node, models) {
     el(
       "form",
       { on: { submit: (event) => (event.preventDefault(), ask()) } },
-      forms.length > 1
+      model.forms.length > 1
         ? el(
             "div",
             { class: "options" },
             field(
               t("task.form"),
               select(
-                forms.map((name) => [name, t(`task.${name}`)]),
-                now.form,
+                model.forms.map(({ name, about }) => [name, t(`task.${name}`, {}, about ?? name)]),
+                form.name,
                 again,
                 { id: "form" },
               ),
@@ -80,7 +69,7 @@ export function show(node, models) {
       el(
         "div",
         { class: "options" },
-        now.form === "generate"
+        form.method === "generate"
           ? field(
               t("task.length"),
               select(lengths, now.length, (value) => (now.length = value), { id: "length" }),
@@ -94,3 +83,6 @@ export function show(node, models) {
   );
   ask();
 }
+
+/** A field's caption as a heading: SECOND TEXT → Second text. */
+const named = (caption) => caption.charAt(0) + caption.slice(1).toLowerCase();

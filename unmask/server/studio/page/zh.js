@@ -116,6 +116,8 @@ export default {
   "task.choose": "几项选一",
   "task.choose.text": "文本",
   "task.choose.text.example": "他打开伞，因为",
+  "task.choose.context": "上下文（可不填）",
+  "task.choose.context.example": "",
   "task.choose.choices": "选项",
   "task.choose.choices.example": "下雨了。\n太阳下山了。\n他饿了。",
   "task.rank": "段落排序",

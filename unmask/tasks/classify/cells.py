@@ -174,17 +174,6 @@ def unsplit(cells: Sequence[tuple[str, Any]]) -> list[Finding]:
     return []
 
 
-def said(value: Any) -> str:
-    """A label as a person reads it.
-
-    >>> said(["a", "b"]), said([]), said(1.5), said("x")
-    ('a, b', 'none', '1.5', 'x')
-    """
-    if several(value):
-        return ", ".join(value) or "none"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
 def kind_of(records: Sequence[Record]) -> str:
     """The target of records that come from no file.
 

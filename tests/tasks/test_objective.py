@@ -1,0 +1,151 @@
+"""A task as the trainer sees it: what its spec says is done, what it does not is refused, and a third party's task is trained as ours."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from lab.tiny import model_folder, sentence
+from third_party import installed
+
+from unmask import api
+from unmask.batch import Example
+from unmask.errors import UserError
+from unmask.objectives.objective import Objective
+from unmask.recipe import Recipe
+from unmask.registry import TASKS
+from unmask.tasks import objective
+from unmask.tasks.rows import WEIGHTS, even_out
+from unmask.tasks.task import Task
+from unmask.tasks.terms import Choice, Number
+
+THEIRS = """
+import numpy as np
+
+from unmask.batch import Example
+from unmask.labels.fields import Field
+from unmask.labels.form import Form
+from unmask.tasks.spec import TaskSpec, Training
+from unmask.tasks.task import Task
+
+FORM = Form(Field("text", ("text",)), Field("mood", ("mood",), holds="label", use="target"))
+TRAINING = Training(aux_mlm=True, token_dropout=True)
+
+
+class Mood(Task):
+    "A label of a text."
+    SPEC = TaskSpec(name="mood", about="", form=FORM, heads=("classify",), terms=("feeling",), output="choice", training=TRAINING)
+    metric = "accuracy"
+
+    @classmethod
+    def study(cls, recipe, config, records):
+        return super().study(recipe, config, records) | {"labels": sorted({r["mood"] for r in records})}
+
+    def changes(self, config):
+        return super().changes(config) | {"labels": tuple(self.learnt["labels"])}
+
+    def encode(self, record, labelled=True):
+        ids, segments = self.tokenizer.surround(self.tokenizer.encode(record["text"])[: self.room()])
+        labels = self.targets(ids, self.learnt["labels"].index(record["mood"])) if labelled else {}
+        return [Example(np.array(ids), np.array(segments), labels=labels, texts=(record["text"],))]
+
+    def targets(self, ids, label):
+        return {"feeling.targets": np.array([label])}
+
+    def decode(self, outputs):
+        return [{"mood": self.learnt["labels"][v.mean(0).argmax()]} for v in map(np.atleast_2d, outputs.values)]
+
+    def score(self, answers, records):
+        return {"accuracy": float(np.mean([a["mood"] == r["mood"] for a, r in zip(answers, records)]))}
+
+
+class Moods(Mood):
+    "The same, said by the third and the fourth token."
+    SPEC = TaskSpec(
+        name="moods", about="", form=FORM, heads=("tag",), terms=("feelings",), output="choice", reads="tokens",
+        training=Training(aux_mlm=True),
+    )
+
+    def targets(self, ids, label):
+        return {"feelings.positions": np.array([2, 3]), "feelings.targets": np.array([label, label])}
+"""
+POINTS = {"tasks": {"mood": "theirs:Mood", "moods": "theirs:Moods"}}
+
+
+@pytest.mark.parametrize("name", TASKS.names())
+def test_a_task_is_no_objective_and_an_ignored_setting_is_refused(name: str) -> None:
+    kind, recipe = TASKS[name], Recipe.build({"task": {"hide": 0.1}})
+    assert issubclass(kind, Task) and not issubclass(kind, Objective)
+    objective.check(Recipe(), kind.SPEC)
+    if name in ("classify", "tag"):
+        return objective.check(recipe, kind.SPEC)
+    with pytest.raises(UserError, match=rf"task\.hide=0\.1 with the task {name}") as error:
+        objective.check(recipe, kind.SPEC)
+    assert error.value.valid == "with one of classify, tag"
+
+
+def test_a_run_refuses_hidden_tokens_that_its_task_would_not_hide(tmp_path: Path) -> None:
+    model_folder(tmp_path / "model")
+    (tmp_path / "pairs.csv").write_text("text,positive\na film,a good film\na list,a list of numbers\n")
+    with pytest.raises(UserError, match=r"task\.hide=0\.2 with the task embed"):
+        api.finetune(tmp_path / "model", train=tmp_path / "pairs.csv", out=tmp_path / "run", sets=["task.hide=0.2"])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("no_report")
+@pytest.mark.parametrize(("name", "term"), [("mood", "feeling"), ("moods", "feelings")])
+def test_a_third_party_s_task_has_a_teacher_mlm_beside_it_and_hidden_tokens(
+    name: str, term: str, tmp_path: Path
+) -> None:
+    model_folder(tmp_path / "model")
+    rows = [sentence(n) for n in range(12)]
+    (tmp_path / "rows.csv").write_text("text,mood\n" + "".join(f"{text},{label}\n" for text, label in rows))
+    given = {"train": tmp_path / "rows.csv", "task": name, "batch": 6, "lr": 5e-3}
+    with installed(tmp_path, {"theirs": THEIRS}, POINTS):
+        api.finetune(tmp_path / "model", steps=30, out=tmp_path / "teacher", **given)
+        sets = ["task.hide=0.1"] if name == "mood" else []
+        more = {"teacher": str(tmp_path / "teacher"), "aux": "mlm:0.1", "sets": sets}
+        run = api.finetune(tmp_path / "model", steps=40, out=tmp_path / "run", **given, **more)
+        steps = [e for e in run.events() if e["event"] == "train"]
+        assert all({term, "teacher", "mlm"} <= set(e) for e in steps)
+        assert steps[-1]["teacher"] < 0.5 * steps[0]["teacher"] and steps[-1][term] < 0.5 * steps[0][term]
+        loss = 0.5 * steps[-1][term] + 0.5 * steps[-1]["teacher"] + 0.1 * steps[-1]["mlm"]
+        assert steps[-1]["loss"] == pytest.approx(loss, rel=1e-5)
+        if name == "moods":
+            with pytest.raises(UserError, match=r"task\.hide") as error:
+                api.finetune(tmp_path / "model", out=tmp_path / "not", sets=["task.hide=0.1"], **given)
+            assert error.value.valid == "with one of classify, mood, tag"
+    assert json.loads((run.model / "unmask.json").read_text())["task"] == name
+
+
+def test_windows_of_a_record_share_its_weight_target_by_target() -> None:
+    spec = replace(TASKS["tag"].SPEC, training=replace(TASKS["tag"].SPEC.training, equal_windows=True))
+    rows = [[_tagged(2)], [_tagged(3), _tagged(1)]]
+    even_out(spec, rows)
+    assert [row.labels[WEIGHTS].tolist() for of in rows for row in of] == [[1.5, 1.5], [0.75] * 3, [0.75]]
+    weights = torch.from_numpy(np.concatenate([row.labels[WEIGHTS] for of in rows for row in of]))
+    logits, targets = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
+    each = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+    found = Choice(logits=logits, targets=targets, weights=weights).loss()
+    assert float(found) == pytest.approx(float((each * weights).sum()), rel=1e-6)
+    plain = [[_tagged(2)], [_tagged(3), _tagged(1)]]
+    even_out(TASKS["tag"].SPEC, plain)
+    assert all(WEIGHTS not in row.labels for of in plain for row in of)
+
+
+def _tagged(count: int) -> Example:
+    return Example(np.arange(4), labels={"tag.targets": np.zeros(count, np.int64)})
+
+
+def test_a_choice_that_is_not_there_counts_nothing_and_numbers_are_squared() -> None:
+    some, more = torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.0, -torch.inf]])
+    other = torch.tensor([[0.5, -1.0]])
+    absent = torch.cat([other, torch.full((1, 1), -torch.inf)], 1)
+    target = torch.tensor([1])
+    wanted = Choice(logits=some, targets=target).distillation_loss(other, 2.0)
+    found = Choice(logits=more, targets=target).distillation_loss(absent, 2.0)
+    assert float(found) == pytest.approx(float(wanted), rel=1e-6) and float(wanted) > 0.1
+    number = Number(logits=torch.tensor([[1.0], [4.0]]), targets=torch.tensor([0.0, 2.0]))
+    assert float(number.loss()) == 5.0 and float(number.distillation_loss(torch.tensor([[1.0], [1.0]]), 2.0)) == 9.0

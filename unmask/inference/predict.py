@@ -1,0 +1,90 @@
+"""predict: texts, parts or records in, predictions out. Terminal, Python and server all come through here."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from unmask.console import Console
+from unmask.errors import UserError
+from unmask.inference.inputs import named_files
+from unmask.inference.progress import Update, shown
+from unmask.labels.fields import targets
+from unmask.labels.records import Record
+from unmask.tasks import inputs
+from unmask.tasks.spec import TaskSpec
+
+if TYPE_CHECKING:
+    from unmask.inference.task_methods import TaskMethods
+
+
+class Predicted(NamedTuple):
+    records: Sequence[Record]  # what was asked
+    predictions: list[dict[str, Any]]  # one for each
+    warnings: list[str]  # what was not read
+
+
+def predict(
+    predictor: TaskMethods, items: Iterable[Any], update: Update | None = None, long: str | None = None
+) -> Predicted:
+    """`items`: texts, tuples of parts, records. `long`: of a text that is longer than a row; else as the model was trained."""
+    task = predictor.need_task().reading(long)
+    records = inputs.records(task.spec, items)
+    predictor.check_known(inputs.texts(task.SPEC, records))
+    with shown(update) as tell:
+        found = task.answer(predictor.engine, records, tell)
+    return Predicted(records, found, task.cuts(len(records)))
+
+
+def predict_given(
+    predictor: TaskMethods,
+    given: Any,
+    columns: dict[str, str],
+    console: Console,
+    long: str | None = None,
+    predicate: str | None = None,
+) -> list[dict[str, Any]]:
+    """Each prediction with what it was asked about. `given`: a file, a text, a record, a list of texts or records, or standard
+    input, line by line. `predicate`: of each, where the task reads one."""
+    spec = predictor.need_task().spec
+    items: Iterable[Any] = records_given(predictor, given, columns, console)
+    if predicate is not None:
+        field = next((field for field in spec.fields if field.use == "input" and field.holds == "place"), None)
+        if field is None:
+            raise UserError(f"a predicate for the task {spec.name}, which reads none", fix="leave --predicate out")
+        items = [record | {field.key: predicate} for record in inputs.records(spec, items)]
+    with console.bar("predict") as update:
+        found = predict(predictor, items, update, long)
+    for what in found.warnings:
+        console.warn(what)
+    asked = {"at", "id", *(field.key for field in spec.fields)} - set(targets(spec.fields))
+    return [
+        {key: value for key, value in record.items() if key in asked} | prediction
+        for record, prediction in zip(found.records, found.predictions)
+    ]
+
+
+def records_given(predictor: TaskMethods, given: Any, columns: dict[str, str], console: Console) -> list[Any]:
+    """What was given as a list: the records of files or of standard input, else texts and records as they are."""
+    task = predictor.need_task()
+    if isinstance(given, io.TextIOBase):
+        return list(_lines(task.spec, given))
+    items: list[Any] = [given] if isinstance(given, str | Path | dict) else list(given)
+    if files := named_files(items):
+        from unmask.inference.labelled_files import read
+
+        return read(task, files, columns, False, console)
+    if any(isinstance(item, str) and not item.strip() for item in items):
+        raise UserError("an empty text", valid="a text with words in it")
+    return items
+
+
+def _lines(spec: TaskSpec, lines: Iterable[str]) -> Iterable[Record]:
+    """A record for each line that is not blank, with its number; parts of a line have a tab between them."""
+    several = spec.parts[0] > 1
+    for number, line in enumerate(lines, 1):
+        text = line.rstrip("\r\n").removeprefix("\ufeff")
+        if text.strip():
+            yield inputs.ask(spec, *(text.split("\t") if several else [text])) | {"at": f"-:{number}"}

@@ -1,0 +1,29 @@
+"""Nearest sentence: the sentence of the passage that shares most with the question (TF-IDF)."""
+
+from collections.abc import Sequence
+from copy import copy
+
+from unmask.labels.records import Record
+from unmask.tasks.answer.task import Answer
+from unmask.tasks.task import Answer as Prediction
+from unmask.tasks.tfidf import fit_tfidf
+from unmask.text.segmentation import sentences
+
+ENOUGH = 2000  # training records that tell how much a sentence has to share with its question
+
+
+def baseline(
+    task: Answer, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record]
+) -> dict[str, dict[str, float]]:
+    """A sentence that shares too little is "no answer", where there may be none: how little is learnt from training records."""
+    tfidf = fit_tfidf(text for r in train for text in (r["question"], r["context"]))
+
+    def nearest(record: Record) -> Prediction:
+        parts = sentences(record["context"])
+        near = (tfidf.transform(parts) @ tfidf.transform([record["question"]]).T).toarray()[:, 0]
+        return {"answer": parts[int(near.argmax())], "score": float(near.max())}
+
+    own, known = copy(task), train[:ENOUGH]
+    own.learnt = task.learnt | {"threshold": None if task.learnt["threshold"] is None else 0.0}
+    own.doubt([nearest(r) for r in known] if own.learnt["threshold"] is not None else [], known)
+    return {"nearest sentence": own.score([nearest(r) for r in judged], judged)}

@@ -1,0 +1,25 @@
+"""TF-IDF: vectors of words."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from unmask.labels.records import Record
+from unmask.tasks import contrastive
+from unmask.tasks.task import Task
+from unmask.tasks.tfidf import fit_tfidf
+
+
+def baseline(
+    task: Task, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record]
+) -> dict[str, dict[str, float]]:
+    """Nothing where there are no pairs: how evenly word vectors are spread says nothing."""
+    if not all("positive" in r for r in judged):
+        return {}
+    tfidf = fit_tfidf(text for r in train for text in (r["text"], r.get("positive", "")))
+    asked, texts = [r["text"] for r in judged], [r["positive"] for r in judged]
+    a, b = tfidf.transform(asked), tfidf.transform(texts)
+    near = np.asarray(a.multiply(b).sum(1)).ravel().tolist()
+    places = contrastive.places(a, b, asked, texts)
+    answers = [{"similarity": cosine, "place": place} for cosine, place in zip(near, places)]
+    return {"TF-IDF": contrastive.score(answers, judged, ())}

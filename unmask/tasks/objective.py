@@ -1,0 +1,83 @@
+"""TaskObjective: a task as the trainer sees it. The task says what its terms are (`outputs`); all else follows from its spec.
+
+What is trained beside the task wraps it: a teacher's logits (teacher.py), MLM on a masked copy (aux_mlm.py). Where several processes train a
+loss that compares the records of a batch, each has those of all (`Gathered`).
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from unmask.batch import Batch, Example, Phase
+from unmask.errors import UserError
+from unmask.model.model import Model
+from unmask.objectives.objective import Objective, Terms
+from unmask.recipe import Recipe
+from unmask.registry import TASKS
+from unmask.tasks import all_gather
+from unmask.tasks.rows import draw, hide
+from unmask.tasks.spec import TaskSpec
+from unmask.tasks.task import Task
+from unmask.tasks.terms import Term, Vectors
+
+
+class TaskObjective(Objective):
+    def __init__(self, task: Task):
+        super().__init__(task.recipe, task.tokenizer)
+        self.task, self.name, self.terms, self.heads = task, task.name, task.SPEC.terms, task.heads
+        self.weights = task.SPEC.training.loss_weights
+
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+        training, settings = self.task.SPEC.training, self.task.settings
+        if training.token_dropout:
+            example = hide(example, self.tokenizer, settings.hide, rng)
+        if training.sampled:
+            example = draw(example, getattr(getattr(settings, self.task.name), training.sampled), rng)
+        return example
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        return {term: len(batch.labels[f"{term}.targets"]) for term in self.task.SPEC.terms}
+
+    def loss(self, model: Model, batch: Batch) -> Terms:
+        return self.sums(self.task.outputs(model, batch), batch)
+
+    def sums(self, terms: Mapping[str, Term], batch: Batch) -> Terms:
+        """The task's terms, of one forward pass → sums with counts."""
+        return {name: (term.loss(), len(term.targets)) for name, term in terms.items()}
+
+
+class Gathered(TaskObjective):
+    """With the vectors of all processes."""
+
+    def sums(self, terms: Mapping[str, Term], batch: Batch) -> Terms:
+        found: Terms = {}
+        for name, term in terms.items():
+            assert isinstance(term, Vectors)
+            whole, count = term.gathered(), len(term.targets)
+            found[name] = (all_gather.share(whole.loss(), count / len(whole.targets)), count)
+        return found
+
+    def idle(self, device: torch.device) -> None:
+        for _ in self.terms:
+            Vectors.gather_nothing(device)
+
+
+def objective_of(task: Task, processes: int = 1) -> TaskObjective:
+    """What the trainer minimises; `processes`: those whose records a batch's are compared with."""
+    return Gathered(task) if processes > 1 and task.SPEC.training.in_batch else TaskObjective(task)
+
+
+def check(recipe: Recipe, spec: TaskSpec) -> None:
+    """Refuses a setting that the task's training would ignore."""
+    if recipe.task.hide and not spec.training.token_dropout:
+        raise UserError(
+            f"task.hide={recipe.task.hide:g} with the task {spec.name}: its tokens are never masked in training",
+            valid=f"with one of {', '.join(tasks_with('token_dropout'))}",
+            fix="leave task.hide out",
+        )
+
+
+def tasks_with(trait: str) -> list[str]:
+    """Names of the tasks whose `SPEC.training` says yes."""
+    return sorted(name for name, task in TASKS.working() if getattr(task.SPEC.training, trait))

@@ -1,0 +1,20 @@
+"""BM25 over the passages of all records."""
+
+from collections.abc import Sequence
+
+from unmask.labels.records import Record
+from unmask.tasks.task import Task
+from unmask.text.bm25 import BM25, words
+
+
+def baseline(
+    task: Task, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record]
+) -> dict[str, dict[str, float]]:
+    passages = dict.fromkeys(p for r in (*train, *judged) for p in r["passages"])
+    number = {passage: n for n, passage in enumerate(passages)}
+    index = BM25(map(words, passages))
+    answers = []
+    for r in judged:
+        scores = index.scores(words(r["query"]))
+        answers.append({"scores": scores[[number[p] for p in r["passages"]]].tolist()})
+    return {"BM25": task.score(answers, judged)}

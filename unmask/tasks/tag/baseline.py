@@ -1,0 +1,38 @@
+"""Most frequent tag: of each word the tag it has most often in the training records; of others "O"."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from unmask.labels.formats import schemes
+from unmask.labels.records import Record
+from unmask.tasks.tag.task import Tag
+from unmask.tasks.task import Answer
+from unmask.text.segmentation import split_words
+
+
+def baseline(
+    task: Tag, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record]
+) -> dict[str, dict[str, float]]:
+    seen: dict[str, Counter[str]] = defaultdict(Counter)
+    for record in train:
+        at = record.get("words") or split_words(record["text"], _borders(record))
+        for (start, end), name in zip(at, task.truth(record, at)):
+            seen[record["text"][start:end]][name] += 1
+    everything = sum(seen.values(), Counter[str]())
+    usual = everything.most_common(1)[0][0] if task.scheme == "none" else schemes.OUTSIDE
+    best = {word: counts.most_common(1)[0][0] for word, counts in seen.items()}
+    answers = []
+    for record in judged:
+        text, at = record["text"], record.get("words") or split_words(record["text"])
+        tags = [best.get(text[start:end], usual) for start, end in at]
+        answer: Answer = {"tags": tags, "words": at}
+        if task.scheme != "none":
+            found = schemes.read(tags)
+            answer["tags"] = schemes.write(found, len(at), task.scheme)
+            answer["entities"] = [{"start": at[a][0], "end": at[b - 1][1], "label": label} for a, b, label in found]
+        answers.append(answer)
+    return {"most frequent tag": task.score(answers, judged)}
+
+
+def _borders(record: Record) -> list[int]:
+    return [at for span in record.get("spans", ()) for at in (span["start"], span["end"])]

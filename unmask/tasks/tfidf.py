@@ -1,0 +1,13 @@
+"""TF-IDF, for the baselines of several tasks."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from unmask.text.bm25 import words
+
+
+def fit_tfidf(texts: Iterable[str]) -> Any:
+    """A vectorizer of lower-case words, Chinese ones as the segmenter cuts them."""
+    return TfidfVectorizer(analyzer=words, sublinear_tf=True).fit(dict.fromkeys(texts))
