@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unmask.files import write_bytes
-from unmask.metrics import metric
-from unmask.report.view import finite
+from unmask.metrics import finite, metric
 from unmask.report.words import spaced
 
 if TYPE_CHECKING:
