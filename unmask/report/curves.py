@@ -212,16 +212,12 @@ def smooth(values: Sequence[float]) -> list[float]:
     >>> smooth([1.0, 2.0, 6.0])
     [1.0, 3.0, 4.0]
     """
-    reach = max(1, len(values) // 50)
-    sums = [0.0]
-    for value in values:
-        sums.append(sums[-1] + value)
-    out = []
-    for i in range(len(values)):
-        r = min(reach, i)
-        end = min(i + r + 1, len(values))
-        out.append((sums[end] - sums[i - r]) / (end - i + r))
-    return out
+    import numpy as np
+
+    n = np.arange(len(values))
+    reach = np.minimum(max(1, len(values) // 50), n)
+    end, sums = np.minimum(n + reach + 1, len(values)), np.cumsum([0.0, *values])
+    return ((sums[end] - sums[n - reach]) / (end - n + reach)).tolist()
 
 
 def thin(steps: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
