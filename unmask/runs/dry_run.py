@@ -74,7 +74,7 @@ def _trained(job: Job) -> Any:
 
 def _part(job: Job, loader: Bucketed) -> dict[str, Any]:
     task, found, sizes_of = job.task, job.sets.findings, np.percentile(loader.lengths, [50, 95, 100]).tolist()
-    model = job.model
+    model, tally = job.model, task.windowing.tally
     return {
         "task": task.name,
         "metric": task.metric,
@@ -83,13 +83,13 @@ def _part(job: Job, loader: Bucketed) -> dict[str, Any]:
         "text": task.describe(job.sets.train),
         "records": sizes(job.sets),
         "rows": len(loader.lengths),
-        "tokens": dict(zip(("median", "p95", "longest"), map(int, sizes_of))) | {"row": task.length},
-        "longer": task.longer,
-        "fate": task.fate() if task.longer else "",
+        "tokens": dict(zip(("median", "p95", "longest"), map(int, sizes_of))) | {"row": task.windowing.length},
+        "longer": tally.longer.total(),
+        "fate": "; ".join(tally.longer),
         "family": model.config.family,
         "parameters": sum(p.numel() for p in model.parameters()),
         "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
-        "notes": [*job.notes, *task.remarks()],
+        "notes": [*job.notes, *tally.remarks()],
         "warnings": len(found),
         "findings": as_rows(found),
     }

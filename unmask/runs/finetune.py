@@ -79,11 +79,9 @@ def say_remarks(job: Job, console: Console, world: World, count: int, gathered: 
     task = job.task
     for text in job.notes:
         console.say(text)
-    if task.longer:
-        console.say(f"{task.longer:,} of {count:,} records are longer than a row of {task.length}: {task.fate()}")
     batch = job.recipe.train.batch
     together = micro_size(batch, job.recipe.train.micro_batch, world.size) * (world.size if gathered else 1)
-    for text in task.remarks() + (task.apart(together, batch) if together < batch else []):
+    for text in task.windowing.said(count) + (task.apart(together, batch) if together < batch else []):
         console.say(text)
 
 
@@ -209,10 +207,10 @@ def assess(job: Job, run: Run, console: Console, prefix: str = "") -> tuple[dict
     for name, records in (("dev", sets.dev), ("test", sets.test)):
         if not records:
             continue
-        task.recount()
+        task.windowing.restart()
         with console.bar(name) as update:
             outputs = task.compute(model, records, update)
-        for what in task.cuts(len(records)):
+        for what in task.windowing.not_read(len(records)):
             console.warn(f"{name}: {what}")
         if name == "dev":
             task.tune(outputs, records)

@@ -121,7 +121,9 @@ def prepare(
     studied = kind.study(recipe, config, sets.train)
     whole = kind(recipe, tokenizer, studied)  # that is what the split goes by, in a run that goes on too
     whole.fit_lengths(sets.train)
-    sets.findings += textcheck.too_long(sets.train, spec, tokenizer, whole.length, f"they are {whole.fate()}")
+    sets.findings += textcheck.too_long(
+        sets.train, spec, tokenizer, whole.windowing.length, f"they are {whole.windowing.fate()}"
+    )
     if not recipe.task.dev:
         dev_seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
         if len(sets.train) >= FEWEST:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from unmask.metrics import finite, metric
+from unmask.numeric import wilson
 from unmask.seeds import generator
-from unmask.tasks.metrics import wilson
 from unmask.tasks.task import Task
 
 DRAWS, SECONDS = 200, 10.0
