@@ -55,7 +55,7 @@ def test_windows_cover_the_text_and_are_averaged(store: TokenStore) -> None:
     text = "the list of numbers is sorted in place by a method of the class and then it is returned " * 3
     rows = task.encode({"text": text}, labelled=False)
     ids = store.tokenizer.encode(text)
-    assert len(rows) == -(-len(ids) // 14) and task.longer == 1
+    assert len(rows) == -(-len(ids) // 14) and task.windowing.tally.longer.total() == 1
     assert all(len(r) == 16 and r.ids[0] == store.tokenizer.cls and r.ids[-1] == store.tokenizer.sep for r in rows)
     assert rows[0].ids[1:-1].tolist() == ids[:14] and rows[-1].ids[1:-1].tolist() == ids[-14:]
     assert len(task_of(store, 16).encode({"text": text}, labelled=False)) == 1

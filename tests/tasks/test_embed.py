@@ -201,7 +201,7 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
     assert loss(sizes=[8, 16]) == pytest.approx(loss() + loss(8) + loss(16), rel=1e-5)
     task = task_of(store)
     rows = task.encode(long, labelled=False)
-    assert len(rows) > 3 and task.longer == 1
+    assert len(rows) > 3 and task.windowing.tally.longer.total() == 1
     vectors = vectors_of(task, model, [long["text"], "a list"])
     parts = torch.cat([task.forward(model, collate([row], store.tokenizer.pad)) for row in rows[:-1]])
     assert gap(vectors[0], F.normalize(parts.mean(0), dim=0).detach().numpy()) <= 1e-5

@@ -24,11 +24,12 @@ from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.runs.part import make_recipe, prepare
-from unmask.tasks.align import align, windows
+from unmask.tasks.align import align
 from unmask.tasks.tag.task import Tag
 from unmask.tasks.task import Outputs
 from unmask.text.segmentation import split_words
 from unmask.text.tokenizer import Tokenizer
+from unmask.text.windows import by_words
 
 CONLL = """Alice B-per
 lives O
@@ -161,7 +162,7 @@ def test_windows_decide_each_word_once_where_it_stands_most_inside() -> None:
     for _ in range(300):
         count, room = int(rng.integers(1, 200)), int(rng.integers(2, 40))
         first = np.flatnonzero(rng.random(count) < 0.6)
-        cuts, deciding = windows(count, first, room)
+        cuts, deciding = by_words(count, first, room)
         assert all(0 < b - a <= room for a, b in cuts)
         assert set().union(*(range(a, b) for a, b in cuts)) == set(range(count))  # nothing is left out
         for f, k in zip(first, deciding):
@@ -179,7 +180,7 @@ def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
     text = " ".join(words)
     tags = ["B-per", "O", "O", "B-loc", "I-loc", "O"] * 9
     rows = task.encode({"text": text}, labelled=False)
-    assert len(rows) > 5 and max(map(len, rows)) <= 12 and task.longer == 1
+    assert len(rows) > 5 and max(map(len, rows)) <= 12 and task.windowing.tally.longer.total() == 1
     assert sorted(w for row in rows for w in row.about[2].tolist()) == list(range(len(words)))
     for row in rows:  # each word is read at its own first token
         _, _, own, at = row.about

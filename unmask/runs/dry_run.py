@@ -55,7 +55,7 @@ def estimate(job: "FinetuneJob", work: Work, ctx: Context) -> dict[str, Any]:
 
 def _part(part: Part, loader: Bucketed) -> dict[str, Any]:
     task, found, sizes_of = part.task, part.sets.findings, np.percentile(loader.lengths, [50, 95, 100]).tolist()
-    model = part.model
+    model, tally = part.model, task.windowing.tally
     return {
         "task": task.name,
         "metric": task.metric,
@@ -64,13 +64,13 @@ def _part(part: Part, loader: Bucketed) -> dict[str, Any]:
         "text": task.describe(part.sets.train),
         "records": sizes(part.sets),
         "rows": len(loader.lengths),
-        "tokens": dict(zip(("median", "p95", "longest"), map(int, sizes_of))) | {"row": task.length},
-        "longer": task.longer,
-        "fate": task.fate() if task.longer else "",
+        "tokens": dict(zip(("median", "p95", "longest"), map(int, sizes_of))) | {"row": task.windowing.length},
+        "longer": tally.longer.total(),
+        "fate": "; ".join(tally.longer),
         "family": model.config.family,
         "parameters": sum(p.numel() for p in model.parameters()),
         "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
-        "notes": [*part.notes, *task.remarks()],
+        "notes": [*part.notes, *tally.remarks()],
         "warnings": len(found),
         "findings": as_rows(found),
     }

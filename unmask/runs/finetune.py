@@ -252,10 +252,10 @@ def assess(part: Part, run: Run, console: Console, prefix: str = "") -> tuple[di
     for name, records in (("dev", sets.dev), ("test", sets.test)):
         if not records:
             continue
-        task.recount()
+        task.windowing.restart()
         with console.bar(name) as update:
             outputs = task.compute(model, records, update)
-        for what in task.cuts(len(records)):
+        for what in task.windowing.not_read(len(records)):
             console.warn(f"{name}: {what}")
         if name == "dev":
             task.tune(outputs, records)

@@ -30,7 +30,7 @@ from unmask.settings import merge
 from unmask.tasks import aux_mlm, teacher
 from unmask.tasks import folder as task_folder
 from unmask.tasks import objective as task_objective
-from unmask.tasks.objective import objective_of
+from unmask.tasks.objective import TaskObjective, objective_of
 from unmask.tasks.rows import even_out
 from unmask.tasks.task import RecordRows, Task
 from unmask.text.tokenizer import Tokenizer
@@ -124,7 +124,9 @@ def prepare(
     # Divided by what is learnt from all records, in a run that goes on too.
     whole = kind(recipe, tokenizer, kind.study(recipe, config, sets.train))
     whole.fit_lengths(sets.train)
-    sets.findings += textcheck.too_long(sets.train, spec, tokenizer, whole.length, f"they are {whole.fate()}")
+    sets.findings += textcheck.too_long(
+        sets.train, spec, tokenizer, whole.windowing.length, f"they are {whole.windowing.fate()}"
+    )
     notes = [] if recipe.task.dev else take_dev(recipe, spec, whole, sets)
     task = kind(recipe, tokenizer, kind.weigh(recipe, whole.learnt, sets.train) if learnt is None else learnt)
     task.bind(config)
@@ -239,7 +241,7 @@ def load_one(part: Part, ctx: Context, run: Run | None) -> tuple[Bucketed, int]:
 
 def taught(
     part: Part, records: Sequence[Record], encoded: Sequence[Sequence[Example]], run: Run, ctx: Context
-) -> Objective:
+) -> TaskObjective:
     """The task with a teacher's answers beside its labels. The teacher is let go."""
     known, part.teacher = part.teacher, None
     assert known is not None
@@ -269,11 +271,9 @@ def rows_of(
 def remarks_of(part: Part, ctx: Context, count: int, gathered: bool = False) -> list[str]:
     """What a person should know before training begins; after the `count` records became rows, which counts long texts."""
     task, out = part.task, list(part.notes)
-    if task.longer:
-        out.append(f"{task.longer:,} of {count:,} records are longer than a row of {task.length}: {task.fate()}")
     batch, size = part.recipe.train.batch, ctx.world.size
     together = micro_size(batch, part.recipe.train.micro_batch, size) * (size if gathered else 1)
-    out += task.remarks() + (task.apart(together, batch) if together < batch else [])
+    out += task.windowing.said(count) + (task.apart(together, batch) if together < batch else [])
     if len(seen(part)) < len(part.sets.dev):
         out.append(
             f"while training, {len(seen(part)):,} of the {len(part.sets.dev):,} dev records are answered; at the end, all"

@@ -10,6 +10,7 @@ from unmask.console import Console
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import ModelConfig, change, preset
+from unmask.model.device import pick_device, use_bf16
 from unmask.model.grow import remake
 from unmask.model.model import Model
 from unmask.objectives import objective as objectives
@@ -30,7 +31,6 @@ from unmask.train.loader import Loader
 from unmask.train.mix import Mixed, loader
 from unmask.train.run import Run
 from unmask.train.schedule import Plan, lengths
-from unmask.train.trainer import pick_device, use_bf16
 
 
 @dataclass
