@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from unmask.registry import TASKS
+
 ROOT = Path(__file__).parents[1] / "unmask"
 BASE = {
     "errors",
@@ -43,12 +45,34 @@ MAY = {
     **dict.fromkeys(BASE, BASE),
 }
 # Imports that still point the wrong way. This list may only shrink.
-KNOWN = {
-    "runs/finetune.py": {"report"},
-    "runs/multi_seed.py": {"report"},
-    "runs/multitask.py": {"report"},
-    "runs/pretrain.py": {"report"},
-    "runs/tune.py": {"report"},
+KNOWN: dict[str, set[str]] = {}
+
+
+# Where a task's name may stand: its own package, the registry, settings, public methods of a Predictor, routes of clients, names of heads.
+MAY_NAME_TASKS = (
+    "tasks/", "registry.py", "recipe.py", "inference/task_methods.py", "inference/methods.py", "server/routes/", "model/"
+)  # fmt: skip
+# The same words with another meaning: a command, a column of a file, a key of an answer, the recipe of a demonstration.
+OTHER_MEANING = {
+    "cli/searching.py": {"rank"},
+    "cli/show/answers.py": {"answer"},
+    "cli/using.py": {"generate", "embed"},
+    "inference/filling.py": {"answer"},
+    "inference/search.py": {"rank"},
+    "labels/formats/conll.py": {"tag"},
+    "labels/formats/entity_tables.py": {"tag"},
+    "runs/quickstart.py": {"classify", "unmask.tasks.classify.baseline"},
+    "text/columns.py": {"answer"},
+}
+# Places that still ask for a task by its name, or read what it has learnt. This list may only shrink.
+KNOWN_NAMES = {
+    "exporting/graph.py": {"answer", "choose"},
+    "inference/onnx_engine.py": {"choose"},
+    "report/task_card.py": {"answer", "choose", "classify", "embed", "generate", "rank", "tag"},
+    "report/task_summary.py": {"answer", "choose", "classify", "rank"},
+    "runs/augment.py": {"answer", "choose", "embed", "generate", "rank"},
+    "runs/dry_run.py": {"generate", ".learnt"},
+    "runs/tune.py": {"embed", ".learnt"},
 }
 
 
@@ -78,16 +102,65 @@ def test_known_exceptions_are_still_needed() -> None:
         assert parts <= imports(ROOT / name), f"{name} no longer imports {sorted(parts)}: take it off the list"
 
 
+def task_names(path: Path) -> set[str]:
+    """Names of tasks that a file spells out, modules of single tasks that it imports, and ".learnt" where it looks into that."""
+    found: set[str] = set()
+    names = set(TASKS.names())
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names:
+            found.add(node.value)
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+            parts = [(module, module.split(".")) for module in modules]
+            found |= {module for module, p in parts if p[:2] == ["unmask", "tasks"] and names & set(p[2:3])}
+            if isinstance(node, ast.ImportFrom) and node.module == "unmask.tasks":
+                found |= {f"unmask.tasks.{alias.name}" for alias in node.names if alias.name in names}
+        elif isinstance(node, ast.Subscript | ast.Attribute) and getattr(node.value, "attr", "") == "learnt":
+            found.add(".learnt")
+    return found
+
+
+def test_nobody_asks_for_a_task_by_its_name() -> None:
+    for file in sorted(ROOT.rglob("*.py")):
+        name = file.relative_to(ROOT).as_posix()
+        if not name.startswith(MAY_NAME_TASKS):
+            allowed = OTHER_MEANING.get(name, set()) | KNOWN_NAMES.get(name, set())
+            wrong = task_names(file) - allowed
+            assert not wrong, f"{name} names {sorted(wrong)}: read the task's spec (unmask/tasks/spec.py)"
+
+
+def test_known_names_are_still_there() -> None:
+    for name, names in {**OTHER_MEANING, **KNOWN_NAMES}.items():
+        gone = names - task_names(ROOT / name) if (ROOT / name).exists() else names
+        assert not gone, f"{name} no longer names {sorted(gone)}: take it off the list"
+
+
 def test_every_part_is_in_the_table() -> None:
     parts = {p.stem if p.is_file() else p.name for p in ROOT.iterdir() if p.suffix == ".py" or p.is_dir()}
     assert parts - {"__init__", "__main__", "__pycache__", "recipes"} == set(MAY)
 
 
-def test_help_is_light() -> None:
-    code = "import sys; sys.argv = ['unmask', '--help']; from unmask.cli import main\ntry: main()\nexcept SystemExit: pass\nprint([m for m in ('torch', 'numpy', 'pydantic', 'pyarrow') if m in sys.modules])"
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [(["--help"], ("torch", "numpy", "pydantic", "pyarrow")), (["pretrain", "--help"], ("torch", "numpy", "pyarrow"))],
+)
+def test_help_is_light(arguments: list[str], heavy: tuple[str, ...]) -> None:
+    """A verb whose flags are made of the recipe imports pydantic, and only when that verb is asked."""
+    code = (
+        f"import sys; sys.argv = ['unmask', *{arguments}]; from unmask.cli import main\ntry: main()\nexcept SystemExit: pass\n"
+        f"print([m for m in {heavy} if m in sys.modules])"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "pretrain" in out
     assert out.strip().endswith("[]")
+
+
+@pytest.mark.parametrize("module", ["pretrain", "finetune", "lifecycle", "loops"])
+def test_training_imports_nothing_that_comes_after_it(module: str) -> None:
+    """A run reaches inference when it has ended, or for a teacher; report and server never."""
+    code = f"import sys, unmask.runs.{module}; print(sorted({{m.split('.')[1] for m in sys.modules if m.startswith('unmask.')}}))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "'train'" in out and not {"inference", "server", "report", "exporting", "api"} & set(ast.literal_eval(out))
 
 
 def test_every_verb_has_worked_examples() -> None:

@@ -161,9 +161,9 @@ def test_rows_and_what_is_cut() -> None:
         row.ids.tolist()
         == tokenizer.surround(tokenizer.encode("grass"), tokenizer.encode(f"{record['text']} green"))[0]
     )
-    assert task.longer == 0
+    assert task.windowing.tally.longer.total() == 0
     rows = task.encode(record | {"context": "grass snow " * 40}, labelled=False)
-    assert task.longer == 1 and all(len(row) == 32 for row in rows)
+    assert task.windowing.tally.longer.total() == 1 and all(len(row) == 32 for row in rows)
     tail = tokenizer.encode(f"{record['text']} green")
     assert rows[0].ids[-len(tail) - 1 : -1].tolist() == tail  # the longer part gave way: question and choice are whole
     with pytest.raises(UserError, match="86 tokens, a row has room for 29"):

@@ -219,15 +219,18 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
     task = task_of(tmp_path / "m", length=32, generate={"longest": 12})
     record = {"at": "f:1", "text": "the cat sat on the mat " * 20, "target": "a cat on a mat " * 20}
     (row,) = task.encode(record)
-    assert task.longer == 1 and len(row) <= 32 and len(row.labels["generate.targets"]) == 12
+    assert task.windowing.tally.longer.total() == 1 and len(row) <= 32 and len(row.labels["generate.targets"]) == 12
     assert row.labels["generate.targets"][-1] != task.tokenizer.sep  # what is cut does not end there
     asked = len(task.prompt(record)[0])
     most = hf.config_of(tmp_path / "m").max_positions
-    assert asked == (32 if task.decoder else 20) and task.fate() == "cut at their end"
-    assert f"--length {most} reads more" in task.remarks()[0] and "longest=… allows more" in task.remarks()[1]
+    assert asked == (32 if task.decoder else 20) and task.windowing.fate() == "cut at their end"
+    assert (
+        f"--length {most} reads more" in task.windowing.tally.remarks()[0]
+        and "longest=… allows more" in task.windowing.tally.remarks()[1]
+    )
     wide = task_of(tmp_path / "m", length=most, generate={"longest": 12})
     wide.encode(record | {"text": record["text"] * 20})
-    assert wide.longer == 1 and len(wide.remarks()) == 1  # there is no more
+    assert wide.windowing.tally.longer.total() == 1 and len(wide.windowing.tally.remarks()) == 1  # there is no more
     model = hf.load(tmp_path / "m", task.heads, task.changes(hf.config_of(tmp_path / "m"))).model
     (answer,) = task.answer(model, [record])
     assert answer["cut"] == len(task.tokenizer.encode(record["text"])) - len(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lab.tiny import train
 from near import gap
 from seqeval.metrics import f1_score
 from seqeval.scheme import IOB2
@@ -16,22 +17,19 @@ from typer.testing import CliRunner
 from unmask import api
 from unmask.batch import Example, collate
 from unmask.cli import app
-from unmask.console import Console
 from unmask.errors import UserError
 from unmask.labels.formats import schemes
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
-from unmask.runs.finetune import run_job
-from unmask.runs.job import make_recipe, prepare
-from unmask.tasks.align import align, windows
+from unmask.runs.part import make_recipe, prepare
+from unmask.tasks.align import align
 from unmask.tasks.tag.task import Tag
 from unmask.tasks.task import Outputs
 from unmask.text.segmentation import split_words
 from unmask.text.tokenizer import Tokenizer
-from unmask.train.distributed import World
-from unmask.train.run import Run
+from unmask.text.windows import by_words
 
 CONLL = """Alice B-per
 lives O
@@ -164,7 +162,7 @@ def test_windows_decide_each_word_once_where_it_stands_most_inside() -> None:
     for _ in range(300):
         count, room = int(rng.integers(1, 200)), int(rng.integers(2, 40))
         first = np.flatnonzero(rng.random(count) < 0.6)
-        cuts, deciding = windows(count, first, room)
+        cuts, deciding = by_words(count, first, room)
         assert all(0 < b - a <= room for a, b in cuts)
         assert set().union(*(range(a, b) for a, b in cuts)) == set(range(count))  # nothing is left out
         for f, k in zip(first, deciding):
@@ -182,7 +180,7 @@ def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
     text = " ".join(words)
     tags = ["B-per", "O", "O", "B-loc", "I-loc", "O"] * 9
     rows = task.encode({"text": text}, labelled=False)
-    assert len(rows) > 5 and max(map(len, rows)) <= 12 and task.longer == 1
+    assert len(rows) > 5 and max(map(len, rows)) <= 12 and task.windowing.tally.longer.total() == 1
     assert sorted(w for row in rows for w in row.about[2].tolist()) == list(range(len(words)))
     for row in rows:  # each word is read at its own first token
         _, _, own, at = row.about
@@ -262,8 +260,7 @@ def test_it_learns_saves_and_opens_in_transformers(folder: Path, tmp_path: Path)
     (tmp_path / "train.conll").write_text(CONLL)
     values = {"start": str(folder), "task": {"train": [str(tmp_path / "train.conll")]}}
     job = prepare(make_recipe(values, ["train.steps=40", "train.batch=4", "train.lr=5e-3"]))
-    done = Run.create(tmp_path / "run", "finetune", "tag")
-    run_job(job, done, World(0, 1), Console(quiet=True))
+    done = train(job, tmp_path / "run")
     predictor = api.load(done.model)
     states = job.model.state_dict(), predictor.model.state_dict()
     assert states[0].keys() == states[1].keys() and all(

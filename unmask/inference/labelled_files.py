@@ -127,7 +127,7 @@ def evaluate(
     predictor.check_known(inputs.texts(task.SPEC, records))
     with console.bar("evaluate") as update:
         answers = task.answer(predictor.engine, records, update)
-    for what in task.cuts(len(records)):
+    for what in task.windowing.not_read(len(records)):
         console.warn(what)
     answers = task.for_score(predictor.engine, answers, records)
     return {

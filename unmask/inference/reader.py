@@ -15,6 +15,7 @@ from unmask.inference.inputs import which
 from unmask.model.config import ModelConfig
 from unmask.text.token_text import piece
 from unmask.text.tokenizer import Tokenizer
+from unmask.text.windows import around
 
 Long = Literal["refuse", "windows"]  # what becomes of a text that the model cannot read at once
 
@@ -42,9 +43,7 @@ class Reader:
         its middle; `more` tokens may come to it."""
         if chosen(long) == "refuse" or end - first + more > self.room:
             self.fits(tokens + more, 2, what)
-        size = min(tokens, self.room - more)
-        start = min(max(0, (first + end - size) // 2), tokens - size)
-        return start, start + size
+        return around(tokens, first, end, self.room - more)
 
     def fits(self, tokens: int, special: int, what: str) -> None:
         most = self.config.max_positions

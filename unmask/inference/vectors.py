@@ -16,9 +16,9 @@ from unmask.inference.engine import Engine
 from unmask.inference.progress import Update, in_parts
 from unmask.inference.reader import Long, Reader, chosen
 from unmask.numeric import unit
-from unmask.tasks.align import windows
 from unmask.tasks.task import Task
 from unmask.text.token_text import is_ideograph
+from unmask.text.windows import by_words
 
 Pooling = Literal["auto", "mean", "cls", "token"]
 
@@ -68,7 +68,7 @@ def hidden(
     rows: list[Example] = []
     cuts = []
     for encoding in reader.encode(texts, long):
-        spans, deciding = windows(len(encoding), np.arange(len(encoding)), reader.room)
+        spans, deciding = by_words(len(encoding), np.arange(len(encoding)), reader.room)
         cuts.append((len(rows), spans, deciding))
         rows += [reader.row(encoding.ids[start:end]) for start, end in spans]
 

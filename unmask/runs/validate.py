@@ -22,7 +22,9 @@ def check_up(recipe: Recipe, files: dict[str, list[str]], model: str = "") -> di
         kind.check(recipe, config)
         known = kind.remember(config)
         task = kind(recipe, Tokenizer.load(model), known | {"length": recipe.task.length or known["length"]})
-        found += textcheck.too_long(sets.train, spec, task.tokenizer, task.length, f"they are {task.fate()}")
+        found += textcheck.too_long(
+            sets.train, spec, task.tokenizer, task.windowing.length, f"they are {task.windowing.fate()}"
+        )
         task.fit_lengths(sets.train)
         found += task.too_large([*sets.train, *sets.dev, *sets.test])
     return {

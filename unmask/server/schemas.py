@@ -1,7 +1,7 @@
 """What several forms share: vectors at the length that a client wants, cutting a text that is too long when it is asked for."""
 
 import base64
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from unmask.numeric import unit
 from unmask.server.cost import CHARACTERS
 from unmask.server.counting import SLICE, in_pool, slices
 from unmask.server.json_io import Strict
+from unmask.text.windows import cut_texts
 
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
@@ -110,17 +111,6 @@ class Cutting(Strict):
         return self.truncation_direction.lower() == "left"
 
     def _cut(self, predictor: "Predictor", texts: list[str]) -> list[str]:
-        tokenizer, left = predictor.tokenizer, self.left
+        tokenizer = predictor.tokenizer
         most = predictor.config.max_positions - len(tokenizer.surround([], None)[0])
-
-        def part(text: str, offsets: Sequence[tuple[int, int]]) -> str:
-            kept, found = most, text
-            while (
-                kept and len(tokenizer.encode(found)) > most
-            ):  # half a word may have more pieces than it had in its word
-                found = text[offsets[-kept][0] :] if left else text[: offsets[kept - 1][1]]
-                kept -= 1
-            return found
-
-        encoded = tokenizer.encode_batch(texts)
-        return [t if len(e) <= most else part(t, e.offsets) for t, e in zip(texts, encoded, strict=True)]
+        return cut_texts(tokenizer, texts, most, self.left)

@@ -80,32 +80,6 @@ def mark(
     return [*ids[:begin], marker, *ids[begin:end], marker, *ids[end:]], first + (first >= begin) + (first >= end)
 
 
-def windows(count: int, first: np.ndarray, room: int) -> tuple[list[tuple[int, int]], np.ndarray]:
-    """[start, end) of overlapping windows over `count` tokens, and for each word the window that decides it.
-
-    That is the one in which its first token stands most inside; where the text begins or ends a window has no edge.
-
-    >>> windows(9, np.array([0, 2, 4, 6, 8]), 6)
-    ([(0, 6), (3, 9)], array([0, 0, 0, 1, 1]))
-    """
-    overlap = room // 4
-    number = 1 if count <= room else -(-(count - overlap) // (room - overlap))
-    spans, begins = [], first[first >= 0]
-    for k in range(number):
-        start = round(k * (count - room) / (number - 1)) if number > 1 else 0
-        end = min(count, start + room)
-        at = np.searchsorted(begins, start)  # a window begins with a word, where one begins in its first tokens
-        if k and at < len(begins) and begins[at] - start <= overlap // 2:
-            start = int(begins[at])
-        spans.append((start, end))
-    inside = np.full((number, len(first)), -1.0)
-    for k, (start, end) in enumerate(spans):
-        left = np.where(start == 0, np.inf, first - start)
-        right = np.where(end == count, np.inf, end - 1 - first)
-        inside[k] = np.where((first >= start) & (first < end), np.minimum(left, right), -1.0)
-    return spans, np.where(first >= 0, inside.argmax(0), -1)
-
-
 def in_words(spans: Iterable[tuple[int, int, str]], words: Sequence[Span]) -> list[tuple[int, int, str]]:
     """Spans of characters → of words: those that a span shares a character with. A word is of one span, the first.
 

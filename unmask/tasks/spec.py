@@ -85,6 +85,7 @@ class TaskSpec:
         ""  # records that are equal in this field stay on one side of the dev split; "" = in all inputs
     )
     ranked_among: str = ""  # records with this field are ranked among all of them, so they are predicted together
+    cut: str = ""  # what becomes of a text that is longer than a row, where windows have no meaning
     view: str = (
         "json"  # how a prediction is shown: labels, tags, span, choices, ranking, text, vector; json = a plain table
     )

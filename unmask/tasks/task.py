@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, get_args
 
@@ -29,6 +30,7 @@ from unmask.tasks.explain import Target, usual_target
 from unmask.tasks.rows import WEIGHTS, by_record
 from unmask.tasks.spec import Bound, TaskSpec
 from unmask.text.tokenizer import Tokenizer
+from unmask.text.windows import Windowing
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +77,6 @@ class Task:
     heads: tuple[str, ...]  # of the model; "lm|mlm" = the one that its family has, known when it is bound
     metric: str  # the score by which the best model is chosen; higher is better
     config: ModelConfig | None = None  # of the model that it is bound to
-    counted: ClassVar[tuple[str, ...]] = ("longer",)  # attributes that count what happened to records
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -86,12 +87,11 @@ class Task:
         self.recipe, self.tokenizer = recipe, tokenizer
         self.settings: TaskRecipe = recipe.task
         self.learnt: dict[str, Any] = dict(learnt or {})
-        self.longer = 0  # records with a text that was longer than a row
 
-    @property
-    def length(self) -> int:
-        """Tokens per row, at most."""
-        return int(self.learnt["length"])
+    @cached_property
+    def windowing(self) -> Windowing:
+        """How records become rows of `learnt["length"]` tokens, and what happened to those that are longer."""
+        return Windowing(self.tokenizer, int(self.learnt["length"]), self.settings.long, self.spec.cut)
 
     @classmethod
     def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
@@ -192,24 +192,9 @@ class Task:
         """What another program's folder of this task has learnt, where its files tell; None where they do not."""
         return None
 
-    def remarks(self) -> list[str]:
-        """What else had to be cut or left out of the rows: it is said before training."""
-        return []
-
-    def cuts(self, count: int) -> list[str]:
-        """What was not read of the `count` records that were answered."""
-        if not self.longer or not self.fate().startswith("cut"):
-            return []
-        return [f"{self.longer:,} of {count:,} are longer than a row of {self.length}: {self.fate()}"]
-
     def apart(self, rows: int, batch: int) -> list[str]:
         """What changes when a forward pass sees `rows` of a batch's records: something where a loss compares them."""
         return []
-
-    def fate(self) -> str:
-        """What becomes of a text that is longer than a row."""
-        fates = {"windows": "read in windows", "first": "cut: only their beginning is read", "refuse": "refused"}
-        return fates[self.settings.long]
 
     def stratum(self, record: Record) -> str:
         """What a dev set should have its share of."""
@@ -313,7 +298,7 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__}.score")
 
     def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
-        """What a report shows beside the scores, as plain values (see report/task_report.py)."""
+        """What a report shows beside the scores, as plain values (see report/page.py)."""
         return {}
 
     def reading(self, long: str | None) -> Self:
@@ -323,25 +308,8 @@ class Task:
             raise UserError(f"long {long!r}", valid=", ".join(valid))
         other = copy.copy(self)
         other.settings = self.settings.model_copy(update={} if long is None else {"long": long})
-        other.recount()
+        vars(other).pop("windowing", None)
         return other
-
-    def recount(self) -> None:
-        """Count anew what happens to records."""
-        vars(self).update(dict.fromkeys(self.counted, 0))
-
-    def over(self, record: Record, tokens: int, room: int, what: str = "the text", windows: bool = True) -> bool:
-        """Whether a text has more tokens than there is room for; such a one is refused where `long` says so."""
-        if tokens > room and self.settings.long == "refuse":
-            raise UserError(
-                f"{record.get('at', what)}: {tokens:,} tokens, a row has room for {room:,}",
-                fix="--long windows reads all of it, --long first its beginning" if windows else "--long first cuts it",
-            )
-        return tokens > room
-
-    def room(self, pair: bool = False) -> int:
-        """Tokens of text in a row."""
-        return self.length - len(self.tokenizer.surround([], [] if pair else None)[0])
 
     # ------------------------------------------------------------------------------------------------ its model
 

@@ -94,15 +94,6 @@ def gather(
     return out
 
 
-def window_starts(tokens: int, size: int, overlap: int) -> list[int]:
-    """Where windows of `size` tokens begin that overlap by `overlap`, and cover everything.
-
-    >>> window_starts(10, 4, 1), window_starts(3, 4, 1), window_starts(0, 4, 1)
-    ([0, 3, 6], [0], [0])
-    """
-    return list(range(0, max(1, tokens - overlap), size - overlap)) if tokens > size else [0]
-
-
 # ------------------------------------------------------------------------------------------------------- characters
 
 

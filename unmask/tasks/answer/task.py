@@ -30,6 +30,7 @@ from unmask.tasks.details import cases
 from unmask.tasks.explain import Target
 from unmask.tasks.spec import TaskSpec
 from unmask.text.segmentation import language_of
+from unmask.text.windows import strides
 
 if TYPE_CHECKING:
     from unmask.model.model import Model
@@ -37,18 +38,17 @@ if TYPE_CHECKING:
 
 TOP = 3  # candidates per answer
 LONGEST = 30  # tokens of an answer that are always allowed, unless task.answer.longest says otherwise
+LOST = "answers are made of characters that the tokenizer drops: learnt as no answer"
 EDGES = 2  # a context may split the first and the last word of an answer otherwise than the answer alone
 
 
 class Answer(base.Task):
     SPEC = SPEC
     metric = "f1"
-    counted = ("longer", "cut", "lost")
 
     def __init__(self, recipe: Recipe, tokenizer: Any, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer, learnt)
         self.metric = "zh_f1" if self.learnt.get("chinese") else "f1"
-        self.cut = self.lost = 0  # questions cut; answers that no token holds
         self._last: tuple[str, list[int], np.ndarray] = ("", [], np.empty((0, 2), np.int64))
 
     @classmethod
@@ -78,7 +78,7 @@ class Answer(base.Task):
     def fit_lengths(self, train: Sequence[Record]) -> None:
         if not self.settings.answer.longest:
             most = max((size for _, size in self._sizes(train)), default=0)
-            self.learnt["longest"] = min(self.length, max(LONGEST, most + EDGES))
+            self.learnt["longest"] = min(self.windowing.length, max(LONGEST, most + EDGES))
 
     def too_large(self, records: Sequence[Record]) -> list[Finding]:
         """Answers that cannot be given whole, as one finding."""
@@ -87,7 +87,7 @@ class Answer(base.Task):
         if not over:
             return []
         most = max(size for _, size in over)
-        limit = "a row" if self.longest >= self.length else "task.answer.longest"
+        limit = "a row" if self.longest >= self.windowing.length else "task.answer.longest"
         what = (
             f"{len(over):,} of {len(sizes):,} answers have more than the {self.longest:,} tokens of {limit}, "
             f"the longest {most:,}: they are never given whole"
@@ -104,27 +104,18 @@ class Answer(base.Task):
     def stratum(self, record: Record) -> str:
         return "none" if record.get("impossible") else "some"
 
-    def cuts(self, count: int) -> list[str]:
-        return super().cuts(count) + self._questions_cut()
-
-    def _questions_cut(self) -> list[str]:
-        what = f"questions are longer than half of a row of {self.length}: cut at their end"
-        return [f"{self.cut:,} {what}"] if self.cut else []
-
-    def remarks(self) -> list[str]:
-        what = "answers are made of characters that the tokenizer drops: learnt as no answer"
-        return self._questions_cut() + ([f"{self.lost:,} {what}"] if self.lost else [])
-
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
-        t, room = self.tokenizer, self.room(pair=True)
+        t, room = self.tokenizer, self.windowing.room(pair=True)
         question = t.encode(record["question"])
-        self.cut += len(question) > room // 2
-        question = question[: room // 2]
+        if len(question) > room // 2:
+            told = f"questions are longer than half of a row of {self.windowing.length}: cut at their end"
+            self.windowing.tally.others[told] += 1
+            question = question[: room // 2]
         ids, offsets = self._tokens(record["context"])
         size = room - len(question)
-        self.longer += self.over(record, len(ids), size, "the context")
+        self.windowing.check(record, [len(ids)], size, "the context")
         span = self._span(record, offsets) if labelled else None
-        starts = spans.window_starts(len(ids), size, min(self.settings.answer.stride, size // 2))
+        starts = strides(len(ids), size, min(self.settings.answer.stride, size // 2))
         before, between, _ = t.around[1]
         texts = (record["question"], record["context"])
         first, rows = len(before) + len(question) + len(between), []
@@ -149,7 +140,8 @@ class Answer(base.Task):
             return None
         start = record["answers"][0]["start"]  # of several, the first is learnt
         span = spans.token_span(offsets, start, start + len(record["answers"][0]["text"]))
-        self.lost += span is None
+        if span is None:
+            self.windowing.tally.others[LOST] += 1
         return span
 
     def outputs(self, model: Model, batch: Batch) -> dict[str, Term]:

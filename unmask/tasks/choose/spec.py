@@ -2,6 +2,7 @@
 
 from unmask.tasks.choose.form import ChooseForm
 from unmask.tasks.spec import TaskSpec, Training, Usage
+from unmask.text.windows import LONGER_PART
 
 SPEC = TaskSpec(
     name="choose",
@@ -12,6 +13,7 @@ SPEC = TaskSpec(
     output="choice",
     grouped=True,
     keep_together="context",
+    cut=LONGER_PART,
     view="choices",
     baseline="unmask.tasks.choose.baseline:baseline",
     usage=Usage(

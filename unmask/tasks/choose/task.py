@@ -6,7 +6,7 @@
 | the same with "context" | [CLS] context [SEP] text choice [SEP] | |
 
 Records may differ in how many choices they have; the rows of one stay in one batch (`Example.more`). In a row that is too long, the
-longer part loses its end, which `longer` counts.
+longer part loses its end.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from unmask.model.config import ModelConfig
 from unmask.recipe import TaskRecipe
 from unmask.tasks.choose.spec import SPEC
 from unmask.tasks.details import cases
-from unmask.tasks.rows import fit_pair
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task
+from unmask.text.windows import fit_pair
 
 
 class Choose(Task):
@@ -35,16 +35,13 @@ class Choose(Task):
     def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
         return cls.SPEC.bind(parts=(1, None), asks='a text and two choices or more: "2 + 2 =" "4" "5"', pairs=True)
 
-    def fate(self) -> str:
-        return "refused" if self.settings.long == "refuse" else "cut at the end of the longer part"
-
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         """A row for each choice; with a label, one example that holds them all."""
-        t, room = self.tokenizer, self.room(pair=True)
+        t, room = self.tokenizer, self.windowing.room(pair=True)
         text, context = record["text"], record.get("context")
         rows = [(text, c) if context is None else (context, f"{text} {c}") for c in record["choices"]]
         first, *others = [e.ids for e in t.encode_batch([rows[0][0], *(second for _, second in rows)])]
-        self.longer += self.over(record, len(first) + max(map(len, others)), room, windows=False)
+        self.windowing.check(record, [len(first) + max(map(len, others))], room)
         pairs = [t.surround(*fit_pair(first, b, room)) for b in others]
         examples = [
             Example(np.array(ids), np.array(segments), texts=texts, about=choice)

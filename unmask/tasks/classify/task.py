@@ -8,7 +8,7 @@
 | {"text": "…", "label": 3.5}             |                           | a number                               |
 
 A text longer than a row is read in windows whose logits are averaged (`long: windows`), keeps its first tokens (`first`), or
-is refused; pairs are never read in windows. `longer` counts such texts. `hide`: share of tokens masked while training.
+is refused; pairs are never read in windows. `hide`: share of tokens masked while training.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.classify import cells
 from unmask.tasks.classify.spec import SPEC
 from unmask.tasks.classify.targets import TARGETS
-from unmask.tasks.rows import fit_pair, windows
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task
 from unmask.text.tokenizer import Tokenizer
+from unmask.text.windows import LONGER_PART
 
 if TYPE_CHECKING:
     from unmask.model.model import Model
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 class Classify(Task):
     SPEC = SPEC
     metric = "accuracy"
-    counted = ("longer", "paired")
-    paired = 0  # records of two texts
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer, learnt)
@@ -65,9 +63,8 @@ class Classify(Task):
         }
         inputs, parts, asks = told[paired]
         labels = tuple(learnt.get("labels", ()))
-        spec = replace(
-            cls.SPEC, output=goal.output, metrics=(goal(dict(learnt)).metric,) if labels else (goal.decides,)
-        )
+        metric = goal(dict(learnt)).metric if labels else goal.decides
+        spec = replace(cls.SPEC, output=goal.output, metrics=(metric,), cut=LONGER_PART if paired else "")
         scale = (learnt.get("mean", 0.0), learnt.get("sd", 1.0))
         return spec.bind(inputs=inputs, parts=parts, asks=asks, labels=labels, pairs=bool(paired), scale=scale)
 
@@ -108,10 +105,6 @@ class Classify(Task):
     def changes(self, config: ModelConfig) -> dict[str, Any]:
         return super().changes(config) | {"labels": tuple(self.labels), "problem": self.goal.problem}
 
-    def fate(self) -> str:
-        cut = self.learnt.get("pair", self.paired) and self.settings.long != "refuse"
-        return "cut at the end of the longer part" if cut else super().fate()
-
     def stratum(self, record: Record) -> str:
         return self.goal.stratum(record)
 
@@ -121,15 +114,12 @@ class Classify(Task):
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         t, pair = self.tokenizer, record.get("pair")
         a, b = t.encode(record["text"]), None if pair is None else t.encode(pair)
-        room = self.room(pair is not None)
-        self.longer += self.over(record, len(a) + len(b or ()), room, windows=b is None)
         if b is not None:
-            self.paired += 1
-            rows = [t.surround(*fit_pair(a, b, room))]
+            rows = [t.surround(*self.windowing.pair(record, a, b))]
         else:
-            rows = [
-                t.surround(piece) for piece in (windows(a, room) if self.settings.long == "windows" else [a[:room]])
-            ]
+            room = self.windowing.room()
+            self.windowing.check(record, [len(a)], room)
+            rows = [t.surround(piece) for piece in self.windowing.pieces(a, room)]
         labels = {"classify.targets": self.goal.aim(record)} if labelled else {}
         texts = (record["text"],) if pair is None else (record["text"], pair)
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=texts) for ids, segments in rows]

@@ -37,7 +37,6 @@ from unmask.numeric import unit
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import contrastive
 from unmask.tasks.embed.spec import SPEC
-from unmask.tasks.rows import windows
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task
 
@@ -161,9 +160,10 @@ class Embed(Task):
             texts = [(ANCHOR, record["text"]), (POSITIVE, record["text"])]
         if labelled and self.learnt["loss"] == "pairs":
             texts += [(NEGATIVE, text) for text in record.get("negatives", ())]
-        longer = self.longer
-        rows = [row for role, text in texts for row in self._rows(role, text, record, labelled)]
-        self.longer = min(self.longer, longer + 1)  # records are counted, not texts
+        texts = [(role, self.learnt["prompt"] + text) for role, text in texts]
+        ids = [self.tokenizer.encode(text.lower() if self.learnt["lower"] else text) for _, text in texts]
+        self.windowing.check(record, map(len, ids), self.windowing.room())
+        rows = [row for (role, text), own in zip(texts, ids) for row in self._rows(role, text, own, labelled)]
         if not labelled:
             return rows
         first = rows[0]
@@ -171,12 +171,8 @@ class Embed(Task):
         first.more = rows[1:]
         return [first]
 
-    def _rows(self, role: int, text: str, record: Record, labelled: bool) -> Iterator[Example]:
-        text = self.learnt["prompt"] + text
-        ids, room = self.tokenizer.encode(text.lower() if self.learnt["lower"] else text), self.room()
-        self.longer += self.over(record, len(ids), room)
-        parts = windows(ids, room) if self.settings.long == "windows" else [ids[:room]]
-        for n, part in enumerate(parts):
+    def _rows(self, role: int, text: str, ids: list[int], labelled: bool) -> Iterator[Example]:
+        for n, part in enumerate(self.windowing.pieces(ids, self.windowing.room())):
             row, segments = self.tokenizer.surround(part)
             labels = {"embed.role": np.array([role if n == 0 else -1]), "embed.text": np.array([_key(text)])}
             yield Example(

@@ -11,6 +11,7 @@ SPEC = TaskSpec(
     terms=("generate",),
     output="text",
     metrics=("rougeL",),
+    cut="cut at their end",
     view="text",
     baseline="unmask.tasks.generate.baseline:baseline",
     usage=Usage(

@@ -49,8 +49,6 @@ class Generate(Task):
     SPEC = SPEC
     metric = "rougeL"
     decoder = False  # whether the model writes with one
-    unended = 0  # targets that were cut
-    counted = ("longer", "unended")
 
     @classmethod
     def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
@@ -117,18 +115,6 @@ class Generate(Task):
         model.generation = (kept or plain) | self.how
         return [f"generation_config.json says more, which is kept: {', '.join(told)}"] if told else []
 
-    def fate(self) -> str:
-        return "refused" if self.settings.long == "refuse" else "cut at their end"
-
-    def remarks(self) -> list[str]:
-        most, out = self.settings.generate.longest, []
-        if self.longer and self.length < self.most:
-            out.append(f"--length {self.most} reads more of a long text, and takes longer")
-        if self.unended:
-            said = f"{self.unended:,} targets have more than {most} tokens and are learnt without their end"
-            out.append(f"{said}; --set task.generate.longest=… allows more")
-        return out
-
     # ------------------------------------------------------------------------------------------------ rows
 
     def prompt(self, record: Record) -> tuple[list[int], int]:
@@ -136,8 +122,8 @@ class Generate(Task):
         t, ids = self.tokenizer, self.tokenizer.encode(self.settings.generate.prefix + record["text"])
         before, after = ([t.cls] if t.cls not in (None, t.sep) else [], [t.sep]) if self.causal else ([], [])
         special = len(before + after) or len(t.surround([])[0])
-        room = self.length - special - (0 if self.decoder else self.settings.generate.longest)
-        cut = len(ids) - room if self.over(record, len(ids), room, windows=False) else 0
+        room = self.windowing.length - special - (0 if self.decoder else self.settings.generate.longest)
+        cut = len(ids) - room if self.windowing.check(record, [len(ids)], room) else 0
         return [*before, *ids[:room], *after] if self.causal else t.surround(ids[:room])[0], cut
 
     def wanted(self, text: str) -> list[int]:
@@ -148,12 +134,16 @@ class Generate(Task):
 
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         prompt, cut = self.prompt(record)
-        self.longer += cut > 0
         ids = np.array(prompt)
         if not labelled:
             return [Example(ids, texts=(record["text"],), about=cut)]
         target = np.array(self.wanted(record["target"]))
-        self.unended += target[-1] != self.tokenizer.sep
+        tally, longest = self.windowing.tally, self.settings.generate.longest
+        if cut and self.windowing.length < self.most:
+            tally.note(f"--length {self.most} reads more of a long text, and takes longer")
+        if target[-1] != self.tokenizer.sep:
+            told = "--set task.generate.longest=… allows more"
+            tally.others[f"targets have more than {longest} tokens and are learnt without their end; {told}"] += 1
         if self.decoder:
             labels = {"generate.outputs": np.arange(len(target)), "generate.targets": target}
             return [Example(ids, decoder=np.concatenate([[self.start], target[:-1]]), labels=labels)]

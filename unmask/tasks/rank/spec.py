@@ -15,6 +15,7 @@ SPEC = TaskSpec(
     grouped=True,
     metrics=("ndcg@10",),
     keep_together="query",
+    cut="cut: only the beginning of their passages is read",
     view="ranking",
     config_json={"sentence_transformers": {"activation_fn": IDENTITY}},
     baseline="unmask.tasks.rank.baseline:baseline",

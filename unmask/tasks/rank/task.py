@@ -30,9 +30,9 @@ from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.rank.spec import SPEC
 from unmask.tasks.ranking import mean, order, ranked
-from unmask.tasks.rows import fit_pair
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task
+from unmask.text.windows import fit_pair
 
 SHOWN = 20
 
@@ -80,9 +80,11 @@ class Rank(Task):
                 fix='unmask predict MODEL "query" "passage" "passage" …',
             )
         query = self.tokenizer.encode(record["query"])
-        longer = self.longer
-        rows = [self._row(query, passage, number, record) for number, passage in enumerate(record["passages"])]
-        self.longer = min(self.longer, longer + 1)  # records are counted, not passages
+        passages, room = [self.tokenizer.encode(text) for text in record["passages"]], self.windowing.room(pair=True)
+        sizes = [len(query) + len(ids) for ids in passages]
+        over = next((n for n, size in enumerate(sizes, 1) if size > room), 0)
+        self.windowing.check(record, sizes, room, f"passage {over}")
+        rows = [self._row(query, ids, number, record) for number, ids in enumerate(passages)]
         if not labelled:
             return rows
         grades = record["relevance"]
@@ -94,15 +96,10 @@ class Rank(Task):
         first = {"rank.targets": np.array([0])}  # the relevant one stands first
         return [replace(row, labels=first, more=b) for row, own, b in zip(rows, grades, below) if own > 0 and b]
 
-    def _row(self, query: list[int], passage: str, number: int, record: Record) -> Example:
-        ids, room = self.tokenizer.encode(passage), self.room(pair=True)
-        self.longer += self.over(record, len(query) + len(ids), room, f"passage {number + 1}", windows=False)
-        row, segments = self.tokenizer.surround(*fit_pair(query, ids, room))
-        return Example(np.array(row), np.array(segments), texts=(record["query"], passage), about=number)
-
-    def fate(self) -> str:
-        refused = self.settings.long == "refuse"
-        return "refused" if refused else "cut: only the beginning of their passages is read"
+    def _row(self, query: list[int], ids: list[int], number: int, record: Record) -> Example:
+        row, segments = self.tokenizer.surround(*fit_pair(query, ids, self.windowing.room(pair=True)))
+        texts = (record["query"], record["passages"][number])
+        return Example(np.array(row), np.array(segments), texts=texts, about=number)
 
     # ----------------------------------------------------------------------------------------------- answers
 

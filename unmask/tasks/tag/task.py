@@ -35,7 +35,7 @@ from unmask.labels.formats import entity_tables, roles, schemes
 from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks.align import align, in_words, mark, windows
+from unmask.tasks.align import align, in_words, mark
 from unmask.tasks.explain import Target, find
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.tag import entities
@@ -44,6 +44,7 @@ from unmask.tasks.tag.details import details as tag_details
 from unmask.tasks.tag.spec import SPEC
 from unmask.tasks.task import Answer, Network, Outputs, Task
 from unmask.text.tokenizer import Tokenizer
+from unmask.text.windows import by_words
 
 Words = list[list[int]]
 
@@ -147,16 +148,16 @@ class Tag(Task):
             words = self.split(text, borders)
         ids, first = align(self.tokenizer, text, words)
         second: list[int] | None = None
-        room = self.room()
+        room = self.windowing.room()
         if predicate := self._predicate(record):
             ids, first = mark(ids, first, words, predicate, self.tokenizer.sep)
-            room = self.room(pair=True)
+            room = self.windowing.room(pair=True)
             second = self.tokenizer.encode(text[slice(*predicate)])[: room // 4]
             room -= len(second)
-        self.longer += self.over(record, len(ids), room)
+        self.windowing.check(record, [len(ids)], room)
         if self.settings.long == "first":
             ids, first = ids[:room], np.where(first < room, first, -1)
-        cuts, deciding = windows(len(ids), first, room)
+        cuts, deciding = by_words(len(ids), first, room)
         before = len(self.tokenizer.around[second is not None][0])
         numbers = np.array([self._number[tag] for tag in self.truth(record, words)], np.int64) if labelled else None
         texts = (text,) if predicate is None else (text, text[slice(*predicate)])
