@@ -18,6 +18,7 @@ from PIL import Image
 from unmask import api, report
 from unmask.cli.show.tables import run_summary
 from unmask.labels.fields import Field
+from unmask.labels.form import Form
 from unmask.numeric import wilson
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
@@ -193,7 +194,7 @@ def test_a_third_party_s_spec_says_how_its_model_is_used(tmp_path: Path, monkeyp
     class Theirs:
         SPEC = TaskSpec(
             name="rhyme", about="two lines → whether they rhyme", heads=("classify",), terms=("rhyme",), output="choice",
-            fields=(Field("line"), Field("other", caption="OTHER LINE"), Field("label", holds="label", use="target")),
+            form=Form(Field("line"), Field("other", caption="OTHER LINE"), Field("label", holds="label", use="target")),
             usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),
         ).bind(pairs=True, labels=("no", "yes"))  # fmt: skip
 
