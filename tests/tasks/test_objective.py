@@ -47,7 +47,7 @@ class Mood(Task):
         return super().changes(config) | {"labels": tuple(self.learnt["labels"])}
 
     def encode(self, record, labelled=True):
-        ids, segments = self.tokenizer.surround(self.tokenizer.encode(record["text"])[: self.room()])
+        ids, segments = self.tokenizer.surround(self.tokenizer.encode(record["text"])[: self.windowing.room()])
         labels = self.targets(ids, self.learnt["labels"].index(record["mood"])) if labelled else {}
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=(record["text"],))]
 

@@ -35,7 +35,7 @@ def predict(
     predictor.check_known(inputs.texts(task.SPEC, records))
     with shown(update) as tell:
         found = task.answer(predictor.engine, records, tell)
-    return Predicted(records, found, task.cuts(len(records)))
+    return Predicted(records, found, task.windowing.not_read(len(records)))
 
 
 def predict_given(

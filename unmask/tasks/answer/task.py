@@ -119,7 +119,7 @@ class Answer(base.Task):
         before, between, _ = t.around[1]
         texts = (record["question"], record["context"])
         first, rows = len(before) + len(question) + len(between), []
-        for start in starts[:1] if self.settings.long == "first" else starts:
+        for start in starts[:1] if self.windowing.overflow == "first" else starts:
             row, segments = t.surround(question, ids[start : start + size])
             whole = span and start <= span[0] and span[1] < start + size
             ends = [first + n - start for n in span] if span and whole else [0, 0]

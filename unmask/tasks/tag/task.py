@@ -155,7 +155,7 @@ class Tag(Task):
             second = self.tokenizer.encode(text[slice(*predicate)])[: room // 4]
             room -= len(second)
         self.windowing.check(record, [len(ids)], room)
-        if self.settings.long == "first":
+        if self.windowing.overflow == "first":
             ids, first = ids[:room], np.where(first < room, first, -1)
         cuts, deciding = by_words(len(ids), first, room)
         before = len(self.tokenizer.around[second is not None][0])
