@@ -29,7 +29,6 @@ from unmask.text.windows import fit_pair
 
 class Choose(Task):
     SPEC = SPEC
-    metric = "accuracy"
 
     @classmethod
     def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
