@@ -335,10 +335,9 @@ def search(
             "a query, or a file of queries and one of judgements (or one to write the run to)",
             fix='unmask search FILE "query"',
         )
-    return lab.search_file(
-        str(passages), query, queries, judgements, top, console or Console(quiet=True), bm25, embedder, reranker, run,
-        _names(columns),
-    )  # fmt: skip
+    said, files = console or Console(quiet=True), lab.Files.read(str(passages), queries, judgements, _names(columns))
+    index = lab.Index(files.passages, bm25, embedder, reranker, said)
+    return lab.measure(index, files, run, said) if queries else index.search(query, top)
 
 
 def load(model: str | Path, device: str = "auto", backend: str = "auto") -> "Predictor":
@@ -369,9 +368,8 @@ def export(
     """
     from unmask.exporting import command
 
-    return command.export(
-        model, to, int8, out, _paths(data), _names(columns), push, dry_run, console or Console(quiet=True)
-    )
+    wanted = command.Wanted(to, int8, out, push, dry_run)
+    return command.export(model, wanted, _paths(data), _names(columns), console or Console(quiet=True))
 
 
 def info(run: str | Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ GRACE = 1
 SERVER = """
 import re, sys
 import unmask
-from unmask.server.run import run
+from unmask.server.run import Access, run
 
 model = unmask.load(sys.argv[1])
 WORK = {
@@ -28,7 +28,7 @@ def embed(texts, **settings):
     print("working", flush=True)
     WORK[sys.argv[2]]()
 model.embed = embed
-run({"mlm": model}, port=0, grace=float(sys.argv[3]), ready=lambda url: print(url, flush=True))
+run({"mlm": model}, Access(port=0), grace=float(sys.argv[3]), ready=lambda url: print(url, flush=True))
 """
 
 

@@ -18,6 +18,7 @@ from PIL import Image
 from unmask import api, report
 from unmask.cli.show.tables import run_summary
 from unmask.labels.fields import Field
+from unmask.numeric import wilson
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.report import facts
@@ -25,7 +26,6 @@ from unmask.report.page import _part
 from unmask.report.view import RunView
 from unmask.tasks.embed.task import Embed
 from unmask.tasks.intervals import intervals
-from unmask.tasks.metrics import wilson
 from unmask.tasks.spec import TaskSpec, Usage
 from unmask.text.store import TokenStore
 from unmask.train.log import Log

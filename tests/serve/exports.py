@@ -46,7 +46,7 @@ def new_model(family: str, heads: tuple[str, ...], vocab_size: int = 60, **more:
 def combinations() -> list[tuple[str, tuple[str, ...]]]:
     """Every family that is exported × the heads of every class that it has in transformers; none twice."""
     found = []
-    for family, about in FAMILIES.items():
+    for family, about in FAMILIES.working():
         config = preset(smallest(family))
         if config.encoder == "transformer":
             classes = dict.fromkeys(about.architectures.values())

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
+from unmask import numeric
 from unmask.tasks import metrics
 
 CASES = 200
@@ -93,7 +94,7 @@ def test_auc_as_scikit_learn_and_by_pairs() -> None:
         assert ours == pytest.approx(sum(pairs) / len(pairs), abs=1e-12)
         classes = np.concatenate([np.arange(k), rng.integers(0, k, size)])  # each class occurs
         logits = rng.normal(size=(len(classes), k)).round(1)
-        p = np.exp(metrics.log_softmax(logits))
+        p = np.exp(numeric.log_softmax(logits))
         if k > 2:
             theirs = sk.roc_auc_score(classes, p, multi_class="ovr", average="macro")
             assert metrics.macro_auc(p, np.eye(k, dtype=bool)[classes]) == pytest.approx(theirs, abs=1e-12)
@@ -164,7 +165,7 @@ def test_temperature_is_where_the_truth_is_likeliest(several: bool) -> None:
         rng = np.random.default_rng(n)
         logits = rng.normal(size=(80, 3)) * 3
         true = float(rng.choice([0.5, 1.0, 2.5]))
-        p = metrics.sigmoid(logits / true) if several else np.exp(metrics.log_softmax(logits / true))
+        p = numeric.sigmoid(logits / true) if several else np.exp(numeric.log_softmax(logits / true))
         truth = (rng.random(p.shape) < p).astype(float) if several else np.array([rng.choice(3, p=row) for row in p])
         found = metrics.temperature(logits, truth)
         around = [metrics.nll(logits, truth, found * f) for f in (0.98, 1.02, 0.5, 2)]
@@ -172,7 +173,7 @@ def test_temperature_is_where_the_truth_is_likeliest(several: bool) -> None:
         assert found == pytest.approx(true, rel=0.6)
         if not several:
             assert metrics.nll(logits, truth) == pytest.approx(
-                sk.log_loss(truth, np.exp(metrics.log_softmax(logits)), labels=range(3))
+                sk.log_loss(truth, np.exp(numeric.log_softmax(logits)), labels=range(3))
             )
     certain = np.array([[9.0, 0.0], [0.0, 9.0]])
     assert metrics.temperature(certain, np.array([0, 1])) == 1.0  # every answer right: nothing is learnt

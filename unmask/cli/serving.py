@@ -73,7 +73,7 @@ def serve(
     # before they sleep. A text alone then takes a third of the time (docs/log.md); where others compute too, 0 is better.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     from unmask.server.limits import Limits
-    from unmask.server.run import free_port, run
+    from unmask.server.run import Access, free_port, run
 
     limits = Limits(
         body=max_body,
@@ -87,17 +87,8 @@ def serve(
     key = find_key(host, api_key, api_key_file)
     free_port(host, port)  # before models are read, which may take long
     loaded = load_models(models, backend)
-    run(
-        loaded,
-        host=host,
-        port=port,
-        limits=limits,
-        key=key,
-        cors=cors or (),
-        hosts=allow_host,
-        grace=grace,
-        ready=greeting(loaded, keyed=key is not None),
-    )
+    access = Access(host, port, key, cors or (), allow_host)
+    run(loaded, access, limits=limits, grace=grace, ready=greeting(loaded, keyed=key is not None))
 
 
 def find_key(host: str, flag: str | None, file: Path | None) -> str | None:

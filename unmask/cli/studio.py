@@ -35,7 +35,7 @@ def studio(
 ) -> None:
     """Open the studio in the browser: fill, look, compare meanings, ask a task's model, watch runs as they train."""
     need_packages()
-    from unmask.server.run import run
+    from unmask.server.run import Access, run
     from unmask.server.studio.runs import Runs
 
     found = Runs(runs)
@@ -48,7 +48,7 @@ def studio(
         if show:
             typer.launch(url)
 
-    run(loaded, host=host, port=port, runs=found.root, key=key, grace=GRACE, ready=ready)
+    run(loaded, Access(host, port, key), runs=found.root, grace=GRACE, ready=ready)
 
 
 VERBS = {"studio": studio}

@@ -18,8 +18,8 @@ from unmask.inference.engine import Engine, place_before
 from unmask.model.config import ModelConfig
 from unmask.model.generation import Generation
 from unmask.model.head_spec import HEADS
+from unmask.numeric import log_softmax
 from unmask.seeds import generator
-from unmask.tasks.metrics import log_softmax
 from unmask.tasks.task import Task
 from unmask.text.tokenizer import Tokenizer
 

@@ -1,6 +1,7 @@
 """A model, the file that it is measured on, and where the export goes: what `unmask export` puts together."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,19 @@ from unmask.inference.folders import model_folder
 LINES = 500  # of a text file, for a model without a task
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What `unmask export` is asked for."""
+
+    to: str = "onnx"
+    int8: bool = False
+    out: str | Path | None = None  # the folder; None = beside the model
+    push: str = ""  # a name on the hub
+    dry_run: bool = False
+
+
 def export(
-    model: str | Path,
-    to: str,
-    int8: bool,
-    out: str | Path | None,
-    data: Sequence[str],
-    columns: dict[str, str],
-    push: str,
-    dry_run: bool,
-    console: Console,
+    model: str | Path, wanted: Wanted, data: Sequence[str], columns: dict[str, str], console: Console
 ) -> dict[str, Any]:
     try:
         import onnx  # noqa: F401
@@ -31,19 +35,19 @@ def export(
         raise UserError(f"{error.name} is not installed", fix="pip install 'unmask[export]'") from None
     from unmask.exporting import export as gate
 
-    if to not in gate.FORMATS:
-        raise UserError(f"--to {to}", valid=", ".join(gate.FORMATS))
-    if push:
-        gate.check_name(push)
+    if wanted.to not in gate.FORMATS:
+        raise UserError(f"--to {wanted.to}", valid=", ".join(gate.FORMATS))
+    if wanted.push:
+        gate.check_name(wanted.push)
     folder = model_folder(model, console.say)
-    place = Path(out) if out is not None else default_place(folder, int8)
+    place = Path(wanted.out) if wanted.out is not None else default_place(folder, wanted.int8)
     gate.check_free(place)
     source = gate.open_source(folder)
-    if dry_run:
-        return gate.plan(source, int8, place)
+    if wanted.dry_run:
+        return gate.plan(source, wanted.int8, place)
     measure = None if not data else _measure(source, data, columns, console)
-    found = gate.export(source, place, int8, console, measure)
-    return found | ({"pushed": gate.push(place, push)} if push else {})
+    found = gate.export(source, place, wanted.int8, console, measure)
+    return found | ({"pushed": gate.push(place, wanted.push)} if wanted.push else {})
 
 
 def default_place(folder: str | Path, int8: bool) -> Path:

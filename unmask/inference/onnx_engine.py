@@ -25,8 +25,8 @@ from unmask.model.config_file import read_config, read_generation
 from unmask.model.generation import Generation
 from unmask.model.head_spec import HEADS
 from unmask.model.steps import GraphSteps, Turn
+from unmask.numeric import log_softmax
 from unmask.registry import TASKS
-from unmask.tasks.metrics import log_softmax
 
 FILE, VERSION = "export.json", 1
 PATTERNS = ["*.json", "onnx/*", "*_Pooling/config.json"]

@@ -13,7 +13,7 @@ from typing import Any
 from unmask.errors import UserError
 from unmask.inference.answers import MinimalPairs, Pair, Score, Share
 from unmask.labels.records import Finding, is_table, open_source, table_rows, text_of
-from unmask.tasks.metrics import wilson
+from unmask.numeric import wilson
 from unmask.text.columns import assign
 
 ROLES: Mapping[str, Sequence[str]] = {

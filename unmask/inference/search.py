@@ -7,6 +7,7 @@ stages: places need no common scale. The re-ranker reads the best `rerank` of wh
 
 import importlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from unmask.inference.predictor import Predictor
 from unmask.inference.predictor import load as load_predictor
 from unmask.labels.formats.trec import by_place, read_qrels, read_texts
 from unmask.labels.records import Finding, open_source
-from unmask.tasks.contrastive import unit
+from unmask.numeric import unit
 from unmask.tasks.ranking import judge, mean, order
 from unmask.text.bm25 import BM25, words
 
@@ -202,37 +203,36 @@ def _need(module: str, package: str = "") -> Any:
         raise UserError(f"search needs {package or module}", fix="pip install 'unmask[search]'") from None
 
 
-def search_file(
-    path: str,
-    query: str,
-    queries: str | Path | None,
-    judgements: str | Path | None,
-    top: int,
-    console: Console,
-    bm25: bool = True,
-    embedder: AnyModel = None,
-    reranker: AnyModel = None,
-    run: str | Path | None = None,
-    columns: Mapping[str, str] | None = None,
-) -> Any:
-    """Hits for a query in a file of passages, whose columns may be named; for a file of queries the scores of the search, by judgements, and its `run` as a file."""
-    findings: list[Finding] = []
-    passages = read_texts(path, findings, columns)
-    asked = read_texts(str(queries), findings) if queries else {}
-    judged = read_qrels(open_source(str(judgements), findings), findings) if judgements else []
-    errors = [finding for finding in findings if finding.error]
-    if errors:
-        raise UserError("\n".join(str(finding) for finding in errors[:20]))
-    index = Index(passages, bm25, embedder, reranker, console)
-    if not queries:
-        return index.search(query, top)
-    asked = by_place([j.query for j in judged], asked) or asked
-    found = run_of(index, asked, console)
+@dataclass
+class Files:
+    """What a search reads: passages, queries and judgements, each by its id."""
+
+    passages: dict[str, str]
+    queries: dict[str, str]
+    qrels: dict[str, dict[str, float]]
+
+    @classmethod
+    def read(
+        cls, passages: str, queries: Any = None, judgements: Any = None, columns: Mapping[str, str] | None = None
+    ) -> "Files":
+        """`columns`: of the passages, where their names are not the usual ones."""
+        findings: list[Finding] = []
+        texts = read_texts(passages, findings, columns)
+        asked = read_texts(str(queries), findings) if queries else {}
+        judged = read_qrels(open_source(str(judgements), findings), findings) if judgements else []
+        if errors := [finding for finding in findings if finding.error]:
+            raise UserError("\n".join(str(finding) for finding in errors[:20]))
+        qrels: dict[str, dict[str, float]] = {}
+        for j in judged:
+            qrels.setdefault(j.query, {})[j.passage] = j.relevance
+        return cls(texts, by_place([j.query for j in judged], asked) or asked, qrels)
+
+
+def measure(index: Index, files: Files, run: str | Path | None, console: Console) -> dict[str, Any]:
+    """The scores of a search by its judgements; what it found also goes to the file `run`."""
+    found = run_of(index, files.queries, console)
     if run:
         write_run(run, found)
-    qrels: dict[str, dict[str, float]] = {}
-    for j in judged:
-        qrels.setdefault(j.query, {})[j.passage] = j.relevance
-    known = {name: qrels[name] for name in qrels if name in asked}
+    known = {name: grades for name, grades in files.qrels.items() if name in files.queries}
     scores = mean(list(judge(found, known).values()))
-    return {"records": len(known if judged else asked), "passages": len(passages)} | scores
+    return {"records": len(known if files.qrels else files.queries), "passages": len(files.passages)} | scores

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unmask.inference.answers import Occurrence, WordVectors
-from unmask.tasks.contrastive import unit
+from unmask.numeric import unit
 
 AROUND = 18  # characters of a sentence shown on either side of the word
 FONTS = ("Noto Sans CJK SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei")  # for Chinese

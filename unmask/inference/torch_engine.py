@@ -13,11 +13,11 @@ from unmask.batch import Batch, Example, collate, groups
 from unmask.errors import UserError
 from unmask.inference.engine import PLACES, TARGETS, Top, pad_of, place_before
 from unmask.model import hf
+from unmask.model.device import pick_device
 from unmask.model.generation import Generation
 from unmask.model.head_spec import HEADS
 from unmask.model.model import Model
 from unmask.model.steps import Steps, Turn
-from unmask.train.trainer import pick_device
 
 AT_ONCE = 512  # places whose vocabulary logits exist at a time
 

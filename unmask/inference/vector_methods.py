@@ -14,7 +14,7 @@ from unmask.inference.inputs import several
 from unmask.inference.progress import Update
 from unmask.inference.reader import Long, Reader
 from unmask.inference.vectors import Pooling
-from unmask.tasks.contrastive import unit
+from unmask.numeric import unit
 from unmask.tasks.task import Task
 
 

@@ -15,7 +15,7 @@ from unmask.inference.answers import Occurrence, WordVectors
 from unmask.inference.engine import Engine
 from unmask.inference.progress import Update, in_parts
 from unmask.inference.reader import Long, Reader, chosen
-from unmask.tasks.contrastive import unit
+from unmask.numeric import unit
 from unmask.tasks.task import Task
 from unmask.text.token_text import is_ideograph
 from unmask.text.windows import by_words

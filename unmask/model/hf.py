@@ -6,7 +6,7 @@ that class has no place go into heads.safetensors.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -140,56 +140,70 @@ def load(
     wanted = [*found, *stored] if heads is None else list(heads)
     with torch.device("meta"):  # no memory is asked for until the shapes are known to be those of the files
         shape = Model(config, wanted)
-
-    read: set[str] = set()  # tensors that some parameter is made of
-    for head in found:
-        names = _head_names(head, found_config)
-        read.update(key for parameter in names for key in there(family, parameter, found_config, architecture))
     if GENERATOR in shape.heads and generator.is_dir():
         inside = load(generator, heads=["mlm"]).model.state_dict()
         beside |= {f"heads.{GENERATOR}.{key}": value for key, value in inside.items()}
-    state: dict[str, Tensor] = {}
-    missing: list[str] = []
-    drawn = {key for key, _ in shape.named_parameters()}  # BART's bias is a buffer: without a file it is 0
-    for parameter, empty in shape.state_dict().items():
-        if parameter in TIED:
-            continue  # read under the model's own name
-        in_head = parameter.startswith("heads.")
-        if in_head and parameter.split(".")[1] not in found:
-            value = beside.get(parameter)
-        else:
-            sources = there(family, parameter, config, architecture)
-            if not config.tie and family.copies.get(parameter) in tensors:
-                sources = (family.copies[parameter],)
-            read.update(sources)
-            value = _joined([tensors.get(key) for key in sources], _lies(family, parameter))
-        if value is not None and value.shape == empty.shape:
-            state[parameter] = value.to(empty.dtype)
-            check_finite(parameter if in_head else " + ".join(sources), state[parameter], folder)
-        elif in_head:
-            if parameter in drawn:
-                missing.append(parameter)
-        else:
-            there_is = all(key in tensors for key in sources)
-            got = (
-                f"has shape {tuple(value.shape)}"
-                if value is not None
-                else "has another shape"
-                if there_is
-                else "is not there"
-            )
-            raise UserError(
-                f"{folder}: {' + '.join(sources)} {got}",
-                valid=f"shape {tuple(empty.shape)}, as config.json says",
-            )
+
+    sources = _sources(shape, tensors, architecture, found)
+    state, missing = _state(shape, sources, tensors, beside, folder)
     _check_new(missing, shape, tensors, settings_file(folder))
     model = Model(config, wanted)
     model.load_state_dict(state, strict=False)
     model.init(seed, only=missing)
     model.generation = read_generation(folder, settings)
+    read = {key for keys in sources.values() for key in keys}
+    for parameter in (name for head in found for name in _head_names(head, found_config)):
+        read.update(there(family, parameter, found_config, architecture))
     unexpected = [key for key in tensors if key not in read and not re.fullmatch(family.ignored, key)]
     unexpected += [key for key in beside if key.split(".")[1:2] and key.split(".")[1] not in HEADS]
     return Loaded(model.eval(), missing, sorted(unexpected), folder, settings)
+
+
+def _sources(
+    shape: Model, tensors: dict[str, Tensor], architecture: str, found: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """Parameter → names of the tensors that it is made of; none for heads that the class lacks."""
+    config, family = shape.config, FAMILIES[shape.config.family]
+    sources: dict[str, tuple[str, ...]] = {}
+    for name in shape.state_dict():
+        if name in TIED:
+            continue  # read under the model's own name
+        if name.startswith("heads.") and name.split(".")[1] not in found:
+            sources[name] = ()
+        elif not config.tie and family.copies.get(name) in tensors:
+            sources[name] = (family.copies[name],)
+        else:
+            sources[name] = there(family, name, config, architecture)
+    return sources
+
+
+def _state(
+    shape: Model,
+    sources: dict[str, tuple[str, ...]],
+    tensors: dict[str, Tensor],
+    beside: dict[str, Tensor],
+    folder: Path,
+) -> tuple[dict[str, Tensor], list[str]]:
+    """The values of the parameters, and the parameters of heads that have none; UserError where another one has none."""
+    empty, family = shape.state_dict(), FAMILIES[shape.config.family]
+    drawn = {key for key, _ in shape.named_parameters()}  # BART's bias is a buffer: without a file it is 0
+    state: dict[str, Tensor] = {}
+    missing: list[str] = []
+    for name, keys in sources.items():
+        value = _joined([tensors.get(key) for key in keys], _lies(family, name)) if keys else beside.get(name)
+        if value is not None and value.shape == empty[name].shape:
+            state[name] = value.to(empty[name].dtype)
+            check_finite(name if name.startswith("heads.") else " + ".join(keys), state[name], folder)
+        elif name.startswith("heads."):
+            missing += [name] if name in drawn else []
+        else:
+            held = all(key in tensors for key in keys)
+            got = f"has shape {tuple(value.shape)}" if value is not None else "has another shape"
+            raise UserError(
+                f"{folder}: {' + '.join(keys)} {got if held else 'is not there'}",
+                valid=f"shape {tuple(empty[name].shape)}, as config.json says",
+            )
+    return state, missing
 
 
 def there(family: Family, name: str, config: ModelConfig | None = None, architecture: str = "") -> tuple[str, ...]:

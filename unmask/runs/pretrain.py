@@ -14,6 +14,7 @@ from unmask.files import check_recipe
 from unmask.hub import without_revision
 from unmask.inference.predictor import load
 from unmask.model.config import with_tokenizer
+from unmask.model.device import pick_device
 from unmask.recipe import Recipe
 from unmask.runs import pretraining
 from unmask.runs.corpus_setup import prepare, prepare_mix
@@ -25,7 +26,6 @@ from unmask.train.log import Log
 from unmask.train.mix import Mixed
 from unmask.train.run import Run, environment
 from unmask.train.schedule import Plan
-from unmask.train.trainer import pick_device
 
 MADE_LAST = ("fills.json", "curves.png", "report.html", "model/README.md")
 

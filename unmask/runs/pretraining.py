@@ -17,6 +17,7 @@ from unmask.console import Console
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import ModelConfig, change, preset
+from unmask.model.device import pick_device, use_bf16
 from unmask.model.grow import remake
 from unmask.model.model import Model
 from unmask.objectives import objective as objectives
@@ -40,7 +41,7 @@ from unmask.train.loader import Loader
 from unmask.train.mix import Mixed, loader
 from unmask.train.run import Run
 from unmask.train.schedule import Plan, lengths, plan
-from unmask.train.trainer import Trainer, pick_device, seconds_per_step, use_bf16
+from unmask.train.trainer import Trainer, seconds_per_step
 
 
 @dataclass

@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,23 +34,31 @@ HEAD = 64 << 10  # bytes of a request's head
 LATE = 3.0  # seconds beyond the grace period after which the process is killed
 
 
+@dataclass(frozen=True)
+class Access:
+    """Where the server listens, and who may ask."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    key: str | None = None
+    cors: Sequence[str] = ()
+    hosts: Sequence[str] | None = None  # further names it may be called by; on another than a local address, all
+
+
 def run(
     models: Mapping[str, "Predictor"],
+    access: Access,
     *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
     runs: Path | None = None,
     limits: Limits = DEFAULT,
-    key: str | None = None,
-    cors: Sequence[str] = (),
-    hosts: Sequence[str] | None = None,
     grace: float = 30.0,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until it is told to stop. `hosts` are further names it may be called by; on another than a local address, all."""
-    port = free_port(host, port)
+    """Serve until it is told to stop."""
+    host, hosts = access.host, access.hosts
+    port = free_port(host, access.port)
     known = (*LOOPBACK, host, *(hosts or ())) if is_local(host) or hosts else None
-    gate = make_app(models, runs=runs, limits=limits, key=key, cors=cors, hosts=known)
+    gate = make_app(models, runs=runs, limits=limits, key=access.key, cors=access.cors, hosts=known)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     killer.start(grace + LATE)
     asyncio.run(_serve(gate, host, port, limits, grace, ready))

@@ -8,10 +8,10 @@ import numpy as np
 from pydantic import Field
 
 from unmask.errors import UserError
+from unmask.numeric import unit
 from unmask.server.cost import CHARACTERS
 from unmask.server.counting import SLICE, in_pool, slices
 from unmask.server.json_io import Strict
-from unmask.tasks.contrastive import unit
 from unmask.text.windows import cut_texts
 
 if TYPE_CHECKING:

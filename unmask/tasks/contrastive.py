@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unmask.numeric import unit
 from unmask.tasks.metrics import spearman
 
 if TYPE_CHECKING:
@@ -94,13 +95,6 @@ def pooled(values: np.ndarray, record: np.ndarray, count: int) -> np.ndarray:
     out = np.zeros((count, values.shape[1] if values.ndim > 1 else 1), values.dtype)
     np.add.at(out, record, values)
     return out / np.maximum(1, np.bincount(record, minlength=count))[:, None].astype(out.dtype)
-
-
-def unit(vectors: np.ndarray, normalised: bool = True) -> np.ndarray:
-    """Vectors of length 1, where so wished."""
-    if not normalised:
-        return vectors
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def places(a: Any, b: Any, asked: Sequence[str], texts: Sequence[str]) -> list[int]:

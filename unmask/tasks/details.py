@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from unmask import numeric
 from unmask.labels.records import Record
 from unmask.tasks import metrics
 
@@ -70,10 +71,10 @@ def calibration(logits: np.ndarray, truth: np.ndarray, temperature: float) -> di
 
     def look(t: float) -> dict[str, Any]:
         if truth.ndim == 2:
-            p = metrics.sigmoid(logits / t)
+            p = numeric.sigmoid(logits / t)
             confidence, right = np.maximum(p, 1 - p).ravel(), ((p >= 0.5) == (truth > 0)).ravel()
         else:
-            p = np.exp(metrics.log_softmax(logits / t))
+            p = np.exp(numeric.log_softmax(logits / t))
             confidence, right = p.max(-1), p.argmax(-1) == truth
         bins, ece = metrics.reliability(confidence, right)
         return {"bins": bins, "ece": ece, "nll": metrics.nll(logits, truth, t) if len(truth) else None}

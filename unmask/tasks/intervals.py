@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from unmask.metrics import metric
+from unmask.numeric import wilson
 from unmask.seeds import generator
-from unmask.tasks.metrics import wilson
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Task
 

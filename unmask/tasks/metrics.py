@@ -11,21 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from unmask.numeric import log_softmax
+
 BINS = 10  # of a reliability diagram
 POINTS = 100  # of a drawn curve, at most
 FEW, COLDEST, HOTTEST = 50, 0.05, 20.0  # records from which a temperature is told, and between which it lies
-
-
-def wilson(right: int, n: int) -> tuple[float, float]:
-    """95 % interval of a share (Wilson 1927).
-
-    >>> [round(x, 3) for x in wilson(5, 10)], [round(x, 3) for x in wilson(10, 10)]
-    ([0.237, 0.763], [0.722, 1.0])
-    """
-    from scipy.stats import binomtest
-
-    found = binomtest(right, n).proportion_ci(method="wilson")
-    return float(found.low), float(found.high)
 
 
 def known(scores: dict[str, float | None]) -> dict[str, float]:
@@ -208,19 +198,6 @@ def regression(truth: ArrayLike, given: ArrayLike) -> dict[str, float]:
 
 
 # ----------------------------------------------------------------------------------------------------- calibration
-
-
-def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """
-    >>> log_softmax(np.array([[0.0, 0.0]])).round(4).tolist()
-    [[-0.6931, -0.6931]]
-    """
-    shifted = logits - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-
-
-def sigmoid(logits: np.ndarray) -> np.ndarray:
-    return np.exp(-np.logaddexp(0.0, -logits))
 
 
 def nll(logits: np.ndarray, truth: np.ndarray, temperature: float = 1.0) -> float:

@@ -1,4 +1,4 @@
-"""A store that is being built: its lock, its growing files, and the journal from which a killed build goes on."""
+"""A store that is being built: its lock, its growing files, what is counted in them, and the journal from which a killed build goes on."""
 
 import fcntl
 import io
@@ -17,7 +17,9 @@ import numpy as np
 from unmask.files import sync, write_bytes, write_text
 from unmask.text.checked import sums_of, sums_path, write_folder_sums, write_sums
 from unmask.text.encode import Result
+from unmask.text.flags import WORD
 from unmask.text.store import SPLITS
+from unmask.text.tokenizer import Tokenizer
 
 OFFSETS = ("documents", "sentences", "document_sentences")
 
@@ -134,6 +136,45 @@ def write_checksums(folder: Path, meta: bytes) -> None:
         write_sums(path)
     write_folder_sums(folder / "tokenizer")
     write_bytes(sums_path(folder / "meta.json"), sums_of(io.BytesIO(meta)))
+
+
+def count_split(split: Path, dtype: np.dtype[Any], tokenizer: Tokenizer) -> dict[str, Any]:
+    """What meta.json says about a split, and how often each token occurs in it; read in blocks."""
+    counts = np.zeros(tokenizer.size, np.int64)
+    words = 0
+    checksum = blake2b(digest_size=16)
+    for block in _blocks(split / "tokens.bin", dtype):
+        counts += np.bincount(block, minlength=tokenizer.size)
+        checksum.update(block.tobytes())
+    for block in _blocks(split / "flags.bin", np.dtype(np.uint8)):
+        words += int(np.count_nonzero(block & WORD))
+        checksum.update(block.tobytes())
+    documents = (split / "documents.bin").stat().st_size // 8 - 1
+    single, last = 0, None
+    for block in _blocks(split / "document_sentences.bin", np.dtype(np.int64)):
+        joined = block if last is None else np.append(last, block)
+        single += int((np.diff(joined) == 1).sum())
+        last = block[-1:]
+    # GPT-2's unknown token is the one that ends a document: such a tokenizer can write every text.
+    tokens, unknown = int(counts.sum()), 0 if tokenizer.unk == tokenizer.sep else int(counts[tokenizer.unk])
+    counts[tokenizer.sep] -= documents
+    return {
+        "tokens": tokens,  # one [SEP] per document among them
+        "documents": documents,
+        "sentences": (split / "sentences.bin").stat().st_size // 8 - 1,
+        "words": words,
+        "unk_tokens": unknown,
+        "unk_share": unknown / max(1, tokens - documents),
+        "single_sentence_documents": single,
+        "checksum": checksum.hexdigest(),
+        "counts": counts,
+    }
+
+
+def _blocks(path: Path, dtype: np.dtype[Any]) -> Iterator[np.ndarray]:
+    with open(path, "rb") as file:
+        while len(block := np.fromfile(file, dtype, 1 << 20)):
+            yield block
 
 
 def write_journal(path: Path, journal: dict[str, Any]) -> None:

@@ -32,8 +32,7 @@ from unmask.text.cache import cache_dir
 from unmask.text.corpus import Corpus
 from unmask.text.dedupe import PERMUTATIONS, near_duplicates, record
 from unmask.text.encode import Work
-from unmask.text.flags import WORD
-from unmask.text.partial import Files, empty, lock, read_journal, write_checksums, write_journal
+from unmask.text.partial import Files, count_split, empty, lock, read_journal, write_checksums, write_journal
 from unmask.text.scan import DROPPED, HELDOUT, SAMPLED, Plan, decisions, make_plan
 from unmask.text.store import FORMAT, SPLITS, TokenStore, read_meta
 from unmask.text.tokenizer import Tokenizer
@@ -239,7 +238,7 @@ class _Build:
     def _meta(
         self, plan: Plan, journal: dict[str, Any], sampled: list[tuple[str, bool]], dropped: list[str]
     ) -> dict[str, Any]:
-        sides = {name: _count(self.folder / name, self.dtype, self.tokenizer) for name in SPLITS}
+        sides = {name: count_split(self.folder / name, self.dtype, self.tokenizer) for name in SPLITS}
         counts: np.ndarray = sides["train"].pop("counts")
         sides["heldout"].pop("counts")
         if not sides["train"]["tokens"]:
@@ -281,47 +280,7 @@ class _Build:
         }
 
 
-def _count(split: Path, dtype: np.dtype[Any], tokenizer: Tokenizer) -> dict[str, Any]:
-    """What meta.json says about a split, and how often each token occurs in it; read in blocks."""
-    counts = np.zeros(tokenizer.size, np.int64)
-    words = 0
-    checksum = blake2b(digest_size=16)
-    for block in _blocks(split / "tokens.bin", dtype):
-        counts += np.bincount(block, minlength=tokenizer.size)
-        checksum.update(block.tobytes())
-    for block in _blocks(split / "flags.bin", np.dtype(np.uint8)):
-        words += int(np.count_nonzero(block & WORD))
-        checksum.update(block.tobytes())
-    documents = (split / "documents.bin").stat().st_size // 8 - 1
-    single, last = 0, None
-    for block in _blocks(split / "document_sentences.bin", np.dtype(np.int64)):
-        joined = block if last is None else np.append(last, block)
-        single += int((np.diff(joined) == 1).sum())
-        last = block[-1:]
-    # GPT-2's unknown token is the one that ends a document: such a tokenizer can write every text.
-    tokens, unknown = int(counts.sum()), 0 if tokenizer.unk == tokenizer.sep else int(counts[tokenizer.unk])
-    counts[tokenizer.sep] -= documents
-    return {
-        "tokens": tokens,  # one [SEP] per document among them
-        "documents": documents,
-        "sentences": (split / "sentences.bin").stat().st_size // 8 - 1,
-        "words": words,
-        "unk_tokens": unknown,
-        "unk_share": unknown / max(1, tokens - documents),
-        "single_sentence_documents": single,
-        "checksum": checksum.hexdigest(),
-        "counts": counts,
-    }
-
-
-def _blocks(path: Path, dtype: np.dtype[Any]) -> Iterator[np.ndarray]:
-    with open(path, "rb") as file:
-        while len(block := np.fromfile(file, dtype, 1 << 20)):
-            yield block
-
-
-# ------------------------------------------------------------------------------------------- folders and
-# files
+# ------------------------------------------------------------------------------------------- folders and files
 
 
 def _is_there(path: Path, key: str, parts: dict[str, Any]) -> bool:

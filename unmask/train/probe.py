@@ -14,6 +14,7 @@ import torch
 
 from unmask.batch import Phase
 from unmask.model.config import ModelConfig, change
+from unmask.model.device import pick_device
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
@@ -23,7 +24,7 @@ from unmask.train.distributed import World
 from unmask.train.loader import Loader, micro_batches
 from unmask.train.optim import NS_STEPS, STACKS, clip_, matrix_parts
 from unmask.train.schedule import Plan
-from unmask.train.trainer import Trainer, pick_device, seconds_per_step
+from unmask.train.trainer import Trainer, seconds_per_step
 
 WHOLE = 6e11  # floating-point operations that whole steps may take: some ten seconds of two cores
 PASSES = 2.5e11  # the same for the passes of a probe

@@ -6,8 +6,6 @@ Dropout is seeded by (seed, step, micro-batch).
 """
 
 import math
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +16,9 @@ import numpy as np
 import torch
 
 from unmask.batch import Batch
-from unmask.errors import UserError
 from unmask.metrics import metric
 from unmask.model.decoder import Decoder
+from unmask.model.device import pick_device, use_bf16
 from unmask.model.encoder import Encoder
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
@@ -45,35 +43,6 @@ class Step:
     values: dict[str, float]  # loss, one per term, lr, grad_norm, mask_rate, length
     tokens: int
     seconds: float
-
-
-def pick_device(name: str) -> torch.device:
-    """`auto` = the best there is. One that is asked for and not there is an error."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if name == "auto":
-        name = next(device for device, present in there.items() if present)
-    if not there.get(name):
-        raise UserError(
-            f"--device {name}, but torch {torch.__version__} finds none here",
-            valid=", ".join(device for device, present in there.items() if present),
-            fix="--device cpu, or leave it out",
-        )
-    return torch.device(name)
-
-
-def use_bf16(precision: str, device: torch.device) -> bool:
-    """`auto`: on GPUs that have it. CPUs without AMX are slower at it than at fp32."""
-    if precision != "bf16":
-        return precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
-    if device.type == "cpu":
-        # Some virtual machines announce AMX and die of its first instruction: let a child process try.
-        trial = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
-        if subprocess.run([sys.executable, "-c", trial], capture_output=True, check=False).returncode:
-            raise UserError(
-                "this processor announces bfloat16 and fails at it (the process would be killed)",
-                fix="--precision fp32, or in the shell: export ONEDNN_MAX_CPU_ISA=AVX2",
-            )
-    return True
 
 
 class Trainer:

@@ -4,6 +4,7 @@ That server has one model; here `model` names one of several, and without it the
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -61,21 +62,7 @@ class Similarity(Asked):
 def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
     router = APIRouter(route_class=Route, tags=["text-embeddings-inference"], responses=REFUSALS)
 
-    def choose(name: str | None, pipeline: str = "") -> str:
-        """The model that is named, or the first for the pipeline; for vectors any will do, one that is made for them first."""
-        if name is None:
-            served = {n: p.task.SPEC.usage.served for n, p in models.items() if p.task is not None}
-            fits = [n for n, own in served.items() if own == (pipeline or "feature-extraction")]
-            name = next(iter([*fits, *(models if not pipeline else ())]), None)
-        if name is None:
-            task = task_for(pipeline or "feature-extraction")
-            raise UserError(
-                f"no served model is fine-tuned for {task}", fix=f"unmask finetune MODEL --task {task} --train FILE"
-            )
-        predictor = find(models, name)
-        if pipeline:
-            predictor.need_pipeline(pipeline)
-        return name
+    choose = partial(_choose, models)
 
     @router.post("/embed", summary="A vector per text.", response_model=list[list[float]], operation_id="embed")
     async def embed(body: Embed) -> Answer:
@@ -123,3 +110,20 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
         )
 
     return router
+
+
+def _choose(models: Mapping[str, "Predictor"], name: str | None, pipeline: str = "") -> str:
+    """The model that is named, or the first for the pipeline; for vectors any will do, one that is made for them first."""
+    if name is None:
+        served = {n: p.task.SPEC.usage.served for n, p in models.items() if p.task is not None}
+        fits = [n for n, own in served.items() if own == (pipeline or "feature-extraction")]
+        name = next(iter([*fits, *(models if not pipeline else ())]), None)
+    if name is None:
+        task = task_for(pipeline or "feature-extraction")
+        raise UserError(
+            f"no served model is fine-tuned for {task}", fix=f"unmask finetune MODEL --task {task} --train FILE"
+        )
+    predictor = find(models, name)
+    if pipeline:
+        predictor.need_pipeline(pipeline)
+    return name

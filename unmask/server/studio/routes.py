@@ -82,6 +82,7 @@ def routes(models: Mapping[str, Predictor], runs: Path | None, ask: Ask) -> APIR
     router = APIRouter(route_class=Route, include_in_schema=False)
     _files(router)
     _questions(router, models, ask)
+    _looks(router, ask)
     _runs(router, runs)
     return router
 
@@ -133,6 +134,31 @@ def _questions(router: APIRouter, models: Mapping[str, Predictor], ask: Ask) -> 
     async def score(q: TextQuestion) -> Response:
         return await _asked(ask(q.model, "score", q.text))
 
+    @router.post("/studio/similarity")
+    async def similarity(q: SimilarityQuestion) -> Response:
+        found = await ask(q.model, "similarity", q.sentences, q.sentences)
+        return await answer(lambda: {"similarity": found})
+
+    @router.post("/studio/task")
+    async def task(q: TaskQuestion) -> Response:
+        parts = list(q.record.values())
+        if q.method == GENERATE:
+            if len(parts) != 1 or not isinstance(parts[0], str):
+                raise UserError(f"{len(parts)} parts for {q.method}", valid="one text")
+            return await _asked(ask(q.model, q.method, parts[0], max_new_tokens=q.length))
+        if q.method in told.FORMS:
+            if len(parts) != 2 or not all(isinstance(part, str) for part in parts):
+                raise UserError(f"{len(parts)} parts for {q.method}", valid="two texts")
+            return Answer({q.method: await ask(q.model, q.method, *parts)})
+        if q.method != "predict":
+            raise UserError(f"unknown method {q.method!r:.80}", valid=", ".join(["predict", *told.FORMS]))
+        check_keys(q.record, [field.key for field in find(models, q.model).need_task().spec.inputs])
+        return await _asked(ask(q.model, q.method, q.record))
+
+
+def _looks(router: APIRouter, ask: Ask) -> None:
+    """What is inside a model."""
+
     @router.post("/studio/attention")
     async def attention(q: TextQuestion) -> Response:
         found = await ask(q.model, "attention", q.text, **({"pair": q.pair} if q.pair else {}))
@@ -169,27 +195,6 @@ def _questions(router: APIRouter, models: Mapping[str, Predictor], ask: Ask) -> 
             return {"places": [asdict(place) for place in found.places], "points": points, "shares": shares}
 
         return await answer(projected)
-
-    @router.post("/studio/similarity")
-    async def similarity(q: SimilarityQuestion) -> Response:
-        found = await ask(q.model, "similarity", q.sentences, q.sentences)
-        return await answer(lambda: {"similarity": found})
-
-    @router.post("/studio/task")
-    async def task(q: TaskQuestion) -> Response:
-        parts = list(q.record.values())
-        if q.method == GENERATE:
-            if len(parts) != 1 or not isinstance(parts[0], str):
-                raise UserError(f"{len(parts)} parts for {q.method}", valid="one text")
-            return await _asked(ask(q.model, q.method, parts[0], max_new_tokens=q.length))
-        if q.method in told.FORMS:
-            if len(parts) != 2 or not all(isinstance(part, str) for part in parts):
-                raise UserError(f"{len(parts)} parts for {q.method}", valid="two texts")
-            return Answer({q.method: await ask(q.model, q.method, *parts)})
-        if q.method != "predict":
-            raise UserError(f"unknown method {q.method!r:.80}", valid=", ".join(["predict", *told.FORMS]))
-        check_keys(q.record, [field.key for field in find(models, q.model).need_task().spec.inputs])
-        return await _asked(ask(q.model, q.method, q.record))
 
 
 async def _asked(asking: Awaitable[Any]) -> Response:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from unmask import numeric
 from unmask.errors import UserError
 from unmask.labels.records import Record
 from unmask.tasks import details, metrics
@@ -108,7 +109,7 @@ class One:
                 "probability": float(p.max()),
                 "scores": dict(zip(self.labels, p.tolist())),
             }
-            for p in np.exp(metrics.log_softmax(logits / self.temperature))
+            for p in np.exp(numeric.log_softmax(logits / self.temperature))
         ]
 
     def scores(self, answers: Sequence[dict[str, Any]]) -> np.ndarray:
@@ -168,7 +169,7 @@ class Several(One):
         """Thresholds with the best F1, of the labels that the dev set has enough of."""
         truth = metrics.indicator([r["label"] for r in records], self.labels)
         temperature = metrics.temperature(logits, truth.astype(float))
-        p = metrics.sigmoid(logits / temperature)
+        p = numeric.sigmoid(logits / temperature)
         thresholds = [
             metrics.best_threshold(p[:, k], truth[:, k]) if truth[:, k].sum() >= FEW else 0.5
             for k in range(len(self.labels))
@@ -181,7 +182,7 @@ class Several(One):
                 "labels": [name for name, x, least in zip(self.labels, p, self.thresholds) if x >= least],
                 "scores": dict(zip(self.labels, p)),
             }
-            for p in metrics.sigmoid(logits / self.temperature).tolist()
+            for p in numeric.sigmoid(logits / self.temperature).tolist()
         ]
 
     def score(self, answers: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, float]:

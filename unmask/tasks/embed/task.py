@@ -33,6 +33,7 @@ from unmask.hub import resolve
 from unmask.labels.records import Record
 from unmask.model import sentence
 from unmask.model.config import ModelConfig
+from unmask.numeric import unit
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import contrastive
 from unmask.tasks.embed.spec import SPEC
@@ -185,7 +186,7 @@ class Embed(Task):
             role: contrastive.pooled(values[roles == role], outputs.record[roles == role], count) for role in (0, 1)
         }
         if not (roles == POSITIVE).any():
-            return [{"vector": v.tolist()} for v in contrastive.unit(vectors[0], self.learnt["normalised"])]
+            return [{"vector": v.tolist()} for v in unit(vectors[0], self.learnt["normalised"])]
         if len(set(outputs.record[roles == POSITIVE].tolist())) < count:
             raise UserError(
                 "some records have a second text and others have none", fix="ask for them one after the other"

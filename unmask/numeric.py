@@ -1,0 +1,35 @@
+"""Small functions of arrays that several parts use; numpy alone."""
+
+import numpy as np
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """
+    >>> log_softmax(np.array([[0.0, 0.0]])).round(4).tolist()
+    [[-0.6931, -0.6931]]
+    """
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0.0, -logits))
+
+
+def unit(vectors: np.ndarray, normalised: bool = True) -> np.ndarray:
+    """Vectors of length 1, where so wished."""
+    if not normalised:
+        return vectors
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def wilson(right: int, n: int) -> tuple[float, float]:
+    """95 % interval of a share (Wilson 1927).
+
+    >>> [round(x, 3) for x in wilson(5, 10)], [round(x, 3) for x in wilson(10, 10)]
+    ([0.237, 0.763], [0.722, 1.0])
+    """
+    from scipy.stats import binomtest
+
+    found = binomtest(right, n).proportion_ci(method="wilson")
+    return float(found.low), float(found.high)
