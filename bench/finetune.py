@@ -34,7 +34,7 @@ from unmask.console import Console
 from unmask.model import hf
 from unmask.recipe import Recipe
 from unmask.runs import quickstart
-from unmask.runs.job import make_recipe, prepare
+from unmask.runs.part import make_recipe, prepare
 from unmask.text.samples import SAMPLES
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

@@ -15,10 +15,12 @@ from unmask import api
 from unmask.console import Console
 from unmask.model.config import with_tokenizer
 from unmask.recipe import Recipe
-from unmask.runs import pretraining, quickstart
+from unmask.runs import quickstart
+from unmask.runs.budget import make_plan
+from unmask.runs.context import Context
+from unmask.runs.pretrain import Pretrain
 from unmask.settings import merge
 from unmask.text.samples import SAMPLES
-from unmask.train.distributed import World
 
 OBJECTIVES = {
     "mlm": {"objective": "mlm"},
@@ -32,8 +34,9 @@ OBJECTIVES = {
 def steps(values: dict[str, Any], minutes: float, console: Console) -> int:
     """How many steps of this recipe the minutes are, on this machine."""
     recipe = with_tokenizer(Recipe.build(merge(values, {"train": {"minutes": minutes}})))
-    store = api.prepare(recipe=recipe, lengths=pretraining.pair_lengths(recipe), console=console)
-    return pretraining.make_plan(pretraining.set_up(recipe, store), World(0, 1), console).steps
+    kind, context = Pretrain(), Context.alone(console)
+    job = kind.prepare(recipe, context)
+    return make_plan(kind.work(job, context), job.recipe, context)[0].steps
 
 
 def main() -> None:
@@ -49,9 +52,10 @@ def main() -> None:
     long = [r for r in pool if r["source"] == "imdb"]
     labelled, dev = long[: quickstart.LABELLED], long[quickstart.LABELLED :][: quickstart.DEV]
     given.out.mkdir(parents=True)
-    files = quickstart.write_sets(given.out, {"train": labelled, "dev": dev, "test": test})
-    corpus = quickstart.write_lines(given.out / "reviews.jsonl", [{"text": r["text"]} for r in pool])
-    base = merge(Recipe.packaged("quickstart"), {"seed": given.seed, "data": {"corpus": [str(corpus)]}})
+    quickstart.write_sets(given.out, {"train": labelled, "dev": dev, "test": test})
+    quickstart.write_rows(given.out / "reviews.jsonl", [{"text": r["text"]} for r in pool])
+    corpus = {"corpus": [str(given.out / "reviews.jsonl")]}
+    base = merge(Recipe.packaged("quickstart"), {"seed": given.seed, "data": corpus})
     lines = ["| objective | steps | held-out loss | accuracy |", "|---|---|---|---|"]
     if given.plan:
         plans = json.loads(given.plan.read_text())
@@ -65,7 +69,9 @@ def main() -> None:
         values = merge(base, {**OBJECTIVES[name], "train": {"steps": plans[name]}})
         run = api.pretrain(recipe=Recipe.build(values), out=folder / "pretrain", console=console)
         end = next(e for e in run.events() if e["event"] == "end")
-        accuracy = quickstart.classifier(run.model, files, given.seed, folder / "finetune", "pre-trained", console)
+        recipe = quickstart.classifier(given.out, run.model, "pre-trained", given.seed)
+        tuned = api.finetune(recipe=recipe, out=folder / "finetune", console=console)
+        accuracy = tuned.results()["test"]["accuracy"]
         losses = ", ".join(
             f"{k} {v:.2f}"
             for k, v in end["evaluation"].items()

@@ -11,7 +11,7 @@ import pytest
 from unmask import metrics
 from unmask.metrics import METRICS, Metric, format_metric, metric
 from unmask.registry import OBJECTIVES, Registry
-from unmask.runs.multi_seed import interval
+from unmask.runs.seeds import interval
 from unmask.tasks import contrastive, ranking
 from unmask.tasks.answer.spans import squad_scores
 from unmask.tasks.classify.targets import Number, One, Several

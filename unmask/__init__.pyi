@@ -273,7 +273,7 @@ def resume(
     *,
     console: Console | None = None,
 ) -> Run:
-    """Continue a run from its last whole checkpoint, bit for bit as if it had never stopped."""
+    """Continue a run of any kind from where it stopped, bit for bit as if it had never stopped."""
 
 def retrieve(
     query: str | Sequence[str],

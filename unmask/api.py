@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.recipe import Recipe
+from unmask.registry import RUNS
 from unmask.runs import corpus_setup
 from unmask.runs.keywords import AnyRecipe, Corpora, make_recipe, model_in, takes_settings, task_recipe
 from unmask.text.store import TokenStore
@@ -75,9 +76,7 @@ def dry_run(
     corpus: Corpora = None, *, recipe: AnyRecipe = None, sets: Sequence[str] = (), **settings: Any
 ) -> dict[str, Any]:
     """What a run would be: resolved recipe, parameters, memory, steps and time, without reading the whole text."""
-    from unmask.runs import estimate
-
-    return estimate.estimate(make_recipe(corpus, recipe, sets, **settings))
+    return _dry_run("pretrain", make_recipe(corpus, recipe, sets, **settings), None)
 
 
 @takes_settings("pretrain")
@@ -94,22 +93,46 @@ def pretrain(
 
     >>> run = pretrain("sample:python-docs", preset="bert-tiny", steps=100)     # doctest: +SKIP
     """
-    from unmask.runs import pretrain as lab
-
-    return lab.begin(make_recipe(corpus, recipe, sets, **settings), out, console or Console(quiet=True))
+    return _execute(RUNS["pretrain"](), make_recipe(corpus, recipe, sets, **settings), out, console)
 
 
 def resume(path: str | Path, *, console: Console | None = None) -> "Run":
-    """Continue a run from its last whole checkpoint, bit for bit as if it had never stopped."""
-    from unmask.runs import pretrain as lab
+    """Continue a run of any kind from where it stopped, bit for bit as if it had never stopped."""
+    from unmask.runs.lifecycle import resume as go_on
+    from unmask.train.run import Run
 
-    return lab.resume(path, console or Console(quiet=True))
+    run = Run.open(path)
+    with _joined(run.recipe(), console) as context:
+        return go_on(run, context)
 
 
-def _join(recipe: Recipe, console: Console) -> tuple[Any, Console]:
-    from unmask.runs.pretrain import join  # which imports torch
+def _execute(kind: Any, recipe: Recipe, out: str | Path | None, console: Console | None) -> Any:
+    """A new run of a kind."""
+    from unmask.runs.lifecycle import execute
 
-    return join(recipe, console)
+    with _joined(recipe, console) as context:
+        return execute(kind, recipe, context, out)
+
+
+def _dry_run(kind: str, recipe: Recipe, console: Console | None) -> dict[str, Any]:
+    from unmask.runs import lifecycle
+    from unmask.runs.context import Context
+
+    return lifecycle.dry_run(RUNS[kind](), recipe, Context.alone(console))
+
+
+def _joined(recipe: Recipe, console: Console | None) -> Any:
+    from unmask.runs.context import Context  # which imports torch
+
+    return Context.join(recipe.train, console or Console(quiet=True), _write_report)
+
+
+def _write_report(run: "Run") -> None:
+    """What people look at, when a run has ended."""
+    from unmask import report
+
+    if run.kind() != "quickstart":  # whose runs have reports of their own
+        report.write(run)
 
 
 # --------------------------------------------------------------------------------------------------- fine-tuning
@@ -129,24 +152,8 @@ def finetune(
 
     >>> clf = finetune("runs/docs/model", train="train.csv", test="test.csv")     # doctest: +SKIP
     """
-    from unmask.labels import record_sets
-    from unmask.runs import multi_seed
-    from unmask.train.run import Run
-
     made = task_recipe(model, recipe, sets, **settings)
-    if out is not None:
-        Run.check_free(out)
-    world, console = _join(made, console or Console(quiet=True))
-    name = "several" if made.tasks else made.task.kind
-    opened = None
-    if name == "auto" and out is None and world.main:  # the folder is called after the task
-        opened = record_sets.open_files(made.task)
-        name = record_sets.looks_like(made.task, opened)
-    run = Run(world.share(str(Run.create(out, "finetune", name).path) if world.main else None))
-    with corpus_setup.empty_removed(run.path):
-        multi_seed.run_all(made, run, world, console, opened=opened)
-    world.leave()
-    return run
+    return _execute(RUNS["seeds" if made.task.seeds > 1 else "finetune"](), made, out, console)
 
 
 @takes_settings("finetune")
@@ -159,20 +166,11 @@ def dry_run_finetune(
     **settings: Any,
 ) -> dict[str, Any]:
     """What `finetune` would do: columns, labels, lengths, findings, steps, memory and time; nothing is trained or written."""
-    from unmask.runs import dry_run
-
-    return dry_run.rehearse(task_recipe(model, recipe, sets, **settings), console or Console(quiet=True))
+    return _dry_run("finetune", task_recipe(model, recipe, sets, **settings), console)
 
 
 def resume_finetune(path: str | Path, *, console: Console | None = None) -> "Run":
-    from unmask.runs import multi_seed
-    from unmask.train.run import Run
-
-    run = Run.open(path)
-    world, console = _join(run.recipe(), console or Console(quiet=True))
-    multi_seed.run_all(run.recipe(), run, world, console, resume=True)
-    world.leave()
-    return run
+    return resume(path, console=console)
 
 
 def doctor(
@@ -190,7 +188,7 @@ def doctor(
     """What is wrong in labelled files, or looks so: {"files", "errors", "warnings", "findings": [{at, what, fix, …}]}."""
     from unmask.labels.split_names import roles_of
     from unmask.runs import validate
-    from unmask.runs.job import make_recipe as finetune_recipe
+    from unmask.runs.part import make_recipe as finetune_recipe
 
     values = {"task": {"kind": task, "columns": _names(columns), "labels": list(labels or [])}}
     given = {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)}
@@ -212,34 +210,17 @@ def tune(
     **settings: Any,
 ) -> "Run":
     """Fine-tune with many settings, keep the best: a new run folder. `budget`: minutes after which no trial is begun."""
-    from unmask.labels import record_sets
-    from unmask.runs import tune as lab
-    from unmask.train.run import Run
-
     made = task_recipe(model, recipe, sets, **settings)
-    if out is not None:
-        Run.check_free(out)
-    world, console = _join(made, console or Console(quiet=True))
-    name, opened = made.task.kind, None
-    if name == "auto" and out is None:  # the folder is called after the task
-        opened = record_sets.open_files(made.task)
-        name = record_sets.looks_like(made.task, opened)
-    run = Run.create(out, "tune", name)
-    with corpus_setup.empty_removed(run.path):
-        lab.begin(made, run, trials, budget, list(search) if search else None, opened)
-        lab.search(run, world, console)
-    return run
+    return _execute(RUNS["tune"](trials, budget, search), made, out, console)
 
 
 def resume_tune(path: str | Path, *, trials: int | None = None, console: Console | None = None) -> "Run":
     """Go on with a search; `trials` makes it a longer one."""
-    from unmask.runs import tune as lab
+    from unmask.runs.tune import extend
     from unmask.train.run import Run
 
-    run = Run.open(path)
-    world, console = _join(run.recipe(), console or Console(quiet=True))
-    lab.search(run, world, console, trials)
-    return run
+    extend(Run.open(path), trials)
+    return resume(path, console=console)
 
 
 def evaluate(
@@ -389,8 +370,6 @@ def quickstart(
     out: str | Path | None = None, *, minutes: float = 5.0, seed: int = 0, console: Console | None = None
 ) -> dict[str, Any]:
     """Movie reviews → tokenizer → pre-trained model → classifier, against TF-IDF; about a quarter of an hour."""
-    from unmask.runs import quickstart as lab
-    from unmask.runs.pretrain import begin
+    from unmask.runs.quickstart import make_recipe as quickstart_recipe
 
-    console = console or Console(quiet=True)
-    return lab.quickstart(lambda recipe, folder: begin(recipe, folder, console), out, minutes, seed, console)
+    return _execute(RUNS["quickstart"](), quickstart_recipe(minutes, seed), out, console).results()

@@ -115,6 +115,9 @@ class TaskRecipe(Section):
     )
     hide: BelowOne = setting(0.0, "Share of tokens masked while training.")
     pooling: Literal["auto", "mean", "cls"] = setting("auto", "mean or cls. Default: the model's own.", ("finetune",))
+    init: Literal["pretrained", "random"] = setting(
+        "pretrained", "random = the start model gives shape and tokenizer alone: its weights are drawn anew."
+    )
     freeze: Literal["none", "encoder"] = setting("none", "encoder = only the head learns.", TUNING)
     aux: str = setting("", "mlm:0.1 = MLM on the same text as a second loss.", ("finetune",))
     augment: str = setting("", "mlm:0.5 = half as many rows again, rewritten by the model.", ("finetune",))

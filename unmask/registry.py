@@ -120,6 +120,16 @@ OPTIMIZERS: Registry[Any] = Registry(
 # Ending of a file, without its dot → a function of its path that yields records, each a dict. Other endings are read by
 # text/readers.py, as far as it knows them.
 FORMATS: Registry[Callable[[Path], Iterable[dict[str, Any]]]] = Registry("formats", {})
+RUNS: Registry[Any] = Registry(  # kinds of runs, under the name that run.json holds
+    "runs",
+    {
+        "finetune": "unmask.runs.finetune:Finetune",
+        "pretrain": "unmask.runs.pretrain:Pretrain",
+        "quickstart": "unmask.runs.quickstart:Quickstart",
+        "seeds": "unmask.runs.seeds:Seeds",
+        "tune": "unmask.runs.tune:Tune",
+    },
+)
 TASKS: Registry[Any] = Registry(
     "tasks",
     {

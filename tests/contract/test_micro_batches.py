@@ -8,7 +8,7 @@ from contract.test_tasks import CASES, Bench
 
 from unmask.batch import Example, collate
 from unmask.labels.records import Record
-from unmask.runs.job import prepare
+from unmask.runs.part import prepare
 from unmask.tasks.objective import objective_of
 
 TOGETHER = {"embed"}  # a text's negatives are the other rows of its forward pass (tasks/embed/task.py)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from contract import theirs
+from lab.tiny import train
 from near import near
 from typer.testing import CliRunner
 
@@ -30,10 +31,8 @@ from unmask.model.families import FAMILIES
 from unmask.model.model import Model
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
-from unmask.runs import finetune
-from unmask.runs.job import Job, prepare
+from unmask.runs.part import Part, prepare
 from unmask.text.tokenizer import Tokenizer
-from unmask.train.distributed import World
 from unmask.train.fit import Interrupted
 from unmask.train.run import Run
 
@@ -183,11 +182,10 @@ class Bench:
         ]
         return api.task_recipe(self.start(case.preset), task=task, train=file, sets=[*budget, *case.sets])
 
-    def _whole(self, task: str) -> tuple[Job, Run]:
+    def _whole(self, task: str) -> tuple[Part, Run]:
         """The run that nobody disturbs, and what it holds in memory at its end."""
-        job, run = prepare(self.recipe(task)), Run.create(self.folder / task / "whole", "finetune", task)
-        finetune.run_job(job, run, World(0, 1), Console(quiet=True))
-        return job, run
+        job = prepare(self.recipe(task))
+        return job, train(job, self.folder / task / "whole")
 
     def file(self, task: str) -> str:
         return str(self.folder / task / CASES[task].file)
@@ -218,7 +216,7 @@ def test_it_opens_bit_for_bit(task: str, bench: Bench, tmp_path: Path) -> None:
     p = unmask.load(run.path)
     records = bench.records(task, p)
     assert same(p.predict(records), job.task.answer(job.model, records))
-    Job(job.recipe, p.need_task(), p.model, job.sets, []).save(tmp_path)
+    Part(job.recipe, p.need_task(), p.model, job.sets, []).save(tmp_path)
     for name in ("model.safetensors", "config.json", "unmask.json", "tokenizer.json"):
         assert (tmp_path / name).read_bytes() == (run.model / name).read_bytes(), name
 

@@ -20,7 +20,7 @@ SETS = ["train.steps=6", "train.batch=4", "train.checkpoint_every=2", "task.pati
 def crashed(start: Path, file: Path, out: Path, **given: str) -> Run:
     """A run that was trained and not finished."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finetune, "finish", lambda *_: 1 / 0)
+        patch.setattr(finetune.Finetune, "finish", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             api.finetune(start, train=file, out=out, sets=SETS, **given)  # type: ignore[arg-type]
     return Run(out)

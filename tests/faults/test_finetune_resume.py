@@ -103,7 +103,7 @@ def test_killed_off_the_grid_and_resumed_is_the_same_bit_for_bit(folder: Path, w
 
 def test_a_crash_after_the_last_step(folder: Path, whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(finetune, "finish", lambda *_: 1 / 0)
+        patch.setattr(finetune.Finetune, "finish", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run_in(folder, tmp_path / "run")
     assert_same(api.resume_finetune(tmp_path / "run"), whole)

@@ -19,7 +19,7 @@ from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.report.usage import unmask_snippet
-from unmask.runs.job import make_recipe, prepare
+from unmask.runs.part import make_recipe, prepare
 from unmask.tasks import folder as task_folder
 from unmask.tasks.answer.task import Answer
 from unmask.tasks.choose.task import Choose

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lab import tiny
 
 from unmask import api
 from unmask.console import Console
@@ -15,8 +16,11 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
-from unmask.runs import augment, finetune
-from unmask.runs.job import make_recipe, prepare
+from unmask.runs import augment
+from unmask.runs.context import Context
+from unmask.runs.finetune import Finetune
+from unmask.runs.lifecycle import execute, resume
+from unmask.runs.part import make_recipe, prepare
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.distributed import World
@@ -137,22 +141,35 @@ def test_an_interrupted_run_goes_on_with_the_rows_it_made(
     def recipe() -> Recipe:
         return make_recipe({"start": str(tmp_path / "m"), "task": task, "train": train})
 
-    whole, cut = (Run.create(tmp_path / name, "finetune", "classify") for name in ("whole", "cut"))
-    finetune.run_one(recipe(), whole, World(0, 1), Console(quiet=True))
+    whole, cut = (Run(tmp_path / name) for name in ("whole", "cut"))
+    execute(Finetune(), recipe(), Context.alone(), whole.path)
 
     def stop(values: dict[str, Any]) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        finetune.run_job(prepare(recipe()), cut, World(0, 1), Console(quiet=True), watch=stop)
+        tiny.train(prepare(recipe()), cut.path, watch=stop)
     assert not (cut.path / "results.json").exists()
     known = (cut.path / augment.FILE).read_bytes()
     assert known == (whole.path / augment.FILE).read_bytes() and len(known.splitlines()) == 27
     monkeypatch.setattr(augment, "rewrite", lambda *_, **__: pytest.fail("rows are made once"))
-    finetune.resume(cut, World(0, 1), Console(quiet=True))
+    resume(cut, Context.alone())
     assert (cut.path / augment.FILE).read_bytes() == known
     name = "model.safetensors"
     assert (cut.model / name).read_bytes() == (whole.model / name).read_bytes()
+
+
+def test_a_record_may_hold_any_line_separator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """str.splitlines also cuts at U+2028 and U+0085, which JSON leaves as they are."""
+    start, run = tiny.model_folder(tmp_path / "start"), Run.create(tmp_path / "run", "finetune", "classify")
+    made = [
+        {"at": "a:1", "text": "a\u2028film\x85here\u2029\x1c", "label": "pos"},
+        {"at": "a:2", "text": "b", "label": "neg"},
+    ]
+    monkeypatch.setattr(augment, "rewrite", lambda *_: made)
+    recipe = make_recipe({"start": str(start), "task": {"augment": "mlm:1"}})
+    for _ in range(2):  # made, and read again
+        assert augment.rows(recipe, made, run, World(0, 1), Console(quiet=True)) == made
 
 
 def test_what_cannot_be_is_refused(store: TokenStore, tmp_path: Path) -> None:

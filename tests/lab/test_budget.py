@@ -8,7 +8,7 @@ from lab.tiny import labelled, model_folder
 
 from unmask import UserError, api
 from unmask.runs import budget
-from unmask.runs.job import make_recipe
+from unmask.runs.part import make_recipe
 from unmask.train.run import Run
 
 
@@ -16,7 +16,9 @@ from unmask.train.run import Run
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unmask.report.write", lambda run: None)
     real = budget.seconds_per_step
-    monkeypatch.setattr(budget, "seconds_per_step", lambda trainer, loader: real(trainer, loader, 0.1) and 0.05)
+    monkeypatch.setattr(
+        budget, "seconds_per_step", lambda t, rows, phase, *_: real(t, rows, phase, 0.1, False) and 0.05
+    )
 
 
 def run_in(tmp_path: Path, name: str, *sets: str, **given: Any) -> Run:
@@ -48,6 +50,15 @@ def test_several_tasks_have_minutes_too(tmp_path: Path) -> None:
     recipe = make_recipe(values, sets)
     run = api.finetune(recipe=recipe, out=tmp_path / "run")
     assert 6 <= steps(run) <= 12 and run.recipe().train.steps == steps(run) and run.recipe().train.minutes is None
+
+
+@pytest.mark.parametrize("given", ["packing=apart", "embeddings=random", "compile=on", "length=64"])
+def test_what_only_pretraining_reads_is_refused(tmp_path: Path, given: str) -> None:
+    with pytest.raises(UserError, match=f"train.{given}: only pre-training reads it"):
+        run_in(tmp_path, "run", f"train.{given}")
+    with pytest.raises(UserError, match=f"train.{given}: only pre-training reads it"):
+        run_in(tmp_path, "run", f"train.{given}", seeds=2)
+    assert not (tmp_path / "run").exists()
 
 
 def test_tokens_are_refused(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from lab.tiny import NAMES, WORDS, model_folder
+from lab.tiny import NAMES, WORDS, model_folder, plan_of
 
-from unmask.runs import budget, finetune
-from unmask.runs.job import make_recipe, prepare
+from unmask.runs.part import make_recipe, prepare, rows_of
 from unmask.tasks.objective import objective_of
 from unmask.train.distributed import World
 from unmask.train.trainer import Trainer
@@ -39,8 +38,8 @@ def steps(case: str, folder: Path, world: World, gather: bool) -> list[float]:
     task = {"kind": "embed", "train": [str(folder / f"{kind}.jsonl")], "embed": embed}
     job = prepare(make_recipe({"start": str(folder / "start"), "task": task, "train": SETTINGS}))
     objective = objective_of(job.task, 2 if gather else 1)
-    loader = finetune.rows_of(job, objective=objective)
-    plan = budget.planned(job.recipe, int(loader.lengths.max()), len(loader.lengths))
+    loader = rows_of(job, objective=objective)
+    plan = plan_of(job.recipe, int(loader.lengths.max()), len(loader.lengths))
     trainer = Trainer(job.model, objective, job.recipe.train, plan, 0, world, loader.tokens)
     return [step.values[name] for step in trainer.run(loader) for name in ("loss", "grad_norm")]
 

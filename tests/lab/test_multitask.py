@@ -11,13 +11,14 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from unmask import api
-from unmask.console import Console
 from unmask.errors import UserError
 from unmask.recipe import Recipe
-from unmask.runs import multitask
-from unmask.runs.job import make_recipe
-from unmask.runs.multitask import Shared, Taking
-from unmask.train.distributed import World
+from unmask.runs import shared
+from unmask.runs.context import Context
+from unmask.runs.finetune import Finetune
+from unmask.runs.lifecycle import execute
+from unmask.runs.part import make_recipe
+from unmask.runs.shared import Shared, Taking
 from unmask.train.loader import Bucketed
 from unmask.train.run import Run
 
@@ -77,19 +78,19 @@ def test_the_folders_hold_one_encoder_and_open_on_their_own(run: Run) -> None:
 
 
 def test_the_encoder_moved_and_the_trainer_sees_it_once(run: Run, folder: Path) -> None:
-    jobs = multitask.prepare(run.recipe())
-    shared = Shared({name: job.model for name, job in jobs.parts.items()})
-    names = [name for name, _ in shared.named_parameters()]
+    jobs = Finetune().prepare(run.recipe(), Context.alone())
+    both = Shared({name: part.model for name, part in jobs.parts.items()})
+    names = [name for name, _ in both.named_parameters()]
     assert len(names) == len(set(names)) and not any(".encoder." in name for name in names)
     assert jobs.parts["people"].model.encoder is jobs.parts["sentiment"].model.encoder
-    before = shared.encoder.embeddings.tokens.weight
+    before = both.encoder.embeddings.tokens.weight
     after = load_file(run.model / "people" / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
     assert not torch.equal(before, after)
 
 
 def test_a_step_moves_the_encoder_and_its_own_head_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, set[str]]] = []
-    real = multitask.SharedTrainer.step
+    real = shared.SharedTrainer.step
 
     def step(self, number, batches):
         before = {name: value.clone() for name, value in self.shared.named_parameters()}
@@ -98,10 +99,10 @@ def test_a_step_moves_the_encoder_and_its_own_head_alone(run: Run, monkeypatch: 
         seen.append((self.names[self.loader.task(number)], {".".join(name.split(".")[:2]) for name in moved}))
         return done
 
-    monkeypatch.setattr(multitask.SharedTrainer, "step", step)
-    monkeypatch.setattr(multitask, "_end", lambda *a: {})
+    monkeypatch.setattr(shared.SharedTrainer, "step", step)
+    monkeypatch.setattr(Finetune, "finish", lambda *_: {})
     short = run.recipe().model_copy(update={"train": run.recipe().train.model_copy(update={"steps": 12})})
-    multitask.run_tasks(short, Run.create(run.path.parent / "moves", "x", "x"), World(0, 1), Console(quiet=True))
+    execute(Finetune(), short, Context.alone(), run.path.parent / "moves")
     assert {name for name, _ in seen} == {"sentiment", "people"}
     for name, moved in seen:
         assert {m for m in moved if m.startswith("tasks.")} == {f"tasks.{name}"} and "encoder.layers" in moved
@@ -118,7 +119,7 @@ def test_a_killed_run_goes_on_bit_for_bit(folder: Path, run: Run, monkeypatch: p
     class Kill(Exception):
         pass
 
-    steps, real = [], multitask.SharedTrainer.step
+    steps, real = [], shared.SharedTrainer.step
 
     def step(self, number, batches):
         if len(steps) == 40:
@@ -126,10 +127,10 @@ def test_a_killed_run_goes_on_bit_for_bit(folder: Path, run: Run, monkeypatch: p
         steps.append(number)
         return real(self, number, batches)
 
-    monkeypatch.setattr(multitask.SharedTrainer, "step", step)
+    monkeypatch.setattr(shared.SharedTrainer, "step", step)
     with pytest.raises(Kill):
         api.finetune(recipe=recipe(folder), out=folder / "killed")
-    monkeypatch.setattr(multitask.SharedTrainer, "step", real)
+    monkeypatch.setattr(shared.SharedTrainer, "step", real)
     monkeypatch.setattr("unmask.report.write", lambda run: None)  # drawing takes long
     assert api.info(folder / "killed")["continue"] == f"unmask finetune --resume {folder / 'killed'}"
     again = api.resume_finetune(folder / "killed")
@@ -193,7 +194,7 @@ def test_each_task_has_its_own_number_of_dev_records_also_in_a_run_that_goes_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("unmask.tasks.tag.task.Tag.seen", 3)
-    first = multitask.prepare(make_recipe(recipe(folder)))
-    again = multitask.prepare(Recipe.build(first.recipe.model_dump()))
+    first = Finetune().prepare(make_recipe(recipe(folder)), Context.alone())
+    again = Finetune().prepare(Recipe.build(first.recipe.model_dump()), Context.alone())
     for jobs in (first, again):
         assert [job.recipe.train.eval_rows for job in jobs.parts.values()] == [2000, 3]

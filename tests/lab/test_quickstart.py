@@ -22,6 +22,7 @@ from unmask.server.studio.models import describe
 from unmask.server.studio.runs import Runs
 from unmask.text.samples import SAMPLES
 from unmask.train.run import Run
+from unmask.train.trainer import Trainer
 
 WORDS = {"1": "good fine lovely great moving clever", "0": "bad awful dull poor boring silly"}
 
@@ -59,6 +60,34 @@ def test_without_the_sample_it_says_so_before_anything_else(tmp_path: Path, monk
     assert list(tmp_path.iterdir()) == []
 
 
+def killed_and_resumed(patch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A quickstart that is killed in its second run, before that has a checkpoint, and goes on."""
+
+    class Kill(BaseException):
+        pass
+
+    step = Trainer.step
+
+    def killed(self: Trainer, number: int, batches: Any) -> Any:
+        if "classify" in self.model.heads and number == 3:
+            raise Kill
+        return step(self, number, batches)
+
+    with pytest.MonkeyPatch.context() as short:
+        short.setattr(Trainer, "step", killed)
+        with pytest.raises(Kill):
+            api.quickstart(minutes=0.03, console=Console(quiet=True))
+    whole = Run("runs/quickstart-1")
+    assert whole.resume_command() == "unmask quickstart --resume runs/quickstart-1"
+    begun = {name: Run(whole.path / name).is_begun() for name in ("pretrain", *lab.ARMS.values())}
+    assert begun == {"pretrain": True, "classify-from-scratch": True, "classify": False}
+    before = (whole.path / "pretrain" / "log.jsonl").stat().st_mtime_ns
+    done = CliRunner().invoke(app, ["quickstart", "--resume", str(whole.path), "--json"])
+    assert done.exit_code == 0, done.output
+    assert (whole.path / "pretrain" / "log.jsonl").stat().st_mtime_ns == before, "what is finished is not done again"
+    return json.loads(done.stdout)
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a quickstart on 200 short made-up reviews returns, in runs/ of its own folder."""
@@ -81,7 +110,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         for name, value in {"TEST": 60, "LABELLED": 80, "DEV": 20}.items():
             patch.setattr(lab, name, value)
         patch.chdir(folder)
-        found = api.quickstart(minutes=0.03, console=Console(quiet=True))
+        found = killed_and_resumed(patch)
     assert found["path"] == "runs/quickstart-1"
     whole = folder / found["path"]
     return found | {"path": whole, "model": whole / "pretrain" / "model", "classifier": folder / found["classifier"]}
@@ -124,6 +153,7 @@ def test_the_studio_opens_its_better_classifier(small: dict[str, Any]) -> None:
         assert scores[folder] == {"on": "test", "metric": "accuracy", "value": small["accuracy"][name]}
 
 
+@pytest.mark.usefixtures("no_report")
 @pytest.mark.parametrize("old", [False, True])
 def test_its_classifiers_name_a_command_that_goes_on(
     small: dict[str, Any], old: bool, monkeypatch: pytest.MonkeyPatch
@@ -133,6 +163,8 @@ def test_its_classifiers_name_a_command_that_goes_on(
         run = Run(small["path"] / folder)
         kept = Run(shutil.copytree(run.path, run.path.with_name(f"{folder}-{old}")))
         shutil.rmtree(kept.model)
+        if not old:  # its recipe alone says whether it begins with drawn weights
+            shutil.rmtree(kept.checkpoints)
         for file in ("results.json", "report.html", *(["run.json"] if old else [])):
             (kept.path / file).unlink()
         assert kept.kind() == "finetune"
@@ -140,7 +172,9 @@ def test_its_classifiers_name_a_command_that_goes_on(
         assert command == ["unmask", "finetune", "--resume", str(kept.path)]
         done = CliRunner().invoke(app, command[1:])
         assert done.exit_code == 0, done.output
-        assert kept.read_json("results.json")["test"]["accuracy"] == small["accuracy"][name]
+        assert kept.results()["test"]["accuracy"] == small["accuracy"][name]
+        weights = [(each.model / "model.safetensors").read_bytes() for each in (kept, run)]
+        assert weights[0] == weights[1]
         shutil.rmtree(kept.path)
 
 

@@ -19,10 +19,13 @@ from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.report import facts
-from unmask.runs import finetune, multi_seed
+from unmask.runs import data, seeds
+from unmask.runs.finetune import Finetune
 from unmask.tasks.classify.baseline import Linear, baseline
 from unmask.tasks.classify.task import Classify
 from unmask.text.tokenizer import Tokenizer
+from unmask.train.fit import Interrupted
+from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
@@ -59,21 +62,24 @@ def test_seeds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     made: list[str] = []
-    train = finetune.train
+    read: list[Any] = []
+    work, read_sets = Finetune.work, data.read_sets
 
-    def counted(job: Any, run: Any, *rest: Any, **more: Any) -> dict[str, Any]:
+    def counted(self: Finetune, job: Any, ctx: Any, run: Any = None) -> Any:
         if len(made) == 2:
             made.append("killed")
             raise KeyboardInterrupt
         made.append(run.path.name)
-        return train(job, run, *rest, **more)
+        return work(self, job, ctx, run)
 
-    monkeypatch.setattr(finetune, "train", counted)
+    monkeypatch.setattr(Finetune, "work", counted)
+    monkeypatch.setattr(data, "read_sets", lambda settings: read.append(1) or read_sets(settings))
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         api.finetune(start, **files, out=out, seeds=3, steps=4, lr=0.01, sets=["train.evaluations=2"])  # type: ignore[arg-type]
-    assert not (out / "results.json").exists()
-    run = api.resume_finetune(out)
+    assert not (out / "results.json").exists() and Run(out).kind() == "seeds"
+    assert len(read) == 1, "files are read once for all seeds"
+    run = api.resume(out)
     assert made == ["seed-0", "seed-1", "killed", "seed-2"]  # what was finished is not done again
     results = run.read_json("results.json")
     each = [json.loads((out / f"seed-{n}" / "results.json").read_text()) for n in range(3)]
@@ -104,7 +110,7 @@ def test_seeds(
 
 
 def within(values: list[float], score: str) -> dict[str, Any]:
-    return multi_seed.interval(values, metric(score).low, metric(score).high)
+    return seeds.interval(values, metric(score).low, metric(score).high)
 
 
 def test_an_interval_ends_where_the_score_does_and_needs_three_seeds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,7 +118,7 @@ def test_an_interval_ends_where_the_score_does_and_needs_three_seeds(capsys: pyt
     assert within([0.0, 0.3, 0.0], "f1")["low"] == 0.0
     assert within([-0.9, 0.3, 0.0], "mcc")["low"] == -1.0
     assert within([1.0, 9.0, 5.0], "rmse")["low"] == 0.0 and within([1.0, 9.0, 5.0], "other")["low"] < 0
-    two = multi_seed.interval([0.8, 0.9])
+    two = seeds.interval([0.8, 0.9])
     assert two["low"] is None and two["high"] is None and two["sd"] == pytest.approx(0.0707, abs=1e-4)
     seen = {"dev": {"records": 2, "accuracy": 0.8}, "seeds": [{}], "model": "my run/model"}
     task_results(seen | {"over_seeds": [{"set": "dev", "score": "accuracy", **two}], "report": "my run/report.html"})
@@ -126,9 +132,9 @@ def test_an_interrupted_seed_says_how_to_go_on_with_all(
     start: Path, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: Any, **__: Any) -> None:
-        raise multi_seed.Interrupted("stopped", fix="unmask finetune --resume …/seed-0")
+        raise Interrupted("stopped", fix="unmask finetune --resume …/seed-0")
 
-    monkeypatch.setattr(finetune, "train", stop)
+    monkeypatch.setattr(Finetune, "work", stop)
     with pytest.raises(UserError) as error:
         api.finetune(start, **files, out=tmp_path / "run", seeds=2, steps=2)  # type: ignore[arg-type]
     assert error.value.fix == f"unmask finetune --resume {tmp_path / 'run'}"

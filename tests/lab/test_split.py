@@ -12,7 +12,7 @@ from lab.tiny import labelled, model_folder
 from unmask.labels import split as labels_split
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.registry import TASKS
-from unmask.runs.job import make_recipe, prepare
+from unmask.runs.part import make_recipe, prepare
 from unmask.tasks.task import Task
 from unmask.text.tokenizer import Tokenizer
 

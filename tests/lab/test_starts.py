@@ -10,16 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab.tiny import model_folder, sentence
+from lab.tiny import model_folder, sentence, train
 
-from unmask.console import Console
 from unmask.model import hf
-from unmask.runs import finetune
-from unmask.runs import job as jobs
-from unmask.runs.job import Job
+from unmask.runs import part as jobs
+from unmask.runs.part import Part
 from unmask.tasks.classify import targets
-from unmask.train.distributed import World
-from unmask.train.run import Run
 
 TEXTS = [sentence(n)[0] for n in range(30)]
 FILMS = [{"start": text.index("film"), "end": text.index("film") + 4} for text in TEXTS]
@@ -31,16 +27,16 @@ def write(path: Path, **columns: list[Any]) -> Path:
     return path
 
 
-def prepare(start: Path, file: Path, *sets: str, **task: Any) -> Job:
+def prepare(start: Path, file: Path, *sets: str, **task: Any) -> Part:
     return jobs.prepare(jobs.make_recipe({"start": str(start), "task": {"train": [str(file)], **task}}, sets))
 
 
-def saved(job: Job, folder: Path) -> Path:
+def saved(job: Part, folder: Path) -> Path:
     job.save(folder)
     return folder
 
 
-def last(job: Job) -> tuple[torch.Tensor, torch.Tensor]:
+def last(job: Part) -> tuple[torch.Tensor, torch.Tensor]:
     out: Any = job.model.heads[job.task.heads[0]].out
     return out.weight.detach().clone(), out.bias.detach().clone()
 
@@ -97,13 +93,8 @@ def test_tags_go_by_their_names_too(start: Path, tmp_path: Path) -> None:
 def test_numbers_begin_in_the_units_of_the_start(start: Path, tmp_path: Path) -> None:
     """Before a step is trained, a model of numbers answers as it did, whatever the new records' mean is."""
     file = write(tmp_path / "a.jsonl", label=[1000 + 250.5 * (n % 2) for n in range(30)])
-    first, run = (
-        prepare(start, file, NUMBER, "train.steps=6", "train.lr=5e-3"),
-        Run.create(tmp_path / "run", "finetune", "x"),
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("unmask.report.write", lambda run: None)
-        finetune.run_job(first, run, World(0, 1), Console(quiet=True))
+    first = prepare(start, file, NUMBER, "train.steps=6", "train.lr=5e-3")
+    run = train(first, tmp_path / "run")
     other = write(tmp_path / "b.jsonl", label=[900 + 100.5 * (n % 3) for n in range(30)])
     records = first.sets.dev
     want = [a["value"] for a in first.task.answer(first.model, records)]

@@ -19,9 +19,10 @@ from unmask import api
 from unmask.cli import app
 from unmask.errors import UserError
 from unmask.model.sentence import Sentence, write
-from unmask.runs import finetune, tune
-from unmask.runs.job import prepare
+from unmask.runs import tune
+from unmask.runs.part import prepare
 from unmask.train.run import Run
+from unmask.train.trainer import Trainer
 
 SETS = ["train.evaluations=3", "train.threads=1"]
 
@@ -85,7 +86,7 @@ def test_a_killed_search_goes_on_in_the_middle_of_a_trial(
     class Kill(BaseException):
         pass
 
-    real, seen = finetune.Trainer.step, []
+    real, seen = Trainer.step, []
 
     def step(self, number, batches):
         if len(seen) == 10:
@@ -93,10 +94,10 @@ def test_a_killed_search_goes_on_in_the_middle_of_a_trial(
         seen.append(number)
         return real(self, number, batches)
 
-    monkeypatch.setattr(finetune.Trainer, "step", step)
+    monkeypatch.setattr(Trainer, "step", step)
     with pytest.raises(Kill):
         search(folder, "killed")
-    monkeypatch.setattr(finetune.Trainer, "step", real)
+    monkeypatch.setattr(Trainer, "step", real)
     found = api.info(folder / "killed")
     assert found["state"] == "interrupted" and found["continue"] == f"unmask tune --resume {folder / 'killed'}"
     result = CliRunner().invoke(app, ["tune", "--resume", str(folder / "killed"), "--json"])

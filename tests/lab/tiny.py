@@ -2,13 +2,42 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
+from unmask.console import Console
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.recipe import TokenizerRecipe
+from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.runs.context import Context
+from unmask.runs.finetune import Finetune
+from unmask.runs.lifecycle import ResumeState, execute
+from unmask.runs.part import Part
 from unmask.text.tokenizer import Tokenizer
+from unmask.train.fit import Watch
+from unmask.train.run import Run
+from unmask.train.schedule import Plan, plan
+
+
+def train(part: Part, out: Path, watch: Watch | None = None, console: Console | None = None) -> Run:
+    """A part that is prepared already, trained and judged in a new folder."""
+
+    class Prepared(Finetune):
+        def check(self, recipe: Recipe, ctx: Context) -> Recipe:
+            return recipe
+
+        def parts(self, recipe: Recipe, ctx: Context, begun: ResumeState | None) -> dict[str, Part]:
+            return {"": part}
+
+    return execute(Prepared(), part.recipe, replace(Context.alone(console), watch=watch), out)
+
+
+def plan_of(recipe: Recipe, length: int, rows: int) -> Plan:
+    """The plan of fine-tuning on so many rows, of which the longest has so many tokens."""
+    train = recipe.train.model_copy(update={"length": max(8, length)})
+    return plan(recipe.model_copy(update={"train": train}), {max(8, length): rows})
+
 
 GOOD, BAD = ("good", "fine", "lovely", "great"), ("bad", "awful", "dull", "poor")
 WORDS = [

@@ -187,16 +187,14 @@ def test_it_answers(store: TokenStore) -> None:
 @pytest.mark.parametrize("name", ["elmo-mini", "cbow-mini"])
 def test_a_frozen_encoder_classifies(name: str, store: TokenStore, tmp_path) -> None:
     """The head alone is trained, and ELMo's mix, through the same door as everything else."""
-    from unmask.console import Console
+    from lab.tiny import train as train_part
+
     from unmask.labels.record_sets import Sets
     from unmask.recipe import Recipe
-    from unmask.runs.finetune import run_job
-    from unmask.runs.job import Job
+    from unmask.runs.part import Part
     from unmask.tasks.classify.task import Classify
-    from unmask.train.distributed import World
-    from unmask.train.run import Run
 
-    train = {"epochs": 10, "batch": 8, "length": 16, "optimizer": "adamw", "lr": 1e-2}
+    train = {"epochs": 10, "batch": 8, "optimizer": "adamw", "lr": 1e-2}
     recipe = Recipe.build({"train": train})
     records = [
         {
@@ -211,8 +209,7 @@ def test_a_frozen_encoder_classifies(name: str, store: TokenStore, tmp_path) -> 
     model = Model(config, ["classify"]).init(0)
     model.freeze()
     before = model.embedding.clone()
-    run = Run.create(tmp_path / "run", "finetune", "x")
-    run_job(Job(recipe, task, model, Sets(records, [], []), []), run, World(0, 1), Console(quiet=True))
+    train_part(Part(recipe, task, model, Sets(records, [], []), []), tmp_path / "run")
     assert task.score(task.answer(model, records), records)["accuracy"] > 0.9
     assert torch.equal(model.embedding, before)
     again = hf.load(tmp_path / "run" / "model").model

@@ -10,7 +10,7 @@ import pytest
 from unmask.batch import Phase
 from unmask.errors import UserError
 from unmask.recipe import DataRecipe, TokenizerRecipe
-from unmask.runs.pretraining import describe_pairs
+from unmask.runs.setup import describe_pairs
 from unmask.text.chunks import as_berts, greedy
 from unmask.text.corpus import Corpus
 from unmask.text.prepare import prepare

@@ -28,7 +28,7 @@ from unmask.model.hf import save as hf_save
 from unmask.model.hf import write_config
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
-from unmask.runs.pretraining import new_config
+from unmask.runs.setup import new_config
 from unmask.text.tokenizer import Tokenizer
 
 KINDS = ("wordpiece", "bpe", "unigram", "char", "byte")

@@ -9,25 +9,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lab.tiny import train
 from near import gap
 from parity import peer
 
 from unmask.batch import Phase
-from unmask.console import Console
 from unmask.labels.record_sets import Sets
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
-from unmask.runs.finetune import train
-from unmask.runs.job import Job
+from unmask.runs.part import Part
 from unmask.tasks.task import RecordRows, Task
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer
-from unmask.train.distributed import World
 from unmask.train.loader import Bucketed
-from unmask.train.run import Run
 
 STEPS, BATCH = 20, 8
 PASSAGE = "the list is sorted in place by a method of the class and then the value is returned to the caller"
@@ -83,10 +80,9 @@ def both(name: str, folder: Path, tmp_path: Path, length: int, lr: float) -> tup
     task.bind(config)
     no_dropout = {"dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0}
     model = hf.load(folder, task.heads, task.changes(config) | no_dropout).model
-    job = Job(recipe, task, model, Sets(records, [], []), [])
+    job = Part(recipe, task, model, Sets(records, [], []), [])
     job.save(tmp_path / "first")
-    run = Run.create(tmp_path / "run", "finetune", name)
-    train(job, run, World(0, 1), Console(quiet=True))
+    run = train(job, tmp_path / "run")
     ours = [e["loss"] for e in run.events() if e["event"] == "train"]
 
     examples = [e for record in records for e in task.encode(record)]

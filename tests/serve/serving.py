@@ -16,7 +16,7 @@ from unmask.model import hf
 from unmask.model.config import preset, with_tokenizer
 from unmask.model.model import Model
 from unmask.recipe import Recipe
-from unmask.runs.job import prepare
+from unmask.runs.part import prepare
 from unmask.text.tokenizer import Tokenizer
 
 TOWNS = ("Rome", "Paris", "Oslo", "Bonn")

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lab.tiny import train
 from near import near
 from transformers import AutoModelForSequenceClassification
 
 from unmask.batch import Phase, collate
-from unmask.console import Console
 from unmask.errors import UserError
 from unmask.inference.predictor import load
 from unmask.labels.record_sets import Sets
@@ -20,8 +20,8 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
-from unmask.runs.finetune import announce, run_job
-from unmask.runs.job import Job, make_recipe, prepare
+from unmask.runs.finetune import announce
+from unmask.runs.part import Part, make_recipe, prepare
 from unmask.tasks import terms
 from unmask.tasks.classify import cells as labels
 from unmask.tasks.classify import targets
@@ -30,7 +30,6 @@ from unmask.tasks.objective import objective_of
 from unmask.tasks.task import Outputs
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer
-from unmask.train.distributed import World
 from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -95,9 +94,9 @@ def test_it_learns_saves_and_opens_in_transformers(name: str, store: TokenStore,
     shape = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "labels": ("list", "class"), "dropout": 0.0}
     pooling = {"pooling": "mean"} if name.startswith("modern") else {}
     model = Model(preset(name, vocab_size=store.tokenizer.size, **shape, **pooling), ("classify",)).init(0)
-    task, run = task_of(store), Run.create(tmp_path / "run", "finetune", name)
+    task = task_of(store)
     before = task.score(task.answer(model, RECORDS), RECORDS)["accuracy"]
-    run_job(Job(task.recipe, task, model, Sets(RECORDS, [], []), []), run, World(0, 1), Console(quiet=True))
+    run = train(Part(task.recipe, task, model, Sets(RECORDS, [], []), []), tmp_path / "run")
     answers = task.answer(model, RECORDS)
     assert before < 0.8 and task.score(answers, RECORDS)["accuracy"] > 0.95
     theirs, found = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
@@ -164,8 +163,8 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
     dev = write(tmp_path / "dev.jsonl", rows_of(target, 48, 72))
     values = {"start": str(start), "task": {"train": [str(file)], "dev": [str(dev)]}}
     recipe = make_recipe(values, ["train.lr=0.005", "train.epochs=20", "train.evaluations=4", "task.patience=0"])
-    job, run = prepare(recipe), Run.create(tmp_path / "run", "finetune", "x")
-    results = run_job(job, run, World(0, 1), Console(quiet=True))
+    run = train(job := prepare(recipe), tmp_path / "run")
+    results = run.results()
     assert job.recipe.task.classify.target == target
     records, metric = job.sets.train, results["metric"]
     assert job.task.score(job.task.answer(job.model, records), records)[metric] > least
@@ -349,7 +348,7 @@ def test_a_frozen_encoder_stays_bit_for_bit(name: str, tokenizer: Tokenizer, tmp
     job = prepare(make_recipe(values, ["train.epochs=2"]))
     before = {key: value.clone() for key, value in job.model.state_dict().items()}
     mixed = [key for key in before if ".mix." in key]
-    run_job(job, Run.create(tmp_path / "run", "finetune", "x"), World(0, 1), Console(quiet=True))
+    train(job, tmp_path / "run")
     after = job.model.state_dict()
     for key, value in before.items():
         if key.startswith("encoder.") and key not in mixed:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from lab import tiny
 from lab.tiny import WORDS
 from near import gap, near
 from sentence_transformers import SentenceTransformer
@@ -16,7 +17,6 @@ from typer.testing import CliRunner
 import unmask
 from unmask.batch import collate
 from unmask.cli import app
-from unmask.console import Console
 from unmask.errors import UserError
 from unmask.labels.detect_task import pick_task
 from unmask.labels.record_sets import Sets
@@ -26,13 +26,14 @@ from unmask.model.config import preset, presets
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe
-from unmask.runs import finetune as lab
-from unmask.runs.job import Job, make_recipe, prepare
+from unmask.runs.context import Context
+from unmask.runs.finetune import Finetune
+from unmask.runs.lifecycle import execute, resume
+from unmask.runs.part import Part, make_recipe, prepare
 from unmask.tasks import contrastive
 from unmask.tasks.embed.task import Embed
 from unmask.tasks.objective import objective_of
 from unmask.text.store import TokenStore
-from unmask.train.distributed import World
 from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -281,7 +282,7 @@ def test_other_families_open_there_too(name: str, pooling: str, store: TokenStor
     task = task_of(store, {"pooling": pooling, "length": 24})
     config = hf.config_of(start)
     task.bind(config)
-    job = Job(Recipe(), task, hf.load(start, task.heads).model, Sets([], [], []), [])
+    job = Part(Recipe(), task, hf.load(start, task.heads).model, Sets([], [], []), [])
     job.save(tmp_path / "out")
     texts = ["a list of numbers", "class", "the method of the string is called here"]
     theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu")
@@ -317,8 +318,8 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
         values = {"start": str(base), "task": {"kind": "embed", "train": [train]}}
         return make_recipe(values | {"train": {"steps": 6, "batch": 8, "eval_every": 2, "checkpoint_every": 2}})
 
-    whole, cut = (Run.create(tmp_path / name, "finetune", "embed") for name in ("whole", "cut"))
-    lab.run_one(recipe(), whole, World(0, 1), Console(quiet=True))
+    whole, cut = (Run(tmp_path / name) for name in ("whole", "cut"))
+    execute(Finetune(), recipe(), Context.alone(), whole.path)
     seen = []
 
     def stop(values: dict[str, Any]) -> None:
@@ -327,8 +328,8 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        lab.run_job(prepare(recipe()), cut, World(0, 1), Console(quiet=True), watch=stop)
-    lab.resume(cut, World(0, 1), Console(quiet=True))
+        tiny.train(prepare(recipe()), cut.path, watch=stop)
+    resume(cut, Context.alone())
     for name in ("model.safetensors", "1_Pooling/config.json", "modules.json"):
         assert (cut.model / name).read_bytes() == (whole.model / name).read_bytes()
 

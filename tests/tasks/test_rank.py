@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 import unmask
 from unmask.batch import Phase, collate
 from unmask.cli import app
-from unmask.console import Console
 from unmask.errors import UserError
 from unmask.labels.detect_task import pick_task
 from unmask.labels.formats.trec import is_qrels, read_qrels, read_texts
@@ -27,13 +26,14 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe
-from unmask.runs import finetune as lab
-from unmask.runs.job import make_recipe
+from unmask.runs.context import Context
+from unmask.runs.finetune import Finetune
+from unmask.runs.lifecycle import execute, resume
+from unmask.runs.part import make_recipe
 from unmask.tasks.objective import objective_of
 from unmask.tasks.rank import form as judged
 from unmask.tasks.rank.task import Rank
 from unmask.text.store import TokenStore
-from unmask.train.distributed import World
 from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -237,16 +237,16 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
         values = {"start": str(base), "task": {"kind": "rank", "train": [train], "dev": [], "rank": {"negatives": 3}}}
         return make_recipe(values | {"train": {"steps": 4, "batch": 4, "checkpoint_every": 2, "keep": 5}})
 
-    whole, cut = (Run.create(tmp_path / name, "finetune", "rank") for name in ("whole", "cut"))
-    lab.run_one(recipe(), whole, World(0, 1), Console(quiet=True))
-    lab.run_one(recipe(), cut, World(0, 1), Console(quiet=True))
+    whole, cut = (Run(tmp_path / name) for name in ("whole", "cut"))
+    execute(Finetune(), recipe(), Context.alone(), whole.path)
+    execute(Finetune(), recipe(), Context.alone(), cut.path)
     (cut.path / "results.json").unlink()  # as if it had been killed after the first checkpoint
     for folder in cut.checkpoints.glob("*"):
         if not folder.name.endswith("2"):
             shutil.rmtree(folder)
     assert [p.name for p in cut.checkpoints.iterdir()] == ["step-00000002"]
     shutil.rmtree(cut.model)
-    lab.resume(cut, World(0, 1), Console(quiet=True))
+    resume(cut, Context.alone())
     assert (cut.model / "model.safetensors").read_bytes() == (whole.model / "model.safetensors").read_bytes()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lab.tiny import train
 from near import gap
 from seqeval.metrics import f1_score
 from seqeval.scheme import IOB2
@@ -16,23 +17,19 @@ from typer.testing import CliRunner
 from unmask import api
 from unmask.batch import Example, collate
 from unmask.cli import app
-from unmask.console import Console
 from unmask.errors import UserError
 from unmask.labels.formats import schemes
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
-from unmask.runs.finetune import run_job
-from unmask.runs.job import make_recipe, prepare
+from unmask.runs.part import make_recipe, prepare
 from unmask.tasks.align import align
 from unmask.tasks.tag.task import Tag
 from unmask.tasks.task import Outputs
 from unmask.text.segmentation import split_words
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.windows import by_words
-from unmask.train.distributed import World
-from unmask.train.run import Run
 
 CONLL = """Alice B-per
 lives O
@@ -263,8 +260,7 @@ def test_it_learns_saves_and_opens_in_transformers(folder: Path, tmp_path: Path)
     (tmp_path / "train.conll").write_text(CONLL)
     values = {"start": str(folder), "task": {"train": [str(tmp_path / "train.conll")]}}
     job = prepare(make_recipe(values, ["train.steps=40", "train.batch=4", "train.lr=5e-3"]))
-    done = Run.create(tmp_path / "run", "finetune", "tag")
-    run_job(job, done, World(0, 1), Console(quiet=True))
+    done = train(job, tmp_path / "run")
     predictor = api.load(done.model)
     states = job.model.state_dict(), predictor.model.state_dict()
     assert states[0].keys() == states[1].keys() and all(

@@ -14,7 +14,7 @@ from unmask.recipe import TrainRecipe
 from unmask.runs import finetune
 from unmask.tasks.classify.task import Classify
 from unmask.train.distributed import World
-from unmask.train.fit import Evaluation, doubt_of, fit, keep_last
+from unmask.train.fit import Evaluation, State, Training, doubt_of, fit, keep_last
 from unmask.train.run import Run
 from unmask.train.trainer import Step
 
@@ -38,30 +38,28 @@ def saved(folder: Path) -> None:
     (folder / "model").write_text("")
 
 
-def lived(
-    path: Path, scores: list[float], patience: int = 0, higher: bool = True, world: World | None = None
-) -> dict[str, Any]:
+def lived(path: Path, scores: list[float], patience: int = 0, higher: bool = True, world: World | None = None) -> State:
     """The state at the end of a run whose evaluations give `scores`, one after the other."""
     left = iter(scores)
-    evaluation = Evaluation(lambda: {"score": next(left)}, "score", higher, patience, first=False)
+    evaluation = Evaluation(lambda: {"score": next(left)}, "score", higher, patience, first="no")
     trainer: Any = Scripted(EVERY * len(scores), world or World(0, 1))
     run = Run.create(path, "finetune", "scripted")
-    return fit(run, trainer, None, evaluation, saved, Console(quiet=True))  # type: ignore[arg-type]
+    return fit(run, Training(trainer, None, saved, evaluation), Console(quiet=True))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("higher", [True, False])
 def test_patience_ends_what_gains_nothing(higher: bool, tmp_path: Path) -> None:
     sign = 1 if higher else -1
     ended = lived(tmp_path / "a", [sign * s for s in (0.5, 0.7, 0.6, 0.6, 0.9)], 2, higher)
-    assert ended["step"] == 4 * EVERY and ended["best"]["step"] == 2 * EVERY and ended["stale"] == 2
+    assert ended.step == 4 * EVERY and ended.best["step"] == 2 * EVERY and ended.stale == 2
     never = lived(tmp_path / "b", [sign * s for s in (0.5, 0.7, 0.6, 0.6, 0.9)], 0, higher)
-    assert never["step"] == 5 * EVERY == never["best"]["step"]
+    assert never.step == 5 * EVERY == never.best["step"]
 
 
 def test_patience_ends_a_run_that_can_gain_no_more(tmp_path: Path) -> None:
     """Of equal models the later one is kept, but it is no reason to go on."""
     ended = lived(tmp_path / "run", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0], patience=2)
-    assert ended["step"] == 4 * EVERY and ended["best"]["step"] == 4 * EVERY
+    assert ended.step == 4 * EVERY and ended.best["step"] == 4 * EVERY
     assert (tmp_path / "run" / "checkpoints" / "best").is_dir()
 
 
@@ -86,7 +84,7 @@ def test_all_processes_go_by_the_first_one_s_scores(tmp_path: Path) -> None:
     """The last bits differ between processors: a rank that goes on alone would wait for ever."""
     first = [0.5, 0.7, 0.6, 0.6, 0.9]
     ended = lived(tmp_path / "run", [0.5, 0.7, 0.7001, 0.8, 0.9], patience=2, world=Second(first))
-    assert ended["step"] == 4 * EVERY and ended["best"] == {"step": 2 * EVERY, "score": 0.7}
+    assert ended.step == 4 * EVERY and ended.best == {"step": 2 * EVERY, "score": 0.7}
 
 
 # ------------------------------------------------------------------------------------------------------ fine-tuning
@@ -110,7 +108,7 @@ def test_the_best_model_is_taken_and_a_run_that_ended_early_is_at_its_end(
     out, sets = tmp_path / "run", ["train.steps=12", f"train.eval_every={EVERY}", "train.batch=4", "task.patience=2"]
     with monkeypatch.context() as patch:
         scripted(patch, [0.9, 0.5, 0.5, 1.0])
-        patch.setattr(finetune, "finish", lambda *_: 1 / 0)  # a crash after training
+        patch.setattr(finetune.Finetune, "finish", lambda *_: 1 / 0)  # a crash after training
         with pytest.raises(ZeroDivisionError):
             api.finetune(start, train=file, out=out, sets=sets)
     run = Run(out)
@@ -156,11 +154,11 @@ def test_the_last_is_kept_within_the_error_of_the_difference() -> None:
 
     def kept(best: float, last: float | None, count: int = 100, margin: float = 1.0) -> int:
         values = {} if last is None else {"f1": last}
-        state = {"step": 6, "best": {"step": 3, "f1": best}, "evaluation": {"step": 6, **values}}
+        state = State(step=6, best={"step": 3, "f1": best}, evaluation={"step": 6, **values})
         said = keep_last(Evaluation(dict, "f1", True, doubt=doubt_of({"f1": count}, margin)), state)
-        assert bool(said) == (state["best"]["step"] == 6)
+        assert state.best and bool(said) == (state.best["step"] == 6)
         assert not said or "a difference of" in said
-        return int(state["best"]["step"])
+        return int(state.best["step"])
 
     assert kept(0.80, 0.75) == 6
     assert kept(0.80, 0.75, margin=0.8) == 3
@@ -182,10 +180,10 @@ def test_patience_counts_what_is_surely_worse(tmp_path: Path) -> None:
 
     def steps(path: str, doubt: float) -> int:
         left = iter([0.82, 0.81, 0.81, 0.80, 0.81, 0.81])
-        measure = Evaluation(lambda: {"score": next(left)}, "score", True, 4, False, lambda a, b: doubt)
+        measure = Evaluation(lambda: {"score": next(left)}, "score", True, 4, "no", lambda a, b: doubt)
         trainer: Any = Scripted(EVERY * 6, World(0, 1))
         run = Run.create(tmp_path / path, "finetune", "scripted")
-        return fit(run, trainer, None, measure, saved, Console(quiet=True))["step"]  # type: ignore[arg-type]
+        return fit(run, Training(trainer, None, saved, measure), Console(quiet=True)).step  # type: ignore[arg-type]
 
     assert steps("noise", 0.05) == 6 * EVERY
     assert steps("sure", 0.0) == 5 * EVERY

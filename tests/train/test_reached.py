@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab.tiny import NAMES, WORDS, model_folder
+from lab.tiny import NAMES, WORDS, model_folder, plan_of
 from near import gap
 
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.runs import budget, finetune
-from unmask.runs.job import Job, make_recipe, prepare
+from unmask.runs.part import Part, make_recipe, prepare, rows_of
 from unmask.train.distributed import World
 from unmask.train.sparse_embedding import reached
 from unmask.train.trainer import Trainer
@@ -30,13 +29,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained(folder: Path, known: bool, **task: Any) -> tuple[Job, Trainer, np.ndarray]:
+def trained(folder: Path, known: bool, **task: Any) -> tuple[Part, Trainer, np.ndarray]:
     """The job after its steps, and the tokens of its rows."""
     values = {"kind": "classify", "train": [str(folder / "train.jsonl")], **task}
     job = prepare(make_recipe({"start": str(folder / "start"), "task": values, "train": SETTINGS}))
-    loader = finetune.rows_of(job)
+    loader = rows_of(job)
     assert loader.tokens is not None
-    plan = budget.planned(job.recipe, int(loader.lengths.max()), len(loader.lengths))
+    plan = plan_of(job.recipe, int(loader.lengths.max()), len(loader.lengths))
     tokens = loader.tokens if known else None
     trainer = Trainer(job.model, job.task, job.recipe.train, plan, 0, World(0, 1), tokens)
     for _ in trainer.run(loader):
@@ -78,7 +77,7 @@ def test_a_table_that_others_read_is_trained_whole() -> None:
 
 def test_the_last_layer_computes_what_the_loss_reads(folder: Path) -> None:
     job, _, _ = trained(folder, True)
-    batch = finetune.rows_of(job).batch(0, 4, budget.planned(job.recipe, 16, 30).phase(0))
+    batch = rows_of(job).batch(0, 4, plan_of(job.recipe, 16, 30).phase(0))
     seen: list[torch.Size] = []
     for layer in job.model.encoder.layers:
         layer.mlp.register_forward_hook(lambda module, given, out: seen.append(out.shape))

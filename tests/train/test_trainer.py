@@ -8,12 +8,14 @@ import torch
 from near import gap
 
 from unmask.batch import Phase
-from unmask.console import Console
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe
-from unmask.runs import pretraining
+from unmask.runs.budget import make_plan
+from unmask.runs.context import Context
+from unmask.runs.pretrain import Pretrain, PretrainJob
+from unmask.runs.setup import set_up
 from unmask.text.rows import Rows
 from unmask.text.store import TokenStore
 from unmask.train import loader as loading
@@ -110,13 +112,13 @@ def test_a_loss_that_is_not_a_number_stops_before_the_update(store: TokenStore) 
 
 def test_minutes_become_steps_and_leave_no_trace(store: TokenStore) -> None:
     values = {"preset": "bert-tiny", "model": SMALL, "train": {"minutes": 0.05, "length": "32:0.5,64:0.5", "batch": 8}}
-    setup = pretraining.set_up(Recipe.build(values), store)
+    setup = set_up(Recipe.build(values), store)
     before = {k: v.clone() for k, v in setup.model.state_dict().items()}
-    p = pretraining.make_plan(setup, World(0, 1), Console(quiet=True))
+    job, context = PretrainJob(setup.recipe, "", setup=setup), Context.alone()
+    p, frozen = make_plan(Pretrain().work(job, context), setup.recipe, context)
     assert all(torch.equal(v, before[k]) for k, v in setup.model.state_dict().items())
     assert p.steps > 2
     assert [s.length for s in p.stretches] == [32, 64]
-    frozen = pretraining.resolve(setup.recipe, p)
     assert frozen.train.minutes is None
     assert frozen.train.steps == p.steps
     assert plan(frozen, {32: 100, 64: 50}) == p

@@ -12,17 +12,26 @@ from unmask.console import write
 
 
 @friendly
-@examples("unmask quickstart", "unmask quickstart --minutes 1 --out runs/first")
+@examples(
+    "unmask quickstart",
+    "unmask quickstart --minutes 1 --out runs/first",
+    "unmask quickstart --resume runs/first                           # go on after a kill or Ctrl-C",
+)
 def quickstart(
     minutes: Annotated[float, typer.Option(help="Minutes of pre-training.")] = 5.0,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
     seed: int = 0,
+    resume: Annotated[Path | None, typer.Option(help="Run folder to continue.")] = None,
     as_json: Json = False,
 ) -> None:
     """Movie reviews → tokenizer → pre-trained model → classifier, against TF-IDF. About 15 minutes on two cores."""
     from unmask import api
 
-    result = api.quickstart(out, minutes=minutes, seed=seed, console=make_console(False, as_json))
+    console = make_console(False, as_json)
+    if resume:
+        result = api.resume(resume, console=console).results()
+    else:
+        result = api.quickstart(out, minutes=minutes, seed=seed, console=console)
     if as_json:
         emit(result)
 

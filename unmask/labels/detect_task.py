@@ -17,11 +17,16 @@ from unmask.text.columns import Unassigned, find_column, no_column, plain_name, 
 LOOKED_AT = 200  # rows by which a table is recognised
 
 
+def all_specs() -> dict[str, RecordSpec]:
+    """The spec of every task that can be loaded."""
+    return {name: kind.SPEC for name, kind in TASKS.working()}
+
+
 def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> RecordSpec:
     """The spec of the task that the recipe names, else of the only one that recognises the files."""
     if settings.kind != "auto":
         return TASKS[settings.kind].SPEC
-    specs: dict[str, RecordSpec] = {name: kind.SPEC for name, kind in TASKS.working()}
+    specs = all_specs()
     if unsure := next((source for source in sources if source.layout.doubt), None):
         raise UserError(
             f"{unsure.path}: a table or plain text? {unsure.layout.why}",

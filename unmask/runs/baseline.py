@@ -1,59 +1,47 @@
 """What a fine-tuned model has to beat on the same records: counted words (tasks/NAME/baseline.py), and the same model without pre-training."""
 
 import importlib
-import shutil
 from collections.abc import Sequence
 from typing import Any
 
 from unmask.console import Console
 from unmask.labels.records import Record
 from unmask.recipe import Recipe
-from unmask.runs import finetune
+from unmask.runs.context import Context
+from unmask.runs.finetune import Finetune
+from unmask.runs.lifecycle import ensure
+from unmask.runs.part import prepare
 from unmask.tasks.task import Task
-from unmask.train import checkpoint
-from unmask.train.distributed import World
 from unmask.train.run import Run
 
-SCRATCH = "without pre-training"
+SCRATCH, FOLDER = "without pre-training", "without-pretraining"
 
 
-def scratch(recipe: Recipe, folder: Run, world: World, console: Console) -> dict[str, Any]:
-    """The results of the same model with drawn weights, in a folder of its own; a finished one is not done again."""
-    if (folder.path / "results.json").exists():
-        return folder.read_json("results.json")
-    if (folder.path / "learnt.json").exists() and checkpoint.latest(folder.checkpoints, console.warn):
-        return finetune.resume(folder, world, console)
-    task = recipe.task.model_copy(
-        update={"freeze": "none", "seeds": 1, "baseline": False, "augment": "", "teacher": ""}
-    )
-    begun = finetune.prepare(recipe.model_copy(update={"task": task}))
-    own = begun.recipe.train.model_copy(update={"lr": begun.recipe.task.baseline_lr, "layer_decay": 1.0})
-    job = finetune.Job(begun.recipe.model_copy(update={"train": own}), begun.task, begun.model, begun.sets, [])
-    job.model.init(recipe.seed)
-    if world.main:  # what was begun without a checkpoint is begun again
-        shutil.rmtree(folder.path, ignore_errors=True)
-        folder.path.mkdir(parents=True)
-    world.barrier()
-    return finetune.run_job(job, folder, world, console, SCRATCH)
-
-
-def baselines(recipe: Recipe, run: Run, world: World, console: Console) -> list[dict[str, Any]]:
-    """What each baseline reaches on the test records, or on the dev records where there are none; a dict per baseline."""
-    job = finetune.prepare(recipe)
-    name, judged = ("test", job.sets.test) if job.sets.test else ("dev", job.sets.dev)
-    if not judged:
-        console.warn("--baseline: no records to judge by; give --test or --dev")
-        return []
+def add_baselines(recipe: Recipe, run: Run, ctx: Context) -> None:
+    """The results of a run with what each baseline reaches on the test records, or on the dev records where there are none."""
+    part = prepare(recipe, cache=ctx.cache)
+    name, judged = ("test", part.sets.test) if part.sets.test else ("dev", part.sets.dev)
     found: list[dict[str, Any]] = []
-    if world.main:
-        for baseline, scores in counted(job.task, job.sets.train, job.sets.dev, judged, console).items():
-            if job.task.metric in scores:
-                console.say(f"{baseline}: {job.task.metric} {scores[job.task.metric]:.4f}")
-            found.append({"baseline": baseline, "on": name, "records": len(judged), **scores})
-    results = scratch(recipe, Run(run.path / "without-pretraining"), world, console)
-    if world.main:
-        found.append({"baseline": SCRATCH, "on": name, "lr": results.get("lr"), **results[name]})
-    return found
+    if judged:
+        drawn = ensure(Finetune(), without_pretraining(recipe), run.path / FOLDER, ctx.titled(SCRATCH))
+        if ctx.main:
+            for baseline, scores in counted(part.task, part.sets.train, part.sets.dev, judged, ctx.console).items():
+                if part.metric in scores:
+                    ctx.console.say(f"{baseline}: {part.metric} {scores[part.metric]:.4f}")
+                found.append({"baseline": baseline, "on": name, "records": len(judged), **scores})
+            found.append({"baseline": SCRATCH, "on": name, "lr": drawn.get("lr"), **drawn[name]})
+    else:
+        ctx.console.warn("--baseline: no records to judge by; give --test or --dev")
+    if ctx.main:
+        run.write_json("results.json", run.results() | {"baselines": found})
+
+
+def without_pretraining(recipe: Recipe) -> Recipe:
+    """The recipe of a finished run for the same model with drawn weights, at a learning rate of its own."""
+    alone = {"seeds": 1, "baseline": False, "augment": "", "teacher": ""}
+    task = recipe.task.model_copy(update={"init": "random", "freeze": "none", **alone})
+    train = recipe.train.model_copy(update={"lr": recipe.task.baseline_lr, "layer_decay": 1.0})
+    return recipe.model_copy(update={"task": task, "train": train})
 
 
 def counted(

@@ -1,86 +1,83 @@
-"""How many steps a fine-tuning run has. Minutes are turned into steps once, by timing some; the weights are then put back."""
+"""What is trained (`Work`), and how many steps its budget is. Minutes are turned into steps once, by timing some; the weights are then put back."""
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from unmask.console import Console
-from unmask.errors import UserError
+from torch import nn
+
 from unmask.recipe import Recipe
-from unmask.train import loader as loading
-from unmask.train.distributed import World
+from unmask.runs.context import Context
+from unmask.train.fit import Evaluation
+from unmask.train.health import Health
+from unmask.train.loader import Loader
+from unmask.train.run import Run
 from unmask.train.schedule import Plan, plan
-from unmask.train.trainer import CALIBRATION, Trainer
-
-WARM, FEWEST, MOST = 2, 4, 40  # steps: not timed; timed at least, and at most
+from unmask.train.trainer import CALIBRATION, Trainer, seconds_per_step
 
 
-def check(recipe: Recipe) -> None:
-    if recipe.train.tokens is not None:
-        raise UserError(
-            f"train.tokens={recipe.train.tokens}: labelled records differ in length, so tokens say little of how often each is seen",
-            valid="train.epochs, train.steps or train.minutes",
-            fix="--epochs 3",
-        )
+@dataclass
+class Work:
+    """What a run trains, whatever its kind."""
+
+    model: nn.Module
+    loader: Loader
+    length: str | int  # `train.length` of the plan: tokens of a row, or a schedule of them
+    rows: Mapping[int, int]  # row length → rows of an epoch
+    trainer: Callable[[Plan], Trainer]
+    evaluation: Callable[[Trainer], Evaluation | None]
+    evaluation_seconds: Callable[[Trainer], float]  # estimated from a part of one
+    save: Callable[[Path], None]  # the model, into a folder
+    uniform_steps: bool = True  # steps of one length take the same time: the faster ones count, else the mean
+    # The last thing before the first step: compiling, and in a run without a checkpoint the first weights. Gives what is said.
+    ready: Callable[[Plan, bool], Iterable[str]] = lambda plan, fresh: ()
+    notes: Callable[[Plan], Iterable[str]] = lambda plan: ()  # said before the first step
+    warnings: Sequence[str] = ()
+    health: Callable[[Plan], Health | None] = lambda plan: None
+    models: Callable[[Run], Sequence[Path]] = lambda run: [run.model]  # folders, for the last message
 
 
-def make_plan(
-    recipe: Recipe,
-    longest: int,
-    rows: int,
-    loader: loading.Loader,
-    trainer_of: Callable[[Plan], Trainer],
-    look: Callable[[], object],
-    world: World,
-    console: Console,
-) -> tuple[Plan, Recipe]:
-    """The plan, and the recipe with its budget frozen. `look`: what an evaluation does, which takes its part of the minutes."""
-    minutes = recipe.train.minutes
-    if minutes is None:
-        return planned(recipe, longest, rows), recipe
-    console.say("measuring the speed of this machine …")
-    trainer = trainer_of(planned(ten_steps(recipe), longest, rows))
-    kept = {name: value.clone() for name, value in trainer.model.state_dict().items()}
-    step = seconds_per_step(trainer, loader)
-    begun = time.perf_counter()
-    look()
-    spent = recipe.train.evaluations * (time.perf_counter() - begun)
-    trainer.model.load_state_dict(kept)
-    steps = world.share(steps_in(minutes, step, spent))
-    frozen = recipe.model_copy(update={"train": recipe.train.model_copy(update={"minutes": None, "steps": steps})})
-    return planned(frozen, longest, rows), frozen
+def make_plan(work: Work, recipe: Recipe, ctx: Context) -> tuple[Plan, Recipe]:
+    """The plan, and the recipe with its budget frozen."""
+    if recipe.train.minutes is None:
+        return planned(recipe, work), recipe
+    ctx.console.say("measuring the speed of this machine …")
+    found = planned(recipe, work, *ctx.world.share(measure(work, recipe)))
+    return found, frozen(recipe, found)
+
+
+def planned(recipe: Recipe, work: Work, seconds: Mapping[int, float] | None = None, evaluation: float = 0.0) -> Plan:
+    """The plan of a budget. One in minutes needs the seconds of a step per row length; evaluations get half of the time at most."""
+    train = recipe.train.model_copy(update={"length": work.length})
+    if train.minutes is not None:
+        left = max(60 * train.minutes - train.evaluations * evaluation, 30 * train.minutes)
+        train = train.model_copy(update={"minutes": left / 60})
+    return plan(recipe.model_copy(update={"train": train}), dict(work.rows), None if seconds is None else dict(seconds))
+
+
+def measure(work: Work, recipe: Recipe, seconds: float = CALIBRATION) -> tuple[dict[int, float], float]:
+    """Seconds of a step per row length, and of an evaluation. The weights stay as they are."""
+    kept = {name: value.clone() for name, value in work.model.state_dict().items()}
+    rough = planned(ten_steps(recipe), work)
+    trainer = work.trainer(rough)
+    phases = {s.length: rough.phase(s.start) for s in rough.stretches}
+    steps = {
+        n: seconds_per_step(trainer, work.loader, phase, seconds, work.uniform_steps) for n, phase in phases.items()
+    }
+    evaluation = work.evaluation_seconds(trainer)
+    work.model.load_state_dict(kept)
+    return steps, evaluation
 
 
 def ten_steps(recipe: Recipe) -> Recipe:
     """The recipe with a budget that is only there to be timed."""
-    train = recipe.train.model_copy(update={"minutes": None, "epochs": None, "steps": 10})
-    return recipe.model_copy(update={"train": train})
+    budget = {"minutes": None, "tokens": None, "epochs": None, "steps": 10}
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update=budget)})
 
 
-def planned(recipe: Recipe, longest: int, rows: int) -> Plan:
-    """The plan of a budget that is not in minutes, over rows of which the longest has so many tokens."""
-    length = max(8, longest)
-    train = recipe.train.model_copy(update={"length": length})
-    return plan(recipe.model_copy(update={"train": train}), {length: rows})
-
-
-def steps_in(minutes: float, step: float, spent: float) -> int:
-    """Steps of `step` seconds beside the seconds that evaluations take, which get half of the time at most.
-
-    >>> steps_in(1, 0.5, 10), steps_in(1, 0.5, 50)
-    (100, 60)
-    """
-    return max(1, round(max(60 * minutes - spent, 30 * minutes) / step))
-
-
-def seconds_per_step(trainer: Trainer, loader: loading.Loader, seconds: float = CALIBRATION) -> float:
-    """The mean: batches differ in length, so the fastest ones would say too little. The caller restores the weights."""
-    phase, rows = trainer.plan.phase(0), trainer.plan.batch
-    times: list[float] = []
-    more = True
-    while more:
-        begun, n = time.perf_counter(), len(times)
-        trainer.step(0, loading.micro_batches(loader, (n * rows, (n + 1) * rows), phase, trainer.micro, trainer.world))
-        times.append(time.perf_counter() - begun)
-        timed = len(times) - WARM
-        more = trainer.world.share(timed < FEWEST or (sum(times) < seconds and timed < MOST))
-    return sum(times[WARM:]) / len(times[WARM:])
+def frozen(recipe: Recipe, found: Plan) -> Recipe:
+    """The recipe with so many steps in place of minutes: the same number wherever it is run again."""
+    shares = ",".join(f"{s.length}:{s.steps / found.steps:.9g}" for s in found.stretches)
+    length = {"length": shares} if len(found.stretches) > 1 else {}
+    budget = {"minutes": None, "steps": found.steps, **length}
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update=budget)})

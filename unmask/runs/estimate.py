@@ -1,9 +1,10 @@
-"""`--dry-run`: what a run would be, before anything is written: resolved recipe, parameters, memory, steps and time.
+"""What stands in for text and model in a dry run of pre-training, and how much memory training takes.
 
 Time is measured, not guessed: some steps of the model on random tokens, or parts of one where a step takes long (`probe`).
 A corpus that was not prepared yet is counted in bytes, and its tokens estimated from them; the result says both.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,23 @@ import numpy as np
 from unmask.batch import Batch, Example
 from unmask.errors import UserError
 from unmask.model import hf
-from unmask.model.config import change, preset, with_tokenizer
+from unmask.model.config import ModelConfig, change, preset
 from unmask.model.head_spec import HEADS
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective, build
 from unmask.recipe import Recipe
-from unmask.runs.pretraining import check_length, with_objective
+from unmask.runs.setup import check_length, with_objective
 from unmask.sections import VOCABULARY, TokenizerRecipe
 from unmask.seeds import generator
 from unmask.text.corpus import Corpus
-from unmask.text.extend import describe, extended
+from unmask.text.extend import extended
 from unmask.text.flags import SENTENCE, WORD
 from unmask.text.mix import Turns, parts
 from unmask.text.prepare import cached_store
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer, cached_tokenizer, tokenizer_folder
-from unmask.train import probe
 from unmask.train.loader import Loader
-from unmask.train.schedule import lengths, plan
+from unmask.train.schedule import lengths
 
 BYTES_PER_TOKEN = {"char": 1.0, "byte": 1.0}  # others: 4.3, as English WordPiece of 8,192; until the text is prepared
 SENTENCE_TOKENS = 16
@@ -60,50 +60,51 @@ class RandomRows:
         return Example(ids, segments, flags, {"nsp" if self.kind == "pairs" else "sop": np.array([i % 2])})
 
 
-def estimate(recipe: Recipe) -> dict[str, Any]:
-    recipe = with_tokenizer(recipe)
-    tokenizer, tokens, source, extension = _text(recipe)
-    stand_in = tokenizer or Tokenizer.train(["a b"], TokenizerRecipe(kind="byte", template=recipe.tokenizer.template))
+@dataclass(frozen=True)
+class TextEstimate:
+    """What is known of a text that may not be prepared yet."""
+
+    tokenizer: Tokenizer | None  # if there is one already
+    tokens: int  # for training, counted or estimated
+    source: str  # how they were
+    extension: dict[str, Any] | None = None  # words that the tokenizer gets
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What stands in for a run that is only estimated: no store, no weights, rows of random tokens."""
+
+    recipe: Recipe
+    text: TextEstimate
+    config: ModelConfig
+    objective: Objective
+    loader: Loader
+
+    def rows(self) -> dict[int, int]:
+        """Rows in an epoch per row length."""
+        turns = Turns([part.share for part in parts(self.recipe.data.mix)])
+        return {n: turns.rows(max(1, self.text.tokens // (n - 2))) for n, _ in lengths(self.recipe.train)}
+
+
+def estimate(recipe: Recipe) -> Estimate:
+    text = _text(recipe)
+    stand_in = text.tokenizer
+    if stand_in is None:
+        stand_in = Tokenizer.train(["a b"], TokenizerRecipe(kind="byte", template=recipe.tokenizer.template))
     if recipe.start:
         found = hf.load(recipe.start)
         config = change(found.config, **recipe.model)
         recipe = with_objective(recipe, config, found.model.heads)
     else:
-        size = max(_vocabulary(recipe, tokenizer), stand_in.size)
+        size = max(_vocabulary(recipe, text.tokenizer), stand_in.size)
         config = preset(recipe.preset, **{"vocab_size": size, **stand_in.config_ids(), **recipe.model})
         recipe = with_objective(recipe, config)
     check_length(recipe, config, recipe.start or recipe.preset)
     if config.vocab_size < stand_in.size:
         config = change(config, vocab_size=stand_in.size)
     objective = build(recipe, stand_in, config)
-    turns = Turns([part.share for part in parts(recipe.data.mix)])
-    rows_of = {n: turns.rows(max(1, tokens // (n - 2))) for n, _ in lengths(recipe.train)}
-    rough = recipe.train.model_copy(update={"minutes": None, "tokens": None, "epochs": None, "steps": 10})
-    ten = recipe.model_copy(update={"train": rough})
-    first = plan(ten, rows_of)
     loader = Loader(RandomRows(objective.rows, 10**6, stand_in), objective, recipe.seed)
-    speed = probe.speed(ten, config, objective, loader, first)
-    seconds_of = speed.seconds
-    model = probe.outline(config, objective)
-    p = plan(recipe, rows_of, seconds_of)
-    rows = recipe.train.micro_batch or recipe.train.batch
-    batch = loader.batch(0, rows, first.phase(first.steps - 1))
-    parameters = sum(x.numel() for x in model.parameters())
-    return {
-        "recipe": recipe.model_dump(mode="json"),
-        "architecture": config.architecture(list(model.heads)),
-        "parameters": parameters,
-        "memory_bytes": memory(model, recipe, vocabulary_rows(objective, model, batch)),
-        "extension": extension and extension | {"text": describe(extension)},
-        "text_tokens": tokens,
-        "text_tokens_from": source,
-        "steps": p.steps,
-        "tokens": p.tokens,
-        "epochs": p.tokens / max(1, tokens),
-        "seconds_per_step": seconds_of,
-        "measured": {"basis": speed.basis, "rows": speed.rows, "layers": speed.layers},
-        "minutes": sum(s.steps * seconds_of[s.length] for s in p.stretches) / 60,
-    }
+    return Estimate(recipe, text, config, objective, loader)
 
 
 def _vocabulary(recipe: Recipe, tokenizer: Tokenizer | None) -> int:
@@ -140,14 +141,13 @@ def memory(model: Model, recipe: Recipe, vocabulary_rows: int) -> dict[str, int]
     }
 
 
-def _text(recipe: Recipe) -> tuple[Tokenizer | None, int, str, dict[str, Any] | None]:
-    """The tokenizer if there is one already, the number of training tokens, counted or estimated, and new words."""
+def _text(recipe: Recipe) -> TextEstimate:
     sources = recipe.data.corpus
     if not sources:
         raise UserError("no corpus given", valid="paths, folders, globs, '-' or sample:NAME")
     if len(sources) == 1 and (Path(sources[0]) / "meta.json").exists():
         store = TokenStore.open(sources[0])
-        return store.tokenizer, store.meta["train"]["tokens"], "counted in the store", None
+        return TextEstimate(store.tokenizer, store.meta["train"]["tokens"], "counted in the store")
     corpus = Corpus(sources, recipe.data)
     named = recipe.tokenizer.path or recipe.start or tokenizer_folder(corpus, recipe.tokenizer)
     if isinstance(named, Path):
@@ -159,6 +159,8 @@ def _text(recipe: Recipe) -> tuple[Tokenizer | None, int, str, dict[str, Any] | 
         tokenizer, report = extended(tokenizer, corpus, recipe.tokenizer.extend, keep=False)
     cached = cached_store(corpus, tokenizer, recipe.data) if tokenizer else None
     if cached:
-        return tokenizer, cached.meta["train"]["tokens"], "counted in the cached store", report
+        return TextEstimate(tokenizer, cached.meta["train"]["tokens"], "counted in the cached store", report)
     ratio = BYTES_PER_TOKEN.get(recipe.tokenizer.kind, 4.3)
-    return tokenizer, int(corpus.bytes() / ratio), f"estimated: {corpus.bytes():,} bytes / {ratio}", report
+    return TextEstimate(
+        tokenizer, int(corpus.bytes() / ratio), f"estimated: {corpus.bytes():,} bytes / {ratio}", report
+    )

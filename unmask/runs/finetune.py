@@ -1,209 +1,250 @@
-"""Fine-tuning: labelled files through the same loader, trainer and checkpoints as pre-training, to a model that answers.
+"""The kind of run that fine-tunes: labelled files → a model that answers, of one task or of several that share an encoder.
 
-`prepare` (`job.py`) reads and checks the files and builds task and model; `train` fits them; `finish` tunes on the dev set what a loss does not
-learn, judges the best model on the test set, and writes everything a person wants to see.
+A run has parts: {"": part} of one task, a part per name of several (`shared.py`). What a part is made of is in `part.py`.
 """
 
 import json
-import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-import numpy as np
+from torch import nn
 
-from unmask import report as reports
-from unmask.batch import Example
-from unmask.console import Console, clock
+from unmask.console import Console
 from unmask.errors import UserError
-from unmask.labels.findings import KEPT, as_rows
-from unmask.labels.record_sets import Opened, sizes, warn_of
-from unmask.labels.records import Finding, Record
+from unmask.labels.findings import KEPT, as_rows, by_kind
+from unmask.labels.record_sets import sizes
 from unmask.model import hf
-from unmask.objectives.objective import Objective
-from unmask.recipe import Recipe
-from unmask.runs import augment, budget
-from unmask.runs.job import Job, open_teacher, prepare
-from unmask.tasks import aux_mlm, teacher
+from unmask.recipe import Recipe, TrainRecipe
+from unmask.runs import dry_run, shared
+from unmask.runs.budget import Work
+from unmask.runs.context import Context
+from unmask.runs.lifecycle import Job, ResumeState, TrainingKind
+from unmask.runs.part import Part, load_one, open_teacher, prepare, remarks_of, rows_of, seconds_per_answer, seen
+from unmask.tasks import aux_mlm, on_model
 from unmask.tasks.intervals import intervals
-from unmask.tasks.objective import objective_of
-from unmask.tasks.rows import even_out
-from unmask.tasks.task import RecordRows
 from unmask.train import checkpoint
-from unmask.train.distributed import World
-from unmask.train.fit import Evaluation, describe, doubt_of, fit, open_log
-from unmask.train.loader import Bucketed, micro_size
-from unmask.train.run import Run, environment
+from unmask.train.fit import Evaluation, State, describe, doubt_of
+from unmask.train.loader import Loader
+from unmask.train.run import Run
 from unmask.train.schedule import Plan
 from unmask.train.trainer import Trainer
 
-Watch = Callable[[float], None]  # gets the score that decides at each evaluation; may end training by an exception
+
+@dataclass
+class FinetuneJob(Job):
+    parts: dict[str, Part] = field(default_factory=dict)
+
+    @property
+    def one(self) -> Part | None:
+        """The part of a run of one task."""
+        return self.parts.get("")
+
+    def save(self, folder: Path) -> None:
+        for name, part in self.parts.items():
+            part.save(folder / name)
+
+    def headline(self, run: Run) -> str:
+        return "\n".join((f"{name}: " if name else "") + announce(part, run) for name, part in self.parts.items())
 
 
-def rows_of(
-    job: Job, encoded: Sequence[Sequence[Example]] | None = None, objective: Objective | None = None
-) -> Bucketed:
-    """The training records as rows; `encoded`: those of each, where they are known."""
-    encoded = [job.task.encode(record) for record in job.sets.train] if encoded is None else encoded
-    even_out(job.task.SPEC, encoded)
-    examples = [e for several in encoded for e in several]
-    lengths = [max(len(row) for row in (e, *e.more)) for e in examples]
-    tokenizer = job.task.tokenizer
-    held = [row.ids for e in examples for row in (e, *e.more)]
-    tokens = np.unique(np.concatenate([*held, np.flatnonzero(tokenizer.special)]))  # [MASK] may be put into a row
-    rows = RecordRows(examples, tokenizer.pad)
-    return Bucketed(rows, lengths, job.recipe.train.batch, objective or objective_of(job.task), job.recipe.seed, tokens)
+class Finetune(TrainingKind[FinetuneJob]):
+    name = folder = "finetune"
+
+    def check(self, recipe: Recipe, ctx: Context) -> Recipe:
+        check_unused(recipe)
+        if recipe.tasks:
+            shared.check(recipe)
+        return recipe
+
+    def prepare(
+        self, recipe: Recipe, ctx: Context, begun: ResumeState | None = None, estimate_only: bool = False
+    ) -> FinetuneJob:
+        parts = self.parts(recipe, ctx, begun)
+        recipe = parts[""].recipe if "" in parts else shared.settled(recipe, parts)
+        name = parts[""].task.name if "" in parts else "several"
+        for part in parts.values():  # one that does not fit is said before anything is written
+            part.teacher = open_teacher(part, ctx.console.say)
+        job = FinetuneJob(recipe, name, parts=parts)
+        key = " ".join(part.sets.fingerprint() for part in parts.values())
+        if begun and key != begun.run.read_json("data.json")["key"]:
+            raise UserError(
+                f"the labelled files of {begun.run.path} have changed since it was begun",
+                fix="a new run: unmask finetune with another --out",
+            )
+        findings = [f for part in parts.values() for f in part.sets.findings]
+        if not ctx.watch:  # a trial of many says nothing; how many texts are too long is said where they are read
+            job.warnings = [str(group) for group in by_kind(f for f in findings if f.kind != "length")]
+        job.files = {
+            "data.json": {"records": _by_part({n: sizes(p.sets) for n, p in parts.items()}), "key": key},
+            "learnt.json": _by_part({n: p.task.learnt for n, p in parts.items()}),
+            "findings.json": as_rows(findings, KEPT),
+        }
+        return job
+
+    def parts(self, recipe: Recipe, ctx: Context, begun: ResumeState | None) -> dict[str, Part]:
+        weights = begun.weights if begun else None
+        learnt = begun.run.read_json("learnt.json") if begun else None
+        if not recipe.tasks:
+            return {"": prepare(recipe, weights, learnt, ctx.cache)}
+        return {
+            name: prepare(own, weights and weights / name, learnt and learnt[name], ctx.cache)
+            for name, own in shared.recipes(recipe).items()
+        }
+
+    def work(self, job: FinetuneJob, ctx: Context, run: Run | None = None) -> Work:
+        recipe, parts, train = job.recipe, job.parts, job.recipe.train
+        if job.one:
+            loader, records = load_one(job.one, ctx, run)
+            model: nn.Module = job.one.model
+            loaders, remarks = [loader], remarks_of(job.one, ctx, records, gathered=not recipe.task.teacher)
+
+            def trainer(plan: Plan) -> Trainer:
+                return Trainer(model, loader.objective, train, plan, recipe.seed, ctx.world, loader.tokens)  # type: ignore[arg-type]
+
+            every: Loader = loader
+        else:
+            loaders = [rows_of(part) for part in parts.values()]
+            remarks = [text for part in parts.values() for text in remarks_of(part, ctx, len(part.sets.train))]
+            model = together = shared.Shared({name: part.model for name, part in parts.items()})
+            objective, every = shared.Several(parts), (taking := shared.Taking(loaders, train.batch, recipe.seed))
+
+            def trainer(plan: Plan) -> Trainer:
+                return shared.SharedTrainer(together, objective, taking, train, plan, recipe.seed, ctx.world)
+
+        length = max(8, *(int(each.lengths.max()) for each in loaders))
+        rows = {length: sum(len(each.lengths) for each in loaders)}
+        evaluation = evaluation_of(job, ctx)
+        return Work(
+            model, every, length, rows, trainer, lambda trainer: evaluation,
+            lambda trainer: sum(seconds_per_answer(part) * len(seen(part)) for part in parts.values()), job.save,
+            uniform_steps=False, notes=lambda plan: remarks, models=lambda run: [run.model / name for name in parts],
+        )  # fmt: skip
+
+    def finish(self, job: FinetuneJob, run: Run, state: State, ctx: Context) -> dict[str, Any]:
+        """The best model, thresholds from the dev set, the model's folder, and what it is worth on dev and test."""
+        for part in job.parts.values():
+            aux_mlm.drop(part.model, part.task.heads)
+        best = state.best
+        if best and best["step"] < state.step:
+            for name, part in job.parts.items():
+                restore(part, run.checkpoints / "best" / "model" / name)
+            score = f"mean {best['mean']:.1%}" if not job.one else describe({job.one.metric: best[job.one.metric]})
+            ctx.console.say(
+                f"the model{'' if job.one else 's'} of step {best['step']:,} {'is' if job.one else 'are'} kept: {score}"
+            )
+        return judge(job, run, state, ctx.console)
+
+    def estimate(self, job: FinetuneJob, ctx: Context) -> dict[str, Any]:
+        return dry_run.estimate(job, self.work(job, ctx), ctx)
+
+    def complete(self, run: Run, ctx: Context) -> bool:
+        return complete(run, ctx)
 
 
-def with_more(
-    job: Job,
-    records: Sequence[Record],
-    encoded: Sequence[Sequence[Example]],
-    run: Run,
-    world: World,
-    console: Console,
-) -> Objective:
-    """The task as it is trained: with a teacher's answers, and MLM beside it, where these are asked for."""
-    known, job.teacher = job.teacher or open_teacher(job, console.say), None
-    if known:
-        theirs = known.need_task()
-        run.hold(f"task.teacher: {job.recipe.task.teacher}", teacher.fingerprint(known.model, theirs), world.main)
-        with console.bar("teacher") as update:
-            return aux_mlm.beside(teacher.teach(job.task, known.model, theirs, records, encoded, update))
-    return aux_mlm.beside(objective_of(job.task, world.size))
+def complete(run: Run, ctx: Context) -> bool:
+    """--baseline: what the model has to beat, beside its own results."""
+    recipe = run.recipe()
+    if not recipe.task.baseline or "baselines" in ctx.once(run.results):
+        return False
+    from unmask.runs.baseline import add_baselines  # scikit-learn takes a second to import
+
+    add_baselines(recipe, run, ctx)
+    return True
 
 
-def say_remarks(job: Job, console: Console, world: World, count: int, gathered: bool = False) -> None:
-    """What a person should know before training begins; after `rows_of` of the `count` records, which counts long texts."""
-    task = job.task
-    for text in job.notes:
-        console.say(text)
-    batch = job.recipe.train.batch
-    together = micro_size(batch, job.recipe.train.micro_batch, world.size) * (world.size if gathered else 1)
-    for text in task.windowing.said(count) + (task.apart(together, batch) if together < batch else []):
-        console.say(text)
+PRETRAINING = {  # settings of `train` that only pre-training reads → what to give instead
+    "packing": "", "embeddings": "", "compile": "", "length": "--length N (task.length), tokens of a row at most",
+}  # fmt: skip
 
 
-def seen_of(job: Job, console: Console) -> list[Record]:
-    """The dev records that are answered while training."""
-    seen = job.sets.dev[: job.recipe.train.eval_rows]
-    if len(seen) < len(job.sets.dev):
-        console.say(
-            f"while training, {len(seen):,} of the {len(job.sets.dev):,} dev records are answered; at the end, all"
+def check_unused(recipe: Recipe) -> None:
+    """Settings that fine-tuning would pass over."""
+    train, usual = recipe.train, TrainRecipe()
+    if train.tokens is not None:
+        raise UserError(
+            f"train.tokens={train.tokens}: labelled records differ in length, so tokens say little of how often each is seen",
+            valid="train.epochs, train.steps or train.minutes",
+            fix="--epochs 3",
         )
-    return seen
+    for name, instead in PRETRAINING.items():
+        if (value := getattr(train, name)) != getattr(usual, name):
+            raise UserError(
+                f"train.{name}={value}: only pre-training reads it", fix=instead or f"leave train.{name} out"
+            )
 
 
-def train(
-    job: Job,
-    run: Run,
-    world: World,
-    console: Console,
-    resume: checkpoint.Checkpoint | None = None,
-    title: str = "finetune",
-    watch: Watch | None = None,
-) -> dict[str, Any]:
-    """Fit the model; it ends as the last one, or one that was better on the dev set. Returns the final state."""
-    recipe, task, model = job.recipe, job.task, job.model
-    records = [*job.sets.train, *augment.rows(recipe, job.sets.train, run, world, console)]
-    encoded = [task.encode(record) for record in records]
-    objective = with_more(job, records, encoded, run, world, console)
-    loader = rows_of(job, encoded, objective)
-    longest, count = int(loader.lengths.max()), len(loader.lengths)
-    say_remarks(job, console, world, len(records), gathered=not recipe.task.teacher)
-    seen = seen_of(job, console)
-
-    def trainer_of(p: Plan) -> Trainer:
-        return Trainer(model, objective, recipe.train, p, recipe.seed, world, loader.tokens)
-
-    def look() -> None:
-        task.answer(model, seen)
-
-    p, job.recipe = settle(
-        run, recipe, resume, world,
-        lambda: budget.make_plan(recipe, longest, count, loader, trainer_of, look, world, console),
-    )  # fmt: skip
-    recipe = job.recipe
-    trainer = trainer_of(p)
+def evaluation_of(job: FinetuneJob, ctx: Context) -> Evaluation | None:
+    """Of one task its scores, of which its metric decides; of several the metric of each, whose mean decides."""
+    records = {name: seen(part) for name, part in job.parts.items() if part.sets.dev}
+    if not records:
+        return None
+    counts = {_key(name, job.parts[name].metric): len(found) for name, found in records.items()}
 
     def measure() -> dict[str, Any]:
-        values = dict(task.score(task.answer(model, seen), seen))
-        if watch and task.metric in values:
-            watch(float(values[task.metric]))
-        return values
+        scores: dict[str, Any] = {}
+        for name, found in records.items():
+            task = job.parts[name].task
+            scores[name] = task.score(task.answer(job.parts[name].model, found), found)
+        if job.one:
+            return dict(scores[""])
+        metrics = {name: job.parts[name].metric for name in scores}
+        values = {
+            _key(name, metric): scores[name][metric] for name, metric in metrics.items() if metric in scores[name]
+        }
+        return ({"mean": fmean(values.values())} if values else {}) | values
 
-    if seen and not type(task).heads and not watch and world.main:
-        look_first(run, recipe, measure, console)
-    doubt = doubt_of({task.metric: len(seen)}, recipe.task.margin)
-    evaluation = Evaluation(measure, task.metric, higher=True, patience=recipe.task.patience, first=False, doubt=doubt)
-    state = fit(run, trainer, loader, evaluation if seen else None, job.save, console, resume=resume, title=title)
-    world.barrier()
-    aux_mlm.drop(model, task.heads)
-    best = state["best"]
-    if best and best["step"] < state["step"]:
-        restore(job, run.checkpoints / "best" / "model")
-        console.say(f"the model of step {best['step']:,} is kept: {describe({task.metric: best[task.metric]})}")
-    return state
-
-
-def look_first(run: Run, recipe: Recipe, measure: Callable[[], dict[str, Any]], console: Console) -> None:
-    """What a model that needs no new head reaches before it is trained: said and logged once, and never a choice for the model to keep."""
-    if any(e.get("event") == "eval" for e in run.events()):
-        return
-    values = measure()
-    console.say(f"  before training  held-out {describe(values)}")
-    log = open_log(run, recipe.train, 0)
-    log.write("eval", step=0, elapsed=0.0, **values)
-    log.close()
+    settings, one = job.recipe.task, job.one
+    shown = (
+        one and not type(one.task).heads and not ctx.watch
+    )  # a model that needs no new head answers before it is trained
+    return Evaluation(
+        measure, one.metric if one else "mean", higher=True, patience=settings.patience,
+        first="shown" if shown else "no", doubt=doubt_of(counts, settings.margin),
+    )  # fmt: skip
 
 
-def settle(
-    run: Run,
-    recipe: Recipe,
-    resume: checkpoint.Checkpoint | None,
-    world: World,
-    make: Callable[[], tuple[Plan, Recipe]],
-) -> tuple[Plan, Recipe]:
-    """The plan of a run that goes on; else the one that `make` gives, with the recipe that it freezes, written down."""
-    if resume:
-        return Plan.from_dict(run.read_json("plan.json")), recipe
-    p, frozen = make()
-    if world.main:
-        frozen.write(run.path / "recipe.yaml")
-        run.write_json("plan.json", p.as_dict())
-    return p, frozen
+def _key(part: str, metric: str) -> str:
+    return f"{part}.{metric}" if part else metric
 
 
-def restore(job: Job, folder: Path) -> None:
-    """The weights of a checkpoint's model into the job's."""
-    kept = hf.load(folder, job.task.heads, job.task.changes(job.model.config)).model
-    job.model.load_state_dict(kept.state_dict())
+# ------------------------------------------------------------------------------------------------------------ the end
 
 
-def finish(job: Job, run: Run, state: dict[str, Any], console: Console) -> dict[str, Any]:
-    """Thresholds from the dev set, the model's folder, and what it is worth on dev and test."""
-    task = job.task
-    results: dict[str, Any] = {"task": task.name, "metric": task.metric, "step": state["step"], "best": state["best"]}
-    aux_mlm.drop(job.model, task.heads)
-    scores, details = assess(job, run, console)
-    results |= scores
-    results["lr"] = job.recipe.train.lr
-    results["seconds"] = round(state["elapsed"], 1)
-    results["model"] = str(run.model)
+def restore(part: Part, folder: Path) -> None:
+    """The weights of a checkpoint's model into the part's."""
+    kept = hf.load(folder, part.task.heads, dict(part.task.bound.config)).model
+    part.model.load_state_dict(kept.state_dict())
+
+
+def judge(job: FinetuneJob, run: Run, state: State, console: Console) -> dict[str, Any]:
+    """The results of the model as it is, which is saved."""
+    scores, details = {}, {}
+    for name, part in job.parts.items():
+        scores[name], details[name] = assess(part, run, console, f"{name}." if name else "")
+    reached = {"step": state.step, "best": state.best}
+    ended = {"seconds": round(state.elapsed, 1), "model": str(run.model)}
+    if one := job.one:
+        results = {"task": one.task.name, "metric": one.metric, **reached, **scores[""], "lr": job.recipe.train.lr}
+    else:
+        tasks = {
+            name: {"task": p.task.name, "metric": p.metric, **scores[name], "model": str(run.model / name)}
+            for name, p in job.parts.items()
+        }
+        results = {"task": "several", "metric": "mean", **reached, "tasks": tasks}
     checkpoint.write_folder(run.model, job.save)
-    run.write_json("details.json", details)
-    run.write_json("results.json", results)
-    return results
+    run.write_json("details.json", _by_part(details))
+    return results | ended
 
 
-def assess(job: Job, run: Run, console: Console, prefix: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
+def assess(part: Part, run: Run, console: Console, prefix: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
     """(scores, details) on dev and test; what is tuned is tuned on dev. The answers go to `dev.predictions.jsonl` …"""
-    task, model, sets = job.task, job.model, job.sets
+    task, model, sets = part.task, part.model, part.sets
     results: dict[str, Any] = {}
     details: dict[str, Any] = {}
     between: dict[str, Any] = {}
-    task.complete(model)
+    on_model.fold_scale(task, model)
     for name, records in (("dev", sets.dev), ("test", sets.test)):
         if not records:
             continue
@@ -213,7 +254,7 @@ def assess(job: Job, run: Run, console: Console, prefix: str = "") -> tuple[dict
         for what in task.windowing.not_read(len(records)):
             console.warn(f"{name}: {what}")
         if name == "dev":
-            task.tune(outputs, records)
+            task.learnt |= task.tune(outputs, records)
         answers = task.for_score(model, task.decode(outputs), records)
         results[name] = {"records": len(records), **task.score(answers, records)}
         between[name] = intervals(task, answers, records, results[name])
@@ -224,89 +265,17 @@ def assess(job: Job, run: Run, console: Console, prefix: str = "") -> tuple[dict
     return results | {"intervals": between}, details
 
 
-def run_one(recipe: Recipe, run: Run, world: World, console: Console, opened: Opened | None = None) -> dict[str, Any]:
-    """One run from its files to its results, in a folder that is there and empty."""
-    if recipe.tasks:
-        from unmask.runs import multitask  # which uses this module
-
-        return multitask.run_tasks(recipe, run, world, console)
-    return run_job(prepare(recipe, opened=opened), run, world, console)
-
-
-def run_job(
-    job: Job, run: Run, world: World, console: Console, title: str = "finetune", watch: Watch | None = None
-) -> dict[str, Any]:
-    job.teacher = open_teacher(job, console.say)  # one that does not fit is said before anything is written
-    with run.lock() if world.main else nullcontext():
-        if world.main:
-            write_down(run, job.recipe, sizes(job.sets), job.sets.fingerprint(), job.task.learnt, job.sets.findings)
-            warn_of(job.sets.findings, console)
-        console.say(announce(job, run))
-        return _end(job, run, world, console, train(job, run, world, console, title=title, watch=watch), not watch)
-
-
-def write_down(
-    run: Run, recipe: Recipe, records: Any, key: str, learnt: dict[str, Any], findings: Sequence[Finding]
-) -> None:
-    """Everything that a resumed run has to find, before the first step."""
-    run.write_kind("finetune")
-    recipe.write(run.path / "recipe.yaml")
-    run.write_json("environment.json", environment())
-    run.write_json("data.json", {"records": records, "key": key})
-    run.write_json("learnt.json", learnt)
-    run.write_json("findings.json", as_rows(findings, KEPT))
-
-
-def go_on(run: Run, last: checkpoint.Checkpoint | None, key: str, world: World, console: Console) -> None:
-    """The log back to the last checkpoint; refused when the records (`key`) are not those that the run was begun with."""
-    if key != run.read_json("data.json")["key"]:
-        raise UserError(
-            f"the labelled files of {run.path} have changed since it was begun",
-            fix="a new run: unmask finetune with another --out",
-        )
-    done = last.state["step"] if last else 0
-    if world.main:
-        run.rewind(done)
-    console.say(f"continuing {run.path} at step {done:,}")
-
-
-def resume(run: Run, world: World, console: Console, watch: Watch | None = None) -> dict[str, Any]:
-    """Go on with a run from its last whole checkpoint, bit for bit as if it had never stopped."""
-    with run.lock() if world.main else nullcontext():
-        if (run.path / "results.json").exists():
-            console.say(f"{run.path} is finished")
-            if world.main and not watch and not (run.path / "report.html").exists():
-                reports.write(run)
-            return run.read_json("results.json")
-        last = checkpoint.latest(run.checkpoints, console.warn)
-        if run.recipe().tasks:
-            from unmask.runs import multitask
-
-            return multitask.resume_tasks(run, last, world, console)
-        job = prepare(run.recipe(), last.model if last else None, run.read_json("learnt.json"))
-        go_on(run, last, job.sets.fingerprint(), world, console)
-        return _end(job, run, world, console, train(job, run, world, console, last, watch=watch), not watch)
-
-
-def _end(
-    job: Job, run: Run, world: World, console: Console, state: dict[str, Any], report: bool = True
-) -> dict[str, Any]:
-    if not world.main:
-        return {}
-    begun = time.monotonic()
-    results = finish(job, run, state, console)
-    if report:
-        reports.write(run)
-    console.say(f"done in {clock(state['elapsed'] + time.monotonic() - begun)}: {run.model}")
-    return results
-
-
-def announce(job: Job, run: Run) -> str:
-    sets = ", ".join(f"{n:,} {name}" for name, n in sizes(job.sets).items() if n)
-    trained = sum(p.numel() for p in job.model.parameters() if p.requires_grad)
-    columns = ", ".join(f"{role} ← {name}" for role, name in job.sets.columns.items())
-    taken = "; ".join(text for text in (columns, job.task.describe(job.sets.train)) if text)
-    return (f"{job.task.name}: {taken}\n" if taken else "") + (
-        f"{job.task.name}: {sets} records; {job.recipe.start}, {trained:,} parameters to train, "
-        f"lr {job.recipe.train.lr:.2g} → {run.path}"
+def announce(part: Part, run: Run) -> str:
+    sets = ", ".join(f"{n:,} {name}" for name, n in sizes(part.sets).items() if n)
+    trained = sum(p.numel() for p in part.model.parameters() if p.requires_grad)
+    columns = ", ".join(f"{role} ← {name}" for role, name in part.sets.columns.items())
+    taken = "; ".join(text for text in (columns, part.about) if text)
+    return (f"{part.task.name}: {taken}\n" if taken else "") + (
+        f"{part.task.name}: {sets} records; {part.recipe.start}, {trained:,} parameters to train, "
+        f"lr {part.recipe.train.lr:.2g} → {run.path}"
     )
+
+
+def _by_part(values: dict[str, Any]) -> Any:
+    """Of one task its value alone, of several all by name."""
+    return values.get("", values)

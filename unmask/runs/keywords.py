@@ -133,11 +133,11 @@ def model_in(folder: str) -> str:
 
 def task_recipe(model: str | Path, recipe: AnyRecipe = None, sets: Sequence[str] = (), **short: Any) -> Recipe:
     """As `make_recipe`, with fine-tuning's defaults below."""
-    from unmask.runs import job
+    from unmask.runs import part
 
     values = merge(values_of(recipe), {"start": model_in(str(model))} if model else {})
     values = placed(values, "finetune", short)
-    made = job.make_recipe(values, [sets] if isinstance(sets, str) else list(sets))
+    made = part.make_recipe(values, [sets] if isinstance(sets, str) else list(sets))
     if not made.start:
         raise UserError("no model to fine-tune", fix="unmask finetune MODEL --train FILE")
     return pinned(made)

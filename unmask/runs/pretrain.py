@@ -1,156 +1,175 @@
-"""A pre-training run from its text to its report, and a stopped one from its last checkpoint (the training itself: `runs/pretraining.py`)."""
+"""The kind of run that pre-trains: text → tokenizer → store → model."""
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from unmask import report
-from unmask.console import Console, clock
 from unmask.errors import UserError
-from unmask.files import check_recipe
 from unmask.hub import without_revision
-from unmask.inference.predictor import load
 from unmask.model.config import with_tokenizer
-from unmask.model.device import pick_device
 from unmask.recipe import Recipe
-from unmask.runs import pretraining
+from unmask.runs import setup as setups
+from unmask.runs.budget import Work, ten_steps
+from unmask.runs.context import Context
 from unmask.runs.corpus_setup import prepare, prepare_mix
-from unmask.stopping import continues_with
+from unmask.runs.estimate import Estimate, estimate, memory, vocabulary_rows
+from unmask.runs.lifecycle import Job, ResumeState, TrainingKind
+from unmask.runs.setup import Setup, set_up
+from unmask.text.extend import describe
 from unmask.text.store import TokenStore
-from unmask.train import checkpoint, track
-from unmask.train.distributed import World
-from unmask.train.log import Log
-from unmask.train.mix import Mixed
-from unmask.train.run import Run, environment
+from unmask.train import checkpoint, probe
+from unmask.train.embedding_init import warm
+from unmask.train.fit import Evaluation, State
+from unmask.train.health import Health, off_the_plateau, text_warnings
+from unmask.train.heldout import measure_all
+from unmask.train.run import Run
 from unmask.train.schedule import Plan
+from unmask.train.schedule import plan as make_plan
+from unmask.train.trainer import Trainer
 
-MADE_LAST = ("fills.json", "curves.png", "report.html", "model/README.md")
-
-
-def begin(recipe: Recipe, out: str | Path | None, console: Console) -> Run:
-    """A new run, from the text to the report."""
-    recipe = with_tokenizer(recipe)
-    pretraining.check(recipe)
-    check_recipe(recipe.text())
-    if out is not None:
-        Run.check_free(out)
-    world, console = join(recipe, console)
-    pairs = pretraining.pair_lengths(recipe)
-    path, others = "", []
-    if world.main:
-        made = prepare(recipe, console, lengths=pairs)
-        path, others = str(made.path), prepare_mix(recipe, made.tokenizer, pairs, console)
-    path, others = world.share((path, others))
-    store, mixed = TokenStore.open(path), pretraining.open_mix(recipe, others)
-    setup = pretraining.set_up(recipe, store, recipe.start or None, mixed)
-    plan = pretraining.make_plan(setup, world, console)
-    setup.recipe = pretraining.resolve(setup.recipe, plan)
-    name = setup.recipe.preset if not recipe.start else Path(without_revision(recipe.start)).name
-    run = Run(world.share(str(Run.create(out, "pretrain", name).path) if world.main else None))
-    with continues_with(run.resume_command), run.lock() if world.main else nullcontext():
-        if world.main:
-            run.write_kind("pretrain")
-            setup.recipe.write(run.path / "recipe.yaml")
-            run.write_json("environment.json", environment())
-            run.write_json("plan.json", plan.as_dict())
-            run.write_json("data.json", data_of(store, mixed) | {"files": pretraining.checksums(setup.recipe)})
-            console.say(announce(setup, plan, run))
-        state = pretraining.pretrain(setup, plan, run, world, console)
-        if world.main:
-            finish(run, store, state, console)
-    world.leave()
-    return run
+COMPILED = 2000  # steps that earn back the half minute which torch.compile takes
 
 
-def resume(path: str | Path, console: Console) -> Run:
-    """Continue a run from its last whole checkpoint, bit for bit as if it had never stopped."""
-    run = Run.open(path)
-    recipe = run.recipe()
-    world, console = join(recipe, console)
-    plan = Plan.from_dict(run.read_json("plan.json"))
-    with continues_with(run.resume_command), run.lock() if world.main else nullcontext():
-        ended = world.share(is_complete(run) if world.main else None)
-        if ended:
-            console.say(f"{run.path} is finished: {plan.steps:,} steps")
-            world.leave()
-            return run
-        path, others = world.share(stores_of(run, recipe, console) if world.main else None)
-        store, mixed = TokenStore.open(path), pretraining.open_mix(recipe, others)
-        last = checkpoint.latest(run.checkpoints, console.warn)
-        done = last.state["step"] if last else 0
-        setup = pretraining.set_up(recipe, store, last.model if last else recipe.start or None, mixed)
-        if world.main:
-            run.rewind(done)
-            console.say(f"continuing {run.path} at step {done:,} of {plan.steps:,}")
-        state = pretraining.pretrain(setup, plan, run, world, console, last)
-        if world.main:
-            finish(run, store, state, console)
-    world.leave()
-    return run
+@dataclass
+class PretrainJob(Job):
+    setup: Setup | None = None
+    expected: Estimate | None = None  # in place of it, for a dry run
+
+    def headline(self, run: Run) -> str:
+        assert self.setup is not None
+        count = sum(p.numel() for p in self.setup.model.parameters())
+        what = self.recipe.start or self.recipe.preset
+        return f"{what}: {count:,} parameters, objective {self.recipe.objective}, {self.recipe.train.optimizer} → {run.path}"
 
 
-def join(recipe: Recipe, console: Console) -> tuple[World, Console]:
-    """The processes of this run; only the first one speaks."""
-    track.check(recipe.train.track)
-    if recipe.train.threads:
-        torch.set_num_threads(recipe.train.threads)
-    world = World.join(pick_device(recipe.train.device).type)
-    return world, console if world.main else Console(quiet=True)
+class Pretrain(TrainingKind[PretrainJob]):
+    name = folder = "pretrain"
+
+    def check(self, recipe: Recipe, ctx: Context) -> Recipe:
+        recipe = with_tokenizer(recipe)
+        setups.check(recipe)
+        return recipe
+
+    def prepare(
+        self, recipe: Recipe, ctx: Context, begun: ResumeState | None = None, estimate_only: bool = False
+    ) -> PretrainJob:
+        if estimate_only:
+            expected = estimate(recipe)
+            return PretrainJob(expected.recipe, "", expected=expected)
+        own, *others = ctx.once(lambda: self._stores(recipe, ctx, begun))
+        store, mixed = TokenStore.open(own), setups.open_mix(recipe, others)
+        weights = begun.weights if begun else None
+        made = set_up(recipe, store, weights or recipe.start or None, mixed)
+        name = Path(without_revision(recipe.start)).name if recipe.start else recipe.preset
+        known: dict[str, Any] = {}
+        if not begun and ctx.main:
+            known = setups.data_of(store, mixed) | {"files": setups.checksums(made.recipe)}
+        return PretrainJob(made.recipe, name, {"data.json": known}, setup=made)
+
+    def _stores(self, recipe: Recipe, ctx: Context, begun: ResumeState | None) -> list[str]:
+        if begun:
+            return setups.stores_of(begun.run, recipe, ctx.console)
+        pairs = setups.pair_lengths(recipe)
+        made = prepare(recipe, ctx.console, lengths=pairs)
+        return [str(made.path), *prepare_mix(recipe, made.tokenizer, pairs, ctx.console)]
+
+    def work(self, job: PretrainJob, ctx: Context, run: Run | None = None) -> Work:
+        assert job.setup is not None
+        setup, recipe = job.setup, job.recipe
+
+        def trainer(plan: Plan) -> Trainer:
+            return Trainer(setup.model, setup.objective, recipe.train, plan, recipe.seed, ctx.world)
+
+        def evaluation(trainer: Trainer) -> Evaluation | None:
+            tracks = [track for track in setup.heldout(trainer.plan) if track.batches]
+            return Evaluation(lambda: measure_all(trainer, tracks)) if tracks else None
+
+        def evaluation_seconds(trainer: Trainer) -> float:
+            tracks, begun = setup.heldout(trainer.plan), time.perf_counter()
+            trainer.evaluate(tracks[0].batches[:1], tracks[0].objective)
+            return (time.perf_counter() - begun) * sum(len(track.batches) for track in tracks)
+
+        def ready(plan: Plan, fresh: bool) -> Iterator[str]:
+            yield from _compile(setup, plan)
+            if fresh and not recipe.start:
+                yield from _first_weights(setup, ctx)
+
+        def health(plan: Plan) -> Health:
+            advice = off_the_plateau(recipe.train, setup.model.config, new=not recipe.start)
+            return Health(setup.store.meta["unigram_entropy"], plan.steps, advice)
+
+        return Work(
+            setup.model, setup.loader, recipe.train.length, setup.rows(), trainer, evaluation, evaluation_seconds,
+            setup.save, ready=ready, notes=lambda plan: [_say_plan(setup, plan), *setup.notes],
+            warnings=text_warnings(setup.store.meta), health=health,
+        )  # fmt: skip
+
+    def finish(self, job: PretrainJob, run: Run, state: State, ctx: Context) -> dict[str, Any]:
+        from unmask.inference.predictor import load  # after training: nothing of it is needed before
+
+        assert job.setup is not None
+        checkpoint.write_folder(run.model, job.setup.save)
+        predictor = load(run.model)
+        fills = predictor.example_fills(job.setup.store, count=6) if "mlm" in predictor.heads else []
+        run.write_json("fills.json", fills)
+        reached = {"step": state.step, "evaluation": state.evaluation, "seconds": round(state.elapsed, 1)}
+        return {"objective": job.recipe.objective, **reached, "model": str(run.model)}
+
+    def estimate(self, job: PretrainJob, ctx: Context) -> dict[str, Any]:
+        assert job.expected is not None
+        recipe, expected, text, ten = job.recipe, job.expected, job.expected.text, ten_steps(job.recipe)
+        first = make_plan(ten, expected.rows())
+        speed = probe.speed(ten, expected.config, expected.objective, expected.loader, first)
+        model = probe.outline(expected.config, expected.objective)
+        plan = make_plan(recipe, expected.rows(), speed.seconds)
+        rows = recipe.train.micro_batch or recipe.train.batch
+        batch = expected.loader.batch(0, rows, first.final_phase())
+        return {
+            "recipe": recipe.model_dump(mode="json"),
+            "architecture": expected.config.architecture(list(model.heads)),
+            "parameters": sum(x.numel() for x in model.parameters()),
+            "memory_bytes": memory(model, recipe, vocabulary_rows(expected.objective, model, batch)),
+            "extension": text.extension and text.extension | {"text": describe(text.extension)},
+            "text_tokens": text.tokens,
+            "text_tokens_from": text.source,
+            "steps": plan.steps,
+            "tokens": plan.tokens,
+            "epochs": plan.tokens / max(1, text.tokens),
+            "seconds_per_step": speed.seconds,
+            "measured": {"basis": speed.basis, "rows": speed.rows, "layers": speed.layers},
+            "minutes": sum(s.steps * speed.seconds[s.length] for s in plan.stretches) / 60,
+        }
 
 
-def data_of(store: TokenStore, mixed: Sequence[Mixed]) -> dict[str, Any]:
-    """data.json of a run: what is known of its text, and where the stores are."""
-    others = [
-        {"name": m.part.name, "source": m.part.source, "share": float(m.part.share), "key": m.store.meta["key"],
-         "store": str(m.store.path.resolve()), "train": m.store.meta["train"], "heldout": m.store.meta["heldout"]}
-        for m in mixed
-    ]  # fmt: skip
-    return {**store.meta, "store": str(store.path.resolve())} | ({"mix": others} if others else {})
+def _say_plan(setup: Setup, plan: Plan) -> str:
+    times = plan.tokens / max(1, setup.store.meta["train"]["tokens"])
+    return f"{plan.steps:,} steps of {plan.batch} rows = {plan.tokens:,} tokens ({times:.2f} × the text)"
 
 
-def stores_of(run: Run, recipe: Recipe, console: Console) -> tuple[str, list[str]]:
-    """The run's own stores; made again when the cache was pruned, and refused when a text or a teacher has changed."""
-    meta = run.read_json("data.json")
-    pretraining.check_unchanged(recipe, meta.get("files", {}), run.path)
-    known = [meta, *meta.get("mix", [])]
-    folders = [m["store"] for m in known]
-    if not all((Path(folder) / "meta.json").exists() for folder in folders):
-        console.say("a token store is gone from the cache: preparing it again")
-        store = prepare(recipe, console)
-        folders = [str(store.path), *prepare_mix(recipe, store.tokenizer, (), console)]
-    if [TokenStore.open(folder).meta["key"] for folder in folders] != [m["key"] for m in known]:
+def _first_weights(setup: Setup, ctx: Context) -> Iterator[str]:
+    """Of a new model: those that the objective sets, else token vectors counted from the text."""
+    said, recipe = setup.objective.begin(setup.model), setup.recipe
+    yield from said
+    if not said and recipe.train.embeddings == "counted" and setup.model.config.encoder == "transformer":
+        begun = time.perf_counter()
+        if ctx.main:
+            warm(setup.model, setup.store, recipe.seed)
+        yield f"first token vectors counted from the text in {time.perf_counter() - begun:.0f} s"
+
+
+def _compile(setup: Setup, plan: Plan) -> Iterator[str]:
+    """torch.compile needs a C++ compiler on a CPU, and about half a minute: only for runs that earn it back."""
+    mode = setup.recipe.train.compile
+    able = torch.cuda.is_available() or shutil.which("c++") or shutil.which("g++")
+    if not able and mode == "on":
         raise UserError(
-            f"the text of {run.path} has changed since it was begun",
-            fix="a new run: unmask pretrain with another --out",
+            "train.compile=on, but no C++ compiler was found", fix="apt-get install g++, or train.compile=off"
         )
-    return folders[0], folders[1:]
-
-
-def announce(setup: pretraining.Setup, plan: Plan, run: Run) -> str:
-    count = sum(p.numel() for p in setup.model.parameters())
-    recipe, counts = setup.recipe, setup.store.meta["train"]
-    what = recipe.start or recipe.preset
-    return (
-        f"{what}: {count:,} parameters, objective {recipe.objective}, {recipe.train.optimizer}\n"
-        f"{plan.steps:,} steps of {plan.batch} rows = {plan.tokens:,} tokens "
-        f"({plan.tokens / max(1, counts['tokens']):.2f} × the text) → {run.path}"
-    )
-
-
-def is_complete(run: Run) -> bool:
-    """Whether nothing is left to do: a kill after the last step may have come before the report was written."""
-    return any(e["event"] == "end" for e in run.events()) and all((run.path / name).exists() for name in MADE_LAST)
-
-
-def finish(run: Run, store: TokenStore, state: dict[str, Any], console: Console) -> None:
-    """After the last step: fills, curves, report, model card. The log ends with `end`."""
-    predictor = load(run.model)
-    run.write_json("fills.json", predictor.example_fills(store, count=6) if "mlm" in predictor.heads else [])
-    log = Log(run.log)
-    log.write("end", step=state["step"], elapsed=round(state["elapsed"], 2), evaluation=state["evaluation"])
-    log.close()
-    report.write(run)
-    console.say(f"done in {clock(state['elapsed'])}: {run.model}  (report: {run.path / 'report.html'})")
+    if able and (mode == "on" or (mode == "auto" and plan.steps >= COMPILED)):
+        yield "compiling the encoder (once, about half a minute) …"
+        setup.model.encoder.compile()

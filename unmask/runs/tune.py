@@ -11,26 +11,27 @@ import io
 import shutil
 import time
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from unmask import report
-from unmask.console import Console
 from unmask.errors import UserError, command
 from unmask.files import write_text
 from unmask.labels.findings import KEPT, as_rows
-from unmask.labels.record_sets import Opened
+from unmask.labels.record_sets import sizes
 from unmask.model import hf
 from unmask.model.families import FAMILIES
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
-from unmask.runs import finetune
-from unmask.runs.job import open_teacher
+from unmask.runs.context import Context
+from unmask.runs.finetune import Finetune, FinetuneJob, judge
+from unmask.runs.lifecycle import Job, ResumeState
+from unmask.runs.loops import Child, Loop
+from unmask.runs.part import Part, prepare
 from unmask.seeds import address
-from unmask.stopping import continues_with
 from unmask.tasks import folder as task_folder
-from unmask.train.distributed import World
-from unmask.train.fit import Interrupted
-from unmask.train.run import Run, environment
+from unmask.train.fit import Interrupted, State, Watch
+from unmask.train.run import Run
 from unmask.train.trainer import NonFinite
 
 STUDY = "study.jsonl"
@@ -74,18 +75,19 @@ def space(recipe: Recipe, names: list[str] | None = None) -> dict[str, dict[str,
             found["epochs"] = {"low": max(1.0, round(train.epochs / 2)), "high": 2 * train.epochs, "step": 1.0}
     if recipe.task.freeze == "none" and config.layers > 1:
         found["layer_decay"] = {"low": min(0.7, train.layer_decay), "high": 1.0}
+    pooling = kind.SPEC.training.pooling
     given = {recipe.task.pooling, recipe.task.embed.pooling, recipe.model.get("pooling", "auto")} != {"auto"}
-    if not given and (kind.name == "embed" or (kind.pools() and "pooling" in FAMILIES[config.family].fields)):
+    if not given and (pooling == "own" or (pooling == "head" and "pooling" in FAMILIES[config.family].fields)):
         found["pooling"] = {"choices": ["cls", "mean"]}
     if idle := next((name for name in names or [] if name not in found), None):
         raise UserError(f"--search {idle}: this model and recipe leave no choice of it", valid=", ".join(found))
     return {name: found[name] for name in names or SETTINGS if name in found}
 
 
-def own(job: finetune.Job, ranges: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def own(part: Part, ranges: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The recipe's own values of what is searched."""
-    pooling = job.task.learnt.get("pooling", job.model.config.pooling)
-    return {name: pooling if name == "pooling" else getattr(job.recipe.train, name) for name in ranges}
+    pooling = part.task.bound.pooling or part.model.config.pooling
+    return {name: pooling if name == "pooling" else getattr(part.recipe.train, name) for name in ranges}
 
 
 def suggest(trial: Any, ranges: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -104,180 +106,195 @@ def with_values(recipe: Recipe, values: dict[str, Any]) -> Recipe:
 # ----------------------------------------------------------------------------------------------------------- the search
 
 
-def begin(
-    recipe: Recipe,
-    run: Run,
-    trials: int,
-    minutes: float | None,
-    names: list[str] | None,
-    opened: Opened | None = None,
-) -> None:
-    """Everything that can be wrong is found here; what is asked for is written down. `opened`: the files, where they are read already."""
-    _optuna()
-    if recipe.tasks:
-        raise UserError(
-            "a search over several tasks at once", fix="unmask tune with one task, then a recipe of several"
-        )
-    job = finetune.prepare(recipe, opened=opened)
-    if not job.sets.dev:
-        raise UserError("a search needs a dev set to compare by", fix="--dev FILE, or more records in --train")
-    open_teacher(job)
-    ranges = space(job.recipe, names)
-    run.write_kind("tune")
-    job.recipe.write(run.path / "recipe.yaml")
-    run.write_json("environment.json", environment())
-    asked = {"trials": trials, "minutes": minutes, "space": ranges, "first": own(job, ranges)}
-    run.write_json("tune.json", asked)
+@dataclass
+class TuneJob(Job):
+    asked: dict[str, Any] = field(default_factory=dict)  # tune.json
+    study: Any = None  # Optuna's
 
 
-def search(run: Run, world: World, console: Console, trials: int | None = None) -> dict[str, Any]:
-    """Trials until there are as many as asked for, or time is up; then the best model, judged. Goes on where it stopped."""
-    optuna = _optuna()
-    if world.size > 1:
-        raise UserError("unmask tune under torchrun", fix="run it as one process")
-    asked, recipe = run.read_json("tune.json"), run.recipe()
-    if trials and trials != asked["trials"]:
-        run.write_json("tune.json", asked := asked | {"trials": trials})
-        (run.path / "results.json").unlink(missing_ok=True)
-    if (run.path / "results.json").exists():
-        console.say(f"{run.path} is finished")
-        return run.read_json("results.json")
-    with continues_with(run.resume_command), run.lock(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study = optuna.create_study(
-            storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(run.path / STUDY))),
-            study_name="tune",
-            direction="maximize",
-            pruner=optuna.pruners.MedianPruner(
-                n_startup_trials=min(STARTUP, max(1, asked["trials"] // 3)),
-                n_warmup_steps=1
-                + recipe.train.evaluations // 3,  # the first third says more of the warm-up than of the end
-            ),
-            load_if_exists=True,
-        )
-        if not study.get_trials(deepcopy=False):
-            study.enqueue_trial(asked["first"])
-        while (done := _ended(study)) < asked["trials"]:
-            spent = sum(t.user_attrs.get("seconds", 0.0) for t in study.get_trials(deepcopy=False))
-            if asked["minutes"] and done and spent >= 60 * asked["minutes"]:
-                console.say(f"{asked['minutes']:g} minutes are over after {done} trials")
-                break
-            study.sampler = optuna.samplers.TPESampler(
-                seed=address(recipe.seed, "tune", done) % 2**32, n_startup_trials=STARTUP
+@dataclass(frozen=True)
+class Trial(Child):
+    trial: Any = None  # Optuna's
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+class Tune(Loop[TuneJob]):
+    name = folder = "tune"
+
+    def __init__(self, trials: int = 20, minutes: float | None = None, search: Sequence[str] | None = None):
+        self.trials, self.minutes, self.search = trials, minutes, list(search) if search else None
+
+    def check(self, recipe: Recipe, ctx: Context) -> Recipe:
+        _optuna()
+        if recipe.tasks:
+            raise UserError(
+                "a search over several tasks at once", fix="unmask tune with one task, then a recipe of several"
             )
-            _trial(optuna, study, _next(optuna, study), run, recipe, asked["space"], world, console)
-        return _finish(optuna, study, run, recipe, asked, console)
+        return Finetune().check(recipe, ctx)
+
+    def prepare(
+        self, recipe: Recipe, ctx: Context, begun: ResumeState | None = None, estimate_only: bool = False
+    ) -> TuneJob:
+        """Everything that can be wrong is found here; what is asked for is written down."""
+        if ctx.world.size > 1:
+            raise UserError("unmask tune under torchrun", fix="run it as one process")
+        if begun:
+            return TuneJob(recipe, "", asked=begun.run.read_json("tune.json"))
+        part = Finetune().prepare(recipe, ctx).parts[""]
+        if not part.sets.dev:
+            raise UserError("a search needs a dev set to compare by", fix="--dev FILE, or more records in --train")
+        ranges = space(part.recipe, self.search)
+        asked = {"trials": self.trials, "minutes": self.minutes, "space": ranges, "first": own(part, ranges)}
+        return TuneJob(part.recipe, part.task.name, {"tune.json": asked}, asked=asked)
+
+    def live(self, job: TuneJob, run: Run, ctx: Context, begun: ResumeState | None) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", _optuna().exceptions.ExperimentalWarning)
+            job.study = open_study(run, job)
+            super().live(job, run, ctx, begun)
+
+    def next(self, job: TuneJob, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> Trial | None:
+        """The trial that a kill has left in the middle, or a new one; none when there are as many as asked for, or time is up."""
+        optuna, study, asked = _optuna(), job.study, job.asked
+        ended = _ended(study)
+        if ended >= asked["trials"]:
+            return None
+        spent = sum(t.user_attrs.get("seconds", 0.0) for t in study.get_trials(deepcopy=False))
+        if asked["minutes"] and ended and spent >= 60 * asked["minutes"]:
+            ctx.console.say(f"{asked['minutes']:g} minutes are over after {ended} trials")
+            return None
+        seed = address(job.recipe.seed, "tune", ended) % 2**32
+        study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
+        left = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
+        trial = optuna.trial.Trial(study, left[0]._trial_id) if left else study.ask()
+        values = suggest(trial, asked["space"])
+        without_test = job.recipe.model_copy(update={"task": job.recipe.task.model_copy(update={"test": []})})
+        return Trial(_folder(trial), "finetune", with_values(without_test, values), trial=trial, values=values)
+
+    def run_child(self, job: TuneJob, child: Child, run: Run, ctx: Context) -> dict[str, Any]:
+        assert isinstance(child, Trial)
+        study, trial, folder, begun = job.study, child.trial, Run(run.path / child.name), time.monotonic()
+        try:
+            results = super().run_child(job, child, run, ctx.quietly(_watch(study, trial, folder)))
+            if results["metric"] not in results["dev"]:
+                raise UserError(
+                    f"{results['metric']}, which decides between trials, is not defined on this dev set",
+                    fix="--dev FILE with more records, whose labels differ",
+                )
+            score, state = float(results["dev"][results["metric"]]), "COMPLETE"
+        except Pruned:
+            score, state = float(max(_reported(study, trial).values())), "PRUNED"
+        except Interrupted as stopped:
+            said = f"stopped after {_ended(study)} trials; everything up to here is saved"
+            raise Interrupted(said, fix=stopped.fix or "", code=stopped.code) from None
+        except UserError as error:
+            if not isinstance(error.__cause__, NonFinite):  # a full disk, say
+                raise
+            score, state = float("nan"), "FAIL"
+        trial.set_user_attr("seconds", round(time.monotonic() - begun, 2))
+        trial.set_user_attr("score", score)
+        mark = _keep_best(study, trial, run, score, state)
+        shown = "  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in child.values.items())
+        ctx.console.say(f"trial {trial.number}: {score:.4f}  {shown}{mark}")
+        return {"trial": trial.number, "score": score}
+
+    def finish(self, job: TuneJob, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> dict[str, Any]:
+        """The best model, judged on the test set too."""
+        best, study = _best(job.study), job.study
+        if best is None:
+            raise UserError("no trial came to its end", fix="a smaller learning rate: --lr, or more records")
+        folder, recipe = Run(run.path / _folder(best)), with_values(job.recipe, best.params)
+        recipe.write(run.path / "best.yaml")
+        for name in COPIED:
+            if (folder.path / name).exists():
+                shutil.copy2(folder.path / name, run.path / name)
+        weights = folder.model if folder.model.is_dir() else run.model  # of a search that is extended
+        part = prepare(recipe, weights, task_folder.learnt(weights), ctx.cache)
+        run.write_json("data.json", {"records": sizes(part.sets), "key": part.sets.fingerprint()})
+        run.write_json("findings.json", as_rows(part.sets.findings, KEPT))
+        past = folder.results()
+        state = State(step=past["step"], best=past["best"], elapsed=past["seconds"])
+        results = judge(FinetuneJob(part.recipe, "", parts={"": part}), run, state, ctx.console)
+        shutil.rmtree(folder.model, ignore_errors=True)  # it is run.model now
+        rows = table(study, list(job.asked["space"]))
+        write_text(run.path / "trials.csv", as_csv(rows))
+        again = command("unmask finetune --recipe", run.path / "best.yaml")
+        ctx.console.say(f"best of {len(rows)}: trial {best.number}, {results['metric']} {best.value:.4f}; {again}")
+        results |= {"trials": rows, "trial": best.number, "settings": best.params}
+        return results | {"importance": importance(_optuna(), study), "command": again}
+
+
+def extend(run: Run, trials: int | None) -> None:
+    """Make a search one of so many trials: a finished one is then not."""
+    asked = run.read_json("tune.json")
+    if trials and trials != asked["trials"]:
+        run.write_json("tune.json", asked | {"trials": trials})
+        (run.path / "results.json").unlink(missing_ok=True)
+
+
+def open_study(run: Run, job: TuneJob) -> Any:
+    """Optuna's memory of the search, in the folder of the run."""
+    optuna, asked = _optuna(), job.asked
+    # The first third of a run says more of the warm-up than of the end.
+    pruner = optuna.pruners.MedianPruner(
+        n_startup_trials=min(STARTUP, max(1, asked["trials"] // 3)),
+        n_warmup_steps=1 + job.recipe.train.evaluations // 3,
+    )
+    journal = optuna.storages.journal.JournalFileBackend(str(run.path / STUDY))
+    study = optuna.create_study(
+        storage=optuna.storages.JournalStorage(journal),
+        study_name="tune",
+        direction="maximize",
+        pruner=pruner,
+        load_if_exists=True,
+    )
+    if not study.get_trials(deepcopy=False):
+        study.enqueue_trial(asked["first"])
+    return study
+
+
+def _folder(trial: Any) -> str:
+    return f"trials/{trial.number:03d}"
 
 
 def _ended(study: Any) -> int:
     return sum(t.state.is_finished() for t in study.get_trials(deepcopy=False))
 
 
-def _next(optuna: Any, study: Any) -> Any:
-    """The trial that a kill has left in the middle, or a new one."""
-    left = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
-    return optuna.trial.Trial(study, left[0]._trial_id) if left else study.ask()
+def _reported(study: Any, trial: Any) -> dict[int, float]:
+    return study._storage.get_trial(trial._trial_id).intermediate_values
 
 
-def _trial(
-    optuna: Any, study: Any, trial: Any, run: Run, base: Recipe, ranges: dict, world: World, console: Console
-) -> None:
-    state, begun = optuna.trial.TrialState, time.monotonic()
-    values = suggest(trial, ranges)
-    folder = Run(run.path / "trials" / f"{trial.number:03d}")
-    without_test = base.model_copy(update={"task": base.task.model_copy(update={"test": []})})
-    recipe = with_values(without_test, values)
+def _watch(study: Any, trial: Any, folder: Run) -> Watch:
+    """Tells Optuna each evaluation, and ends a trial that it would prune."""
 
     def watch(score: float) -> None:
         number = 1 + sum(e.get("event") == "eval" for e in folder.events())  # a share of training, as there are so many
-        if number not in study._storage.get_trial(trial._trial_id).intermediate_values:
+        if number not in _reported(study, trial):
             trial.report(score, number)
         if trial.should_prune():
             raise Pruned
 
-    quiet = Console(quiet=True)
-    try:
-        if (folder.path / "learnt.json").exists():
-            results = finetune.resume(folder, world, quiet, watch)
-        else:
-            shutil.rmtree(folder.path, ignore_errors=True)
-            folder.path.mkdir(parents=True)
-            job = finetune.prepare(recipe)
-            job.sets.findings.clear()  # said once, by the best
-            results = finetune.run_job(job, folder, world, quiet, watch=watch)
-        if results["metric"] not in results["dev"]:
-            raise UserError(
-                f"{results['metric']}, which decides between trials, is not defined on this dev set",
-                fix="--dev FILE with more records, whose labels differ",
-            )
-        score, ended = float(results["dev"][results["metric"]]), state.COMPLETE
-    except Pruned:
-        score, ended = float(max(study._storage.get_trial(trial._trial_id).intermediate_values.values())), state.PRUNED
-    except Interrupted as stopped:
-        done = _ended(study)
-        raise Interrupted(
-            f"stopped after {done} trials; everything up to here is saved",
-            fix=command("unmask tune --resume", run.path),
-            code=stopped.code,
-        ) from None
-    except UserError as error:
-        if not isinstance(error.__cause__, NonFinite):  # a full disk, say
-            raise
-        score, ended = float("nan"), state.FAIL
-    best = _best(study)
-    trial.set_user_attr("seconds", round(time.monotonic() - begun, 2))
-    trial.set_user_attr("score", score)
-    study.tell(trial.number, score if ended == state.COMPLETE else None, state=ended)
+    return watch
+
+
+def _keep_best(study: Any, trial: Any, run: Run, score: float, state: str) -> str:
+    """The trial is told to Optuna; of its weights and those of the best one before it, only the better are kept."""
+    best, folder = _best(study), Run(run.path / _folder(trial))
+    study.tell(trial.number, score if state == "COMPLETE" else None, state=_optuna().trial.TrialState[state])
     shutil.rmtree(folder.checkpoints, ignore_errors=True)
-    if ended == state.COMPLETE and (best is None or score > best.value):
+    if state == "COMPLETE" and (best is None or score > best.value):
         if best is not None:
-            shutil.rmtree(run.path / "trials" / f"{best.number:03d}" / "model", ignore_errors=True)
-        mark = "  best so far"
-    else:
-        shutil.rmtree(folder.model, ignore_errors=True)
-        mark = {state.PRUNED: "  pruned", state.FAIL: "  failed: the loss was no number"}.get(ended, "")
-    shown = "  ".join(f"{name} {v:.3g}" if isinstance(v, float) else f"{name} {v}" for name, v in values.items())
-    console.say(f"trial {trial.number}: {score:.4f}  {shown}{mark}")
+            shutil.rmtree(run.path / _folder(best) / "model", ignore_errors=True)
+        return "  best so far"
+    shutil.rmtree(folder.model, ignore_errors=True)
+    return {"PRUNED": "  pruned", "FAIL": "  failed: the loss was no number"}.get(state, "")
 
 
 def _best(study: Any) -> Any:
     """The first of the best trials."""
     found = [t for t in study.get_trials(deepcopy=False) if t.value is not None and t.state.name == "COMPLETE"]
     return max(found, key=lambda t: (t.value, -t.number), default=None)
-
-
-# ------------------------------------------------------------------------------------------------------------- the end
-
-
-def _finish(optuna: Any, study: Any, run: Run, base: Recipe, asked: dict[str, Any], console: Console) -> dict[str, Any]:
-    best = _best(study)
-    if best is None:
-        raise UserError("no trial came to its end", fix="a smaller learning rate: --lr, or more records")
-    folder = Run(run.path / "trials" / f"{best.number:03d}")
-    recipe = with_values(base, best.params)
-    recipe.write(run.path / "best.yaml")
-    for name in COPIED:
-        if (folder.path / name).exists():
-            shutil.copy2(folder.path / name, run.path / name)
-    weights = folder.model if folder.model.is_dir() else run.model  # of a search that is extended
-    job = finetune.prepare(recipe, weights, task_folder.learnt(weights))
-    run.write_json("data.json", {"records": finetune.sizes(job.sets), "key": job.sets.fingerprint()})
-    run.write_json("findings.json", as_rows(job.sets.findings, KEPT))
-    past = folder.read_json("results.json")
-    state = {"step": past["step"], "best": past["best"], "elapsed": past["seconds"]}
-    results = finetune.finish(job, run, state, console)
-    shutil.rmtree(folder.model, ignore_errors=True)  # it is run.model now
-    rows = table(study, list(asked["space"]))
-    results |= {"trials": rows, "trial": best.number, "settings": best.params}
-    results |= {
-        "importance": importance(optuna, study),
-        "command": command("unmask finetune --recipe", run.path / "best.yaml"),
-    }
-    write_text(run.path / "trials.csv", as_csv(rows))
-    run.write_json("results.json", results)
-    report.write(run)
-    console.say(f"best of {len(rows)}: trial {best.number}, {results['metric']} {best.value:.4f}; {results['command']}")
-    return results
 
 
 def table(study: Any, names: list[str]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The life of a run: train, log, evaluate, warn, checkpoint, stop when asked. Pre-training and fine-tuning both live it."""
+"""The training loop of every run: step, log, evaluate, warn, checkpoint, stop when asked."""
 
 import math
 import signal
@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from unmask.console import Console
+from unmask.console import Console, Update
 from unmask.errors import UserError, command
 from unmask.metrics import format_metric
 from unmask.train import checkpoint
@@ -21,6 +21,8 @@ from unmask.train.run import Run
 from unmask.train.track import Board
 from unmask.train.trainer import NonFinite, Step, Trainer
 
+Watch = Callable[[float], None]  # gets the score that decides at each evaluation; may end training by an exception
+
 
 class Interrupted(UserError):
     """Stopped by a signal, after a checkpoint was saved."""
@@ -30,15 +32,34 @@ class Interrupted(UserError):
         self.code = code
 
 
+@dataclass
+class State:
+    """How far a run is. A checkpoint keeps it."""
+
+    step: int = 0
+    elapsed: float = 0.0  # seconds, those before a resume among them
+    tokens: int = 0
+    evaluation: dict[str, Any] | None = None  # the last one
+    best: dict[str, Any] | None = None
+    stale: int = 0  # evaluations in a row that were worse than the best
+
+    @classmethod
+    def of(cls, last: checkpoint.Checkpoint | None) -> "State":
+        known = {f.name for f in fields(cls)}
+        return cls(**{name: value for name, value in (last.state if last else {}).items() if name in known})
+
+
 @dataclass(frozen=True)
 class Evaluation:
-    """How a run looks at what it has reached, and which of its models is the best."""
+    """How a run is evaluated while it trains, and which of its models is the best."""
 
     measure: Callable[[], dict[str, Any]]
     decides: str = "loss"  # the value that says which model is best
     higher: bool = False  # whether a higher one is better
     patience: int = 0  # evaluations without a better one after which training ends; 0 = never
-    first: bool = True  # whether the model is looked at before it is trained
+    first: Literal["counts", "shown", "no"] = (
+        "counts"  # before the first step: as any other, only logged, or not at all
+    )
     doubt: Callable[[dict[str, Any], dict[str, Any]], float] = lambda a, b: 0.0  # differences that may be chance
 
     def gain(self, values: dict[str, Any], best: dict[str, Any] | None) -> float | None:
@@ -50,91 +71,31 @@ class Evaluation:
         return (values[self.decides] - best[self.decides]) * (1 if self.higher else -1)
 
 
-def fit(
-    run: Run,
-    trainer: Trainer,
-    loader: Loader,
-    evaluation: Evaluation | None,
-    save_model: Callable[[Path], None],
-    console: Console,
-    health: Health | None = None,
-    resume: checkpoint.Checkpoint | None = None,
-    title: str = "pretrain",
-) -> dict[str, Any]:
-    """Train to the end of the plan, or of patience; the state at the end: step, elapsed, tokens, last and best evaluation."""
-    state: dict[str, Any] = {"step": 0, "elapsed": 0.0, "tokens": 0, "evaluation": None, "best": None, "stale": 0}
-    if resume:
-        state |= resume.state
-        trainer.optimizers.load_state(resume.optimizer())
-    world, settings, total = trainer.world, trainer.settings, trainer.plan.steps
-    log = open_log(run, settings, state["step"]) if world.main else None
-    begun, before, saved = time.monotonic(), state["elapsed"], time.monotonic()
+@dataclass(frozen=True)
+class Training:
+    """What `fit` puts together: everything but the folder and the terminal."""
 
-    def write(event: str, **values: Any) -> None:
-        if log:
-            log.write(event, **values)
+    trainer: Trainer
+    loader: Loader
+    save: Callable[[Path], None]  # the model, into a folder
+    evaluation: Evaluation | None = None
+    health: Health | None = None
+    title: str = "pretrain"
+    watch: Watch | None = None
 
-    def save() -> None:
-        nonlocal saved
-        saved = time.monotonic()
-        if world.main:
-            run.check_there()
-            path = run.checkpoints / f"step-{state['step']:08d}"
-            checkpoint.write(path, save_model, trainer.optimizers.state(), state)
-            checkpoint.prune(run.checkpoints, settings.keep)
-            write("checkpoint", step=state["step"], path=path.name)
-        world.barrier()
 
-    def evaluate(evaluation: Evaluation) -> None:
-        values = world.share(evaluation.measure())  # last bits differ between processors, and all have to end together
-        state["evaluation"] = {"step": state["step"], **values}
-        write("eval", step=state["step"], elapsed=round(state["elapsed"], 2), **values)
-        gain = evaluation.gain(values, state["best"])
-        if gain is not None:  # a score that is not defined says nothing
-            worse = gain <= -evaluation.doubt(values, state["best"] or values)
-            state["stale"] = 0 if gain > 0 else state["stale"] + worse
-        if gain is not None and gain >= 0:  # of two that are equal the later one has learnt more
-            state["best"] = state["evaluation"]
-            if world.main and state["step"] < total:  # at the end the model itself is the best one
-                run.check_there()
-                checkpoint.write(run.checkpoints / "best", save_model, None, state)
-        console.say(f"  step {state['step']:,}/{total:,}  held-out " + describe(values))
-
+def fit(run: Run, training: Training, console: Console, last: checkpoint.Checkpoint | None = None) -> State:
+    """Train from the last checkpoint to the end of the plan, or of patience; the state at the end."""
+    world, settings, state = training.trainer.world, training.trainer.settings, State.of(last)
+    if last:
+        training.trainer.optimizers.load_state(last.optimizer())
+    log = open_log(run, settings, state.step) if world.main else None
+    fitting = _Fit(run, training, console, state, log)
     try:
-        with stop_signals() as stopped, console.bar(title) as update:
-            if not resume and evaluation and evaluation.first:
-                evaluate(evaluation)
-            tired = evaluation.patience if evaluation and evaluation.patience else math.inf
-            for done in trainer.run(loader, state["step"]) if state["stale"] < tired else ():
-                state["step"], state["tokens"] = done.step + 1, state["tokens"] + done.tokens
-                state["elapsed"] = before + time.monotonic() - begun
-                if state["step"] % settings.log_every == 0 or state["step"] == total:
-                    write("train", **line(done, state))
-                update(state["step"], total, brief(done))
-                for text in health.check(done.step, done.values) if health else []:
-                    write("warning", step=state["step"], text=text)
-                    console.warn(text)
-                if evaluation and (state["step"] % eval_every(settings, total) == 0 or state["step"] == total):
-                    evaluate(evaluation)
-                    state["elapsed"] = before + time.monotonic() - begun
-                stop, overdue = world.sum([bool(stopped), time.monotonic() - saved > 60 * settings.checkpoint_minutes])
-                ended = state["step"] == total or state["stale"] >= tired
-                if state["step"] % settings.checkpoint_every == 0 or stop or overdue or ended:
-                    save()
-                if ended:
-                    if state["step"] < total:
-                        console.say(
-                            f"ended at step {state['step']:,} of {total:,}: {tired:g} evaluations without a better one"
-                        )
-                    break
-                if stop:
-                    raise Interrupted(
-                        f"stopped at step {state['step']:,} of {total:,}; everything up to here is saved",
-                        fix=command(f"unmask {run.verb() or title} --resume", run.path),
-                        code=128 + (stopped or [signal.SIGINT])[0],  # another process may have got the signal
-                    )
+        with stop_signals() as stopped, console.bar(training.title) as update:
+            fitting.train(stopped, update, fresh=last is None)
     except NonFinite as error:
-        write("error", step=state["step"], text=str(error))
+        fitting.write("error", step=state.step, text=str(error))
         raise UserError(
             f"training stopped: {error}. Nothing of that step was kept; the last checkpoint is whole",
             valid="a finite loss; usual causes: a learning rate too high, or bf16 on a device that is poor at it",
@@ -143,9 +104,110 @@ def fit(
     finally:
         if log:
             log.close()
-    if evaluation and state["step"] == total and (text := keep_last(evaluation, state)):
+    evaluation = training.evaluation
+    if evaluation and state.step == training.trainer.plan.steps and (text := keep_last(evaluation, state)):
         console.say(text)
     return state
+
+
+class _Fit:
+    """The loop of one run: step, log, evaluate, warn, save, stop."""
+
+    def __init__(self, run: Run, training: Training, console: Console, state: State, log: Log | None):
+        self.run, self.training, self.console, self.state, self.log = run, training, console, state, log
+        self.trainer, self.evaluation = training.trainer, training.evaluation
+        self.world, self.settings, self.total = self.trainer.world, self.trainer.settings, self.trainer.plan.steps
+        self.begun = self.saved = time.monotonic()
+        self.before = state.elapsed
+
+    def train(self, stopped: list[int], update: Update, fresh: bool) -> None:
+        state, evaluation = self.state, self.evaluation
+        if fresh and evaluation:
+            self.evaluate_first(evaluation)
+        tired = evaluation.patience if evaluation and evaluation.patience else math.inf
+        for done in self.trainer.run(self.training.loader, state.step) if state.stale < tired else ():
+            self.count(done)
+            update(state.step, self.total, brief(done))
+            if evaluation and (state.step % eval_every(self.settings, self.total) == 0 or state.step == self.total):
+                self.evaluate(evaluation)
+            stop, overdue = self.world.sum([bool(stopped), self.overdue()])
+            ended = state.step == self.total or state.stale >= tired
+            if state.step % self.settings.checkpoint_every == 0 or stop or overdue or ended:
+                self.save()
+            if ended:
+                if state.step < self.total:
+                    self.console.say(
+                        f"ended at step {state.step:,} of {self.total:,}: {tired:g} evaluations without a better one"
+                    )
+                break
+            if stop:
+                raise Interrupted(
+                    f"stopped at step {state.step:,} of {self.total:,}; everything up to here is saved",
+                    fix=command(f"unmask {self.run.verb() or self.training.title} --resume", self.run.path),
+                    code=128 + (stopped or [signal.SIGINT])[0],  # another process may have got the signal
+                )
+
+    def write(self, event: str, **values: Any) -> None:
+        if self.log:
+            self.log.write(event, **values)
+
+    def clock(self) -> None:
+        self.state.elapsed = self.before + time.monotonic() - self.begun
+
+    def overdue(self) -> bool:
+        return time.monotonic() - self.saved > 60 * self.settings.checkpoint_minutes
+
+    def count(self, done: Step) -> None:
+        """A step that was made: counted, logged, and looked at for signs of trouble."""
+        state, health = self.state, self.training.health
+        state.step, state.tokens = done.step + 1, state.tokens + done.tokens
+        self.clock()
+        if state.step % self.settings.log_every == 0 or state.step == self.total:
+            self.write("train", **line(done, state))
+        for text in health.check(done.step, done.values) if health else []:
+            self.write("warning", step=state.step, text=text)
+            self.console.warn(text)
+
+    def evaluate_first(self, evaluation: Evaluation) -> None:
+        """What the model reaches before it is trained."""
+        if evaluation.first == "counts":
+            self.evaluate(evaluation)
+        elif evaluation.first == "shown":
+            values = self.world.share(evaluation.measure())
+            self.console.say(f"  before training  held-out {describe(values)}")
+            self.write("eval", step=0, elapsed=0.0, **values)
+
+    def evaluate(self, evaluation: Evaluation) -> None:
+        state, watch = self.state, self.training.watch
+        values = self.world.share(
+            evaluation.measure()
+        )  # last bits differ between processors, and all have to end together
+        if watch and evaluation.decides in values:
+            watch(float(values[evaluation.decides]))
+        state.evaluation = {"step": state.step, **values}
+        self.write("eval", step=state.step, elapsed=round(state.elapsed, 2), **values)
+        gain = evaluation.gain(values, state.best)
+        if gain is not None:  # a score that is not defined says nothing
+            worse = gain <= -evaluation.doubt(values, state.best or values)
+            state.stale = 0 if gain > 0 else state.stale + worse
+        if gain is not None and gain >= 0:  # of two that are equal the later one has learnt more
+            state.best = state.evaluation
+            if self.world.main and state.step < self.total:  # at the end the model itself is the best one
+                self.run.check_there()
+                checkpoint.write(self.run.checkpoints / "best", self.training.save, None, asdict(state))
+        self.console.say(f"  step {state.step:,}/{self.total:,}  held-out " + describe(values))
+        if state.step:
+            self.clock()
+
+    def save(self) -> None:
+        self.saved = time.monotonic()
+        if self.world.main:
+            self.run.check_there()
+            path = self.run.checkpoints / f"step-{self.state.step:08d}"
+            checkpoint.write(path, self.training.save, self.trainer.optimizers.state(), asdict(self.state))
+            checkpoint.prune(self.run.checkpoints, self.settings.keep)
+            self.write("checkpoint", step=self.state.step, path=path.name)
+        self.world.barrier()
 
 
 def open_log(run: Run, settings: Any, done: int) -> Log:
@@ -154,14 +216,14 @@ def open_log(run: Run, settings: Any, done: int) -> Log:
     return Log(run.log, board)
 
 
-def keep_last(evaluation: Evaluation, state: dict[str, Any]) -> str:
+def keep_last(evaluation: Evaluation, state: State) -> str:
     """At the end of its plan a model has learnt from everything, at falling rates. One from the midst of it whose score is higher by no more
     than the doubt was more likely lucky than better: then the last counts as the best, and why is said."""
-    best, last = state["best"], state["evaluation"]
-    gain = evaluation.gain(last, best) if best and best["step"] < state["step"] else None
-    if gain is None or -gain > (doubt := evaluation.doubt(last, best)):
+    best, last = state.best, state.evaluation
+    gain = evaluation.gain(last, best) if best and last and best["step"] < state.step else None
+    if not best or not last or gain is None or -gain > (doubt := evaluation.doubt(last, best)):
         return ""
-    state["best"], name = last, evaluation.decides
+    state.best, name = last, evaluation.decides
     theirs, ours, told = (format_metric(name, value) for value in (best[name], last[name], doubt))
     return (
         f"step {best['step']:,} has {name.replace('_', ' ')} {theirs}, the last {ours}: the last is kept, as what the dev set can "
@@ -189,13 +251,13 @@ def eval_every(settings: Any, total: int) -> int:
     return settings.eval_every or max(1, math.ceil(total / max(1, settings.evaluations)))
 
 
-def line(done: Step, state: dict[str, Any]) -> dict[str, Any]:
+def line(done: Step, state: State) -> dict[str, Any]:
     return {
-        "step": state["step"],
+        "step": state.step,
         **done.values,
         "tokens": done.tokens,
         "tokens_per_second": round(done.tokens / done.seconds, 1),
-        "elapsed": round(state["elapsed"], 2),
+        "elapsed": round(state.elapsed, 2),
     }
 
 

@@ -112,7 +112,9 @@ class Run:
 
     def is_finished(self) -> bool:
         """Nothing is left to train or to judge. Pre-training wrote no results once, but its log has an end."""
-        return (self.path / "results.json").exists() or any(e.get("event") == "end" for e in self.events())
+        if (self.path / "results.json").exists():
+            return True
+        return self.kind() == "pretrain" and any(e.get("event") == "end" for e in self.events())
 
     def begin(self, kind: str, recipe: Recipe, files: Mapping[str, Any]) -> None:
         """What a resumed run has to find, written before the first step."""

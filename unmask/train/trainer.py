@@ -161,12 +161,16 @@ def evaluate(
     return means
 
 
-def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any, seconds: float = CALIBRATION) -> float:
+def seconds_per_step(
+    trainer: Trainer, loader: loading.Loader, phase: Any, seconds: float = CALIBRATION, uniform: bool = True
+) -> float:
     """Seconds of an undisturbed training step in `phase`. The caller restores the weights.
 
-    As in training, the next batch is made by a thread while a step runs. Two steps warm up, then two or more, as many as
-    fit into `seconds`; the faster third decides: what another program took meanwhile it need not take later.
+    As in training, the next batch is made by a thread while a step runs. Two steps warm up, then some more, as many as fit into
+    `seconds`. Where all steps are alike, the faster third decides: what another program took meanwhile it need not take later.
+    Where batches differ in length, the mean does.
     """
+    fewest, most = (4, 30) if uniform else (6, 42)
 
     def make(n: int) -> list[tuple[int, Batch]]:
         rows = trainer.plan.batch
@@ -182,5 +186,6 @@ def seconds_per_step(trainer: Trainer, loader: loading.Loader, phase: Any, secon
             ahead = pool.submit(make, len(times) + 1)
             trainer.step(0, batches)
             times.append(time.perf_counter() - begun)
-            more = trainer.world.share(len(times) < 4 or (sum(times) < seconds and len(times) < 30))
-    return sorted(times[2:])[len(times[2:]) // 3]
+            more = trainer.world.share(len(times) < fewest or (sum(times) < seconds and len(times) < most))
+    timed = sorted(times[2:])
+    return timed[len(timed) // 3] if uniform else sum(timed) / len(timed)

@@ -140,7 +140,7 @@ class Runs:
     def _find(self, folder: Path, deep: int, found: list[Path]) -> None:
         if len(found) >= MOST or not self._inside(folder):
             return
-        if self._is_run(folder):
+        if self._is_run(folder) and Run(folder).kind() != "quickstart":  # of which the runs inside are listed
             found.append(folder)
         elif deep:
             with suppress(OSError):  # gone, or not ours to read

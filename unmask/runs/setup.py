@@ -1,17 +1,10 @@
-"""From a store and a recipe to a trained model: the pieces put together, the budget turned into steps.
-
-Kept apart from `api.py`, which finds the text and prints, so that a resumed run goes through the same door with a store
-and a recipe that are already there.
-"""
+"""What pre-training needs before its first step: stores of its text, model, objective and loader, from a recipe alone."""
 
 import hashlib
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from unmask.console import Console
 from unmask.errors import UserError
@@ -24,6 +17,7 @@ from unmask.objectives import objective as objectives
 from unmask.objectives.objective import Objective, build
 from unmask.recipe import Recipe
 from unmask.registry import OBJECTIVES
+from unmask.runs.corpus_setup import prepare, prepare_mix
 from unmask.text.chunks import as_berts
 from unmask.text.corpus import Corpus
 from unmask.text.extend import new_pieces
@@ -32,16 +26,11 @@ from unmask.text.store import TokenStore
 from unmask.text.token_bytes import spellings
 from unmask.text.tokenizer import Tokenizer
 from unmask.train import checkpoint
-from unmask.train.distributed import World
-from unmask.train.embedding_init import warm
-from unmask.train.fit import Evaluation, fit
-from unmask.train.health import Health, off_the_plateau, text_warnings
-from unmask.train.heldout import Heldout, has_fixed, heldout, measure_all, running
+from unmask.train.heldout import Heldout, has_fixed, heldout, running
 from unmask.train.loader import Loader
 from unmask.train.mix import Mixed, loader
 from unmask.train.run import Run
-from unmask.train.schedule import Plan, lengths, plan
-from unmask.train.trainer import Trainer, seconds_per_step
+from unmask.train.schedule import Plan, lengths
 
 
 @dataclass
@@ -66,7 +55,7 @@ class Setup:
             others.insert(0, running(store.heldout, store.tokenizer, config, "mlm", phase.length, limit))
         return [own, *others]
 
-    def rows_of(self) -> dict[int, int]:
+    def rows(self) -> dict[int, int]:
         """Rows in an epoch of the run's own text, those that are mixed in among them, per row length."""
         return {n: self.loader.count(n) for n, _ in lengths(self.recipe.train)}
 
@@ -212,93 +201,29 @@ def check_unchanged(recipe: Recipe, known: dict[str, str], run: Path) -> None:
         )
 
 
-def make_plan(setup: Setup, world: World, console: Console) -> Plan:
-    """The budget as steps; minutes are measured on this machine, on the weights' copies."""
-    train = setup.recipe.train
-    rows_of = setup.rows_of()
-    if train.minutes is None:
-        return plan(setup.recipe, rows_of)
-    console.say("measuring the speed of this machine …")
-    seconds_of, evaluation = measure(setup, world)
-    seconds_of, evaluation = world.share((seconds_of, evaluation))
-    spent = train.evaluations * evaluation
-    left = max(train.minutes * 60 - spent, 0.5 * train.minutes * 60)
-    scaled = setup.recipe.model_copy(update={"train": train.model_copy(update={"minutes": left / 60})})
-    return plan(scaled, rows_of, seconds_of)
+def data_of(store: TokenStore, mixed: Sequence[Mixed]) -> dict[str, Any]:
+    """data.json of a run: what is known of its text, and where the stores are."""
+    others = [
+        {"name": m.part.name, "source": m.part.source, "share": float(m.part.share), "key": m.store.meta["key"],
+         "store": str(m.store.path.resolve()), "train": m.store.meta["train"], "heldout": m.store.meta["heldout"]}
+        for m in mixed
+    ]  # fmt: skip
+    return {**store.meta, "store": str(store.path.resolve())} | ({"mix": others} if others else {})
 
 
-def measure(setup: Setup, world: World) -> tuple[dict[int, float], float]:
-    """Seconds a step per row length, and seconds an evaluation. The weights are put back as they were."""
-    train = setup.recipe.train
-    kept = {k: v.clone() for k, v in setup.model.state_dict().items()}
-    rough = plan(
-        setup.recipe.model_copy(update={"train": train.model_copy(update={"minutes": None, "steps": 10})}),
-        setup.rows_of(),
-    )
-    trainer = Trainer(setup.model, setup.objective, train, rough, setup.recipe.seed, world)
-    seconds_of = {}
-    for stretch in rough.stretches:
-        seconds_of[stretch.length] = seconds_per_step(trainer, setup.loader, rough.phase(stretch.start))
-    tracks = setup.heldout(rough)
-    begun = time.perf_counter()
-    trainer.evaluate(tracks[0].batches[:1], tracks[0].objective)
-    evaluation = (time.perf_counter() - begun) * sum(len(track.batches) for track in tracks)
-    setup.model.load_state_dict(kept)
-    return seconds_of, evaluation
-
-
-def resolve(recipe: Recipe, p: Plan) -> Recipe:
-    """The recipe with the budget frozen: the same number of steps wherever it is run again."""
-    shares = ",".join(f"{s.length}:{s.steps / p.steps:.9g}" for s in p.stretches)
-    length = shares if len(p.stretches) > 1 else p.stretches[0].length
-    if recipe.train.minutes is None:
-        return recipe
-    frozen = recipe.train.model_copy(update={"minutes": None, "steps": p.steps, "length": length})
-    return recipe.model_copy(update={"train": frozen})
-
-
-def pretrain(
-    setup: Setup, p: Plan, run: Run, world: World, console: Console, resume: checkpoint.Checkpoint | None = None
-) -> dict[str, Any]:
-    """Train `setup.model` in `run`; the final state."""
-    recipe, store = setup.recipe, setup.store
-    if recipe.train.compile != "off":
-        _compile(setup.model, recipe.train.compile, p, console)
-    first = [] if resume or recipe.start else setup.objective.begin(setup.model)
-    for text in first:
-        console.say(text)
-    counted = recipe.train.embeddings == "counted" and setup.model.config.encoder == "transformer"
-    if counted and resume is None and not recipe.start and not first:
-        begun = time.perf_counter()
-        if world.main:
-            warm(setup.model, store, recipe.seed)
-        console.say(f"first token vectors counted from the text in {time.perf_counter() - begun:.0f} s")
-    world.copy_weights(setup.model)
-    trainer = Trainer(setup.model, setup.objective, recipe.train, p, recipe.seed, world)
-    tracks = [track for track in setup.heldout(p) if track.batches]
-    evaluation = Evaluation(lambda: measure_all(trainer, tracks)) if tracks else None
-    for text in setup.notes:
-        console.say(text)
-    for text in text_warnings(store.meta):
-        console.warn(text)
-    advice = off_the_plateau(recipe.train, setup.model.config, new=not recipe.start)
-    health = Health(store.meta["unigram_entropy"], p.steps, advice) if world.main else None
-    state = fit(run, trainer, setup.loader, evaluation, setup.save, console, health, resume)
-    if world.main:
-        checkpoint.write_folder(run.model, setup.save)
-    world.barrier()
-    return state
-
-
-def _compile(model: Model, mode: str, p: Plan, console: Console) -> None:
-    """torch.compile needs a C++ compiler on a CPU, and about half a minute: only for runs that earn it back."""
-    import shutil
-
-    able = torch.cuda.is_available() or shutil.which("c++") or shutil.which("g++")
-    if not able and mode == "on":
+def stores_of(run: Run, recipe: Recipe, console: Console) -> list[str]:
+    """The run's own stores; made again when the cache was pruned, and refused when a text or a teacher has changed."""
+    meta = run.read_json("data.json")
+    check_unchanged(recipe, meta.get("files", {}), run.path)
+    known = [meta, *meta.get("mix", [])]
+    folders = [m["store"] for m in known]
+    if not all((Path(folder) / "meta.json").exists() for folder in folders):
+        console.say("a token store is gone from the cache: preparing it again")
+        store = prepare(recipe, console)
+        folders = [str(store.path), *prepare_mix(recipe, store.tokenizer, (), console)]
+    if [TokenStore.open(folder).meta["key"] for folder in folders] != [m["key"] for m in known]:
         raise UserError(
-            "train.compile=on, but no C++ compiler was found", fix="apt-get install g++, or train.compile=off"
+            f"the text of {run.path} has changed since it was begun",
+            fix="a new run: unmask pretrain with another --out",
         )
-    if able and (mode == "on" or p.steps >= 2000):
-        console.say("compiling the encoder (once, about half a minute) …")
-        model.encoder.compile()
+    return folders

@@ -1,0 +1,27 @@
+"""Labelled files, read once for all runs of a loop: parsing them, and looking for texts that occur twice, takes long."""
+
+from dataclasses import replace
+from typing import Any
+
+from unmask.labels.fields import RecordSpec
+from unmask.labels.record_sets import Sets, read_sets
+from unmask.recipe import TaskRecipe
+
+Cache = dict[str, tuple[RecordSpec, Sets]]
+# Settings of a run that say nothing of how its files are read.
+APART = {
+    "seeds", "baseline", "baseline_lr", "dev_seed", "dev_share", "init", "freeze", "patience", "margin", "aux", "augment", "teacher",
+}  # fmt: skip
+
+
+def read(settings: TaskRecipe, cache: Cache | None = None) -> tuple[RecordSpec, Sets]:
+    """The spec of the task and its records; lists of their own for each caller, who may divide them."""
+    if cache is None:
+        return read_sets(settings)
+    key = settings.model_dump_json(exclude=APART)
+    if key not in cache:
+        cache[key] = read_sets(settings)
+    spec, sets = cache[key]
+    given: dict[str, Any] = {name: getattr(settings, name) for name in APART}
+    lists: dict[str, Any] = {name: list(getattr(sets, name)) for name in ("train", "dev", "test", "findings")}
+    return spec, replace(sets, **lists, settings=sets.settings and sets.settings.model_copy(update=given))

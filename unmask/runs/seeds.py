@@ -1,0 +1,123 @@
+"""A run from several seeds, and what it has to beat.
+
+One figure of one seed says little: fine-tuning varies with the order of the records and the first weights of the head. Each seed
+is a run of its own in `seed-N/`; the dev set is the same for all. The parent folder gets the model that is in the middle by its
+dev score (the best one would be a lucky one), and mean, standard deviation and 95 % t-interval of every score.
+"""
+
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unmask.labels.record_sets import refuse
+from unmask.metrics import metric
+from unmask.recipe import Recipe
+from unmask.runs import finetune
+from unmask.runs.context import Context
+from unmask.runs.data import read
+from unmask.runs.lifecycle import Job, ResumeState
+from unmask.runs.loops import Child, Loop
+from unmask.train import checkpoint
+from unmask.train.run import Run
+
+OWN = {"run.json", "recipe.yaml", "results.json", "report.html", "lock"}  # files that the parent has of its own
+
+
+class Seeds(Loop[Job]):
+    name, folder = "seeds", "finetune"
+
+    def check(self, recipe: Recipe, ctx: Context) -> Recipe:
+        return finetune.Finetune().check(recipe, ctx)
+
+    def prepare(
+        self, recipe: Recipe, ctx: Context, begun: ResumeState | None = None, estimate_only: bool = False
+    ) -> Job:
+        if begun:
+            return Job(recipe, "")
+        spec, sets = read(recipe.task, ctx.cache)
+        refuse(sets.findings)
+        return Job(recipe, spec.name)
+
+    def next(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> Child | None:
+        recipe, count = job.recipe, job.recipe.task.seeds
+        if len(done) == count:
+            return None
+        seed = recipe.seed + len(done)
+        ctx.console.say(f"seed {seed}: {len(done) + 1} of {count}")
+        dev_seed = abs(recipe.seed) if recipe.task.dev_seed is None else recipe.task.dev_seed
+        task = recipe.task.model_copy(update={"seeds": 1, "baseline": False, "dev_seed": dev_seed})
+        return Child(f"seed-{seed}", "finetune", recipe.model_copy(update={"seed": seed, "task": task}))
+
+    def finish(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> dict[str, Any]:
+        """The files of the seed in the middle, and the scores of all."""
+        results = summary(done, job.recipe.seed)
+        middle = Run(run.path / f"seed-{results['median']}")
+        for file in middle.path.iterdir():
+            if file.is_file() and file.name not in OWN:
+                shutil.copy2(file, run.path / file.name)
+        checkpoint.write_folder(run.model, lambda folder: copy(middle.model, folder))
+        settled, asked = middle.recipe(), job.recipe.task  # with what the files decided
+        task = settled.task.model_copy(update={"seeds": asked.seeds, "baseline": asked.baseline})
+        run.write_recipe(settled.model_copy(update={"seed": job.recipe.seed, "task": task}))
+        return results | {"model": str(run.model)}
+
+    def complete(self, run: Run, ctx: Context) -> bool:
+        return finetune.complete(run, ctx)
+
+
+def copy(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, dirs_exist_ok=True)
+
+
+def summary(found: Sequence[dict[str, Any]], first: int) -> dict[str, Any]:
+    """results.json of several seeds: that of the middle one, every seed's scores, and what they say together."""
+    decides = found[0]["metric"]
+    middle = median([r.get("dev", {}).get(decides) for r in found])
+    seeds, together = [], []
+    for n, result in enumerate(found):
+        flat = {f"{name} {k}": v for name in ("dev", "test") for k, v in result.get(name, {}).items() if k != "records"}
+        seeds.append({"seed": first + n, "step": result["step"], "seconds": result["seconds"], **flat})
+    for name in ("dev", "test"):
+        keys = dict.fromkeys(k for r in found for k in r.get(name, {}) if metric(k).kind == "score")
+        for key in keys:
+            values = [r[name][key] for r in found if key in r.get(name, {})]
+            together.append({"set": name, "score": key, **interval(values, metric(key).low, metric(key).high)})
+    kept = {key: value for key, value in found[middle].items() if key != "model"}
+    return kept | {"median": first + middle, "seeds": seeds, "over_seeds": together}
+
+
+def median(values: Sequence[float | None]) -> int:
+    """The number of the one in the middle (of an even number, the lower of the two); 0 where nothing is known.
+
+    >>> median([0.9, 0.5, 0.7]), median([0.9, 0.5, 0.7, 0.8]), median([None, None])
+    (2, 2, 0)
+    >>> median([0.5, 0.9, 0.7])
+    2
+    """
+    known = sorted((value, n) for n, value in enumerate(values) if value is not None)
+    return known[(len(known) - 1) // 2][1] if known else 0
+
+
+def interval(values: Sequence[float], least: float = -math.inf, most: float = math.inf) -> dict[str, Any]:
+    """Mean, standard deviation of the sample, and Student's 95 % interval of the mean, as far as the score can reach.
+
+    Two seeds tell nothing of that: the interval is 12 times as wide as what they differ by.
+
+    >>> {k: round(v, 3) for k, v in interval([1.0, 2.0, 3.0]).items()}
+    {'mean': 2.0, 'sd': 1.0, 'low': -0.484, 'high': 4.484, 'runs': 3}
+    """
+    from scipy.stats import t
+
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return {"mean": mean, "sd": None, "low": None, "high": None, "runs": len(values)}
+    sd = float(np.std(values, ddof=1))
+    if len(values) < 3:
+        return {"mean": mean, "sd": sd, "low": None, "high": None, "runs": len(values)}
+    reach = float(t.ppf(0.975, len(values) - 1)) * sd / math.sqrt(len(values))
+    low, high = (float(x) for x in np.clip([mean - reach, mean + reach], min(least, mean), max(most, mean)))
+    return {"mean": mean, "sd": sd, "low": low, "high": high, "runs": len(values)}
