@@ -23,7 +23,7 @@ from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.tasks import folder as task_folder
 from unmask.tasks.answer.task import Answer
 from unmask.tasks.objective import objective_of
-from unmask.tasks.task import Outputs
+from unmask.tasks.task import Given, Outputs
 from unmask.text.tokenizer import Tokenizer
 
 NAMES, PLACES = ["Ann", "Bob", "Eve", "Tom"], ["Paris", "Rome", "Oslo", "Bern"]
@@ -196,25 +196,25 @@ def test_the_threshold_is_tuned_on_both_kinds() -> None:
         values.append(logits)
     outputs = Outputs(values, rows, np.arange(20))
     before = task.score(task.decode(outputs), records)
-    task.tune(outputs, records)
+    task.learnt |= task.tune(outputs, records)
     after = task.score(task.decode(outputs), records)
     assert before["f1"] == 0.5 and after["f1"] == after["best_f1"] == 1.0
     assert task.learnt["threshold"] == after["best_f1_thresh"] == pytest.approx(2.0)
     assert after["NoAns_exact"] == after["HasAns_exact"] == 1.0
     task.learnt["threshold"] = 0.25
-    task.tune(outputs, [records[1]] * 20)  # a dev set of one kind says nothing
+    task.learnt |= task.tune(outputs, [records[1]] * 20)  # a dev set of one kind says nothing
     assert task.learnt["threshold"] == 0.25
 
 
 def test_what_is_learnt_from_the_records() -> None:
     config = preset("bert-tiny", vocab_size=50)
     some, none = record("Wo?", "in Rom", "Rom"), record("Wo?", "in Rom")
-    assert Answer.study(Recipe(), config, [some])["threshold"] is None
-    assert Answer.study(Recipe(), config, [some, none])["none"]
+    assert Answer.study(Given(Recipe(), config, tokenizer_of()), [some]).learnt["threshold"] is None
+    assert Answer.study(Given(Recipe(), config, tokenizer_of()), [some, none]).learnt["none"]
     forced = Recipe.build({}, ["task.answer.none=no"])
-    assert not Answer.study(forced, config, [some, none])["none"]
-    learnt = Answer.study(Recipe(), config, [record("在哪里？", "法国", "法国")])
-    assert learnt["chinese"] and Answer(Recipe(), tokenizer_of(), learnt).metric == "zh_f1"
+    assert not Answer.study(Given(forced, config, tokenizer_of()), [some, none]).learnt["none"]
+    learnt = Answer.study(Given(Recipe(), config, tokenizer_of()), [record("在哪里？", "法国", "法国")]).learnt
+    assert learnt["chinese"] and Answer(Recipe(), tokenizer_of(), learnt).spec.metric() == "zh_f1"
 
 
 # ------------------------------------------------------------------------------------------------- beside transformers

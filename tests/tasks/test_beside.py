@@ -108,7 +108,7 @@ def test_every_task_that_allows_it_has_both_losses(name: str, place: Path) -> No
     config = hf.config_of(place / "mlm")
     task.bind(config)
     aux_mlm.check(recipe, config, task.SPEC)
-    model = hf.load(place / "mlm", [*task.heads, "mlm"], task.changes(config)).model.eval()
+    model = hf.load(place / "mlm", [*task.heads, "mlm"], task.bound.config).model.eval()
     rows, objective = task.encode(record), aux_mlm.beside(objective_of(task))
     rng = np.random.default_rng(0)
     batch = collate([objective.corrupt(row, rng, Phase(0, 32)) for row in rows * 3], task.tokenizer.pad)

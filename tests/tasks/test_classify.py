@@ -168,7 +168,7 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
     assert job.recipe.task.classify.target == target
     records, metric = job.sets.train, results["metric"]
     assert job.task.score(job.task.answer(job.model, records), records)[metric] > least
-    assert metric == job.task.metric and results["dev"][metric] > 0.5, results
+    assert metric == job.task.spec.metric() and results["dev"][metric] > 0.5, results
     here, there = job.task.answer(job.model, records), load(run.model).predict(records)
     assert here == there  # bit for bit
     raw = json.loads((run.model / "config.json").read_text())
@@ -200,7 +200,7 @@ def test_windows_of_a_long_text_are_pooled(target: str, store: TokenStore) -> No
     recipe = Recipe.build({"task": {"long": "windows"}})
     task = Classify(recipe, store.tokenizer, learnt)
     shape = {**SHAPE, "dropout": 0.0, "vocab_size": store.tokenizer.size}
-    model = Model(preset("bert-tiny", **shape, **task.changes(preset("bert-tiny"))), ("classify",)).init(3)
+    model = Model(preset("bert-tiny", **shape, **task.bound.config), ("classify",)).init(3)
     records = [{"text": "short"}, {"text": "the list of numbers is sorted in place by a method of the class " * 3}]
     outputs = task.compute(model, records)
     assert np.bincount(outputs.record).tolist()[0] == 1 and np.bincount(outputs.record)[1] > 2
@@ -240,7 +240,7 @@ def test_thresholds_and_temperature_come_from_the_dev_set() -> None:
     records = [{"at": "", "text": "", "label": [n for n, y in zip("xy", row) if y]} for row in truth]
     goal = targets.Several({"labels": ["x", "y"]})
     before = goal.score(goal.decode(logits), records)
-    goal.tune(logits, records)
+    goal.learnt |= goal.tune(logits, records)
     after = goal.score(goal.decode(logits), records)
     assert goal.thresholds[0] < 0.35 and abs(goal.thresholds[1] - 0.5) < 0.2
     assert after["macro_f1"] > before["macro_f1"] + 0.1
@@ -248,7 +248,7 @@ def test_thresholds_and_temperature_come_from_the_dev_set() -> None:
     labelled = [{"at": "", "text": "", "label": "xy"[int(row[1])]} for row in truth]
     sharp = np.stack([np.zeros(300), logits[:, 1] * 8], -1)  # far too sure
     plain = [a["label"] for a in one.decode(sharp)]
-    one.tune(sharp, labelled)
+    one.learnt |= one.tune(sharp, labelled)
     assert one.temperature > 1.5 and [a["label"] for a in one.decode(sharp)] == plain
     found = one.details(one.decode(sharp), labelled)["calibration"]
     assert found["ece"] < found["before"]["ece"] and found["nll"] < found["before"]["nll"]
@@ -328,7 +328,7 @@ def test_a_run_says_what_it_took_for_what(start: Path, tmp_path: Path) -> None:
     assert said.startswith(
         "classify: text ← review, label ← stars; 2 labels: good 79, bad 7; rare labels weigh more, macro f1"
     )
-    assert job.task.metric == "macro_f1"
+    assert job.task.spec.metric() == "macro_f1"
 
 
 # --------------------------------------------------------------------------------------------------------- freeze

@@ -33,6 +33,7 @@ from unmask.runs.part import Part, make_recipe, prepare
 from unmask.tasks import contrastive
 from unmask.tasks.embed.task import Embed
 from unmask.tasks.objective import objective_of
+from unmask.tasks.task import Given
 from unmask.text.store import TokenStore
 from unmask.train.run import Run
 
@@ -121,10 +122,11 @@ def test_scored_pairs_are_the_users_choice(tmp_path: Path) -> None:
 def test_kinds_are_not_mixed_and_simcse_needs_dropout() -> None:
     config = preset("bert-tiny", **(SHAPE | {"dropout": 0.0}))
     with pytest.raises(UserError, match="several kinds"):
-        Embed.study(Recipe(), config, [{"text": "a"}, {"text": "a", "positive": "b"}])
+        Embed.study(Given(Recipe(), config, None), [{"text": "a"}, {"text": "a", "positive": "b"}])
     with pytest.raises(UserError, match="dropout"):
-        Embed.study(Recipe(), config, [{"text": "a"}])
-    assert Embed.study(Recipe.build({"model": {"dropout": 0.1}}), config, [{"text": "a"}])["loss"] == "text"
+        Embed.study(Given(Recipe(), config, None), [{"text": "a"}])
+    dropped = Recipe.build({"model": {"dropout": 0.1}})
+    assert Embed.study(Given(dropped, config, None), [{"text": "a"}]).learnt["loss"] == "text"
     with pytest.raises(UserError, match="sizes"):
         Embed.check(Recipe.build({"task": {"embed": {"sizes": [32]}}}), config)
 

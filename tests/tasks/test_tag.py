@@ -26,7 +26,7 @@ from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.runs.part import make_recipe, prepare
 from unmask.tasks.align import align
 from unmask.tasks.tag.task import Tag
-from unmask.tasks.task import Outputs
+from unmask.tasks.task import Given, Outputs
 from unmask.text.segmentation import split_words
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.windows import by_words
@@ -232,21 +232,24 @@ def test_answers_are_valid_and_score_as_seqeval_in_both_modes(tokenizers: dict[s
 
 def test_other_schemes_and_a_folder_without_our_file(tokenizers: dict[str, Tokenizer]) -> None:
     config = preset("bert-tiny", vocab_size=50, labels=("B-PER", "O", "U-PER", "L-PER", "I-PER"))
-    learnt = Tag.remember(config)
-    assert learnt["scheme"] == "BIOES"
+    learnt = Tag.from_folder(Path(), config, {"tag"})
+    assert learnt and learnt["scheme"] == "BIOES" and Tag.from_folder(Path(), config, {"classify"}) is None
     task = task_of(tokenizers["wordpiece"], learnt=learnt)
     (answer,) = task.decode(outputs(task, [{"text": "Alice left Bob"}], [["U-PER", "O", "U-PER"]]))
     assert [e["text"] for e in answer["entities"]] == ["Alice", "Bob"]
-    assert Tag.remember(preset("bert-tiny", vocab_size=50, labels=("NOUN", "VERB")))["scheme"] == "none"
+    assert (Tag.from_folder(Path(), preset("bert-tiny", vocab_size=50, labels=("NOUN", "VERB")), {"tag"}) or {})[
+        "scheme"
+    ] == "none"
     record = {"text": "Alice left", "spans": [{"start": 0, "end": 5, "label": "per"}]}
     for scheme, tag in {"BIO": "B-per", "BIOES": "S-per", "IO": "I-per"}.items():
         recipe = Recipe.build({"task": {"tag": {"scheme": scheme}}})
-        learnt = Tag.study(recipe, config, [record])
+        learnt = Tag.study(Given(recipe, config, tokenizers["wordpiece"]), [record]).learnt
         assert learnt["scheme"] == scheme and task_of(tokenizers["wordpiece"], learnt=learnt).truth(
             record, [[0, 5], [6, 10]]
         ) == [tag, "O"]
+    recipe = Recipe.build({"task": {"labels": ["O", "B-loc", "I-loc"]}})
     with pytest.raises(UserError, match=r"task.labels lacks .*B-per"):
-        Tag.study(Recipe.build({"task": {"labels": ["O", "B-loc", "I-loc"]}}), config, [record])
+        Tag.study(Given(recipe, config, tokenizers["wordpiece"]), [record])
 
 
 def run(model: Path, text: str, out: Path, name: str = "train.conll", **more: Any) -> Any:

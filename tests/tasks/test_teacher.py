@@ -71,7 +71,7 @@ def task_of(kind: str, tokenizer: Tokenizer, **learnt: Any) -> tuple[Task, Model
     task.bind(config)
     from unmask.model.config import change
 
-    return task, Model(change(config, **task.changes(config)), task.heads).init(len(learnt))
+    return task, Model(change(config, **task.bound.config), task.heads).init(len(learnt))
 
 
 def records_of(kind: str) -> list[dict[str, Any]]:

@@ -126,7 +126,8 @@ class Task:
     @classmethod
     def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
         """SPEC bound to one model: what follows from its settings, from what was learnt, and from its config."""
-        return cls.SPEC.bind(labels=tuple(learnt.get("labels", ())))
+        labels = tuple(learnt.get("labels", ()))
+        return cls.SPEC.bind(labels=labels, config={"labels": labels} if labels else {})
 
     @property
     def spec(self) -> TaskSpec:
