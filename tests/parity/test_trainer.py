@@ -85,7 +85,7 @@ def both(name: str, folder: Path, tmp_path: Path, length: int, lr: float) -> tup
     run = train(job, tmp_path / "run")
     ours = [e["loss"] for e in run.events() if e["event"] == "train"]
 
-    examples = [e for record in records for e in task.encode(record)]
+    examples = [e for record in records for e in task.rows(record)]
     loader = Bucketed(RecordRows(examples, tokenizer.pad), [len(e) for e in examples], BATCH, task, recipe.seed)
     ordered = [loader.example(n, Phase(0, length)) for n in range(STEPS * BATCH)]
     _, theirs, _ = peer.train(

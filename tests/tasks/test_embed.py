@@ -194,7 +194,7 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
         if width:
             whole = task.forward
             task.forward = lambda m, b: whole(m, b)[:, :width]  # type: ignore[method-assign]
-        batch = collate([e for r in records for e in task.encode(r)], store.tokenizer.pad)
+        batch = collate([e for r in records for e in task.rows(r)], store.tokenizer.pad)
         assert batch.groups is not None and batch.groups.tolist() == sorted(batch.groups.tolist())
         (total, count) = objective_of(task).loss(model, batch)["embed"]
         assert count == 2
@@ -202,13 +202,13 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
 
     assert loss(sizes=[8, 16]) == pytest.approx(loss() + loss(8) + loss(16), rel=1e-5)
     task = task_of(store)
-    rows = task.encode(long, labelled=False)
+    rows = task.rows(long, labelled=False)
     assert len(rows) > 3 and task.windowing.tally.longer.total() == 1
     vectors = vectors_of(task, model, [long["text"], "a list"])
     parts = torch.cat([task.forward(model, collate([row], store.tokenizer.pad)) for row in rows[:-1]])
     assert gap(vectors[0], F.normalize(parts.mean(0), dim=0).detach().numpy()) <= 1e-5
     with pytest.raises(UserError, match="a row has room"):
-        task.reading("refuse").encode(long)
+        task.reading("refuse").rows(long)
 
 
 def test_places_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def test_the_loss_is_that_of_the_target_alone(name: str, tmp_path: Path) -> None
     """Cross-entropy of every token of the target and the end, as transformers has it where it can."""
     task = task_of(start(tmp_path / "m", name))
     model = hf.load(tmp_path / "m", task.heads, task.bound.config).model.eval()
-    rows = [task.encode({"text": t, "target": s})[0] for t, s in PAIRS[:4]]
+    rows = [task.rows({"text": t, "target": s})[0] for t, s in PAIRS[:4]]
     batch = collate(rows, task.tokenizer.pad)
     wanted = [task.wanted(s) for _, s in PAIRS[:4]]
     assert all(ids[-1] == task.tokenizer.sep for ids in wanted)
@@ -172,7 +172,7 @@ def test_the_loss_is_that_of_the_target_alone(name: str, tmp_path: Path) -> None
         other.ids[-1] = (other.ids[-1] + 1) % 50 + 5
         changed = model.encode(collate([other], task.tokenizer.pad))
         first = len(task.prompt({"text": PAIRS[0][0]})[0])
-        same = model.encode(collate([task.encode({"text": PAIRS[0][0], "target": PAIRS[0][1]})[0]], 0))
+        same = model.encode(collate([task.rows({"text": PAIRS[0][0], "target": PAIRS[0][1]})[0]], 0))
         assert torch.equal(changed[0, : first + 1], same[0, : first + 1]) and not torch.equal(changed, same)
         return
     kind = json.loads((tmp_path / "m" / "config.json").read_text())["architectures"][0]
@@ -221,7 +221,7 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
     start(tmp_path / "m", name)
     task = task_of(tmp_path / "m", length=32, generate={"longest": 12})
     record = {"at": "f:1", "text": "the cat sat on the mat " * 20, "target": "a cat on a mat " * 20}
-    (row,) = task.encode(record)
+    (row,) = task.rows(record)
     assert task.windowing.tally.longer.total() == 1 and len(row) <= 32 and len(row.labels["generate.targets"]) == 12
     assert row.labels["generate.targets"][-1] != task.tokenizer.sep  # what is cut does not end there
     asked = len(task.prompt(record)[0])
@@ -232,7 +232,7 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
         and "longest=… allows more" in task.windowing.tally.remarks()[1]
     )
     wide = task_of(tmp_path / "m", length=most, generate={"longest": 12})
-    wide.encode(record | {"text": record["text"] * 20})
+    wide.rows(record | {"text": record["text"] * 20})
     assert wide.windowing.tally.longer.total() == 1 and len(wide.windowing.tally.remarks()) == 1  # there is no more
     model = hf.load(tmp_path / "m", task.heads, task.bound.config).model
     (answer,) = task.answer(model, [record])
@@ -240,7 +240,7 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
         task.tokenizer.encode(record["text"])[: asked - (2 if name == "bert-tiny" else 1)]
     )
     with pytest.raises(UserError, match="f:1"):
-        task_of(tmp_path / "m", length=32, long="refuse", generate={"longest": 12}).encode(record)
+        task_of(tmp_path / "m", length=32, long="refuse", generate={"longest": 12}).rows(record)
 
 
 def test_what_cannot_write_is_refused(tmp_path: Path) -> None:

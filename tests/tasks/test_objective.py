@@ -42,7 +42,7 @@ class Mood(Task):
     def study(cls, given, records, known=None):
         return Study(super().study(given, records, known).learnt | {"labels": sorted({r["mood"] for r in records})})
 
-    def encode(self, record, labelled=True):
+    def rows(self, record, labelled=True):
         ids, segments = self.tokenizer.surround(self.tokenizer.encode(record["text"])[: self.windowing.room()])
         labels = self.targets(ids, self.learnt["labels"].index(record["mood"])) if labelled else {}
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=(record["text"],))]

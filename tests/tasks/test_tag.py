@@ -82,7 +82,7 @@ def outputs(task: Tag, records: list[Any], wanted: list[list[str]]) -> Outputs:
     rows: list[Example] = []
     values, numbers = [], []
     for n, (record, tags) in enumerate(zip(records, wanted)):
-        for row in task.encode(record, labelled=False):
+        for row in task.rows(record, labelled=False):
             _, _, own, at = row.about
             logits = np.zeros((len(row), len(task.labels)))
             logits[at, [task.labels.index(tags[w]) for w in own]] = 3.0
@@ -179,7 +179,7 @@ def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
     words = ("Alice lives in New York . " * 9).split()
     text = " ".join(words)
     tags = ["B-per", "O", "O", "B-loc", "I-loc", "O"] * 9
-    rows = task.encode({"text": text}, labelled=False)
+    rows = task.rows({"text": text}, labelled=False)
     assert len(rows) > 5 and max(map(len, rows)) <= 12 and task.windowing.tally.longer.total() == 1
     assert sorted(w for row in rows for w in row.about[2].tolist()) == list(range(len(words)))
     for row in rows:  # each word is read at its own first token
@@ -188,20 +188,20 @@ def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
     (answer,) = task.decode(outputs(task, [{"text": text}], [tags]))
     assert answer["tags"] == tags and len(answer["entities"]) == 18
     spans = [{"start": e["start"], "end": e["end"], "label": e["label"]} for e in answer["entities"]]
-    labelled = task.encode({"text": text, "spans": spans})
+    labelled = task.rows({"text": text, "spans": spans})
     assert sum(len(row.labels["tag.targets"]) for row in labelled) == len(words)
     cut = task_of(tokenizers["wordpiece"], 12, long="first")
-    assert len(cut.encode({"text": text}, labelled=False)) == 1
+    assert len(cut.rows({"text": text}, labelled=False)) == 1
     with pytest.raises(UserError, match="has room for 10"):
-        task_of(tokenizers["wordpiece"], 12, long="refuse").encode({"text": text}, labelled=False)
+        task_of(tokenizers["wordpiece"], 12, long="refuse").rows({"text": text}, labelled=False)
 
 
 def test_a_span_that_cuts_a_word_cuts_it_for_training(tokenizers: dict[str, Tokenizer]) -> None:
     task = task_of(tokenizers["wordpiece"])
     record = {"text": "in NewYork", "spans": [{"start": 3, "end": 6, "label": "loc"}]}
-    (row,) = task.encode(record)
+    (row,) = task.rows(record)
     assert row.about[1] == [[0, 2], [3, 6], [6, 10]] and row.labels["tag.targets"].tolist() == [0, 3, 0]
-    (row,) = task.encode(record, labelled=False)
+    (row,) = task.rows(record, labelled=False)
     assert row.about[1] == [[0, 2], [3, 10]]
 
 
@@ -281,7 +281,7 @@ def test_it_learns_saves_and_opens_in_transformers(folder: Path, tmp_path: Path)
     assert not found["missing_keys"] and not found["unexpected_keys"]
     assert [theirs.config.id2label[n] for n in range(5)] == task.learnt["labels"]
     texts = ["Bob lives in New York.", "Nobody left."]
-    batch = collate([e for t in texts for e in task.encode({"text": t}, labelled=False)], task.tokenizer.pad)
+    batch = collate([e for t in texts for e in task.rows({"text": t}, labelled=False)], task.tokenizer.pad)
     with torch.no_grad():
         logits = theirs.eval()(input_ids=batch.ids, attention_mask=batch.mask, token_type_ids=batch.segments).logits
         ours = task.forward(predictor.model, batch)

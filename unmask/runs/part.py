@@ -137,7 +137,7 @@ def prepare(
     task = kind(recipe, tokenizer, study.learnt if learnt is None else learnt)
     task.bind(config)
     trial = task.reading(None)
-    if sets.train and not any(trial.encode(record) for record in sets.train):
+    if sets.train and not any(trial.rows(record) for record in sets.train):
         raise UserError(
             f"none of the {len(sets.train):,} training records has anything to learn from",
             fix="unmask doctor names the reasons",
@@ -235,7 +235,7 @@ def load_one(part: Part, ctx: Context, run: Run | None) -> tuple[Bucketed, int]:
     records = list(part.sets.train)
     if run:
         records += augment.rows(part.recipe, records, run, ctx.world, ctx.console)
-    encoded = [part.task.encode(record) for record in records]
+    encoded = [part.task.rows(record) for record in records]
     if run and part.teacher:
         objective: TaskObjective = taught(part, records, encoded, run, ctx)
     else:
@@ -259,7 +259,7 @@ def rows_of(
     part: Part, encoded: Sequence[Sequence[Example]] | None = None, objective: Objective | None = None
 ) -> Bucketed:
     """The training records as rows; `encoded`: those of each, where they are known."""
-    encoded = [part.task.encode(record) for record in part.sets.train] if encoded is None else encoded
+    encoded = [part.task.rows(record) for record in part.sets.train] if encoded is None else encoded
     even_out(part.task.SPEC, encoded)
     examples = [e for several in encoded for e in several]
     lengths = [max(len(row) for row in (e, *e.more)) for e in examples]

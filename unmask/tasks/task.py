@@ -1,6 +1,6 @@
 """Task: how records become rows, rows a loss and answers, and answers scores.
 
-A user's file becomes records (`SPEC.form`), a record becomes rows (`encode`), what the model gives for the rows becomes an answer
+A user's file becomes records (`SPEC.form`), a record becomes rows (`rows`), what the model gives for the rows becomes an answer
 (`decode`, numpy alone, so that an exported model answers without torch), and answers are compared with records (`score`).
 
 What a task has to remember beside its settings, because it was learnt from the training records (`study`: the labels) or from
@@ -164,7 +164,7 @@ class Task:
     def outputs(self, model: Model, batch: Batch) -> dict[str, Term]:
         """The terms of the loss, from one forward pass: here one, of one head.
 
-        It reads the positions that `encode` has given as "<term>.positions" (in a decoder "<term>.outputs"), else what the head reads of a row.
+        It reads the positions that `rows` has given as "<term>.positions" (in a decoder "<term>.outputs"), else what the head reads of a row.
         """
         from unmask.tasks.terms import TERMS, Binary
 
@@ -189,8 +189,8 @@ class Task:
 
     # ------------------------------------------------------------------------------------------------ answers
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
-        raise NotImplementedError(f"{type(self).__name__}.encode")
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
+        raise NotImplementedError(f"{type(self).__name__}.rows")
 
     def forward(self, model: Model, batch: Batch) -> torch.Tensor:
         """(B, …): what the head gives for each row, or (B, T, …) for each of its tokens; (B,) where rows are compared."""
@@ -200,7 +200,7 @@ class Task:
     @final
     def compute(self, model: Network, records: Sequence[Record], update: Update | None = None) -> Outputs:
         """Rows of like length are computed together; the order of the records stays. What writes text gives its tokens."""
-        encoded = [self.encode(record, labelled=False) for record in records]
+        encoded = [self.rows(record, labelled=False) for record in records]
         examples = [e for several in encoded for e in several]
         record = np.repeat(np.arange(len(encoded)), [len(several) for several in encoded])
         if self.SPEC.output == "text":

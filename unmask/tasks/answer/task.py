@@ -82,7 +82,7 @@ class Answer(base.Task):
         """Tokens of an answer, at most."""
         return self.settings.answer.longest or self.learnt.get("longest") or LONGEST
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         t, room = self.tokenizer, self.windowing.room(pair=True)
         question = t.encode(record["question"])
         if len(question) > room // 2:

@@ -89,7 +89,7 @@ class Classify(Task):
         target = target or ("number" if len(config.labels) == 1 else "one")
         return None if known is None else known | {"labels": list(config.labels), "target": target}
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         t, pair = self.tokenizer, record.get("pair")
         a, b = t.encode(record["text"]), None if pair is None else t.encode(pair)
         if b is not None:

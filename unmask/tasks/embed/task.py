@@ -121,7 +121,7 @@ class Embed(Task):
 
     # ----------------------------------------------------------------------------------------------- rows
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         """Labelled: one example that holds all rows of the record. Else a row after the other: the text's, the positive's."""
         texts = [(ANCHOR, record["text"]), *([(POSITIVE, record["positive"])] if "positive" in record else [])]
         if labelled and self.learnt["loss"] == "text":

@@ -114,7 +114,7 @@ class Generate(Task):
         ids = t.surround(ids)[0] if self.decoder else ids
         return [*ids, *([] if self.decoder and ids[-1:] == [t.sep] else [t.sep])][: self.settings.generate.longest]
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         prompt, cut = self.prompt(record)
         ids = np.array(prompt)
         if not labelled:

@@ -70,7 +70,7 @@ class Rank(Task):
         length = min(LONGEST, config.max_positions)
         return {"length": length, "most": 1.0} if told and len(config.labels) == 1 else None
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         """Labelled: by `list` an example per relevant passage, `more` are those it may be compared with; else a row per passage."""
         if not record["passages"]:
             raise UserError(

@@ -136,7 +136,7 @@ class Tag(Task):
             return list(record["tags"])
         return schemes.write(in_words(schemes.places(record["spans"]), words), len(words), self.scheme)
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         text, words = record["text"], record.get("words")
         if words is None:
             borders = [at for s in record["spans"] for at in (s["start"], s["end"])] if labelled else []
