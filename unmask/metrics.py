@@ -12,7 +12,7 @@ A name is looked up whole (`f1`), then by its last words: `macro_f1`, `HasAns_f1
 import math
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Any, Literal, TypeGuard
 
 from unmask.registry import Registry
 
@@ -100,3 +100,8 @@ def format_metric(name: str, value: float) -> str:
     ('50.0%', '50.0%', '0.1235')
     """
     return metric(name).format(value)
+
+
+def finite(value: Any) -> TypeGuard[float]:
+    """A number, and neither NaN nor infinite: what can be drawn, and what JSON can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

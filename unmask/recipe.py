@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from unmask.errors import UserError
-from unmask.files import check_recipe, read_yaml
+from unmask.files import check_recipe, read_yaml, write_text
 from unmask.registry import OPTIMIZERS, TASKS
 from unmask.sections import (
     AnswerRecipe,
@@ -192,7 +192,7 @@ class TrainRecipe(Section):
         "counted", "A new model's token vectors: counted from the text, or drawn."
     )
     optimizer: Annotated[str, AfterValidator(OPTIMIZERS.valid)] = setting(
-        "muon", "muon = Muon for the matrices, AdamW for the rest."
+        "muon", "muon (for the matrices; AdamW for the rest) or adamw."
     )
     lr: NotNegative = setting(
         0.0,
@@ -304,7 +304,7 @@ class Recipe(Section):
     def write(self, path: str | Path) -> None:
         text = self.text()
         check_recipe(text)
-        Path(path).write_text(text, "utf-8")
+        write_text(Path(path), text)
 
     def text(self) -> str:
         return yaml.dump(self.model_dump(mode="json"), Dumper=Dumper, sort_keys=False, allow_unicode=True)

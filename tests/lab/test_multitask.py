@@ -1,6 +1,7 @@
 """Two tasks, one encoder: both are learnt, both folders hold the same encoder, and a killed run goes on bit for bit."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from unmask.runs.finetune import Finetune
 from unmask.runs.lifecycle import execute
 from unmask.runs.part import make_recipe
 from unmask.runs.shared import Shared, Taking
+from unmask.tasks.tag.task import Tag
 from unmask.train.loader import Bucketed
 from unmask.train.run import Run
 
@@ -193,7 +195,8 @@ def test_a_score_that_is_not_defined_is_left_out_of_the_mean(folder: Path, monke
 def test_each_task_has_its_own_number_of_dev_records_also_in_a_run_that_goes_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unmask.tasks.tag.task.Tag.seen", 3)
+    few = replace(Tag.SPEC, training=replace(Tag.SPEC.training, dev_rows=3))
+    monkeypatch.setattr(Tag, "SPEC", few)
     first = Finetune().prepare(make_recipe(recipe(folder)), Context.alone())
     again = Finetune().prepare(Recipe.build(first.recipe.model_dump()), Context.alone())
     for jobs in (first, again):

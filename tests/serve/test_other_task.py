@@ -98,8 +98,8 @@ def test_http_gives_its_predictions_and_not_vectors(folder: Path) -> None:
     (ours,) = model.predict([ASKED])
     ours = ours | {"margin": near(ours["margin"], 1e-5)}
     about = client.get("/models/stance").json()
-    assert about["pipeline"] == about["pipelines"][0] == "predict" and about["task"] == "stance"
-    for path in ("/models/stance", "/models/stance/pipeline/predict"):
+    assert about["pipeline"] == about["pipelines"][0] == "prediction" and about["task"] == "stance"
+    for path in ("/models/stance", "/models/stance/pipeline/prediction"):
         assert client.post(path, json={"inputs": ASKED}).json() == ours
         assert client.post(path, json={"inputs": [ASKED, list(ASKED.values())]}).json() == [ours, ours]
     assert client.post("/models/stance", json=json.loads(sample(model))).status_code == 200

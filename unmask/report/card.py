@@ -12,8 +12,9 @@ import yaml
 from unmask.errors import command
 from unmask.files import write_text
 from unmask.hub import is_pinned, without_revision
+from unmask.metrics import finite
 from unmask.report import usage, words
-from unmask.report.view import RunView, dig, finite, shape
+from unmask.report.view import RunView, dig, shape
 
 BIAS = "No evaluation of bias was made."
 

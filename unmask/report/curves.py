@@ -4,11 +4,11 @@ No text of the user's goes into them but plain names, only numbers and fixed wor
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from unmask.metrics import finite
 from unmask.report.figures import BLUE, FAINT, INK, ORANGE, PAGE, STYLES, frame, legend, page_of, plain
-from unmask.report.view import finite
 from unmask.report.words import accuracies, mixed_tracks, spaced
 from unmask.train.log import fixed_of
 
@@ -65,29 +65,16 @@ class _Panels:
         title, unit = ("Masked-token loss", "nats per masked token") if term == "mlm" else ("Loss", "nats")
         self._prepare(ax, title, unit)
         steps, values = series(self.train, term)
-        held_steps, held = series(self.evals, term)
-        if not steps and not held_steps:
-            return _nothing(ax)
         if steps:
             ax.plot(*thin(steps, values), color=BLUE, alpha=0.25, linewidth=0.8)
             ax.plot(*thin(steps, smooth(values)), color=BLUE, linewidth=2, label="training, smoothed")
-        if held_steps:
-            label = f"held-out (last {held[-1]:.2f})"
-            ax.plot(held_steps, held, color=ORANGE, label=label, zorder=4, **_marker("o", held))
-        fixed_steps, fixed = series(
-            [found | {"step": e.get("step")} for e in self.evals if (found := fixed_of(e))], "mlm"
-        )
-        if fixed_steps:
-            label = f"held-out, fixed masking (last {fixed[-1]:.2f})"
-            ax.plot(fixed_steps, fixed, color=ORANGE, linestyle=":", linewidth=1.5, label=label)
-            held = held + fixed
-        for n, (name, track) in enumerate(mixed_tracks(self.evals).items(), 1):
-            mixed_steps, mixed = series(track, term)
-            if mixed:
-                label = f"held-out of {plain(name, n, 'mixed text', 200)} (last {mixed[-1]:.2f})"
-                ax.plot(mixed_steps, mixed, color=ORANGE, linestyle="--", label=label, **_marker("os^Dv"[n % 5], mixed))
-                held = held + mixed
-        low, high = min(values + held), max(values + held)
+        for label, held_steps, held, style in self._held_out(term):
+            if held:
+                ax.plot(held_steps, held, color=ORANGE, label=f"{label} (last {held[-1]:.2f})", **style)
+                values = values + held
+        if not values:
+            return _nothing(ax)
+        low, high = min(values), max(values)
         if term == "mlm" and finite(unigram):
             low, high = min(low, unigram), max(high, unigram)
             ax.axhline(unigram, color=FAINT, linestyle=(0, (5, 4)), linewidth=1.3)
@@ -96,6 +83,17 @@ class _Panels:
         room = 0.08 * (high - low or 1)
         ax.set_ylim(low - room, high + room)
         legend(ax, "best")
+
+    def _held_out(self, term: str) -> Iterator[tuple[str, list[float], list[float], dict[str, Any]]]:
+        """(label, steps, losses, style) of each text that was held out."""
+        steps, losses = series(self.evals, term)
+        yield "held-out", steps, losses, {"zorder": 4, **_marker("o", losses)}
+        fixed = [found | {"step": e.get("step")} for e in self.evals if (found := fixed_of(e))]
+        yield "held-out, fixed masking", *series(fixed, "mlm"), {"linestyle": ":", "linewidth": 1.5}
+        for n, (name, track) in enumerate(mixed_tracks(self.evals).items(), 1):
+            steps, losses = series(track, term)
+            style = {"linestyle": "--", **_marker("os^Dv"[n % 5], losses)}
+            yield f"held-out of {plain(name, n, 'mixed text', 200)}", steps, losses, style
 
     def accuracy(self, ax: "Axes") -> None:
         self._prepare(ax, "Held-out accuracy", "per cent correct")
@@ -214,16 +212,12 @@ def smooth(values: Sequence[float]) -> list[float]:
     >>> smooth([1.0, 2.0, 6.0])
     [1.0, 3.0, 4.0]
     """
-    reach = max(1, len(values) // 50)
-    sums = [0.0]
-    for value in values:
-        sums.append(sums[-1] + value)
-    out = []
-    for i in range(len(values)):
-        r = min(reach, i)
-        end = min(i + r + 1, len(values))
-        out.append((sums[end] - sums[i - r]) / (end - i + r))
-    return out
+    import numpy as np
+
+    n = np.arange(len(values))
+    reach = np.minimum(max(1, len(values) // 50), n)
+    end, sums = np.minimum(n + reach + 1, len(values)), np.cumsum([0.0, *values])
+    return ((sums[end] - sums[n - reach]) / (end - n + reach)).tolist()
 
 
 def thin(steps: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unmask.files import write_bytes
-from unmask.metrics import metric
-from unmask.report.view import finite
+from unmask.metrics import finite, metric
 from unmask.report.words import spaced
 
 if TYPE_CHECKING:
@@ -102,9 +101,7 @@ def confusion(labels: Sequence[Any], matrix: Sequence[Sequence[float]]) -> "Figu
     counts = np.asarray(matrix, dtype=float)
     shares = counts / np.maximum(1, counts.sum(1, keepdims=True))
     size = min(12.0, 3.2 + 0.5 * len(labels))
-    page = page_of((size + 0.8, size))
-    ax = page.add_subplot()
-    frame(ax, "", "predicted", "truth")
+    page, ax = single((size + 0.8, size), "", "predicted", "truth")
     ax.grid(visible=False)
     ax.imshow(shares, cmap=_shades(), vmin=0, vmax=1)
     names = [plain(label, n) for n, label in enumerate(labels, 1)]
@@ -144,9 +141,7 @@ def _points(bins: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]
 
 def pr(lines: Sequence[Mapping[str, Any]]) -> "Figure":
     """Precision by recall, a line per label."""
-    page = page_of((6.4, 4.8))
-    ax = page.add_subplot()
-    frame(ax, "", "recall", "precision")
+    page, ax = single((6.4, 4.8), "", "recall", "precision")
     for n, (line, (color, dash)) in enumerate(zip(lines[:SHOWN], STYLES), 1):
         label = plain(line.get("label"), n)
         ax.plot(line["recall"], line["precision"], color=color, linestyle=dash, linewidth=1.8, label=label)
@@ -156,9 +151,7 @@ def pr(lines: Sequence[Mapping[str, Any]]) -> "Figure":
 
 
 def scatter(truth: Sequence[float], predicted: Sequence[float]) -> "Figure":
-    page = page_of((5.4, 5.0))
-    ax = page.add_subplot()
-    frame(ax, "", "truth", "predicted")
+    page, ax = single((5.4, 5.0), "", "truth", "predicted")
     ends = [min([*truth, *predicted]), max([*truth, *predicted])]
     ax.plot(ends, ends, color=FAINT, linestyle=(0, (5, 4)), linewidth=1.2)
     ax.scatter(truth, predicted, s=14, color=BLUE, alpha=0.45, linewidths=0)
@@ -184,14 +177,8 @@ def history(trials: Sequence[Mapping[str, Any]], score: str) -> "Figure":
     """The score of each trial, and the best so far."""
     from matplotlib.ticker import MaxNLocator
 
-    page = page_of((7.2, 4.2))
-    ax = page.add_subplot()
-    frame(ax, "Trials", "trial", plain(spaced(score), 1, "score"))
-    for state, marker, color in STATES:
-        found = [(t["trial"], t["score"]) for t in trials if t["state"] == state and finite(t["score"])]
-        if found:
-            x, y = zip(*found)
-            ax.scatter(x, y, marker=marker, color=color, s=26, label=state, zorder=3)
+    page, ax = single((7.2, 4.2), "Trials", "trial", plain(spaced(score), 1, "score"))
+    _trials(ax, trials, "trial", label=True)
     best, steps = None, []
     better = max if metric(score).higher_is_better else min
     for t in trials:
@@ -206,10 +193,21 @@ def history(trials: Sequence[Mapping[str, Any]], score: str) -> "Figure":
     return page
 
 
+def _trials(ax: "Axes", trials: Sequence[Mapping[str, Any]], x: str, label: bool = False) -> None:
+    """A point per trial, by one of its settings."""
+    for state, marker, color in STATES:
+        found = [
+            (t[x], t["score"]) for t in trials if t["state"] == state and t.get(x) is not None and finite(t["score"])
+        ]
+        if found:
+            style = {"s": 26, "label": state, "zorder": 3} if label else {"s": 22}
+            ax.scatter(*zip(*found), marker=marker, color=color, **style)
+
+
 def importance(shares: Mapping[str, float]) -> "Figure":
-    page = page_of((7.2, 0.9 + 0.42 * max(2, len(shares))))
-    ax = page.add_subplot()
-    frame(ax, "What mattered", "share of the variance explained (fANOVA)", "")
+    page, ax = single(
+        (7.2, 0.9 + 0.42 * max(2, len(shares))), "What mattered", "share of the variance explained (fANOVA)", ""
+    )
     names = list(shares)[::-1]
     ax.barh(names, [shares[name] for name in names], color=BLUE, height=0.6)
     ax.tick_params(axis="y", labelcolor=INK)
@@ -221,15 +219,10 @@ def slices(trials: Sequence[Mapping[str, Any]], names: Sequence[str], score: str
     columns = 3
     rows = -(-len(names) // columns)
     page = page_of((10.5, 3.1 * rows))
-    done = [t for t in trials if finite(t["score"])]
     for n, name in enumerate(names, 1):
         ax = page.add_subplot(rows, columns, n)
         frame(ax, "", name, plain(spaced(score), 1, "score") if n % columns == 1 else "")
-        for state, marker, color in STATES:
-            found = [(t[name], t["score"]) for t in done if t["state"] == state and t.get(name) is not None]
-            if found:
-                x, y = zip(*found)
-                ax.scatter(x, y, s=22, marker=marker, color=color)
+        _trials(ax, trials, name)
         if name == "lr":
             ax.set_xscale("log")
     return page
@@ -242,6 +235,13 @@ def page_of(size: tuple[float, float], layout: Any = "constrained") -> "Figure":
     from matplotlib.figure import Figure
 
     return Figure(figsize=size, facecolor=PAGE, layout=layout)
+
+
+def single(size: tuple[float, float], title: str, x: str, y: str) -> "tuple[Figure, Axes]":
+    page = page_of(size)
+    ax = page.add_subplot()
+    frame(ax, title, x, y)
+    return page, ax
 
 
 def frame(ax: "Axes", title: str, x: str, y: str) -> None:

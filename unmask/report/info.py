@@ -7,9 +7,9 @@ from typing import Any
 
 from unmask.errors import quote
 from unmask.labels.findings import by_kind, from_rows
-from unmask.metrics import metric
+from unmask.metrics import finite, metric
 from unmask.report import usage, words
-from unmask.report.view import RunView, dig, finite, jsonable, shape, task_spec
+from unmask.report.view import RunView, dig, jsonable, shape, task_spec
 from unmask.report.words import Row
 from unmask.train.health import text_warnings
 

@@ -12,10 +12,10 @@ from jinja2 import Environment, PackageLoader
 
 from unmask.errors import command, quote
 from unmask.files import write_text
-from unmask.metrics import metric
+from unmask.metrics import finite, metric
 from unmask.report import card, curves, figures, usage, words
 from unmask.report.info import facts, summary
-from unmask.report.view import RunView, finite, jsonable, shape
+from unmask.report.view import RunView, jsonable, shape
 from unmask.text.report import KINDS
 from unmask.train.log import FIXED_TEXT, fixed_of, is_sum
 from unmask.train.run import Run

@@ -4,14 +4,14 @@ Everything is read from the folder alone, without torch, and at any moment of a 
 after a kill in the middle of a log line, from a folder that is old, damaged or someone else's. What is not there is empty.
 """
 
-import math
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from unmask.errors import UserError, command
 from unmask.files import read_object
+from unmask.metrics import finite
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.tasks import folder as task_folder
@@ -134,11 +134,6 @@ def shape(folder: Path) -> dict[str, Any]:
         except (OSError, SafetensorError):
             return out
     return out | {"parameters": count} if count else out
-
-
-def finite(value: Any) -> TypeGuard[float]:
-    """A number, and neither NaN nor infinite: what can be drawn, and what JSON can hold."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def dig(values: Any, *keys: str) -> Any:

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from unmask.metrics import metric
-from unmask.report.view import finite
+from unmask.metrics import finite, metric
 from unmask.train.log import FIXED_TEXT, fixed_of, is_sum
 
 Row = dict[str, Any]  # a line of the log, or a row of a table

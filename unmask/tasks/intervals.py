@@ -4,14 +4,13 @@ A share of right records has Wilson's interval (1927). Any other score is comput
 (bootstrap, Efron 1979), as often as a few seconds allow; a score that takes longer gets none.
 """
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from unmask.metrics import metric
+from unmask.metrics import finite, metric
 from unmask.numeric import wilson
 from unmask.seeds import generator
 from unmask.tasks.spec import TaskSpec
@@ -26,7 +25,7 @@ def intervals(
 ) -> dict[str, tuple[float, float]]:
     """Score → (low, high) for those of `reached` that have one."""
     n = len(records)
-    whole = {key: value for key, value in reached.items() if metric(key).kind == "score" and _number(value)}
+    whole = {key: value for key, value in reached.items() if metric(key).kind == "score" and finite(value)}
     found = {
         key: wilson(round(value * n), n)
         for key, value in whole.items()
@@ -42,7 +41,7 @@ def intervals(
         if time.monotonic() - begun > SECONDS:
             return found
     for key in others:
-        values = [d[key] for d in drawn if _number(d.get(key))]
+        values = [d[key] for d in drawn if finite(d.get(key))]
         if len(values) > DRAWS // 2:  # a label that many drawings lack has no score there
             low, high = np.quantile(values, [0.025, 0.975])
             if low < high:  # nothing but right answers: drawing them again cannot tell how sure that is
@@ -54,7 +53,3 @@ def _independent(spec: TaskSpec, records: Sequence[Any]) -> bool:
     """Whether a record's part in a score is its own. Not so of a place among all of them: records drawn twice would be each other's rivals."""
     targets = [field.key for field in spec.fields if field.use == "target"]
     return not spec.ranked_among or all(any(key in record for key in targets) for record in records)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -258,7 +258,7 @@ class Task:
         raise NotImplementedError(f"{type(self).__name__}.score")
 
     def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
-        """What a report shows beside the scores, as plain values (see report/task_report.py)."""
+        """What a report shows beside the scores, as plain values (see report/page.py)."""
         return {}
 
     @final

@@ -14,6 +14,7 @@ teacher says of a record or a text fits any student, vectors of any size too; wh
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +61,22 @@ class Taught(TaskObjective):
         return {**own, TERM: len(batch.labels[LOGITS]) if self.task.SPEC.output == "vector" else sum(own.values())}
 
     def sums(self, terms: Mapping[str, Term], batch: Batch) -> Terms:
-        known, temperature = self._known(batch), self.recipe.distill.temperature
-        parts = [t.distillation_loss(said, temperature) for t, said in zip(terms.values(), known, strict=True)]
-        return {**super().sums(terms, batch), TERM: (torch.stack(parts).sum(), self.counts(batch)[TERM])}
+        whole, *others = terms.values()
+        if others:  # begin and end of a span: (B, terms, T)
+            whole = replace(whole, logits=torch.stack([term.logits for term in terms.values()], 1))
+        apart = whole.distillation_loss(self._known(batch), self.recipe.distill.temperature)
+        return {**super().sums(terms, batch), TERM: (apart, self.counts(batch)[TERM])}
 
-    def _known(self, batch: Batch) -> Sequence[Tensor]:
-        """The teacher's logits for each term; -inf where there is nothing to choose."""
+    def _known(self, batch: Batch) -> Tensor:
+        """The teacher's logits; -inf where there is nothing to choose."""
         known = batch.labels[LOGITS]
         if self.task.SPEC.grouped and batch.groups is not None:  # (records, most rows of one)
-            return [by_record(known, batch.groups.bincount())]
+            return by_record(known, batch.groups.bincount())
         if POSITIONS not in batch.labels:
-            return [known]
+            return known
         everywhere = known.new_full((batch.ids.numel(), known.shape[1]), -torch.inf)
         everywhere[batch.labels[POSITIONS]] = known
-        return everywhere.view(*batch.ids.shape, -1).unbind(-1)
+        return everywhere.view(*batch.ids.shape, -1).transpose(1, 2)
 
 
 def teach(

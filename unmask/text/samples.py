@@ -158,11 +158,6 @@ def find_sample(name: str) -> Sample:
     return SAMPLES[name]
 
 
-def sample_corpus(name: str) -> list[str]:
-    """The files of a sample. `Corpus(["sample:NAME"])` also knows how they are cut."""
-    return find_sample(name).sources()
-
-
 # ------------------------------------------------------------------------------------------------ python-docs
 
 _LEFT_OUT = {"test", "tests", "site-packages", "__pycache__", "idlelib", "turtledemo"}

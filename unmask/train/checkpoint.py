@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from unmask.errors import UserError
-from unmask.files import new_folder, read_object
+from unmask.files import new_folder, read_object, write_text
 from unmask.json_checks import COUNT, check
 
 SUMS = "checksums.json"
@@ -65,9 +65,9 @@ def write(
         save_model(folder / "model")
         if optimizer is not None:
             save_file({k: v.contiguous() for k, v in optimizer.items()}, folder / "optimizer.safetensors")
-        (folder / "state.json").write_text(json.dumps(state, indent=1))
+        write_text(folder / "state.json", json.dumps(state, indent=1))
         files = sorted(p for p in folder.rglob("*") if p.is_file())
-        (folder / SUMS).write_text(json.dumps({str(p.relative_to(folder)): checksum(p) for p in files}, indent=1))
+        write_text(folder / SUMS, json.dumps({str(p.relative_to(folder)): checksum(p) for p in files}, indent=1))
 
     write_folder(path, save)
 

@@ -5,13 +5,13 @@
 Off unless it is asked for; log.jsonl is always written and has everything. A resumed run hides what it does again.
 """
 
-import math
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
+from unmask.metrics import finite
 
 EVENTS = ("train", "eval")
 
@@ -56,6 +56,6 @@ def flat(values: Mapping[str, Any]) -> dict[str, float]:
         if isinstance(value, Mapping):
             text = name.removeprefix("heldout[").removesuffix("]")
             out |= {f"{inner}/{text}": number for inner, number in flat(value).items()}
-        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        elif finite(value):
             out[name] = value
     return out

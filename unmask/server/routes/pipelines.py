@@ -23,7 +23,7 @@ class Pipeline:
     run: Callable[..., Awaitable[Callable[[], Any]]]  # asks the model, and gives what makes the response of its answers
 
 
-ANY = "predict"  # of a model whose task is none of the hub's
+ANY = "prediction"  # of a model whose task is none of the hub's
 PIPELINES = {
     "fill-mask": Pipeline(
         "Fill the [MASK]s of a text.", understanding.FillMask, list[understanding.Filled], understanding.fill_mask
