@@ -68,8 +68,7 @@ OTHER_MEANING = {
 KNOWN_NAMES = {
     "report/info.py": {".learnt"},
     "runs/augment.py": {"answer", "choose", "embed", "generate", "rank"},
-    "runs/dry_run.py": {"generate", ".learnt"},
-    "runs/tune.py": {"embed", ".learnt"},
+    "runs/dry_run.py": {"generate"},
 }
 
 

@@ -48,7 +48,6 @@ class Stance(Task):
         terms=("stance",),
         output="choice",
     )
-    metric = "accuracy"
 
     def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         ids, segments = self.tokenizer.surround(

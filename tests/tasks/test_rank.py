@@ -186,7 +186,7 @@ def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(sto
         want, rel=1e-5
     )
     point = task_of(store, loss="point")
-    batch = collate([e for r in records for e in point.encode(r)], store.tokenizer.pad)
+    batch = collate([e for r in records for e in point.rows(r)], store.tokenizer.pad)
     total, count = objective_of(point).loss(model, batch)["rank"]
     grades = torch.tensor([1.0, 0.5, 0, 0, 0, 0.5, 0, 0])
     scores = point.forward(model, batch)
