@@ -78,10 +78,10 @@ def test_a_broken_package_is_named_and_breaks_nothing_else(tmp_path):
         assert "theirs" in TASKS.names()
         source = open_source(str(tmp_path / "a.csv"), [])
         with pytest.warns(UserWarning, match="the package strangers is broken"):
-            assert pick_task(TaskRecipe(), [source]) is TASKS["classify"]
+            assert pick_task(TaskRecipe(), [source]).name == "classify"
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert pick_task(TaskRecipe(), [source]) is TASKS["classify"], "it is said once"
+            assert pick_task(TaskRecipe(), [source]).name == "classify", "it is said once"
 
 
 def test_what_a_head_is_needs_no_torch():

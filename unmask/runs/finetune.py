@@ -13,6 +13,7 @@ from torch import nn
 
 from unmask.console import Console
 from unmask.errors import UserError
+from unmask.files import write_text
 from unmask.labels.findings import KEPT, as_rows, by_kind
 from unmask.labels.record_sets import sizes
 from unmask.model import hf
@@ -265,7 +266,7 @@ def assess(part: Part, run: Run, console: Console, prefix: str = "") -> tuple[di
         details[name] = task.details(answers, records)
         lines = [{"at": r["at"], **a} for r, a in zip(records, answers)]
         text = "".join(json.dumps(line, ensure_ascii=False, default=float) + "\n" for line in lines)
-        (run.path / f"{prefix}{name}.predictions.jsonl").write_text(text, "utf-8")
+        write_text(run.path / f"{prefix}{name}.predictions.jsonl", text)
     return results | {"intervals": between}, details
 
 
