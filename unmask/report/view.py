@@ -112,7 +112,11 @@ class RunView:
 
 
 def task_spec(task: str | None) -> TaskSpec | None:
-    return TASKS[task].SPEC if task in TASKS.names() else None
+    """None for a task whose package is not installed, or broken."""
+    try:
+        return TASKS[str(task)].SPEC
+    except UserError:
+        return None
 
 
 def shape(folder: Path) -> dict[str, Any]:
