@@ -65,11 +65,7 @@ OTHER_MEANING = {
     "text/columns.py": {"answer"},
 }
 # Places that still ask for a task by its name, or read what it has learnt. This list may only shrink.
-KNOWN_NAMES = {
-    "report/info.py": {".learnt"},
-    "runs/dry_run.py": {"generate", ".learnt"},
-    "runs/tune.py": {"embed", ".learnt"},
-}
+KNOWN_NAMES: dict[str, set[str]] = {}
 
 
 def imports(path: Path) -> set[str]:

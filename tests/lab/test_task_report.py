@@ -2,7 +2,6 @@
 
 import io
 import re
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -198,8 +197,7 @@ def test_a_third_party_s_spec_says_how_its_model_is_used(tmp_path: Path, monkeyp
             usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),
         ).bind(pairs=True, labels=("no", "yes"))  # fmt: skip
 
-    monkeypatch.setitem(TASKS._discover(), "rhyme", "rhyming:Theirs")
-    monkeypatch.setitem(sys.modules, "rhyming", SimpleNamespace(Theirs=Theirs))
+    monkeypatch.setitem(TASKS._builtin, "rhyme", Theirs)
     run = make(tmp_path / "run", DETAILS, task="rhyme")
     text = (run.path / "recipe.yaml").read_text().replace("kind: classify", "kind: rhyme")
     (run.path / "recipe.yaml").write_text(text)
