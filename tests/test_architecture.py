@@ -65,9 +65,7 @@ OTHER_MEANING = {
     "text/columns.py": {"answer"},
 }
 # Places that still ask for a task by its name, or read what it has learnt. This list may only shrink.
-KNOWN_NAMES = {
-    "report/info.py": {".learnt"},
-}
+KNOWN_NAMES: dict[str, set[str]] = {}
 
 
 def imports(path: Path) -> set[str]:
@@ -192,14 +190,16 @@ def test_no_package_hides_a_public_function() -> None:
 def test_one_module_writes_whole_or_nothing() -> None:
     own = ("os.replace(", "os.rename(", ".rename(", "fsync(", "mkdtemp(", "NamedTemporaryFile(", "partial.replace(",
            ".write_text(", ".write_bytes(")  # fmt: skip
-    still = {ROOT / "files.py", ROOT / "runs" / "finetune.py", ROOT / "runs" / "quickstart.py"}  # may only shrink
     for path in sorted(ROOT.rglob("*.py")):
         code = "\n".join(line for line in path.read_text("utf-8").split("\n") if ">>>" not in line)
         found = [name for name in own if name in code]
-        assert not found or path in still, f"{path.relative_to(ROOT)} has {found}: see files.py"
+        assert not found or path == ROOT / "files.py", f"{path.relative_to(ROOT)} has {found}: see files.py"
 
 
 # What is still too large: files by their lines, functions by lines and parameters. This list may only shrink.
+KNOWN_LARGE = {"api.py": 375}
+
+
 KNOWN_LARGE = {
     "api.py": 398,
 }

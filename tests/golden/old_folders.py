@@ -35,7 +35,7 @@ def resumed(kind: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for log in sorted(folder.rglob("log.jsonl")):
         found[str(log)] = logged(log.parent)
-    for results in sorted(folder.rglob("results.json")):
+    for results in sorted(folder.rglob("results.json")) if kind != "pretrain" else []:  # which had none
         found[str(results)] = read("results.json", results.parent)
     return plain(found)
 
@@ -73,6 +73,8 @@ def batch_of_store() -> Any:
 def recipes() -> Any:
     """What the recipe files mean."""
     found, task = api.dry_run(recipe="recipe.yaml"), api.dry_run_finetune(recipe="task.yaml")
+    for each in (found, task):
+        assert each["recipe"]["task"].pop("init") == "pretrained"  # a setting that recipes have only had since
     kept = ("recipe", "architecture", "parameters", "steps", "tokens")
     return plain([{key: each[key] for key in kept if key in each} for each in (found, task)])
 

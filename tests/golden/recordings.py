@@ -313,7 +313,11 @@ def record(name: str) -> dict[str, Any]:
     """What is compared of a run, made where it is not there."""
     make(name)
     folder = Path(name)
-    found: dict[str, Any] = {"files": names_in(folder)}
+    since = {
+        "run.json",
+        *(["results.json"] if name in PRETRAIN else []),
+    }  # files that runs have only had since the recordings
+    found: dict[str, Any] = {"files": [path for path in names_in(folder) if Path(path).name not in since]}
     if name in EXPORTED:
         about = read("export.json", folder)
         found["export"] = {key: value for key, value in about.items() if key not in ("by", "compared")}
@@ -322,7 +326,7 @@ def record(name: str) -> dict[str, Any]:
         return plain(found)
     found |= logged(folder)
     for file in ("plan.json", "results.json", "findings.json"):
-        if (folder / file).exists():
+        if (folder / file).exists() and not (name in PRETRAIN and file == "results.json"):
             found[file.removesuffix(".json")] = read(file, folder)
     for model in sorted({file.parent for file in folder.glob("model/**/config.json")}):
         for file in ("config.json", "unmask.json"):
@@ -342,13 +346,14 @@ def record(name: str) -> dict[str, Any]:
 
 
 def logged(folder: Path) -> dict[str, Any]:
-    """Of the log: the losses, their parts, and the figures of evaluations."""
+    """Of the log: the losses, their parts, and the figures of evaluations. Fine-tuning has logged its end only since the recordings."""
     events = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").splitlines()]
+    kept = ("eval",) if (folder / "learnt.json").exists() else ("eval", "end")
     steps = [event for event in events if event["event"] == "train"]
     terms = sorted({key for event in steps for key in event} - NOT_TERMS)
     return {
         "losses": {term: [event.get(term) for event in steps] for term in terms},
-        "evaluations": [event for event in events if event["event"] in ("eval", "end")],
+        "evaluations": [event for event in events if event["event"] in kept],
     }
 
 

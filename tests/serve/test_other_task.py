@@ -48,9 +48,8 @@ class Stance(Task):
         terms=("stance",),
         output="choice",
     )
-    metric = "accuracy"
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         ids, segments = self.tokenizer.surround(
             self.tokenizer.encode(record["topic"]), self.tokenizer.encode(record["post"])
         )
@@ -133,7 +132,7 @@ def test_it_is_explained_by_what_its_spec_says(folder: Path) -> None:
     model = unmask.load(folder)
     found = model.explain(*ASKED.values(), target="for", steps=100)
     assert found.target == "for" and abs(found.delta) < 0.02 * max(1.0, abs(found.value - found.baseline))
-    assert len(found.tokens) == len(Stance(Recipe(), model.tokenizer, {"length": 32}).encode(ASKED, False)[0])
+    assert len(found.tokens) == len(Stance(Recipe(), model.tokenizer, {"length": 32}).rows(ASKED, False)[0])
     with pytest.raises(unmask.UserError, match="no label 'fo'"):
         model.explain(*ASKED.values(), target="fo")
 

@@ -59,31 +59,26 @@ class LM(nn.Module):
         return logits if self.final_logits_bias is None else logits + self.final_logits_bias[0]
 
 
-class BiLM(nn.Module):
-    """One direction's states (N, D / 2) → vocabulary logits; both directions share it (ELMo 1802.05365)."""
-
-    def __init__(self, config: ModelConfig):
-        super().__init__()
-        own = config.characters or not config.tie  # a model that reads characters has no matrix of tokens to share
-        self.decoder = nn.Linear(config.hidden // 2, config.vocab_size, bias=False) if own else None
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.decoder_bias else None
-
-    def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
-        """As MLM's."""
-        return F.linear(hidden, embedding if self.decoder is None else self.decoder.weight, self.bias)
-
-
 class CBOW(nn.Module):
     """Means of context vectors (N, D) → vocabulary logits (word2vec 1301.3781)."""
 
-    def __init__(self, config: ModelConfig):
+    def __init__(self, config: ModelConfig, width: int = 0, own: bool = False):
         super().__init__()
-        self.decoder = None if config.tie else nn.Linear(config.hidden, config.vocab_size, bias=False)
+        own = own or not config.tie
+        self.decoder = nn.Linear(width or config.hidden, config.vocab_size, bias=False) if own else None
         self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.decoder_bias else None
 
     def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
         """As MLM's."""
         return F.linear(hidden, embedding if self.decoder is None else self.decoder.weight, self.bias)
+
+
+class BiLM(CBOW):
+    """One direction's states (N, D / 2) → vocabulary logits; both directions share it (ELMo 1802.05365)."""
+
+    def __init__(self, config: ModelConfig):
+        # a model that reads characters has no matrix of tokens to share
+        super().__init__(config, config.hidden // 2, own=config.characters)
 
 
 class Pooler(nn.Module):

@@ -58,10 +58,10 @@ def _part(part: Part, loader: Bucketed) -> dict[str, Any]:
     model, tally = part.model, task.windowing.tally
     return {
         "task": task.name,
-        "metric": task.metric,
+        "metric": part.metric,
         "columns": part.sets.columns,
         "labels": list(task.spec.labels),
-        "text": task.describe(part.sets.train),
+        "text": part.about,
         "records": sizes(part.sets),
         "rows": len(loader.lengths),
         "tokens": dict(zip(("median", "p95", "longest"), map(int, sizes_of))) | {"row": task.windowing.length},
