@@ -101,11 +101,9 @@ def test_long_questions_are_cut_and_said_long_contexts_as_asked() -> None:
     assert all(len(row) <= 32 for row in rows) and "1 questions" in task.windowing.tally.remarks()[0]
     assert perfect(task, record("Where did Ann go? " * 10, "Ann went to Paris.", "Paris"))[0]["answer"] == "Paris"
     long = record("Where?", "Ann went to Paris. " * 20)
-    task.settings = task.settings.model_copy(update={"long": "first"})
-    assert len(task.encode(long)) == 1
-    task.settings = task.settings.model_copy(update={"long": "refuse"})
+    assert len(task.reading("first").encode(long)) == 1
     with pytest.raises(UserError, match="tokens, a row has room"):
-        task.encode(long)
+        task.reading("refuse").encode(long)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])
