@@ -108,9 +108,10 @@ def test_a_finished_run_whose_report_is_missing_gets_it(store: TokenStore, tmp_p
     lines = run.log.read_text().splitlines(keepends=True)
     assert json.loads(lines[-1])["event"] == "end"
     run.log.write_text("".join(lines[:-1]))
-    (run.path / "report.html").unlink()
+    for name in ("report.html", "results.json"):
+        (run.path / name).unlink()
     unmask.resume(run.path)
-    assert (run.path / "report.html").exists()
+    assert (run.path / "report.html").exists() and run.results()["step"] == 2
     assert (run.model / "model.safetensors").read_bytes() == weights
     whole = run.log.read_text()
     assert json.loads(whole.splitlines()[-1])["event"] == "end"

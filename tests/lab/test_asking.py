@@ -180,7 +180,7 @@ def test_given_columns_tell_the_task(tmp_path: Path) -> None:
 
     def kind(**columns: str) -> str:
         settings = Recipe.build({"task": {"columns": columns, "train": [file]}}).task
-        return detect_task.pick_task(settings, open_files(settings).parts["train"]).name
+        return detect_task.pick_task(settings, open_files(settings, [])["train"]).name
 
     assert kind(text="essay", label="stars") == kind(label="stars", text="x") == "classify"
     assert kind(question="essay", context="x", answers="stars") == "answer"

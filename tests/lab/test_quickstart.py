@@ -140,7 +140,7 @@ def test_predict_and_studio_take_one_text(small: dict[str, Any]) -> None:
     model = api.load(small["classifier"])
     assert model.predict(["a good film", "a bad film"])[0]["label"] in ("negative", "positive")
     told = describe("film", model)
-    assert told["parts"] == [1, 1] and told["labels"] == ["negative", "positive"]
+    assert told["forms"][0]["name"] == "classify" and told["labels"] == ["negative", "positive"]
 
 
 def test_the_studio_opens_its_better_classifier(small: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from near import near
 from serve.serving import FACTS, base_model
 from starlette.testclient import TestClient
+from third_party import installed
 from typer.testing import CliRunner
 
 import unmask
@@ -23,7 +24,6 @@ from unmask.model import hf
 from unmask.model.config import change
 from unmask.model.model import Model
 from unmask.recipe import Recipe
-from unmask.registry import TASKS
 from unmask.runs import baseline
 from unmask.server.app import make_app
 from unmask.server.routes.pipelines import sample
@@ -68,9 +68,8 @@ ASKED = {"topic": "Rome", "post": FACTS[0]}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(TASKS._targets, "stance", f"{__name__}:Stance")
-        root = tmp_path_factory.mktemp("stance")
+    root = tmp_path_factory.mktemp("stance")
+    with installed(root, {}, {"tasks": {"stance": f"{__name__}:Stance"}}):
         start = base_model(root / "start")
         tokenizer = Tokenizer.load(start)
         config = change(hf.config_of(start), labels=tuple(LABELS))

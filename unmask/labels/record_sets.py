@@ -33,39 +33,21 @@ class Sets:
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-@dataclass
-class Opened:
-    """The files of a task, read but not yet understood."""
-
-    parts: dict[str, list[Source]]  # train, dev, test
-    findings: list[Finding]
-
-
-@during("reading the labelled files")
-def open_files(settings: TaskRecipe) -> Opened:
+def open_files(settings: TaskRecipe, findings: list[Finding]) -> dict[str, list[Source]]:
+    """The files of a task by their role, read but not yet understood."""
     if not settings.train:
         raise UserError("no file to learn from", valid="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json")
-    findings: list[Finding] = []
-    parts = {
+    return {
         name: [open_source(path, findings, columns=settings.columns) for path in getattr(settings, name)]
         for name in ("train", "dev", "test")
     }
-    return Opened(parts, findings)
-
-
-def looks_like(settings: TaskRecipe, opened: Opened) -> str:
-    """The name of the task that the training files look like; "task" where that cannot be told yet."""
-    try:
-        return pick_task(settings, opened.parts["train"]).name
-    except UserError:  # said when the files are understood
-        return "task"
 
 
 @during("reading the labelled files")
-def read_sets(settings: TaskRecipe, opened: Opened | None = None) -> tuple[RecordSpec, Sets]:
+def read_sets(settings: TaskRecipe) -> tuple[RecordSpec, Sets]:
     """The spec of their task, and the files as records. Errors in them are all said at once, with file and line."""
-    opened = opened or open_files(settings)
-    parts, findings = opened.parts, list(opened.findings)
+    findings: list[Finding] = []
+    parts = open_files(settings, findings)
     try:
         spec = pick_task(settings, parts["train"])
     except UserError as error:  # errors in the files may say why no task fits

@@ -146,7 +146,7 @@ class Finetune(TrainingKind[FinetuneJob]):
 
 def complete(run: Run, ctx: Context) -> bool:
     """--baseline: what the model has to beat, beside its own results."""
-    recipe = run.recipe()
+    recipe = ctx.once(run.recipe)  # which the first process may have written last
     if not recipe.task.baseline or "baselines" in ctx.once(run.results):
         return False
     from unmask.runs.baseline import add_baselines  # scikit-learn takes a second to import

@@ -127,10 +127,11 @@ class TrainingKind(Kind[J]):
         ctx.world.barrier()
         if ctx.main:
             finished = time.monotonic()
-            run.write_json("results.json", self.finish(job, run, state, ctx))
+            results = self.finish(job, run, state, ctx)
             log = Log(run.log)
             log.write("end", step=state.step, elapsed=round(state.elapsed, 2), evaluation=state.evaluation)
             log.close()
+            run.write_json("results.json", results)  # last: a run that has them is finished
             seconds = state.elapsed + time.monotonic() - finished
             ctx.console.say(f"done in {clock(seconds)}: {', '.join(map(str, work.models(run)))}")
 

@@ -111,9 +111,9 @@ class Run:
         return (self.path / "recipe.yaml").is_file() and (known or self.kind() == "seeds")
 
     def is_finished(self) -> bool:
-        """Nothing is left to train or to judge. Pre-training wrote no results once, but its log has an end."""
-        if (self.path / "results.json").exists():
-            return True
+        """Nothing is left to train or to judge. Before there was a run.json, pre-training wrote no results, but the end of its log."""
+        if (self.path / "results.json").exists() or (self.path / KIND).exists():
+            return (self.path / "results.json").exists()
         return self.kind() == "pretrain" and any(e.get("event") == "end" for e in self.events())
 
     def begin(self, kind: str, recipe: Recipe, files: Mapping[str, Any]) -> None:
