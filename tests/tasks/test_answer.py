@@ -101,15 +101,9 @@ def test_long_questions_are_cut_and_said_long_contexts_as_asked() -> None:
     assert all(len(row) <= 32 for row in rows) and "1 questions" in task.windowing.tally.remarks()[0]
     assert perfect(task, record("Where did Ann go? " * 10, "Ann went to Paris.", "Paris"))[0]["answer"] == "Paris"
     long = record("Where?", "Ann went to Paris. " * 20)
-<<<<<<< HEAD
     assert len(task.reading("first").rows(long)) == 1
     with pytest.raises(UserError, match="tokens, a row has room"):
         task.reading("refuse").rows(long)
-=======
-    assert len(task.reading("first").encode(long)) == 1
-    with pytest.raises(UserError, match="tokens, a row has room"):
-        task.reading("refuse").encode(long)
->>>>>>> loss
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])

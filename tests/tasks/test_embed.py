@@ -208,11 +208,7 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
     parts = torch.cat([task.forward(model, collate([row], store.tokenizer.pad)) for row in rows[:-1]])
     assert gap(vectors[0], F.normalize(parts.mean(0), dim=0).detach().numpy()) <= 1e-5
     with pytest.raises(UserError, match="a row has room"):
-<<<<<<< HEAD
         task.reading("refuse").rows(long)
-=======
-        task.reading("refuse").encode(long)
->>>>>>> loss
 
 
 def test_places_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
