@@ -1,10 +1,10 @@
 """Hugging Face's tasks that read: masks, labels, entities, answers, vectors, choices, order. What each takes, and what it answers, in the
 shapes that `huggingface_hub.InferenceClient` and transformers' pipelines have. One input gives one answer, a list of inputs a list."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from unmask.errors import UserError, nearest
 from unmask.server.json_io import Strict
@@ -265,7 +265,17 @@ async def text_ranking(ask: Ask, name: str, predictor: "Predictor", body: TextRa
 
 # ------------------------------------------------------------------------------------------------- any other task
 
-Record = dict[str, Text | Texts]  # name of a field → what it holds
+FIELDS = 20  # of a record, at most
+
+
+def _few(value: Any) -> Any:
+    """Before the values are looked at: 90,000 of them would take a second."""
+    if isinstance(value, dict) and len(value) > FIELDS:
+        raise ValueError(f"a record of more than {FIELDS} fields")
+    return value
+
+
+Record = Annotated[dict[str, Text | Texts], BeforeValidator(_few)]  # name of a field → what it holds
 
 
 class Prediction(Request):

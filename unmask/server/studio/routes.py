@@ -22,7 +22,7 @@ from unmask.inference.predictor import Predictor
 from unmask.inference.senses import project
 from unmask.server.batching import find
 from unmask.server.json_io import Answer, Route, answer
-from unmask.server.routes.understanding import check_keys
+from unmask.server.routes.understanding import Record, check_keys
 from unmask.server.studio import models as told
 from unmask.server.studio.runs import Runs, readable
 
@@ -73,7 +73,7 @@ class SimilarityQuestion(Question):
 
 class TaskQuestion(Question):
     method: str = "predict"
-    record: dict[str, Text | list[Text]] = Field(min_length=1, max_length=20)  # field → what is typed
+    record: Record = Field(min_length=1)  # field → what is typed
     length: int = Field(40, ge=1, le=512)
 
 

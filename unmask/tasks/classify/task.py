@@ -72,13 +72,13 @@ class Classify(Task):
     @classmethod
     def study(cls, given: Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> Study:
         settings, learnt = given.recipe.task.classify, super().study(given, records, known).learnt
+        learnt.pop("weights", None)
         if known is None:
-            target = cells.kind_of(records) if settings.target == "auto" else settings.target
-            held = {"pair" in record for record in records}
-            learnt |= {"target": target} | ({"pair": held.pop()} if len(held) == 1 else {})
+            learnt["target"] = cells.kind_of(records) if settings.target == "auto" else settings.target
         labels = given.recipe.task.labels if known is None else known["labels"]
-        found = TARGETS[learnt["target"]].study(records, labels, settings.balance)
-        learnt = {key: value for key, value in learnt.items() if key != "weights"} | found
+        learnt |= TARGETS[learnt["target"]].study(records, labels, settings.balance)
+        held = {"pair" in record for record in records}
+        learnt |= {"pair": held.pop()} if known is None and len(held) == 1 else {}
         goal = TARGETS[learnt["target"]](learnt)
         return Study(learnt, [goal.stratum(record) for record in records], goal.describe(records))
 
