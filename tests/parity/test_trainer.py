@@ -21,6 +21,7 @@ from unmask.model.model import Model
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.runs.part import Part
+from unmask.tasks.objective import objective_of
 from unmask.tasks.task import RecordRows, Task
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer
@@ -86,7 +87,9 @@ def both(name: str, folder: Path, tmp_path: Path, length: int, lr: float) -> tup
     ours = [e["loss"] for e in run.events() if e["event"] == "train"]
 
     examples = [e for record in records for e in task.encode(record)]
-    loader = Bucketed(RecordRows(examples, tokenizer.pad), [len(e) for e in examples], BATCH, task, recipe.seed)
+    loader = Bucketed(
+        RecordRows(examples, tokenizer.pad), [len(e) for e in examples], BATCH, objective_of(task), recipe.seed
+    )
     ordered = [loader.example(n, Phase(0, length)) for n in range(STEPS * BATCH)]
     _, theirs, _ = peer.train(
         name, tmp_path / "first", peer.rows(name, ordered), tokenizer.pad, tmp_path / "theirs", ordered=True,
