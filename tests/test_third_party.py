@@ -105,6 +105,7 @@ from dataclasses import replace
 import torch
 
 from unmask.model.families import bert
+from unmask.model.head_spec import HeadSpec
 from unmask.objectives.mlm import MLM
 
 FAMILY = replace(
@@ -114,10 +115,28 @@ FAMILY = replace(
 )
 
 
+class Even(torch.nn.Linear):
+    def __init__(self, config):
+        super().__init__(config.hidden, 2)
+
+
+EVEN = HeadSpec("package:Even", "tokens")
+
+
 class Theirs(MLM):
-    """Half of the rows' tokens are hidden."""
+    """Also whether the number of a hidden token is even, which a head of its own says."""
 
     name = "theirs"
+    terms = ("mlm", "even")
+    heads = ("mlm", "even")
+
+    def outputs(self, model, hidden, batch):
+        found = super().outputs(model, hidden, batch)
+        return found | {"even": (model.logits("even", hidden), found["mlm"][1] % 2)}
+
+    def counts(self, batch):
+        found = super().counts(batch)
+        return found | {"even": found["mlm"]}
 
 
 class Signs(torch.optim.Optimizer):
@@ -147,6 +166,7 @@ def read(path):
         yield {"label": label, "text": text}
 '''
 POINTS = {
+    "heads": {"even": "package:EVEN"},
     "objectives": {"theirs": "package:Theirs"},
     "families": {"theirs": "package:FAMILY", "bert": "package:FAMILY"},
     "optimizers": {"signs": "package:signs"},
@@ -165,6 +185,10 @@ def test_an_objective_a_family_an_optimizer_and_a_format_take_part_in_a_run(tmp_
         config = json.loads((run.model / "config.json").read_text())
         assert (config["model_type"], config["hidden_size"]) == ("theirs", 32)
         assert "other" in str(json.loads((run.path / "data.json").read_text()))
+        loaded = hf.load(run.model)
+        assert not loaded.missing and not loaded.unexpected
+        first = Model(loaded.config, loaded.model.heads).init(0)
+        assert not torch.equal(loaded.model.heads["even"].weight, first.heads["even"].weight), "it has learnt"
         model = unmask.load(run.path)
         assert model.engine.config.family == "theirs" and len(model.fill("a fine [MASK]", top=3).masks) == 1
         tuned = unmask.finetune(run.path, train=data, steps=4, batch=8, length=16, out=tmp_path / "tuned", sets=sets)

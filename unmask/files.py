@@ -267,7 +267,8 @@ def new_folder(path: Path, replace: bool = False) -> Iterator[Path]:
     for left in path.parent.glob("*.partial"):  # by processes that were killed
         name, _, pid = left.stem.rpartition(".")
         if name == path.name and (left == partial or not _alive(pid)):
-            remove_folder(left)
+            with suppress(OSError):  # another process was faster
+                remove_folder(left)
     partial.mkdir()
     try:
         yield partial

@@ -26,7 +26,7 @@ from unmask.tasks.choose.task import Choose
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.rank.task import Rank
 from unmask.tasks.tag.task import Tag
-from unmask.tasks.task import Task
+from unmask.tasks.task import Given, Task
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.run import Run
 
@@ -110,10 +110,10 @@ def test_texts_and_pairs_are_not_mistaken_for_each_other(tmp_path: Path) -> None
 def test_training_remembers_whether_there_were_pairs() -> None:
     records = [{"at": "", "text": "a", "label": "x"}, {"at": "", "text": "b", "label": "y"}]
     pairs = [r | {"pair": "c"} for r in records]
-    config = preset("bert-tiny")
-    assert Classify.study(Recipe(), config, records)["pair"] is False
-    assert Classify.study(Recipe(), config, pairs)["pair"] is True
-    assert "pair" not in Classify.study(Recipe(), config, [*records, *pairs])
+    given = Given(Recipe(), preset("bert-tiny"), None)
+    assert Classify.study(given, records).learnt["pair"] is False
+    assert Classify.study(given, pairs).learnt["pair"] is True
+    assert "pair" not in Classify.study(given, [*records, *pairs]).learnt
 
 
 def test_several_arguments_of_the_command_line(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.registry import TASKS
 from unmask.runs import augment
 from unmask.runs.context import Context
 from unmask.runs.finetune import Finetune
@@ -167,7 +168,7 @@ def test_a_record_may_hold_any_line_separator(tmp_path: Path, monkeypatch: pytes
         {"at": "a:2", "text": "b", "label": "neg"},
     ]
     monkeypatch.setattr(augment, "rewrite", lambda *_: made)
-    recipe = make_recipe({"start": str(start), "task": {"augment": "mlm:1"}})
+    recipe = make_recipe({"start": str(start), "task": {"kind": "classify", "augment": "mlm:1"}})
     for _ in range(2):  # made, and read again
         assert augment.rows(recipe, made, run, World(0, 1), Console(quiet=True)) == made
 
@@ -178,7 +179,7 @@ def test_what_cannot_be_is_refused(store: TokenStore, tmp_path: Path) -> None:
     for text in ("mlm:0", "mlm:11", "words", "mlm:x"):
         with pytest.raises(UserError, match="--augment"):
             augment.share(Recipe.build({"task": {"augment": text}}))
-    for task in augment.WHY:
+    for task in (name for name in TASKS.names() if not TASKS[name].SPEC.training.rewrites):
         with pytest.raises(UserError, match=task):
             augment.check(recipe, preset("bert-tiny"), task)
     with pytest.raises(UserError, match="fills no masks"):

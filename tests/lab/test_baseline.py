@@ -19,7 +19,7 @@ from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.report import facts
 from unmask.runs import baseline
-from unmask.tasks.task import Task
+from unmask.tasks.task import Given, Task
 from unmask.text.bm25 import words
 from unmask.text.segmentation import sentences
 from unmask.text.tokenizer import Tokenizer
@@ -45,7 +45,8 @@ def task_of(name: str, start: Path, train: list[dict[str, Any]], **settings: Any
     recipe = Recipe.build({"start": str(start), "task": {"kind": name, **settings}})
     config = hf.config_of(start)
     kind = TASKS[name]
-    task = kind(recipe, Tokenizer.load(start), kind.study(recipe, config, train))
+    tokenizer = Tokenizer.load(start)
+    task = kind(recipe, tokenizer, kind.study(Given(recipe, config, tokenizer), train).learnt)
     task.bind(config)
     return task
 

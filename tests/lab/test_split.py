@@ -10,10 +10,11 @@ import pytest
 from lab.tiny import labelled, model_folder
 
 from unmask.labels import split as labels_split
+from unmask.model.config import preset
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.registry import TASKS
 from unmask.runs.part import make_recipe, prepare
-from unmask.tasks.task import Task
+from unmask.tasks.task import Given, Task
 from unmask.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.train(["a b c"], TokenizerRecipe(kind="char"))
@@ -25,7 +26,8 @@ def task_of(name: str, **learnt: Any) -> Task:
 
 
 def split(task: Task, records: list[Row], share: float, seed: int) -> tuple[list[Row], list[Row]]:
-    return labels_split.split(task.SPEC, records, list(map(task.stratum, records)), share, seed)
+    strata = task.study(Given(task.recipe, preset("bert-tiny"), TOKENIZER), records, task.learnt).strata
+    return labels_split.split(task.SPEC, records, strata or [""] * len(records), share, seed)
 
 
 def classify(labels: list[str]) -> tuple[Task, list[Row]]:

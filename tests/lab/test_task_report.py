@@ -2,7 +2,6 @@
 
 import io
 import re
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,6 +17,7 @@ from PIL import Image
 from unmask import api, report
 from unmask.cli.show.tables import run_summary
 from unmask.labels.fields import Field
+from unmask.labels.form import Form
 from unmask.numeric import wilson
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
@@ -193,12 +193,11 @@ def test_a_third_party_s_spec_says_how_its_model_is_used(tmp_path: Path, monkeyp
     class Theirs:
         SPEC = TaskSpec(
             name="rhyme", about="two lines → whether they rhyme", heads=("classify",), terms=("rhyme",), output="choice",
-            fields=(Field("line"), Field("other", caption="OTHER LINE"), Field("label", holds="label", use="target")),
+            form=Form(Field("line"), Field("other", caption="OTHER LINE"), Field("label", holds="label", use="target")),
             usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),
         ).bind(pairs=True, labels=("no", "yes"))  # fmt: skip
 
-    monkeypatch.setitem(TASKS._discover(), "rhyme", "rhyming:Theirs")
-    monkeypatch.setitem(sys.modules, "rhyming", SimpleNamespace(Theirs=Theirs))
+    monkeypatch.setitem(TASKS._builtin, "rhyme", Theirs)
     run = make(tmp_path / "run", DETAILS, task="rhyme")
     text = (run.path / "recipe.yaml").read_text().replace("kind: classify", "kind: rhyme")
     (run.path / "recipe.yaml").write_text(text)

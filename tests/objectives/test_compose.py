@@ -13,7 +13,7 @@ from unmask.model.config import preset, presets
 from unmask.model.model import Model
 from unmask.objectives.objective import Joint, build, check, parse
 from unmask.recipe import Recipe
-from unmask.registry import OBJECTIVES, Registry
+from unmask.registry import OBJECTIVES
 from unmask.seeds import generator
 from unmask.text.rows import Rows
 from unmask.text.store import TokenStore
@@ -104,26 +104,6 @@ def test_a_joint_asks_its_parts_once(store: TokenStore) -> None:
         again = objective.outputs(model, hidden, batch)
     for name, (logits, targets) in again.items():
         assert torch.equal(torch.nn.functional.cross_entropy(logits, targets, reduction="sum"), once[name][0])
-
-
-def test_a_third_party_registers_one_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package as pip would install it: a module, and a dist-info that names it."""
-    (tmp_path / "strangers.py").write_text(
-        "from unmask.objectives.mlm import MLM\n\n\nclass Theirs(MLM):\n    name = 'theirs'\n"
-    )
-    info = tmp_path / "strangers-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[unmask.objectives]\ntheirs = strangers:Theirs\nmlm = strangers:Theirs\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    registry = Registry("objectives", {"mlm": "unmask.objectives.mlm:MLM"})
-    assert registry.names() == ["mlm", "theirs"]
-    assert registry["theirs"].name == "theirs"
-    assert registry["mlm"].name == "mlm", "a name that is taken stays ours"
-    monkeypatch.setattr("unmask.objectives.objective.OBJECTIVES", registry)
-    built = build(Recipe.build({"objective": "theirs"}), TOKENIZER, preset("bert-tiny"))
-    assert built.heads == ("mlm",)
-    sys.modules.pop("strangers", None)
 
 
 def test_every_objective_says_what_it_is() -> None:

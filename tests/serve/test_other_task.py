@@ -10,6 +10,7 @@ import pytest
 from near import near
 from serve.serving import FACTS, base_model
 from starlette.testclient import TestClient
+from third_party import installed
 from typer.testing import CliRunner
 
 import unmask
@@ -23,7 +24,6 @@ from unmask.model import hf
 from unmask.model.config import change
 from unmask.model.model import Model
 from unmask.recipe import Recipe
-from unmask.registry import TASKS
 from unmask.runs import baseline
 from unmask.server.app import make_app
 from unmask.server.routes.pipelines import sample
@@ -48,9 +48,8 @@ class Stance(Task):
         terms=("stance",),
         output="choice",
     )
-    metric = "accuracy"
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         ids, segments = self.tokenizer.surround(
             self.tokenizer.encode(record["topic"]), self.tokenizer.encode(record["post"])
         )
@@ -69,9 +68,8 @@ ASKED = {"topic": "Rome", "post": FACTS[0]}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(TASKS._targets, "stance", f"{__name__}:Stance")
-        root = tmp_path_factory.mktemp("stance")
+    root = tmp_path_factory.mktemp("stance")
+    with installed(root, {}, {"tasks": {"stance": f"{__name__}:Stance"}}):
         start = base_model(root / "start")
         tokenizer = Tokenizer.load(start)
         config = change(hf.config_of(start), labels=tuple(LABELS))
@@ -134,7 +132,7 @@ def test_it_is_explained_by_what_its_spec_says(folder: Path) -> None:
     model = unmask.load(folder)
     found = model.explain(*ASKED.values(), target="for", steps=100)
     assert found.target == "for" and abs(found.delta) < 0.02 * max(1.0, abs(found.value - found.baseline))
-    assert len(found.tokens) == len(Stance(Recipe(), model.tokenizer, {"length": 32}).encode(ASKED, False)[0])
+    assert len(found.tokens) == len(Stance(Recipe(), model.tokenizer, {"length": 32}).rows(ASKED, False)[0])
     with pytest.raises(unmask.UserError, match="no label 'fo'"):
         model.explain(*ASKED.values(), target="fo")
 

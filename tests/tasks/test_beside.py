@@ -57,7 +57,7 @@ def task_of(place: Path, text: str = "mlm:0.3") -> tuple[Classify, aux_mlm.Besid
 def test_the_copy_is_masked_and_the_row_is_whole(place: Path) -> None:
     task, objective = task_of(place)
     rng = np.random.default_rng(0)
-    rows = [task.encode({"text": sentence(rng, "good"), "label": "good"})[0] for _ in range(50)]
+    rows = [task.rows({"text": sentence(rng, "good"), "label": "good"})[0] for _ in range(50)]
     made = [objective.corrupt(row, np.random.default_rng(n), Phase(0, 32)) for n, row in enumerate(rows)]
     assert all(a.ids.tolist() == b.ids.tolist() for a, b in zip(rows, made))
     batch = collate(made, task.tokenizer.pad)
@@ -74,7 +74,7 @@ def test_the_loss_is_the_sum_of_both(place: Path) -> None:
     task, objective = task_of(place)
     model = hf.load(place / "mlm", ["classify", "mlm"], {"labels": ("good", "bad")}).model.eval()
     rng = np.random.default_rng(0)
-    rows = [task.encode({"text": sentence(rng, "bad"), "label": "bad"})[0] for _ in range(4)]
+    rows = [task.rows({"text": sentence(rng, "bad"), "label": "bad"})[0] for _ in range(4)]
     batch = collate([objective.corrupt(r, rng, Phase(0, 32)) for r in rows], task.tokenizer.pad)
     with torch.no_grad():
         terms, alone = objective.loss(model, batch), objective.task.loss(model, collate(rows, task.tokenizer.pad))
@@ -108,8 +108,8 @@ def test_every_task_that_allows_it_has_both_losses(name: str, place: Path) -> No
     config = hf.config_of(place / "mlm")
     task.bind(config)
     aux_mlm.check(recipe, config, task.SPEC)
-    model = hf.load(place / "mlm", [*task.heads, "mlm"], task.changes(config)).model.eval()
-    rows, objective = task.encode(record), aux_mlm.beside(objective_of(task))
+    model = hf.load(place / "mlm", [*task.heads, "mlm"], task.bound.config).model.eval()
+    rows, objective = task.rows(record), aux_mlm.beside(objective_of(task))
     rng = np.random.default_rng(0)
     batch = collate([objective.corrupt(row, rng, Phase(0, 32)) for row in rows * 3], task.tokenizer.pad)
     flat = torch.zeros(batch.ids.numel(), dtype=torch.bool)

@@ -53,12 +53,12 @@ def task_of(store: TokenStore, length: int = 32, **settings: Any) -> Classify:
 def test_windows_cover_the_text_and_are_averaged(store: TokenStore) -> None:
     task = task_of(store, 16, long="windows")
     text = "the list of numbers is sorted in place by a method of the class and then it is returned " * 3
-    rows = task.encode({"text": text}, labelled=False)
+    rows = task.rows({"text": text}, labelled=False)
     ids = store.tokenizer.encode(text)
     assert len(rows) == -(-len(ids) // 14) and task.windowing.tally.longer.total() == 1
     assert all(len(r) == 16 and r.ids[0] == store.tokenizer.cls and r.ids[-1] == store.tokenizer.sep for r in rows)
     assert rows[0].ids[1:-1].tolist() == ids[:14] and rows[-1].ids[1:-1].tolist() == ids[-14:]
-    assert len(task_of(store, 16).encode({"text": text}, labelled=False)) == 1
+    assert len(task_of(store, 16).rows({"text": text}, labelled=False)) == 1
     logits = np.array([[2.0, 0.0], [0.0, 5.0], [1.0, 0.0]])
     answers = task.decode(Outputs(list(logits), rows, np.array([0, 0, 1])))
     assert [a["label"] for a in answers] == ["class", "list"]
@@ -67,9 +67,7 @@ def test_windows_cover_the_text_and_are_averaged(store: TokenStore) -> None:
 
 def test_hidden_tokens_are_others_each_time_and_never_special(store: TokenStore) -> None:
     task = task_of(store, 64, hide=0.25)
-    (row,) = task.encode(
-        {"text": "the list of numbers is sorted in place by a method of the class " * 4}, labelled=False
-    )
+    (row,) = task.rows({"text": "the list of numbers is sorted in place by a method of the class " * 4}, labelled=False)
     outs = [objective_of(task).corrupt(row, np.random.default_rng(n), Phase(0, 64)) for n in range(200)]
     share = np.mean([(o.ids == store.tokenizer.mask).sum() / (len(row) - 2) for o in outs])
     assert share == pytest.approx(0.25, abs=0.02)
@@ -82,7 +80,7 @@ def test_hidden_tokens_are_others_each_time_and_never_special(store: TokenStore)
 
 
 def test_pairs_have_segments(store: TokenStore) -> None:
-    (row,) = task_of(store).encode({"text": "a list", "pair": "of numbers", "label": "list"})
+    (row,) = task_of(store).rows({"text": "a list", "pair": "of numbers", "label": "list"})
     first = int(np.flatnonzero(row.ids == store.tokenizer.sep)[0])
     assert row.segments is not None
     assert (row.segments[: first + 1] == 0).all() and (row.segments[first + 1 :] == 1).all()
@@ -102,7 +100,7 @@ def test_it_learns_saves_and_opens_in_transformers(name: str, store: TokenStore,
     theirs, found = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
     assert not found["missing_keys"] and not found["unexpected_keys"]
     assert theirs.config.id2label == {0: "list", 1: "class"}
-    batch = collate([e for r in RECORDS[:6] for e in task.encode(r)], store.tokenizer.pad)
+    batch = collate([e for r in RECORDS[:6] for e in task.rows(r)], store.tokenizer.pad)
     inputs = {"input_ids": batch.ids, "attention_mask": batch.mask}
     with torch.no_grad():
         logits = theirs.eval()(**inputs).logits.softmax(-1)
@@ -168,14 +166,14 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
     assert job.recipe.task.classify.target == target
     records, metric = job.sets.train, results["metric"]
     assert job.task.score(job.task.answer(job.model, records), records)[metric] > least
-    assert metric == job.task.metric and results["dev"][metric] > 0.5, results
+    assert metric == job.task.spec.metric() and results["dev"][metric] > 0.5, results
     here, there = job.task.answer(job.model, records), load(run.model).predict(records)
     assert here == there  # bit for bit
     raw = json.loads((run.model / "config.json").read_text())
     assert raw["problem_type"] == problem
     theirs, found = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
     assert not found["missing_keys"] and not found["unexpected_keys"] and theirs.config.problem_type == problem
-    batch = collate([e for r in records[:8] for e in job.task.encode(r, labelled=False)], job.task.tokenizer.pad)
+    batch = collate([e for r in records[:8] for e in job.task.rows(r, labelled=False)], job.task.tokenizer.pad)
     with torch.no_grad():
         mask = torch.ones_like(batch.ids) if batch.mask is None else batch.mask.long()
         logits = theirs.eval()(input_ids=batch.ids, attention_mask=mask).logits.double().numpy()
@@ -200,7 +198,7 @@ def test_windows_of_a_long_text_are_pooled(target: str, store: TokenStore) -> No
     recipe = Recipe.build({"task": {"long": "windows"}})
     task = Classify(recipe, store.tokenizer, learnt)
     shape = {**SHAPE, "dropout": 0.0, "vocab_size": store.tokenizer.size}
-    model = Model(preset("bert-tiny", **shape, **task.changes(preset("bert-tiny"))), ("classify",)).init(3)
+    model = Model(preset("bert-tiny", **shape, **task.bound.config), ("classify",)).init(3)
     records = [{"text": "short"}, {"text": "the list of numbers is sorted in place by a method of the class " * 3}]
     outputs = task.compute(model, records)
     assert np.bincount(outputs.record).tolist()[0] == 1 and np.bincount(outputs.record)[1] > 2
@@ -240,7 +238,7 @@ def test_thresholds_and_temperature_come_from_the_dev_set() -> None:
     records = [{"at": "", "text": "", "label": [n for n, y in zip("xy", row) if y]} for row in truth]
     goal = targets.Several({"labels": ["x", "y"]})
     before = goal.score(goal.decode(logits), records)
-    goal.tune(logits, records)
+    goal.learnt |= goal.tune(logits, records)
     after = goal.score(goal.decode(logits), records)
     assert goal.thresholds[0] < 0.35 and abs(goal.thresholds[1] - 0.5) < 0.2
     assert after["macro_f1"] > before["macro_f1"] + 0.1
@@ -248,7 +246,7 @@ def test_thresholds_and_temperature_come_from_the_dev_set() -> None:
     labelled = [{"at": "", "text": "", "label": "xy"[int(row[1])]} for row in truth]
     sharp = np.stack([np.zeros(300), logits[:, 1] * 8], -1)  # far too sure
     plain = [a["label"] for a in one.decode(sharp)]
-    one.tune(sharp, labelled)
+    one.learnt |= one.tune(sharp, labelled)
     assert one.temperature > 1.5 and [a["label"] for a in one.decode(sharp)] == plain
     found = one.details(one.decode(sharp), labelled)["calibration"]
     assert found["ece"] < found["before"]["ece"] and found["nll"] < found["before"]["nll"]
@@ -328,7 +326,7 @@ def test_a_run_says_what_it_took_for_what(start: Path, tmp_path: Path) -> None:
     assert said.startswith(
         "classify: text ← review, label ← stars; 2 labels: good 79, bad 7; rare labels weigh more, macro f1"
     )
-    assert job.task.metric == "macro_f1"
+    assert job.task.spec.metric() == "macro_f1"
 
 
 # --------------------------------------------------------------------------------------------------------- freeze
@@ -355,7 +353,7 @@ def test_a_frozen_encoder_stays_bit_for_bit(name: str, tokenizer: Tokenizer, tmp
             assert torch.equal(value, after[key]), key
     assert any(not torch.equal(before[key], after[key]) for key in before if key.startswith("heads.classify"))
     assert name != "elmo-mini" or all(not torch.equal(before[key], after[key]) for key in mixed)
-    (row,) = job.task.encode(job.sets.train[0])
+    (row,) = job.task.rows(job.sets.train[0])
     batch = collate([row], tokenizer.pad)
     job.model.train()  # as a step does: the features have no dropout, and no graph
     first, second = job.model.encode(batch), job.model.encode(batch)

@@ -33,6 +33,7 @@ from unmask.runs.part import Part, make_recipe, prepare
 from unmask.tasks import contrastive
 from unmask.tasks.embed.task import Embed
 from unmask.tasks.objective import objective_of
+from unmask.tasks.task import Given
 from unmask.text.store import TokenStore
 from unmask.train.run import Run
 
@@ -121,10 +122,11 @@ def test_scored_pairs_are_the_users_choice(tmp_path: Path) -> None:
 def test_kinds_are_not_mixed_and_simcse_needs_dropout() -> None:
     config = preset("bert-tiny", **(SHAPE | {"dropout": 0.0}))
     with pytest.raises(UserError, match="several kinds"):
-        Embed.study(Recipe(), config, [{"text": "a"}, {"text": "a", "positive": "b"}])
+        Embed.study(Given(Recipe(), config, None), [{"text": "a"}, {"text": "a", "positive": "b"}])
     with pytest.raises(UserError, match="dropout"):
-        Embed.study(Recipe(), config, [{"text": "a"}])
-    assert Embed.study(Recipe.build({"model": {"dropout": 0.1}}), config, [{"text": "a"}])["loss"] == "text"
+        Embed.study(Given(Recipe(), config, None), [{"text": "a"}])
+    dropped = Recipe.build({"model": {"dropout": 0.1}})
+    assert Embed.study(Given(dropped, config, None), [{"text": "a"}]).learnt["loss"] == "text"
     with pytest.raises(UserError, match="sizes"):
         Embed.check(Recipe.build({"task": {"embed": {"sizes": [32]}}}), config)
 
@@ -192,7 +194,7 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
         if width:
             whole = task.forward
             task.forward = lambda m, b: whole(m, b)[:, :width]  # type: ignore[method-assign]
-        batch = collate([e for r in records for e in task.encode(r)], store.tokenizer.pad)
+        batch = collate([e for r in records for e in task.rows(r)], store.tokenizer.pad)
         assert batch.groups is not None and batch.groups.tolist() == sorted(batch.groups.tolist())
         (total, count) = objective_of(task).loss(model, batch)["embed"]
         assert count == 2
@@ -200,14 +202,13 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
 
     assert loss(sizes=[8, 16]) == pytest.approx(loss() + loss(8) + loss(16), rel=1e-5)
     task = task_of(store)
-    rows = task.encode(long, labelled=False)
+    rows = task.rows(long, labelled=False)
     assert len(rows) > 3 and task.windowing.tally.longer.total() == 1
     vectors = vectors_of(task, model, [long["text"], "a list"])
     parts = torch.cat([task.forward(model, collate([row], store.tokenizer.pad)) for row in rows[:-1]])
     assert gap(vectors[0], F.normalize(parts.mean(0), dim=0).detach().numpy()) <= 1e-5
-    task.settings.long = "refuse"
     with pytest.raises(UserError, match="a row has room"):
-        task.encode(long)
+        task.reading("refuse").rows(long)
 
 
 def test_places_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:

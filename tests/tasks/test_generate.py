@@ -22,8 +22,10 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
+from unmask.tasks import on_model
 from unmask.tasks.generate.task import Generate
 from unmask.tasks.objective import objective_of
+from unmask.tasks.task import Given
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.fit import Interrupted
 from unmask.train.trainer import Trainer
@@ -74,7 +76,8 @@ def pairs_file(path: Path, rows: Any = PAIRS) -> Path:
 
 def task_of(folder: Path, **settings: Any) -> Generate:
     config, recipe = hf.config_of(folder), Recipe.build({"task": settings})
-    task = Generate(recipe, Tokenizer.load(folder), Generate.study(recipe, config, []))
+    tokenizer = Tokenizer.load(folder)
+    task = Generate(recipe, tokenizer, Generate.study(Given(recipe, config, tokenizer), []).learnt)
     task.bind(config)
     return task
 
@@ -154,8 +157,8 @@ def test_special_tokens_are_no_part_of_an_answer(tmp_path: Path, no_report: None
 def test_the_loss_is_that_of_the_target_alone(name: str, tmp_path: Path) -> None:
     """Cross-entropy of every token of the target and the end, as transformers has it where it can."""
     task = task_of(start(tmp_path / "m", name))
-    model = hf.load(tmp_path / "m", task.heads, task.changes(hf.config_of(tmp_path / "m"))).model.eval()
-    rows = [task.encode({"text": t, "target": s})[0] for t, s in PAIRS[:4]]
+    model = hf.load(tmp_path / "m", task.heads, task.bound.config).model.eval()
+    rows = [task.rows({"text": t, "target": s})[0] for t, s in PAIRS[:4]]
     batch = collate(rows, task.tokenizer.pad)
     wanted = [task.wanted(s) for _, s in PAIRS[:4]]
     assert all(ids[-1] == task.tokenizer.sep for ids in wanted)
@@ -169,7 +172,7 @@ def test_the_loss_is_that_of_the_target_alone(name: str, tmp_path: Path) -> None
         other.ids[-1] = (other.ids[-1] + 1) % 50 + 5
         changed = model.encode(collate([other], task.tokenizer.pad))
         first = len(task.prompt({"text": PAIRS[0][0]})[0])
-        same = model.encode(collate([task.encode({"text": PAIRS[0][0], "target": PAIRS[0][1]})[0]], 0))
+        same = model.encode(collate([task.rows({"text": PAIRS[0][0], "target": PAIRS[0][1]})[0]], 0))
         assert torch.equal(changed[0, : first + 1], same[0, : first + 1]) and not torch.equal(changed, same)
         return
     kind = json.loads((tmp_path / "m" / "config.json").read_text())["architectures"][0]
@@ -218,7 +221,7 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
     start(tmp_path / "m", name)
     task = task_of(tmp_path / "m", length=32, generate={"longest": 12})
     record = {"at": "f:1", "text": "the cat sat on the mat " * 20, "target": "a cat on a mat " * 20}
-    (row,) = task.encode(record)
+    (row,) = task.rows(record)
     assert task.windowing.tally.longer.total() == 1 and len(row) <= 32 and len(row.labels["generate.targets"]) == 12
     assert row.labels["generate.targets"][-1] != task.tokenizer.sep  # what is cut does not end there
     asked = len(task.prompt(record)[0])
@@ -229,15 +232,15 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
         and "longest=… allows more" in task.windowing.tally.remarks()[1]
     )
     wide = task_of(tmp_path / "m", length=most, generate={"longest": 12})
-    wide.encode(record | {"text": record["text"] * 20})
+    wide.rows(record | {"text": record["text"] * 20})
     assert wide.windowing.tally.longer.total() == 1 and len(wide.windowing.tally.remarks()) == 1  # there is no more
-    model = hf.load(tmp_path / "m", task.heads, task.changes(hf.config_of(tmp_path / "m"))).model
+    model = hf.load(tmp_path / "m", task.heads, task.bound.config).model
     (answer,) = task.answer(model, [record])
     assert answer["cut"] == len(task.tokenizer.encode(record["text"])) - len(
         task.tokenizer.encode(record["text"])[: asked - (2 if name == "bert-tiny" else 1)]
     )
     with pytest.raises(UserError, match="f:1"):
-        task_of(tmp_path / "m", length=32, long="refuse", generate={"longest": 12}).encode(record)
+        task_of(tmp_path / "m", length=32, long="refuse", generate={"longest": 12}).rows(record)
 
 
 def test_what_cannot_write_is_refused(tmp_path: Path) -> None:
@@ -324,7 +327,7 @@ def test_settings_of_the_folder_are_kept_and_said(tmp_path: Path) -> None:
     )
     task = task_of(folder, generate={"beams": 2, "longest": 7})
     model = hf.load(folder).model
-    (note,) = task.begin(model)
+    (note,) = on_model.begin(task, model)
     assert "no_repeat_ngram_size 3" in note
     assert model.generation["max_new_tokens"] == 7 and model.generation["num_beams"] == 2
     assert "max_length" not in model.generation and model.generation["forced_eos_token_id"] == task.tokenizer.sep

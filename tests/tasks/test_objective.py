@@ -28,7 +28,7 @@ from unmask.batch import Example
 from unmask.labels.fields import Field
 from unmask.labels.form import Form
 from unmask.tasks.spec import TaskSpec, Training
-from unmask.tasks.task import Task
+from unmask.tasks.task import Study, Task
 
 FORM = Form(Field("text", ("text",)), Field("mood", ("mood",), holds="label", use="target"))
 TRAINING = Training(aux_mlm=True, token_dropout=True)
@@ -37,16 +37,12 @@ TRAINING = Training(aux_mlm=True, token_dropout=True)
 class Mood(Task):
     "A label of a text."
     SPEC = TaskSpec(name="mood", about="", form=FORM, heads=("classify",), terms=("feeling",), output="choice", training=TRAINING)
-    metric = "accuracy"
 
     @classmethod
-    def study(cls, recipe, config, records):
-        return super().study(recipe, config, records) | {"labels": sorted({r["mood"] for r in records})}
+    def study(cls, given, records, known=None):
+        return Study(super().study(given, records, known).learnt | {"labels": sorted({r["mood"] for r in records})})
 
-    def changes(self, config):
-        return super().changes(config) | {"labels": tuple(self.learnt["labels"])}
-
-    def encode(self, record, labelled=True):
+    def rows(self, record, labelled=True):
         ids, segments = self.tokenizer.surround(self.tokenizer.encode(record["text"])[: self.windowing.room()])
         labels = self.targets(ids, self.learnt["labels"].index(record["mood"])) if labelled else {}
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=(record["text"],))]

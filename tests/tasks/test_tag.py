@@ -26,7 +26,7 @@ from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.runs.part import make_recipe, prepare
 from unmask.tasks.align import align
 from unmask.tasks.tag.task import Tag
-from unmask.tasks.task import Outputs
+from unmask.tasks.task import Given, Outputs
 from unmask.text.segmentation import split_words
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.windows import by_words
@@ -82,7 +82,7 @@ def outputs(task: Tag, records: list[Any], wanted: list[list[str]]) -> Outputs:
     rows: list[Example] = []
     values, numbers = [], []
     for n, (record, tags) in enumerate(zip(records, wanted)):
-        for row in task.encode(record, labelled=False):
+        for row in task.rows(record, labelled=False):
             _, _, own, at = row.about
             logits = np.zeros((len(row), len(task.labels)))
             logits[at, [task.labels.index(tags[w]) for w in own]] = 3.0
@@ -179,7 +179,7 @@ def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
     words = ("Alice lives in New York . " * 9).split()
     text = " ".join(words)
     tags = ["B-per", "O", "O", "B-loc", "I-loc", "O"] * 9
-    rows = task.encode({"text": text}, labelled=False)
+    rows = task.rows({"text": text}, labelled=False)
     assert len(rows) > 5 and max(map(len, rows)) <= 12 and task.windowing.tally.longer.total() == 1
     assert sorted(w for row in rows for w in row.about[2].tolist()) == list(range(len(words)))
     for row in rows:  # each word is read at its own first token
@@ -188,20 +188,20 @@ def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
     (answer,) = task.decode(outputs(task, [{"text": text}], [tags]))
     assert answer["tags"] == tags and len(answer["entities"]) == 18
     spans = [{"start": e["start"], "end": e["end"], "label": e["label"]} for e in answer["entities"]]
-    labelled = task.encode({"text": text, "spans": spans})
+    labelled = task.rows({"text": text, "spans": spans})
     assert sum(len(row.labels["tag.targets"]) for row in labelled) == len(words)
     cut = task_of(tokenizers["wordpiece"], 12, long="first")
-    assert len(cut.encode({"text": text}, labelled=False)) == 1
+    assert len(cut.rows({"text": text}, labelled=False)) == 1
     with pytest.raises(UserError, match="has room for 10"):
-        task_of(tokenizers["wordpiece"], 12, long="refuse").encode({"text": text}, labelled=False)
+        task_of(tokenizers["wordpiece"], 12, long="refuse").rows({"text": text}, labelled=False)
 
 
 def test_a_span_that_cuts_a_word_cuts_it_for_training(tokenizers: dict[str, Tokenizer]) -> None:
     task = task_of(tokenizers["wordpiece"])
     record = {"text": "in NewYork", "spans": [{"start": 3, "end": 6, "label": "loc"}]}
-    (row,) = task.encode(record)
+    (row,) = task.rows(record)
     assert row.about[1] == [[0, 2], [3, 6], [6, 10]] and row.labels["tag.targets"].tolist() == [0, 3, 0]
-    (row,) = task.encode(record, labelled=False)
+    (row,) = task.rows(record, labelled=False)
     assert row.about[1] == [[0, 2], [3, 10]]
 
 
@@ -232,21 +232,24 @@ def test_answers_are_valid_and_score_as_seqeval_in_both_modes(tokenizers: dict[s
 
 def test_other_schemes_and_a_folder_without_our_file(tokenizers: dict[str, Tokenizer]) -> None:
     config = preset("bert-tiny", vocab_size=50, labels=("B-PER", "O", "U-PER", "L-PER", "I-PER"))
-    learnt = Tag.remember(config)
-    assert learnt["scheme"] == "BIOES"
+    learnt = Tag.from_folder(Path(), config, {"tag"})
+    assert learnt and learnt["scheme"] == "BIOES" and Tag.from_folder(Path(), config, {"classify"}) is None
     task = task_of(tokenizers["wordpiece"], learnt=learnt)
     (answer,) = task.decode(outputs(task, [{"text": "Alice left Bob"}], [["U-PER", "O", "U-PER"]]))
     assert [e["text"] for e in answer["entities"]] == ["Alice", "Bob"]
-    assert Tag.remember(preset("bert-tiny", vocab_size=50, labels=("NOUN", "VERB")))["scheme"] == "none"
+    assert (Tag.from_folder(Path(), preset("bert-tiny", vocab_size=50, labels=("NOUN", "VERB")), {"tag"}) or {})[
+        "scheme"
+    ] == "none"
     record = {"text": "Alice left", "spans": [{"start": 0, "end": 5, "label": "per"}]}
     for scheme, tag in {"BIO": "B-per", "BIOES": "S-per", "IO": "I-per"}.items():
         recipe = Recipe.build({"task": {"tag": {"scheme": scheme}}})
-        learnt = Tag.study(recipe, config, [record])
+        learnt = Tag.study(Given(recipe, config, tokenizers["wordpiece"]), [record]).learnt
         assert learnt["scheme"] == scheme and task_of(tokenizers["wordpiece"], learnt=learnt).truth(
             record, [[0, 5], [6, 10]]
         ) == [tag, "O"]
+    recipe = Recipe.build({"task": {"labels": ["O", "B-loc", "I-loc"]}})
     with pytest.raises(UserError, match=r"task.labels lacks .*B-per"):
-        Tag.study(Recipe.build({"task": {"labels": ["O", "B-loc", "I-loc"]}}), config, [record])
+        Tag.study(Given(recipe, config, tokenizers["wordpiece"]), [record])
 
 
 def run(model: Path, text: str, out: Path, name: str = "train.conll", **more: Any) -> Any:
@@ -278,7 +281,7 @@ def test_it_learns_saves_and_opens_in_transformers(folder: Path, tmp_path: Path)
     assert not found["missing_keys"] and not found["unexpected_keys"]
     assert [theirs.config.id2label[n] for n in range(5)] == task.learnt["labels"]
     texts = ["Bob lives in New York.", "Nobody left."]
-    batch = collate([e for t in texts for e in task.encode({"text": t}, labelled=False)], task.tokenizer.pad)
+    batch = collate([e for t in texts for e in task.rows({"text": t}, labelled=False)], task.tokenizer.pad)
     with torch.no_grad():
         logits = theirs.eval()(input_ids=batch.ids, attention_mask=batch.mask, token_type_ids=batch.segments).logits
         ours = task.forward(predictor.model, batch)

@@ -71,7 +71,7 @@ def task_of(kind: str, tokenizer: Tokenizer, **learnt: Any) -> tuple[Task, Model
     task.bind(config)
     from unmask.model.config import change
 
-    return task, Model(change(config, **task.changes(config)), task.heads).init(len(learnt))
+    return task, Model(change(config, **task.bound.config), task.heads).init(len(learnt))
 
 
 def records_of(kind: str) -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ def test_the_term_is_nothing_where_both_say_the_same_and_leads_there(kind: str) 
     with torch.no_grad():
         for value in known.heads.parameters():
             value.mul_(30)  # a teacher with opinions
-    encoded = [other.encode(r) for r in records_of(kind)]
+    encoded = [other.rows(r) for r in records_of(kind)]
     taught = teacher.teach(other, known, task, records_of(kind), encoded)
     batch = collate([e for rows in encoded for e in rows], tokenizer.pad)
     same, count = taught.loss(known, batch)["teacher"]
@@ -124,7 +124,7 @@ def test_the_term_is_nothing_where_both_say_the_same_and_leads_there(kind: str) 
 def test_both_terms_are_of_one_draw_of_dropout(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = tokenizer_of(TEXTS)
     task, known = task_of(kind, tokenizer)
-    encoded = [task.encode(r) for r in records_of(kind)]
+    encoded = [task.rows(r) for r in records_of(kind)]
     taught = teacher.teach(task, known, task, records_of(kind), encoded)
     runs: list[str] = []
     logits = Model.logits
@@ -149,7 +149,7 @@ def test_another_tokenizer_serves_for_records_alone() -> None:
     ours, theirs = tokenizer_of(TEXTS), tokenizer_of([t[::-1] for t in TEXTS] + TEXTS)
     task, _ = task_of("one", ours)
     known_task, known = task_of("one", theirs, labels=["z", "x", "y"])
-    encoded = [task.encode(r) for r in records_of("one")]
+    encoded = [task.rows(r) for r in records_of("one")]
     teacher.teach(task, known, known_task, records_of("one"), encoded)
     said = [a["scores"] for a in known_task.answer(known, records_of("one"))]
     kept = np.stack([rows[0].labels["teacher.logits"][0] for rows in encoded]).astype(np.float64)
@@ -158,7 +158,7 @@ def test_another_tokenizer_serves_for_records_alone() -> None:
     for kind in ("choose", "rank", "embed"):  # a student of another size, too
         task, _ = task_of(kind, ours)
         known_task, known = task_of(kind, theirs)
-        encoded = [task.encode(r) for r in records_of(kind)]
+        encoded = [task.rows(r) for r in records_of(kind)]
         teacher.teach(task, known, known_task, records_of(kind), encoded)
         for heads, record, answer in zip(encoded, records_of(kind), known_task.answer(known, records_of(kind))):
             rows = [row for head in heads for row in (head, *head.more)]
@@ -183,7 +183,7 @@ def test_numbers_are_the_teacher_s_whatever_their_scale() -> None:
     tokenizer = tokenizer_of(TEXTS)
     task, _ = task_of("number", tokenizer)
     known_task, known = task_of("number", tokenizer, mean=0.0, sd=1.0)  # as a finished model's
-    encoded = [task.encode(r) for r in records_of("number")]
+    encoded = [task.rows(r) for r in records_of("number")]
     teacher.teach(task, known, known_task, records_of("number"), encoded)
     for rows, answer in zip(encoded, known_task.answer(known, records_of("number"))):
         assert 4.0 * rows[0].labels["teacher.logits"][0, 0] + 2.0 == near(answer["value"], 1e-5)
@@ -216,7 +216,7 @@ def test_records_that_differ_in_their_number_of_rows_each_have_their_own_diverge
     with torch.no_grad():
         for n, value in enumerate(known.parameters()):
             value.normal_(0, 0.5, generator=torch.Generator().manual_seed(n))
-    encoded = [task.encode(r) for r in records_of("choose")]
+    encoded = [task.rows(r) for r in records_of("choose")]
     taught = teacher.teach(task, known, task, records_of("choose"), encoded)
     whole = taught.loss(student, collate([e for rows in encoded for e in rows], tokenizer.pad))["teacher"]
     alone = [float(taught.loss(student, collate(rows, tokenizer.pad))["teacher"][0].detach()) for rows in encoded]

@@ -37,9 +37,9 @@ def made(target: str, texts: list[str]) -> tuple[Classify, Model, list[list[Exam
     shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": TOKENIZER.size, "dropout": 0.0}
     config = preset("bert-tiny", attention_dropout=0.0, **shape, **TOKENIZER.config_ids())
     task.bind(config)
-    model = Model(change(config, **task.changes(config)), task.heads).init(0).eval()
+    model = Model(change(config, **task.bound.config), task.heads).init(0).eval()
     records = [{"at": f"f:{n}", "text": t, "label": y} for n, (t, y) in enumerate(zip(texts, labels))]
-    encoded = [task.encode(record) for record in records]
+    encoded = [task.rows(record) for record in records]
     rng = np.random.default_rng(0)
     for rows in encoded:
         said = rng.normal(size=(1, len(task.labels))).astype(np.float32)

@@ -1,6 +1,6 @@
 """What a Predictor answers, and what a masked batch looks like: plain values, without torch.
 
-`as_dict()` is ready for JSON. How they look in a terminal is in `show.py`.
+`as_dict()` is ready for JSON. How they look in a terminal is in `cli/show/`.
 """
 
 from dataclasses import asdict, dataclass, field

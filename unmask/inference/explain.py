@@ -176,7 +176,7 @@ def _similarity(
 
 def _predicted(engine: TorchEngine, reader: Reader, task: Task, record: dict[str, Any], target: str | None) -> Question:
     """Values that the task's head gives, as the task names them (`Task.explain_target`)."""
-    rows = [_row(reader, row) for row in task.reading("first").encode(record, labelled=False)]
+    rows = [_row(reader, row) for row in task.reading("first").rows(record, labelled=False)]
     task = task.at_full_length(engine.config.max_positions)
     outputs = task.compute(engine, [record])
     aim = task.explain_target(outputs, record, target)

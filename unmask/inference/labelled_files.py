@@ -123,7 +123,6 @@ def evaluate(
         if not records:
             refuse(skipped)
     check_labels(task, records, console)
-    task.judge_by(records)
     predictor.check_known(inputs.texts(task.SPEC, records))
     with console.bar("evaluate") as update:
         answers = task.answer(predictor.engine, records, update)
@@ -132,7 +131,7 @@ def evaluate(
     answers = task.for_score(predictor.engine, answers, records)
     return {
         "task": task.name,
-        "metric": task.metric,
+        "metric": task.spec.metric(records),
         "records": len(records),
         **(_skipped(skipped, console) if bad == "skip" else {}),
         **task.score(answers, records),

@@ -18,8 +18,8 @@ LOOKED_AT = 200  # rows by which a table is recognised
 
 
 def all_specs() -> dict[str, RecordSpec]:
-    """The spec of every task that can be loaded: a third party's that cannot is no reason to know none."""
-    return {name: task.SPEC for name, task in sorted(TASKS.working())}
+    """The spec of every task that can be loaded."""
+    return {name: kind.SPEC for name, kind in TASKS.working()}
 
 
 def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> RecordSpec:

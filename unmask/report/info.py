@@ -142,7 +142,7 @@ def _of_records(view: RunView) -> dict[str, Any]:
         "start": recipe.get("start"),
         "files": {name: _files(settings) for name, settings in view.settings.items()},
         "records": view.data.get("records") or {},
-        "labels": {name: _labels(view.learnt.get(name) if view.several else view.learnt) for name in tasks},
+        "labels": {name: _labels(view.task_state.get(name) if view.several else view.task_state) for name in tasks},
         "best": results.get("best") or _best(view, results.get("metric")),
         "scores": _scores(results),
         "kept_seed": results.get("median"),
@@ -166,8 +166,8 @@ def _files(settings: dict[str, Any]) -> dict[str, list[str]]:
     return {name: list(settings.get(name) or []) for name in ("train", "dev", "test") if settings.get(name)}
 
 
-def _labels(learnt: Any) -> list[str]:
-    found = (learnt or {}).get("labels")
+def _labels(state: Any) -> list[str]:
+    found = (state or {}).get("labels")
     return [str(label) for label in found] if isinstance(found, list) else []
 
 

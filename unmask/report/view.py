@@ -36,7 +36,7 @@ class RunView:
         self.kind = run.kind()
         self.on_text = self.kind == "pretrain"  # trained on plain text; all other runs on labelled records
         self.plan, self.data, self.environment = map(self.read, ("plan.json", "data.json", "environment.json"))
-        self.results, self.learnt = self.read("results.json"), self.read("learnt.json")
+        self.results, self.task_state = self.read("results.json"), self.read("learnt.json")
         self.events = run.events()
         several = self.recipe.get("tasks") or {}
         self.settings: dict[str, Any] = several or {"": self.recipe.get("task") or {}}  # task → its part of the recipe
@@ -112,7 +112,11 @@ class RunView:
 
 
 def task_spec(task: str | None) -> TaskSpec | None:
-    return TASKS[task].SPEC if task in TASKS.names() else None
+    """None for a task whose package is not installed, or broken."""
+    try:
+        return TASKS[str(task)].SPEC
+    except UserError:
+        return None
 
 
 def shape(folder: Path) -> dict[str, Any]:

@@ -18,12 +18,14 @@ from unmask.batch import Example, collate, groups
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.files import read_lines, write_lines
+from unmask.labels.detect_task import all_specs
 from unmask.labels.records import Record
 from unmask.model import hf
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
 from unmask.recipe import Recipe
+from unmask.registry import TASKS
 from unmask.seeds import generator
 from unmask.tasks.aux_mlm import parse
 from unmask.text.token_text import INSIDE, is_ideograph, piece
@@ -38,13 +40,6 @@ RATE, LIKELIEST, MOST = 0.15, 50, 10.0
 WORD = re.compile(f"[{CJK}]|[^\\W\\d_{CJK}]+")
 OUTSIDE = "O"
 KINDS = ("wordpiece", "bpe", "unigram")  # of tokenizers whose pieces can be words
-WHY = {  # why a task's records cannot be rewritten
-    "answer": "an answer has to stand in its passage as it is",
-    "choose": "what tells the choices apart may be the very word that is changed",
-    "generate": "the target would no longer be that of the text",
-    "embed": "the pairs would no longer mean the same",
-    "rank": "a passage would no longer be as relevant",
-}
 
 
 def share(recipe: Recipe) -> float:
@@ -54,8 +49,11 @@ def share(recipe: Recipe) -> float:
 def check(recipe: Recipe, config: ModelConfig, task: str) -> None:
     if not share(recipe):
         return
-    if task in WHY:
-        raise UserError(f"--augment with the task {task}: {WHY[task]}", valid="classify, tag")
+    training = TASKS[task].SPEC.training
+    if not training.rewrites:
+        specs: dict[str, Any] = all_specs()
+        able = ", ".join(name for name, spec in specs.items() if spec.training.rewrites)
+        raise UserError(f"--augment with the task {task}: {training.why_not_rewritten}", valid=able)
     if "mlm" not in FAMILIES[config.family].heads or config.predicts == "next":
         raise UserError(
             f"--augment: a {config.family} model of this kind fills no masks", valid="a model with an MLM head"
@@ -74,7 +72,8 @@ def rows(recipe: Recipe, records: Sequence[Record], run: Run, world: World, cons
                 f"--augment: {recipe.start} has no MLM head to rewrite with",
                 fix="a model that fills masks (unmask info says which heads one has), or without --augment",
             )
-        made = rewrite(loaded.model, tokenizer, records, share(recipe), recipe.seed, console.say)
+        fields = TASKS[recipe.task.kind].SPEC.training.rewrites
+        made = rewrite(loaded.model, tokenizer, records, share(recipe), recipe.seed, console.say, fields)
         write_lines(path, made)
     world.barrier()
     run.hold(FILE, checksum(path), world.main)
@@ -101,6 +100,7 @@ def rewrite(
     share: float,
     seed: int,
     say: Callable[[str], None] = lambda text: None,
+    fields: Sequence[str] = ("text", "pair"),
 ) -> list[Record]:
     """So many new records as `share` says; one that has no word to change, or none to put in its place, is left out."""
     if tokenizer.kind not in KINDS:
@@ -115,7 +115,7 @@ def rewrite(
     room = model.config.max_positions - len(tokenizer.surround([])[0])
     blanks: list[Blank] = []
     for n, record in enumerate(new):
-        for role in ("text", "pair"):
+        for role in fields:
             if role in record:
                 made = hide(tokenizer, record, role, room, generator(seed, "augment", n, role))
                 if made:

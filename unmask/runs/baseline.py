@@ -26,8 +26,8 @@ def add_baselines(recipe: Recipe, run: Run, ctx: Context) -> None:
         drawn = ensure(Finetune(), without_pretraining(recipe), run.path / FOLDER, ctx.titled(SCRATCH))
         if ctx.main:
             for baseline, scores in counted(part.task, part.sets.train, part.sets.dev, judged, ctx.console).items():
-                if part.task.metric in scores:
-                    ctx.console.say(f"{baseline}: {part.task.metric} {scores[part.task.metric]:.4f}")
+                if part.metric in scores:
+                    ctx.console.say(f"{baseline}: {part.metric} {scores[part.metric]:.4f}")
                 found.append({"baseline": baseline, "on": name, "records": len(judged), **scores})
             found.append({"baseline": SCRATCH, "on": name, "lr": drawn.get("lr"), **drawn[name]})
     else:

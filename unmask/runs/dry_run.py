@@ -58,10 +58,10 @@ def _part(part: Part, loader: Bucketed) -> dict[str, Any]:
     model, tally = part.model, task.windowing.tally
     return {
         "task": task.name,
-        "metric": task.metric,
+        "metric": part.metric,
         "columns": part.sets.columns,
-        "labels": list(task.learnt.get("labels", ())),
-        "text": task.describe(part.sets.train),
+        "labels": list(task.spec.labels),
+        "text": part.about,
         "records": sizes(part.sets),
         "rows": len(loader.lengths),
         "tokens": dict(zip(("median", "p95", "longest"), map(int, sizes_of))) | {"row": task.windowing.length},
@@ -82,9 +82,8 @@ def _memory(part: Part, loader: Bucketed, work: Work, plan: Plan) -> dict[str, i
     batch = loader.batch(0, size, plan.phase(0))
     train = part.recipe.train.model_copy(update={"batch": batch.rows, "micro_batch": 0, "length": work.length})
     counts = loader.objective.counts(batch)
-    found = estimates.memory(
-        part.model, part.recipe.model_copy(update={"train": train}), counts.get("generate", counts.get("mlm", 0))
-    )
+    written = part.task.SPEC.terms[0] if part.task.SPEC.output == "text" else "mlm"  # the term over the vocabulary
+    found = estimates.memory(part.model, part.recipe.model_copy(update={"train": train}), counts.get(written, 0))
     trained = work.trainer(plan).parameters if work.model is part.model else part.model.parameters()
     share = sum(p.numel() for p in trained if p.requires_grad) * 4 / max(1, found["weights"])
     return found | {name: int(share * found[name]) for name in ("gradients", "optimizer")}

@@ -23,7 +23,7 @@ from unmask.runs.budget import Work
 from unmask.runs.context import Context
 from unmask.runs.lifecycle import Job, ResumeState, TrainingKind
 from unmask.runs.part import Part, load_one, open_teacher, prepare, remarks_of, rows_of, seconds_per_answer, seen
-from unmask.tasks import aux_mlm
+from unmask.tasks import aux_mlm, on_model
 from unmask.tasks.intervals import intervals
 from unmask.train import checkpoint
 from unmask.train.fit import Evaluation, State, describe, doubt_of
@@ -131,11 +131,7 @@ class Finetune(TrainingKind[FinetuneJob]):
         if best and best["step"] < state.step:
             for name, part in job.parts.items():
                 restore(part, run.checkpoints / "best" / "model" / name)
-            score = (
-                f"mean {best['mean']:.1%}"
-                if not job.one
-                else describe({job.one.task.metric: best[job.one.task.metric]})
-            )
+            score = f"mean {best['mean']:.1%}" if not job.one else describe({job.one.metric: best[job.one.metric]})
             ctx.console.say(
                 f"the model{'' if job.one else 's'} of step {best['step']:,} {'is' if job.one else 'are'} kept: {score}"
             )
@@ -185,7 +181,7 @@ def evaluation_of(job: FinetuneJob, ctx: Context) -> Evaluation | None:
     records = {name: seen(part) for name, part in job.parts.items() if part.sets.dev}
     if not records:
         return None
-    counts = {_key(name, job.parts[name].task.metric): len(found) for name, found in records.items()}
+    counts = {_key(name, job.parts[name].metric): len(found) for name, found in records.items()}
 
     def measure() -> dict[str, Any]:
         scores: dict[str, Any] = {}
@@ -194,7 +190,7 @@ def evaluation_of(job: FinetuneJob, ctx: Context) -> Evaluation | None:
             scores[name] = task.score(task.answer(job.parts[name].model, found), found)
         if job.one:
             return dict(scores[""])
-        metrics = {name: job.parts[name].task.metric for name in scores}
+        metrics = {name: job.parts[name].metric for name in scores}
         values = {
             _key(name, metric): scores[name][metric] for name, metric in metrics.items() if metric in scores[name]
         }
@@ -205,7 +201,7 @@ def evaluation_of(job: FinetuneJob, ctx: Context) -> Evaluation | None:
         one and not type(one.task).heads and not ctx.watch
     )  # a model that needs no new head answers before it is trained
     return Evaluation(
-        measure, one.task.metric if one else "mean", higher=True, patience=settings.patience,
+        measure, one.metric if one else "mean", higher=True, patience=settings.patience,
         first="shown" if shown else "no", doubt=doubt_of(counts, settings.margin),
     )  # fmt: skip
 
@@ -219,7 +215,7 @@ def _key(part: str, metric: str) -> str:
 
 def restore(part: Part, folder: Path) -> None:
     """The weights of a checkpoint's model into the part's."""
-    kept = hf.load(folder, part.task.heads, part.task.changes(part.model.config)).model
+    kept = hf.load(folder, part.task.heads, dict(part.task.bound.config)).model
     part.model.load_state_dict(kept.state_dict())
 
 
@@ -231,10 +227,10 @@ def judge(job: FinetuneJob, run: Run, state: State, console: Console) -> dict[st
     reached = {"step": state.step, "best": state.best}
     ended = {"seconds": round(state.elapsed, 1), "model": str(run.model)}
     if one := job.one:
-        results = {"task": one.task.name, "metric": one.task.metric, **reached, **scores[""], "lr": job.recipe.train.lr}
+        results = {"task": one.task.name, "metric": one.metric, **reached, **scores[""], "lr": job.recipe.train.lr}
     else:
         tasks = {
-            name: {"task": p.task.name, "metric": p.task.metric, **scores[name], "model": str(run.model / name)}
+            name: {"task": p.task.name, "metric": p.metric, **scores[name], "model": str(run.model / name)}
             for name, p in job.parts.items()
         }
         results = {"task": "several", "metric": "mean", **reached, "tasks": tasks}
@@ -249,7 +245,7 @@ def assess(part: Part, run: Run, console: Console, prefix: str = "") -> tuple[di
     results: dict[str, Any] = {}
     details: dict[str, Any] = {}
     between: dict[str, Any] = {}
-    task.complete(model)
+    on_model.fold_scale(task, model)
     for name, records in (("dev", sets.dev), ("test", sets.test)):
         if not records:
             continue
@@ -259,7 +255,7 @@ def assess(part: Part, run: Run, console: Console, prefix: str = "") -> tuple[di
         for what in task.windowing.not_read(len(records)):
             console.warn(f"{name}: {what}")
         if name == "dev":
-            task.tune(outputs, records)
+            task.learnt |= task.tune(outputs, records)
         answers = task.for_score(model, task.decode(outputs), records)
         results[name] = {"records": len(records), **task.score(answers, records)}
         between[name] = intervals(task, answers, records, results[name])
@@ -274,7 +270,7 @@ def announce(part: Part, run: Run) -> str:
     sets = ", ".join(f"{n:,} {name}" for name, n in sizes(part.sets).items() if n)
     trained = sum(p.numel() for p in part.model.parameters() if p.requires_grad)
     columns = ", ".join(f"{role} ← {name}" for role, name in part.sets.columns.items())
-    taken = "; ".join(text for text in (columns, part.task.describe(part.sets.train)) if text)
+    taken = "; ".join(text for text in (columns, part.about) if text)
     return (f"{part.task.name}: {taken}\n" if taken else "") + (
         f"{part.task.name}: {sets} records; {part.recipe.start}, {trained:,} parameters to train, "
         f"lr {part.recipe.train.lr:.2g} → {run.path}"

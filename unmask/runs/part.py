@@ -27,12 +27,12 @@ from unmask.runs import augment
 from unmask.runs.context import Context
 from unmask.runs.data import Cache, read
 from unmask.settings import merge
-from unmask.tasks import aux_mlm, teacher
+from unmask.tasks import aux_mlm, on_model, teacher
 from unmask.tasks import folder as task_folder
 from unmask.tasks import objective as task_objective
 from unmask.tasks.objective import TaskObjective, objective_of
 from unmask.tasks.rows import even_out
-from unmask.tasks.task import RecordRows, Task
+from unmask.tasks.task import Given, RecordRows, Task
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.loader import Bucketed, micro_size
 from unmask.train.run import Run
@@ -55,8 +55,14 @@ class Part:
     model: Model
     sets: Sets
     notes: list[str]
+    about: str = ""  # the training records in a line
     teacher: "Predictor | None" = None  # opened, until it has taught
     seconds: float | None = None  # of an answer to a dev record, once it was measured
+
+    @property
+    def metric(self) -> str:
+        """The score that decides which of its models is best."""
+        return self.task.spec.metric(self.sets.dev or self.sets.test or self.sets.train)
 
     def save(self, folder: Path) -> None:
         hf.save(self.model, folder, self.task.tokenizer, dict(self.task.SPEC.config_json))
@@ -122,24 +128,22 @@ def prepare(
     recipe = settled(recipe, config, kind, sets)
     tokenizer = Tokenizer.load(recipe.start, config.vocab_size)
     # Divided by what is learnt from all records, in a run that goes on too.
-    whole = kind(recipe, tokenizer, kind.study(recipe, config, sets.train))
-    whole.fit_lengths(sets.train)
-    sets.findings += textcheck.too_long(
-        sets.train, spec, tokenizer, whole.windowing.length, f"they are {whole.windowing.fate()}"
-    )
-    notes = [] if recipe.task.dev else take_dev(recipe, spec, whole, sets)
-    task = kind(recipe, tokenizer, kind.weigh(recipe, whole.learnt, sets.train) if learnt is None else learnt)
+    whole = kind.study(Given(recipe, config, tokenizer), sets.train)
+    reads = kind(recipe, tokenizer, whole.learnt).windowing
+    sets.findings += textcheck.too_long(sets.train, spec, tokenizer, reads.length, f"they are {reads.fate()}")
+    notes = [] if recipe.task.dev else take_dev(recipe, spec, whole.strata, sets)
+    study = kind.study(Given(recipe, config, tokenizer, [*sets.dev, *sets.test]), sets.train, whole.learnt)
+    sets.findings += study.findings
+    task = kind(recipe, tokenizer, study.learnt if learnt is None else learnt)
     task.bind(config)
-    sets.findings += task.too_large([*sets.train, *sets.dev, *sets.test])
-    task.judge_by(sets.dev or sets.test)
     trial = task.reading(None)
-    if sets.train and not any(trial.encode(record) for record in sets.train):
+    if sets.train and not any(trial.rows(record) for record in sets.train):
         raise UserError(
             f"none of the {len(sets.train):,} training records has anything to learn from",
             fix="unmask doctor names the reasons",
         )
     model, about = load_model(recipe, task, config, weights)
-    return Part(recipe, task, model, sets, notes + about)
+    return Part(recipe, task, model, sets, notes + about, study.text)
 
 
 def settled(recipe: Recipe, config: ModelConfig, kind: type[Task], sets: Sets) -> Recipe:
@@ -157,15 +161,14 @@ def settled(recipe: Recipe, config: ModelConfig, kind: type[Task], sets: Sets) -
     return recipe.model_copy(update={"train": train, "task": task})
 
 
-def take_dev(recipe: Recipe, spec: RecordSpec, whole: Task, sets: Sets) -> list[str]:
+def take_dev(recipe: Recipe, spec: RecordSpec, strata: Sequence[str], sets: Sets) -> list[str]:
     """Some of the training records become the dev set, where there are enough: what is said of it."""
     if len(sets.train) < FEWEST:
         unjudged = "; nothing to judge --baseline by" if recipe.task.baseline and not sets.test else ""
         few = f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken"
         return [few + unjudged]
     seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
-    strata = list(map(whole.stratum, sets.train))
-    sets.train, sets.dev = split(spec, sets.train, strata, recipe.task.dev_share, seed)
+    sets.train, sets.dev = split(spec, sets.train, strata or [""] * len(sets.train), recipe.task.dev_share, seed)
     return about_dev(spec, sets)
 
 
@@ -173,13 +176,13 @@ def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | P
     """The model with the heads that the task needs, and what is said of it."""
     notes: list[str] = []
     heads = (*task.heads, *aux_mlm.heads(recipe))
-    loaded = hf.load(weights or recipe.start, heads, task.changes(config) | recipe.model, recipe.seed)
+    loaded = hf.load(weights or recipe.start, heads, {**task.bound.config, **recipe.model}, recipe.seed)
     if loaded.missing and not weights and type(task).heads:  # a pooler that only the folder's class wants is not learnt
         new = sorted({name.split(".")[1] for name in loaded.missing})
         notes.append(f"{recipe.start} {lack(new, loaded, config, task)}: drawn at random, to be learnt")
     if not weights:
         notes += adopt_head(task, loaded, config, recipe)
-    notes += task.begin(loaded.model) + aux_mlm.said(recipe)
+    notes += on_model.begin(task, loaded.model) + aux_mlm.said(recipe)
     if recipe.task.init == "random":
         notes.clear()  # they say what the start model has, which is not used
         if not weights:
@@ -203,7 +206,7 @@ def open_teacher(part: Part, say: Callable[[str], None] = lambda text: None) -> 
 def lack(new: Sequence[str], loaded: hf.Loaded, config: ModelConfig, task: Task) -> str:
     """What a start model has not: a head at all, or one with as many outputs."""
     held = FAMILIES[config.family].architectures.get(str((loaded.settings.get("architectures") or [""])[0]), ())
-    count = len(task.changes(config).get("labels", ()))
+    count = len(task.bound.config.get("labels", ()))
     if len(new) == 1 and HEADS[new[0]].labelled and new[0] in held and count != len(config.labels):
         return f"has a {new[0]} head with {len(config.labels):,} labels where {count:,} are needed"
     return f"has no {' and no '.join(new)} for this"
@@ -215,7 +218,8 @@ def adopt_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recip
     if not head or any(name.startswith(f"heads.{head}.") for name in loaded.missing):
         return []
     before = task_folder.read(loaded.folder, config, (head,), task.tokenizer)
-    if before is None or task.adopt(loaded.model.heads[head], before):
+    last: Any = loaded.model.heads[head]
+    if before is None or on_model.reuse_head(last.out, before.spec, task.spec):
         return []
     loaded.model.init(recipe.seed, only=[f"heads.{head}.out.weight", f"heads.{head}.out.bias"])
     names = ", ".join(config.labels[:8]) + (", …" if len(config.labels) > 8 else "")
@@ -231,9 +235,9 @@ def load_one(part: Part, ctx: Context, run: Run | None) -> tuple[Bucketed, int]:
     records = list(part.sets.train)
     if run:
         records += augment.rows(part.recipe, records, run, ctx.world, ctx.console)
-    encoded = [part.task.encode(record) for record in records]
+    encoded = [part.task.rows(record) for record in records]
     if run and part.teacher:
-        objective = taught(part, records, encoded, run, ctx)
+        objective: TaskObjective = taught(part, records, encoded, run, ctx)
     else:
         objective = objective_of(part.task, ctx.world.size)
     return rows_of(part, encoded, aux_mlm.beside(objective)), len(records)
@@ -255,7 +259,7 @@ def rows_of(
     part: Part, encoded: Sequence[Sequence[Example]] | None = None, objective: Objective | None = None
 ) -> Bucketed:
     """The training records as rows; `encoded`: those of each, where they are known."""
-    encoded = [part.task.encode(record) for record in part.sets.train] if encoded is None else encoded
+    encoded = [part.task.rows(record) for record in part.sets.train] if encoded is None else encoded
     even_out(part.task.SPEC, encoded)
     examples = [e for several in encoded for e in several]
     lengths = [max(len(row) for row in (e, *e.more)) for e in examples]
@@ -273,7 +277,7 @@ def remarks_of(part: Part, ctx: Context, count: int, gathered: bool = False) -> 
     task, out = part.task, list(part.notes)
     batch, size = part.recipe.train.batch, ctx.world.size
     together = micro_size(batch, part.recipe.train.micro_batch, size) * (size if gathered else 1)
-    out += task.windowing.said(count) + (task.apart(together, batch) if together < batch else [])
+    out += task.windowing.said(count) + on_model.compared(task.SPEC, together, batch)
     if len(seen(part)) < len(part.sets.dev):
         out.append(
             f"while training, {len(seen(part)):,} of the {len(part.sets.dev):,} dev records are answered; at the end, all"

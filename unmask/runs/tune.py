@@ -75,8 +75,9 @@ def space(recipe: Recipe, names: list[str] | None = None) -> dict[str, dict[str,
             found["epochs"] = {"low": max(1.0, round(train.epochs / 2)), "high": 2 * train.epochs, "step": 1.0}
     if recipe.task.freeze == "none" and config.layers > 1:
         found["layer_decay"] = {"low": min(0.7, train.layer_decay), "high": 1.0}
+    pooling = kind.SPEC.training.pooling
     given = {recipe.task.pooling, recipe.task.embed.pooling, recipe.model.get("pooling", "auto")} != {"auto"}
-    if not given and (kind.name == "embed" or (kind.pools() and "pooling" in FAMILIES[config.family].fields)):
+    if not given and (pooling == "own" or (pooling == "head" and "pooling" in FAMILIES[config.family].fields)):
         found["pooling"] = {"choices": ["cls", "mean"]}
     if idle := next((name for name in names or [] if name not in found), None):
         raise UserError(f"--search {idle}: this model and recipe leave no choice of it", valid=", ".join(found))
@@ -85,7 +86,7 @@ def space(recipe: Recipe, names: list[str] | None = None) -> dict[str, dict[str,
 
 def own(part: Part, ranges: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The recipe's own values of what is searched."""
-    pooling = part.task.learnt.get("pooling", part.model.config.pooling)
+    pooling = part.task.bound.pooling or part.model.config.pooling
     return {name: pooling if name == "pooling" else getattr(part.recipe.train, name) for name in ranges}
 
 

@@ -2,12 +2,15 @@
 
 from typing import Any
 
+from unmask.errors import UserError
 from unmask.labels import textcheck
 from unmask.labels.findings import as_rows
 from unmask.labels.record_sets import read_sets, sizes
+from unmask.labels.records import Finding
 from unmask.model import hf
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
+from unmask.tasks.task import Given
 from unmask.text.tokenizer import Tokenizer
 
 
@@ -20,13 +23,17 @@ def check_up(recipe: Recipe, files: dict[str, list[str]], model: str = "") -> di
     if model:
         config = hf.config_of(model)
         kind.check(recipe, config)
-        known = kind.remember(config)
-        task = kind(recipe, Tokenizer.load(model), known | {"length": recipe.task.length or known["length"]})
-        found += textcheck.too_long(
-            sets.train, spec, task.tokenizer, task.windowing.length, f"they are {task.windowing.fate()}"
-        )
-        task.fit_lengths(sets.train)
-        found += task.too_large([*sets.train, *sets.dev, *sets.test])
+        tokenizer = Tokenizer.load(model)
+        others = [*sets.dev, *sets.test]
+        try:
+            study = kind.study(Given(recipe, config, tokenizer, others), sets.train)
+        except UserError as error:  # of records that nothing can be learnt from
+            if not any(finding.error for finding in found):
+                found.append(Finding(sets.train[0]["at"], error.got, error.fix or "", kind="study"))
+        else:
+            reads = kind(recipe, tokenizer, study.learnt).windowing
+            found += textcheck.too_long(sets.train, spec, tokenizer, reads.length, f"they are {reads.fate()}")
+            found += study.findings
     return {
         "task": kind.name,
         "files": files,

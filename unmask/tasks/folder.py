@@ -6,24 +6,13 @@ from typing import Any
 
 from unmask.errors import UserError
 from unmask.files import is_there, read_object, shown, write_json
-from unmask.json_checks import (
-    ABOVE_ZERO,
-    FLAG,
-    NUMBER,
-    OBJECT,
-    POSITIVE,
-    WORD,
-    Rule,
-    check_fields,
-    list_of,
-    one_of,
-    or_null,
-)
+from unmask.json_checks import OBJECT, POSITIVE, check_fields, one_of
 from unmask.model.config import ModelConfig
+from unmask.model.families import FAMILIES
+from unmask.model.sentence import write as write_sentence
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.tasks.spec import TaskSpec
-from unmask.tasks.tag import boundaries
 from unmask.tasks.task import SHORTEST, Task
 from unmask.text.tokenizer import Tokenizer
 
@@ -43,48 +32,16 @@ OF_A_RUN = {
     "patience",
     "margin",
 }  # settings that the folder does not keep
-BY_FILES = ("embed", "rank")  # tasks that another program's folder names in files of its own
-BY_HEAD = ("answer", "choose", "tag", "classify")  # tasks that have the name of their head
-# What a task has learnt, by its name: fields that are needed, and fields that may be there.
-NEEDED: dict[str, dict[str, Rule]] = {
-    "classify": {"labels": list_of(WORD)},
-    "tag": {"labels": list_of(WORD)},
-    "answer": {"threshold": or_null(NUMBER)},
-    "embed": {
-        "pooling": one_of("mean", "cls"),
-        "normalised": FLAG,
-        "lower": FLAG,
-        "prompt": WORD,
-        "loss": one_of("text", "pairs", "scored"),
-    },
-    "rank": {"most": ABOVE_ZERO},
-}
-MAY: dict[str, dict[str, Rule]] = {
-    "classify": {
-        "target": one_of("one", "several", "number"),
-        "pair": or_null(FLAG),
-        "weights": or_null(list_of(NUMBER)),
-        "temperature": ABOVE_ZERO,
-        "thresholds": or_null(list_of(NUMBER)),
-        "counts": list_of(NUMBER),
-        "mean": NUMBER,
-        "sd": ABOVE_ZERO,
-    },
-    "tag": {
-        "scheme": one_of("BIO", "BIOES", "IO", "none"),
-        "predicate": FLAG,
-        "boundaries": (boundaries.are_valid, boundaries.VALID),
-    },
-    "answer": {"none": FLAG, "chinese": FLAG, "longest": POSITIVE},
-    "generate": {"language": WORD},
-}
 
 
 def write(task: Task, folder: Path) -> None:
     settings = task.settings.model_dump(mode="json", exclude=OF_A_RUN, exclude_defaults=True)
     values = {"version": VERSION, "task": task.name, "settings": settings, "learnt": task.learnt}
     write_json(folder / FILE, values)
-    task.put_beside(folder)
+    if (sentence := task.bound.sentence) and task.config and not FAMILIES[task.config.family].own:
+        write_sentence(
+            folder, sentence, task.config.hidden
+        )  # transformers knows the family: sentence-transformers opens the folder too
 
 
 def read(folder: Path, config: ModelConfig, heads: Iterable[str], tokenizer: Tokenizer) -> Task | None:
@@ -99,16 +56,20 @@ def read(folder: Path, config: ModelConfig, heads: Iterable[str], tokenizer: Tok
                 f"{file}: task is {shown(values['task'])}, and the model has no head {lacking[0]}",
                 valid=f"the heads that it has: {', '.join(heads) or 'none'}",
             )
-    elif known := next(((TASKS[name], of) for name in BY_FILES if (of := TASKS[name].of_folder(folder, config))), None):
-        task = known[0](Recipe(), tokenizer, known[1])
     else:
-        name = next((name for name in BY_HEAD if name in set(heads)), None)
-        if name is None:
+        found = _of_another_program(Path(folder), config, set(heads))
+        if found is None:
             return None
-        kind = TASKS[name]
-        task = kind(Recipe(), tokenizer, kind.remember(config))
+        task = found[0](Recipe(), tokenizer, found[1])
     task.bind(config)
     return task
+
+
+def _of_another_program(folder: Path, config: ModelConfig, heads: set[str]) -> tuple[type[Task], dict[str, Any]] | None:
+    """The task of a folder without unmask.json, and what it has learnt. The files of a library say more than a head: they come first."""
+    kinds = sorted((kind for _, kind in TASKS.working()), key=lambda kind: kind.SPEC.usage.library == "transformers")
+    found = ((kind, kind.from_folder(folder, config, heads)) for kind in kinds)
+    return next(((kind, learnt) for kind, learnt in found if learnt is not None), None)
 
 
 def spec(folder: Path) -> TaskSpec:
@@ -124,12 +85,13 @@ def learnt(folder: Path) -> dict[str, Any]:
 
 def check_learnt(file: Path, task: str, learnt: dict[str, Any], config: ModelConfig) -> None:
     """UserError with the field that the task could not work with."""
-    needed = {"length": POSITIVE} | NEEDED.get(task, {})
-    check_fields(file, learnt, needed | MAY.get(task, {}), tuple(needed), "learnt.")
+    spec = TASKS[task].SPEC
+    needed = {"length": POSITIVE, **spec.learnt}
+    check_fields(file, learnt, needed | spec.may_learn, tuple(needed), "learnt.")
     most = config.max_positions
     if learnt["length"] < SHORTEST or (config.positions != "relative" and learnt["length"] > most):
         raise UserError(f"{file}: learnt.length is {learnt['length']:,}", valid=f"{SHORTEST} to {most:,}")
-    if task not in ("classify", "tag"):
+    if "labels" not in spec.learnt:
         return
     count = len(config.labels)
     for name in ("labels", "thresholds", "weights", "counts"):

@@ -13,6 +13,7 @@ import numpy as np
 from unmask.metrics import finite, metric
 from unmask.numeric import wilson
 from unmask.seeds import generator
+from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Task
 
 DRAWS, SECONDS = 200, 10.0
@@ -31,7 +32,7 @@ def intervals(
         if metric(key).of_records and 0 <= value <= 1 and n
     }
     others = [key for key in whole if key not in found]
-    if not others or n < FEWEST or not task.independent(records):
+    if not others or n < FEWEST or not _independent(task.SPEC, records):
         return found
     rng, drawn, begun = generator(0, "bootstrap", n), [], time.monotonic()
     for _ in range(DRAWS):
@@ -46,3 +47,9 @@ def intervals(
             if low < high:  # nothing but right answers: drawing them again cannot tell how sure that is
                 found[key] = (min(float(low), whole[key]), max(float(high), whole[key]))
     return found
+
+
+def _independent(spec: TaskSpec, records: Sequence[Any]) -> bool:
+    """Whether a record's part in a score is its own. Not so of a place among all of them: records drawn twice would be each other's rivals."""
+    targets = [field.key for field in spec.fields if field.use == "target"]
+    return not spec.ranked_among or all(any(key in record for key in targets) for record in records)

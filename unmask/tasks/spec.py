@@ -7,12 +7,14 @@ model (`bound`): its labels, the fields it was trained on, how it pools or gener
 A third party's task gives its own `SPEC`; see CONTRIBUTING.md.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from unmask.json_checks import Rule
 from unmask.labels.fields import Field
 from unmask.labels.form import Form
+from unmask.model.sentence import Sentence
 from unmask.settings import Section
 
 
@@ -65,6 +67,8 @@ class Bound:
     normalised: bool = True  # output "vector": of length 1
     generation: Mapping[str, Any] = field(default_factory=dict)  # output "text": generation_config.json
     prefix: str = ""  # output "text": put before every text
+    sentence: Sentence | None = None  # output "vector": the files of sentence-transformers
+    said: str = ""  # how it learns, in a line: said before training
 
 
 Output = Literal["choice", "binary", "number", "span", "vector", "text"]
@@ -80,7 +84,14 @@ class TaskSpec:
     output: Output  # what the head's values mean: one of several, each yes or no, a number, a span, a vector, new text
     reads: Literal["row", "tokens"] = "row"  # whether the head gives a value per row or per token
     grouped: bool = False  # the rows of a record are compared with each other
-    metrics: tuple[str, ...] = ("accuracy",)  # the first that the scores contain decides which model is best
+    metrics: tuple[str, ...] = ("accuracy",)  # the first that records have the field for decides which model is best
+    metric_fields: Mapping[str, str] = field(
+        default_factory=dict
+    )  # metric → field without which records have no such score
+    learnt: Mapping[str, Rule] = field(
+        default_factory=dict
+    )  # what a model of the task has to have learnt → valid values
+    may_learn: Mapping[str, Rule] = field(default_factory=dict)  # what it may have learnt, too
     keep_together: str = (
         ""  # records that are equal in this field stay on one side of the dev split; "" = in all inputs
     )
@@ -91,6 +102,9 @@ class TaskSpec:
     )
     settings: type[Section] | None = None  # `task.<name>` of a recipe, for a third party's task
     baseline: str = ""  # "module:function", imported when it is asked for
+    for_score: str = (
+        ""  # "module:function": (task, model, answers, records) → answers with what else the final score needs
+    )
     config_json: Mapping[str, Any] = field(default_factory=dict)  # keys that other programs read in config.json
     hints: Mapping[str, str] = field(default_factory=dict)  # kind of finding → what to do about it
     usage: Usage = Usage()
@@ -131,6 +145,11 @@ class TaskSpec:
         values.setdefault("parts", (required, None if any(f.holds == "texts" for f in inputs) else len(inputs)))
         values.setdefault("asks", " ".join(f.caption for f in inputs))
         return replace(self, bound=Bound(**values))
+
+    def metric(self, records: Sequence[Mapping[str, Any]] = ()) -> str:
+        """The score that decides which model is best on these records; higher is better."""
+        held = {"", *(records[0] if records else self.metric_fields.values())}
+        return next((name for name in self.metrics if self.metric_fields.get(name, "") in held), self.metrics[-1])
 
     def captions(self) -> list[str]:
         """What a person types, in order: ["QUESTION", "CONTEXT"], ["TEXT", "CHOICE", "CHOICE"]."""

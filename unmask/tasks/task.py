@@ -1,6 +1,6 @@
 """Task: how records become rows, rows a loss and answers, and answers scores.
 
-A user's file becomes records (`SPEC.form`), a record becomes rows (`encode`), what the model gives for the rows becomes an answer
+A user's file becomes records (`SPEC.form`), a record becomes rows (`rows`), what the model gives for the rows becomes an answer
 (`decode`, numpy alone, so that an exported model answers without torch), and answers are compared with records (`score`).
 
 What a task has to remember beside its settings, because it was learnt from the training records (`study`: the labels) or from
@@ -10,11 +10,12 @@ the dev set (`tune`: thresholds, a temperature), is `learnt`: plain values that 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast, final, get_args
 
 import numpy as np
 
@@ -22,11 +23,10 @@ from unmask.batch import Batch, Example, Phase, groups
 from unmask.errors import UserError
 from unmask.labels.records import Finding, Record
 from unmask.model.config import ModelConfig
-from unmask.model.families import FAMILIES
-from unmask.model.head_spec import HEADS
 from unmask.objectives.objective import heads_of
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.explain import Target, usual_target
+from unmask.tasks.on_model import check_fit
 from unmask.tasks.rows import WEIGHTS, by_record
 from unmask.tasks.spec import Bound, TaskSpec
 from unmask.text.tokenizer import Tokenizer
@@ -71,11 +71,41 @@ class Outputs:
         return (sums.T / np.bincount(self.record)).T
 
 
+@dataclass(frozen=True)
+class Given:
+    """What `study` may look at beside the records."""
+
+    recipe: Recipe
+    config: ModelConfig  # of the model that the run begins with
+    tokenizer: Tokenizer
+    others: Sequence[
+        Record
+    ] = ()  # the records of dev and test: nothing is learnt from them, but something may be wrong with them
+
+
+@dataclass(frozen=True)
+class Study:
+    """What training records say before the first step."""
+
+    learnt: dict[str, Any]  # what the task has to remember
+    strata: Sequence[str] = ()  # of each record, what a dev set should have its share of; none: all are alike
+    text: str = ""  # the records in a line: labels with their counts
+    findings: Sequence[Finding] = ()
+
+
+def row_length(recipe: Recipe, config: ModelConfig) -> int:
+    """Tokens per row: --length, or a default."""
+    most = config.max_positions
+    if recipe.task.length and not SHORTEST <= recipe.task.length <= most:
+        what = f"the model has {most:,} positions" if recipe.task.length > most else "no room for a text"
+        raise UserError(f"--length {recipe.task.length}: {what}", valid=f"{SHORTEST} to {most:,}")
+    return recipe.task.length or min(LONGEST, most)
+
+
 class Task:
     SPEC: ClassVar[TaskSpec]
     name: str
     heads: tuple[str, ...]  # of the model; "lm|mlm" = the one that its family has, known when it is bound
-    metric: str  # the score by which the best model is chosen; higher is better
     config: ModelConfig | None = None  # of the model that it is bound to
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -96,120 +126,45 @@ class Task:
     @classmethod
     def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
         """SPEC bound to one model: what follows from its settings, from what was learnt, and from its config."""
-        return cls.SPEC.bind(labels=tuple(learnt.get("labels", ())))
+        labels = tuple(learnt.get("labels", ()))
+        return cls.SPEC.bind(labels=labels, config={"labels": labels} if labels else {})
 
     @property
     def spec(self) -> TaskSpec:
-        return self.specify(self.settings, self.learnt, self.config)
+        """What `specify` says, with the pooling that the settings ask for."""
+        spec, pooling = self.specify(self.settings, self.learnt, self.config), self.settings.pooling
+        if spec.bound is None or spec.training.pooling != "head" or pooling == "auto":
+            return spec
+        return replace(spec, bound=replace(spec.bound, config={"pooling": pooling, **spec.bound.config}))
 
+    @final
     def bind(self, config: ModelConfig) -> None:
         """Told the config of the model."""
         self.config, self.heads = config, heads_of(self.heads, config)
 
-    def begin(self, model: Model) -> list[str]:
-        """Change a new model before it is trained, and say how."""
-        return []
-
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
-        """Refuses a model that has no place for the task's head, before its weights are read."""
-        if reason := cls.unfit(config):
-            raise UserError(
-                f"the task {cls.name} does not fit a {config.family} model: {reason}",
-                valid=", ".join(name for name, family in FAMILIES.working() if cls.has_head(family)),
-            )
-        wish = recipe.task.pooling
-        if wish != "auto" and (reason := cls.unpooled(wish, config)):
-            raise UserError(f"--pooling {wish}: {reason}", fix="leave it out")
-
-    @classmethod
-    def unfit(cls, config: ModelConfig) -> str:
-        return "" if cls.has_head(FAMILIES[config.family]) else f"it has no place for the head {cls.heads[0]}"
-
-    @classmethod
-    def has_head(cls, family: Any) -> bool:
-        heads = {head for head in cls.heads if not HEADS[head].any_family}
-        return any(heads <= set(held) for held in family.architectures.values())
+        """Refuses what cannot work, before weights are read."""
+        check_fit(cls.SPEC, recipe, config)
 
     # ----------------------------------------------------------------------------------------------- records
 
     @classmethod
-    def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
-        """What is learnt from the training records before the first step."""
-        most = config.max_positions
-        if recipe.task.length and not SHORTEST <= recipe.task.length <= most:
-            what = f"the model has {most:,} positions" if recipe.task.length > most else "no room for a text"
-            raise UserError(f"--length {recipe.task.length}: {what}", valid=f"{SHORTEST} to {most:,}")
-        return {"length": recipe.task.length or min(LONGEST, most)}
+    def study(cls, given: Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> Study:
+        """What the training records say. First of all of them; then, with what is `known` from there, of those that the dev set left."""
+        return Study(dict(known) if known is not None else {"length": row_length(given.recipe, given.config)})
 
     @classmethod
-    def weigh(cls, recipe: Recipe, learnt: dict[str, Any], train: Sequence[Record]) -> dict[str, Any]:
-        """`learnt` with what only the records beside the dev set may tell, once that is taken: means, weights."""
-        return learnt
-
-    def fit_lengths(self, train: Sequence[Record]) -> None:
-        """Put into `learnt` what training records and tokenizer decide together: how long an answer may be."""
-
-    def too_large(self, records: Sequence[Record]) -> list[Finding]:
-        """Records that the task's settings leave no room for."""
-        return []
-
-    @classmethod
-    def remember(cls, config: ModelConfig) -> dict[str, Any]:
-        """What `study` would say of a folder of someone else's, from its config alone."""
-        return {"length": min(LONGEST, config.max_positions)}
-
-    def adopt(self, head: Any, before: Task) -> bool:
-        """Make a head that learnt `before` begin as one of this task; False where it has to be drawn anew."""
-        return True
-
-    def changes(self, config: ModelConfig) -> dict[str, Any]:
-        """Fields of the model's config that the task decides."""
-        pooling = self.settings.pooling
-        return {"pooling": pooling} if self.pools() and pooling != "auto" else {}
-
-    @classmethod
-    def unpooled(cls, wish: str, config: ModelConfig) -> str:
-        """Why a row's vector cannot be made so; empty when it can."""
-        if not cls.pools():
-            return f"{cls.name} reads tokens, not one vector of a text"
-        chosen = wish == config.pooling or "pooling" in FAMILIES[config.family].fields
-        return "" if chosen else f"a {config.family} model makes a row's vector in one way only"
-
-    @classmethod
-    def pools(cls) -> bool:
-        """Whether its head reads one vector of a row."""
-        return bool(cls.heads) and "pooler" in HEADS[cls.heads[0]].needs
-
-    def put_beside(self, folder: Path) -> None:
-        """Write what other programs want beside the model."""
-
-    def judge_by(self, records: Sequence[Record]) -> None:
-        """Told the records that choose the best model, for a task whose metric depends on them."""
-
-    @classmethod
-    def of_folder(cls, folder: Path, config: ModelConfig) -> dict[str, Any] | None:
-        """What another program's folder of this task has learnt, where its files tell; None where they do not."""
-        return None
-
-    def apart(self, rows: int, batch: int) -> list[str]:
-        """What changes when a forward pass sees `rows` of a batch's records: something where a loss compares them."""
-        return []
-
-    def stratum(self, record: Record) -> str:
-        """What a dev set should have its share of."""
-        return ""
-
-    def describe(self, records: Sequence[Record]) -> str:
-        """What the training records are, in a line: labels with their counts."""
-        return ""
+    def from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
+        """What a model of this task in another program's folder has learnt; None: the folder is of something else."""
+        return {"length": min(LONGEST, config.max_positions)} if cls.name in heads else None
 
     # --------------------------------------------------------------------------------------------------- loss
 
     def outputs(self, model: Model, batch: Batch) -> dict[str, Term]:
         """The terms of the loss, from one forward pass: here one, of one head.
 
-        It reads the positions that `encode` has given as "<term>.positions" (in a decoder "<term>.outputs"), else what the head reads of a row.
+        It reads the positions that `rows` has given as "<term>.positions" (in a decoder "<term>.outputs"), else what the head reads of a row.
         """
         from unmask.tasks.terms import TERMS, Binary
 
@@ -234,19 +189,26 @@ class Task:
 
     # ------------------------------------------------------------------------------------------------ answers
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
-        raise NotImplementedError(f"{type(self).__name__}.encode")
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
+        raise NotImplementedError(f"{type(self).__name__}.rows")
 
     def forward(self, model: Model, batch: Batch) -> torch.Tensor:
         """(B, …): what the head gives for each row, or (B, T, …) for each of its tokens; (B,) where rows are compared."""
         values = model.read(self.heads[0], batch)
         return values.flatten() if self.SPEC.grouped else values
 
+    @final
     def compute(self, model: Network, records: Sequence[Record], update: Update | None = None) -> Outputs:
-        """Rows of like length are computed together; the order of the records stays."""
-        encoded = [self.encode(record, labelled=False) for record in records]
+        """Rows of like length are computed together; the order of the records stays. What writes text gives its tokens."""
+        encoded = [self.rows(record, labelled=False) for record in records]
         examples = [e for several in encoded for e in several]
         record = np.repeat(np.arange(len(encoded)), [len(several) for several in encoded])
+        if self.SPEC.output == "text":
+            from unmask.model.generate import generate
+
+            prompts, network = [e.ids.tolist() for e in examples], cast("Any", model)
+            made = generate(network, prompts, update=update, **self.bound.generation)
+            return Outputs([np.array(new, np.int64) for new in made], examples, record)
         values: list[np.ndarray] = [np.empty(0)] * len(examples)
         done = 0
         for group in groups([len(e) for e in examples]):
@@ -262,13 +224,10 @@ class Task:
         """An answer per record."""
         raise NotImplementedError(f"{type(self).__name__}.decode")
 
-    def shared(self, records: Sequence[Record]) -> bool:
-        """Whether an answer depends on the other records, so that all have to be computed together."""
-        return False
-
+    @final
     def answer(self, model: Network, records: Sequence[Record], update: Update | None = None) -> list[Answer]:
         """In the order of the records; some at a time, since the logits of a whole file may not fit into memory."""
-        size = len(records) if self.shared(records) else PART
+        size = len(records) if self._together(records) else PART
         answers: list[Answer] = []
         for start in range(0, len(records), max(1, size)):
             part = records[start : start + size]
@@ -280,19 +239,20 @@ class Task:
             answers += self.decode(self.compute(model, part, told if update else None))
         return answers
 
-    def complete(self, model: Model) -> None:
-        """The last change of a trained model, before it is judged and saved."""
+    def _together(self, records: Sequence[Record]) -> bool:
+        """Whether an answer depends on the other records (a place among all, a number by which chance is addressed): all are computed at once."""
+        return self.SPEC.output == "text" or any(self.SPEC.ranked_among in record for record in records)
 
-    def tune(self, outputs: Outputs, records: Sequence[Record]) -> None:
-        """Learn from a dev set what a loss does not: thresholds, a temperature."""
+    def tune(self, outputs: Outputs, records: Sequence[Record]) -> dict[str, Any]:
+        """What a dev set teaches and a loss does not (thresholds, a temperature): additions to `learnt`."""
+        return {}
 
-    def independent(self, records: Sequence[Record]) -> bool:
-        """Whether a record's part in a score is its own: not so of recall in a pool of all."""
-        return True
-
+    @final
     def for_score(self, model: Network, answers: Sequence[Answer], records: Sequence[Record]) -> list[Answer]:
-        """The answers with whatever else a final score needs of the model: not asked while training."""
-        return list(answers)
+        """The answers with whatever else a final score needs of the model (`SPEC.for_score`): not asked while training."""
+        if not self.SPEC.for_score:
+            return list(answers)
+        return EntryPoint(self.name, self.SPEC.for_score, "").load()(self, model, answers, records)
 
     def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
         raise NotImplementedError(f"{type(self).__name__}.score")
@@ -301,6 +261,7 @@ class Task:
         """What a report shows beside the scores, as plain values (see report/page.py)."""
         return {}
 
+    @final
     def reading(self, long: str | None) -> Self:
         """The same task with another `long`: what becomes of a text that is longer than a row."""
         valid = get_args(TaskRecipe.model_fields["long"].annotation)
@@ -324,6 +285,7 @@ class Task:
         """What is explained of the prediction for one record: `target`, or the model's own choice."""
         return usual_target(self, outputs, record, target)
 
+    @final
     def at_full_length(self, length: int) -> Self:
         """The same task with rows of `length`, which refuses a longer text: what is explained is one row."""
         other = self.reading("refuse")

@@ -25,5 +25,5 @@ def baseline(
 
     own, known = copy(task), train[:ENOUGH]
     own.learnt = task.learnt | {"threshold": None if task.learnt["threshold"] is None else 0.0}
-    own.doubt([nearest(r) for r in known] if own.learnt["threshold"] is not None else [], known)
+    own.learnt |= own.doubt([nearest(r) for r in known] if own.learnt["threshold"] is not None else [], known)
     return {"nearest sentence": own.score([nearest(r) for r in judged], judged)}

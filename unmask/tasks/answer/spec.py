@@ -1,5 +1,6 @@
 """What the rest of the program knows about `answer`."""
 
+from unmask.json_checks import FLAG, NUMBER, POSITIVE, or_null
 from unmask.tasks.answer.form import AnswerForm
 from unmask.tasks.spec import TaskSpec, Training, Usage
 
@@ -14,6 +15,8 @@ SPEC = TaskSpec(
     metrics=("f1",),
     keep_together="context",
     view="span",
+    learnt={"threshold": or_null(NUMBER)},
+    may_learn={"none": FLAG, "chinese": FLAG, "longest": POSITIVE},
     baseline="unmask.tasks.answer.baseline:baseline",
     usage=Usage(
         pipeline="question-answering",

@@ -12,8 +12,9 @@ is given when null − span is above a threshold, which is tuned on the dev set.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from unmask.tasks.details import cases
 from unmask.tasks.explain import Target
 from unmask.tasks.spec import TaskSpec
 from unmask.text.segmentation import language_of
+from unmask.text.tokenizer import Tokenizer
 from unmask.text.windows import strides
 
 if TYPE_CHECKING:
@@ -44,11 +46,9 @@ EDGES = 2  # a context may split the first and the last word of an answer otherw
 
 class Answer(base.Task):
     SPEC = SPEC
-    metric = "f1"
 
     def __init__(self, recipe: Recipe, tokenizer: Any, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer, learnt)
-        self.metric = "zh_f1" if self.learnt.get("chinese") else "f1"
         self._last: tuple[str, list[int], np.ndarray] = ("", [], np.empty((0, 2), np.int64))
 
     @classmethod
@@ -59,52 +59,30 @@ class Answer(base.Task):
     # ----------------------------------------------------------------------------------------------- records
 
     @classmethod
-    def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
-        choice = recipe.task.answer.none
-        none = any(r["impossible"] for r in records) if choice == "auto" else choice == "yes"
-        chinese = language_of(r["question"] for r in records) == "zh"
-        learnt = {"none": none, "threshold": 0.0 if none else None, "chinese": chinese}
-        return super().study(recipe, config, records) | learnt
+    def study(cls, given: base.Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> base.Study:
+        settings, learnt = given.recipe.task.answer, super().study(given, records, known).learnt
+        if known is None:
+            none = any(r["impossible"] for r in records) if settings.none == "auto" else settings.none == "yes"
+            chinese = language_of(r["question"] for r in records) == "zh"
+            learnt |= {"none": none, "threshold": 0.0 if none else None, "chinese": chinese}
+            if not settings.longest:
+                most = max((size for _, size in _sizes(given.tokenizer, records)), default=0)
+                learnt["longest"] = min(learnt["length"], max(LONGEST, most + EDGES))
+        longest = settings.longest or learnt.get("longest") or LONGEST
+        found = _too_large(_sizes(given.tokenizer, [*records, *given.others]), longest, learnt["length"])
+        return base.Study(learnt, ["none" if r.get("impossible") else "some" for r in records], findings=found)
 
     @classmethod
-    def remember(cls, config: ModelConfig) -> dict[str, Any]:
-        return super().remember(config) | {"none": True, "threshold": 0.0, "chinese": False}
+    def from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
+        known = super().from_folder(folder, config, heads)
+        return None if known is None else known | {"none": True, "threshold": 0.0, "chinese": False}
 
     @property
     def longest(self) -> int:
         """Tokens of an answer, at most."""
         return self.settings.answer.longest or self.learnt.get("longest") or LONGEST
 
-    def fit_lengths(self, train: Sequence[Record]) -> None:
-        if not self.settings.answer.longest:
-            most = max((size for _, size in self._sizes(train)), default=0)
-            self.learnt["longest"] = min(self.windowing.length, max(LONGEST, most + EDGES))
-
-    def too_large(self, records: Sequence[Record]) -> list[Finding]:
-        """Answers that cannot be given whole, as one finding."""
-        sizes = self._sizes(records)
-        over = [(record, size) for record, size in sizes if size > self.longest]
-        if not over:
-            return []
-        most = max(size for _, size in over)
-        limit = "a row" if self.longest >= self.windowing.length else "task.answer.longest"
-        what = (
-            f"{len(over):,} of {len(sizes):,} answers have more than the {self.longest:,} tokens of {limit}, "
-            f"the longest {most:,}: they are never given whole"
-        )
-        fix = f"--set task.answer.longest={most + EDGES}" if limit != "a row" else "--length N, or shorter answers"
-        return [Finding(over[0][0]["at"], what, fix, error=False, kind="answer length")]
-
-    def _sizes(self, records: Sequence[Record]) -> list[tuple[Record, int]]:
-        """Records that have an answer, with the tokens of the one that is learnt."""
-        some = [record for record in records if record["answers"]]
-        encodings = self.tokenizer.encode_batch([record["answers"][0]["text"] for record in some])
-        return [(record, len(encoding.ids)) for record, encoding in zip(some, encodings)]
-
-    def stratum(self, record: Record) -> str:
-        return "none" if record.get("impossible") else "some"
-
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         t, room = self.tokenizer, self.windowing.room(pair=True)
         question = t.encode(record["question"])
         if len(question) > room // 2:
@@ -119,7 +97,7 @@ class Answer(base.Task):
         before, between, _ = t.around[1]
         texts = (record["question"], record["context"])
         first, rows = len(before) + len(question) + len(between), []
-        for start in starts[:1] if self.settings.long == "first" else starts:
+        for start in starts[:1] if self.windowing.overflow == "first" else starts:
             row, segments = t.surround(question, ids[start : start + size])
             whole = span and start <= span[0] and span[1] < start + size
             ends = [first + n - start for n in span] if span and whole else [0, 0]
@@ -180,27 +158,26 @@ class Answer(base.Task):
         none = {"answer": "", "start": None, "end": None, "score": score, "probability": share}
         return none | {"candidates": candidates}
 
-    def tune(self, outputs: base.Outputs, records: Sequence[Record]) -> None:
-        if self.learnt["threshold"] is not None:
-            self.doubt(self.decode(outputs), records)
+    def tune(self, outputs: base.Outputs, records: Sequence[Record]) -> dict[str, Any]:
+        return {} if self.learnt["threshold"] is None else self.doubt(self.decode(outputs), records)
 
-    def doubt(self, given: Sequence[base.Answer], records: Sequence[Record]) -> None:
+    def doubt(self, given: Sequence[base.Answer], records: Sequence[Record]) -> dict[str, Any]:
         """The threshold with which these answers would score best."""
         has = np.array([bool(r["answers"]) for r in records])
         if self.learnt["threshold"] is None or has.all() or not has.any():
-            return
+            return {}
         answers, none = _best(given)
-        values = spans.raw_scores(answers, _golds(records))[self.metric]
+        values = spans.raw_scores(answers, _golds(records))[self.spec.metric()]
         said, doubts = np.array([bool(a) for a in answers]), np.array(none)
-        _, self.learnt["threshold"] = spans.best_threshold(values, doubts, said, has, reachable=True)
+        return {"threshold": spans.best_threshold(values, doubts, said, has, reachable=True)[1]}
 
     def score(self, answers: Sequence[base.Answer], records: Sequence[Record]) -> dict[str, float]:
-        chinese = self.metric == "zh_f1" or language_of(r["question"] for r in records) == "zh"
+        chinese = self.learnt.get("chinese") or language_of(r["question"] for r in records) == "zh"
         return spans.squad_scores(*_best(answers), _golds(records), self.learnt["threshold"], chinese)
 
     def details(self, answers: Sequence[base.Answer], records: Sequence[Record]) -> dict[str, Any]:
         golds, got = _golds(records), [a["answer"] for a in answers]
-        wrong = spans.raw_scores(got, golds)[self.metric] < 1
+        wrong = spans.raw_scores(got, golds)[self.spec.metric()] < 1
         asked = [{"at": r.get("at", ""), "text": r["question"]} for r in records]
         want = [" | ".join(dict.fromkeys(gold)) or "(no answer)" for gold in golds]
         sure = np.array([a["probability"] for a in answers])
@@ -227,6 +204,28 @@ class Answer(base.Task):
         if not own:
             raise UserError(f"the target {target!r} has no token", valid="a part of known characters")
         return Target(0, ((own[0], 0), (own[-1], 1)), context[start:end])
+
+
+def _sizes(tokenizer: Tokenizer, records: Sequence[Record]) -> list[tuple[Record, int]]:
+    """Records that have an answer, with the tokens of the one that is learnt."""
+    some = [record for record in records if record["answers"]]
+    encodings = tokenizer.encode_batch([record["answers"][0]["text"] for record in some])
+    return [(record, len(encoding.ids)) for record, encoding in zip(some, encodings)]
+
+
+def _too_large(sizes: Sequence[tuple[Record, int]], longest: int, length: int) -> list[Finding]:
+    """Answers that cannot be given whole, as one finding."""
+    over = [(record, size) for record, size in sizes if size > longest]
+    if not over:
+        return []
+    most = max(size for _, size in over)
+    limit = "a row" if longest >= length else "task.answer.longest"
+    what = (
+        f"{len(over):,} of {len(sizes):,} answers have more than the {longest:,} tokens of {limit}, "
+        f"the longest {most:,}: they are never given whole"
+    )
+    fix = f"--set task.answer.longest={most + EDGES}" if limit != "a row" else "--length N, or shorter answers"
+    return [Finding(over[0][0]["at"], what, fix, error=False, kind="answer length")]
 
 
 def _best(answers: Sequence[base.Answer]) -> tuple[list[str], list[float]]:

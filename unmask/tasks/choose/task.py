@@ -29,13 +29,12 @@ from unmask.text.windows import fit_pair
 
 class Choose(Task):
     SPEC = SPEC
-    metric = "accuracy"
 
     @classmethod
     def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
         return cls.SPEC.bind(parts=(1, None), asks='a text and two choices or more: "2 + 2 =" "4" "5"', pairs=True)
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         """A row for each choice; with a label, one example that holds them all."""
         t, room = self.tokenizer, self.windowing.room(pair=True)
         text, context = record["text"], record.get("context")

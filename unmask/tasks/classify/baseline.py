@@ -107,5 +107,5 @@ def baseline(
     learnt = {k: v for k, v in task.learnt.items() if k not in ("temperature", "thresholds", "mean", "sd")}
     model = Linear(learnt, train)  # its own temperature and thresholds, and numbers as they are
     if dev:
-        model.goal.tune(model.logits(dev), dev)
+        learnt |= model.goal.tune(model.logits(dev), dev)
     return {"TF-IDF + linear": model.goal.score(model.goal.decode(model.logits(judged)), judged)}

@@ -1,5 +1,6 @@
 """What the rest of the program knows about `classify`."""
 
+from unmask.json_checks import ABOVE_ZERO, FLAG, NUMBER, WORD, list_of, one_of, or_null
 from unmask.tasks.classify.form import ClassifyForm
 from unmask.tasks.spec import TaskSpec, Training, Usage
 
@@ -12,6 +13,17 @@ SPEC = TaskSpec(
     output="choice",  # or "binary", "number": of one model, by its labels
     keep_together="text",
     view="labels",
+    learnt={"labels": list_of(WORD)},
+    may_learn={
+        "target": one_of("one", "several", "number"),
+        "pair": or_null(FLAG),
+        "weights": or_null(list_of(NUMBER)),
+        "temperature": ABOVE_ZERO,
+        "thresholds": or_null(list_of(NUMBER)),
+        "counts": list_of(NUMBER),
+        "mean": NUMBER,
+        "sd": ABOVE_ZERO,
+    },
     hints={
         "numbers as labels": "--set task.classify.target=number, if it is a number to predict",
         "imbalance": "--set task.classify.balance=on weighs rare labels more",

@@ -97,10 +97,10 @@ class One:
     def temperature(self) -> float:
         return float(self.learnt.get("temperature", 1.0))
 
-    def tune(self, logits: np.ndarray, records: Sequence[Record]) -> None:
+    def tune(self, logits: np.ndarray, records: Sequence[Record]) -> dict[str, Any]:
         known = [n for n, r in enumerate(records) if str(r["label"]) in self.place]
         truth = np.array([self.place[str(records[n]["label"])] for n in known], np.int64)
-        self.learnt["temperature"] = metrics.temperature(logits[known], truth)
+        return {"temperature": metrics.temperature(logits[known], truth)}
 
     def decode(self, logits: np.ndarray) -> list[dict[str, Any]]:
         return [
@@ -165,15 +165,16 @@ class Several(One):
     def thresholds(self) -> list[float]:
         return self.learnt.get("thresholds") or [0.5] * len(self.labels)
 
-    def tune(self, logits: np.ndarray, records: Sequence[Record]) -> None:
+    def tune(self, logits: np.ndarray, records: Sequence[Record]) -> dict[str, Any]:
         """Thresholds with the best F1, of the labels that the dev set has enough of."""
         truth = metrics.indicator([r["label"] for r in records], self.labels)
-        self.learnt["temperature"] = metrics.temperature(logits, truth.astype(float))
-        p = numeric.sigmoid(logits / self.temperature)
-        self.learnt["thresholds"] = [
+        temperature = metrics.temperature(logits, truth.astype(float))
+        p = numeric.sigmoid(logits / temperature)
+        thresholds = [
             metrics.best_threshold(p[:, k], truth[:, k]) if truth[:, k].sum() >= FEW else 0.5
             for k in range(len(self.labels))
         ]
+        return {"temperature": temperature, "thresholds": thresholds}
 
     def decode(self, logits: np.ndarray) -> list[dict[str, Any]]:
         return [
@@ -232,8 +233,8 @@ class Number(One):
         mean, sd = self.scale
         return np.array([(record["label"] - mean) / sd], np.float32)
 
-    def tune(self, logits: np.ndarray, records: Sequence[Record]) -> None:
-        pass
+    def tune(self, logits: np.ndarray, records: Sequence[Record]) -> dict[str, Any]:
+        return {}
 
     def decode(self, logits: np.ndarray) -> list[dict[str, Any]]:
         mean, sd = self.scale

@@ -1,5 +1,6 @@
 """What the rest of the program knows about `embed`."""
 
+from unmask.json_checks import FLAG, WORD, one_of
 from unmask.tasks.embed.form import EmbedForm
 from unmask.tasks.spec import TaskSpec, Training, Usage
 
@@ -14,6 +15,14 @@ SPEC = TaskSpec(
     keep_together="text",
     ranked_among="positive",
     view="vector",
+    metric_fields={"spearman": "score", "mrr": "positive"},
+    learnt={
+        "pooling": one_of("mean", "cls"),
+        "normalised": FLAG,
+        "lower": FLAG,
+        "prompt": WORD,
+        "loss": one_of("text", "pairs", "scored"),
+    },
     baseline="unmask.tasks.embed.baseline:baseline",
     usage=Usage(
         pipeline="sentence-similarity",

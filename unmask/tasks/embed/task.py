@@ -20,7 +20,8 @@ A text longer than a row is read in windows whose vectors are averaged before th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +33,12 @@ from unmask.hub import resolve
 from unmask.labels.records import Record
 from unmask.model import sentence
 from unmask.model.config import ModelConfig
-from unmask.model.families import FAMILIES
 from unmask.numeric import unit
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import contrastive
 from unmask.tasks.embed.spec import SPEC
 from unmask.tasks.spec import TaskSpec
-from unmask.tasks.task import Answer, Outputs, Task
+from unmask.tasks.task import Answer, Given, Outputs, Study, Task
 
 if TYPE_CHECKING:
     import torch
@@ -56,30 +56,19 @@ LOSSES = {
 
 class Embed(Task):
     SPEC = SPEC
-    metric = "mrr"
-
-    def __init__(self, *given: Any):
-        super().__init__(*given)
-        self.metric = "spearman" if self.learnt.get("loss") == "scored" else "mrr"
 
     @classmethod
     def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
         pooling, normalised = learnt.get("pooling", ""), bool(learnt.get("normalised", True))
-        return cls.SPEC.bind(asks="a text, or two to be compared", pooling=pooling, normalised=normalised)
+        spec = cls.SPEC.bind(asks="a text, or two to be compared", pooling=pooling, normalised=normalised)
+        if spec.bound is None or not {"length", "loss", "lower", "prompt"} <= set(learnt):
+            return spec
+        sizes = "".join(f", and its first {size} numbers" for size in settings.embed.sizes)
+        said = f"{learnt['loss']}: {LOSSES[learnt['loss']]}; {pooling} vector{sizes}"
+        files = sentence.Sentence(pooling, normalised, int(learnt["length"]), learnt["lower"], learnt["prompt"])
+        return replace(spec, bound=replace(spec.bound, said=said, sentence=files))
 
     # ----------------------------------------------------------------------------------------------- records
-
-    @classmethod
-    def unfit(cls, config: ModelConfig) -> str:
-        return "its answers come from a decoder, and a vector from an encoder" if config.decoder_layers else ""
-
-    @classmethod
-    def has_head(cls, family: Any) -> bool:
-        return not family.fixed.get("decoder_layers") and family.decoder_start == "sep"
-
-    @classmethod
-    def unpooled(cls, wish: str, config: ModelConfig) -> str:
-        return ""  # it makes its vectors itself
 
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
@@ -93,7 +82,10 @@ class Embed(Task):
             raise UserError(f"task.embed.sizes: {wide[0]}", valid=f"below {config.hidden}, the whole vector's size")
 
     @classmethod
-    def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
+    def study(cls, given: Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> Study:
+        study, recipe, config = super().study(given, records, known), given.recipe, given.config
+        if known is not None:
+            return study
         forms = {"scored" if "score" in r else "pairs" if "positive" in r else "text" for r in records}
         if len(forms) > 1:
             raise UserError(
@@ -106,19 +98,19 @@ class Embed(Task):
             )
         own = (sentence.read(resolve(recipe.start, sentence.PATTERNS)) if recipe.start else None) or sentence.Sentence()
         asked = [p for p in (recipe.task.embed.pooling, recipe.task.pooling) if p != "auto"]
-        learnt = super().study(recipe, config, records)
-        length = learnt["length"] if recipe.task.length else min(own.length or learnt["length"], config.max_positions)
-        return learnt | {
-            "length": length,
+        length = study.learnt["length"]
+        learnt = {
+            "length": length if recipe.task.length else min(own.length or length, config.max_positions),
             "pooling": asked[0] if asked else own.pooling,
             "normalised": True,
             "lower": own.lower,
             "prompt": own.prompt,
             "loss": loss,
         }
+        return Study(learnt)
 
     @classmethod
-    def of_folder(cls, folder: Path, config: ModelConfig) -> dict[str, Any] | None:
+    def from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
         """What a folder of sentence-transformers has learnt; None when it is none."""
         own = sentence.read(folder)
         if own is None:
@@ -127,33 +119,9 @@ class Embed(Task):
         values = {"pooling": own.pooling, "normalised": own.normalised, "lower": own.lower, "prompt": own.prompt}
         return {"length": length, "loss": "pairs", **values}
 
-    def begin(self, model: Model) -> list[str]:
-        sizes = "".join(f", and its first {size} numbers" for size in self.settings.embed.sizes)
-        return [f"{self.learnt['loss']}: {LOSSES[self.learnt['loss']]}; {self.learnt['pooling']} vector{sizes}"]
-
-    def apart(self, rows: int, batch: int) -> list[str]:
-        return [
-            f"negatives are taken from a forward pass: {rows:,} of the {batch:,} records of a batch, as micro-batches "
-            "(and, with a teacher or several tasks, processes) compare their own only; a larger train.batch gives more"
-        ]
-
-    def judge_by(self, records: Sequence[Record]) -> None:
-        if records:
-            known = "spearman" if "score" in records[0] else "mrr"
-            self.metric = known if "positive" in records[0] else "uniformity"
-
-    def bind(self, config: ModelConfig) -> None:
-        super().bind(config)
-        self.width, self.own = config.hidden, FAMILIES[config.family].own
-
-    def put_beside(self, folder: Path) -> None:
-        if not self.own:  # a family that transformers knows: sentence-transformers opens the folder too
-            told = {key: self.learnt[key] for key in ("pooling", "normalised", "length", "lower", "prompt")}
-            sentence.write(folder, sentence.Sentence(**told), self.width)
-
     # ----------------------------------------------------------------------------------------------- rows
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         """Labelled: one example that holds all rows of the record. Else a row after the other: the text's, the positive's."""
         texts = [(ANCHOR, record["text"]), *([(POSITIVE, record["positive"])] if "positive" in record else [])]
         if labelled and self.learnt["loss"] == "text":
@@ -227,14 +195,6 @@ class Embed(Task):
         for example, n in zip(outputs.examples, outputs.record):
             texts[example.about[0]][n] = example.about[1]
         return contrastive.pairs(vectors[0], vectors[1], texts[0], texts[1], self.settings.embed.sizes)
-
-    def shared(self, records: Sequence[Record]) -> bool:
-        """A positive has a place among all of them; a vector is its text's."""
-        return any("positive" in record for record in records)
-
-    def independent(self, records: Sequence[Record]) -> bool:
-        """Recall and MRR are among all positives: records drawn twice would be each other's rivals."""
-        return all("score" in record for record in records)
 
     def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
         """Of scored pairs Spearman's correlation; of pairs recall and MRR with all positives of these records to choose from."""

@@ -1,5 +1,6 @@
 """What the rest of the program knows about `generate`."""
 
+from unmask.json_checks import WORD
 from unmask.tasks.generate.form import GenerateForm
 from unmask.tasks.spec import TaskSpec, Training, Usage
 
@@ -13,6 +14,7 @@ SPEC = TaskSpec(
     metrics=("rougeL",),
     cut="cut at their end",
     view="text",
+    may_learn={"language": WORD},
     baseline="unmask.tasks.generate.baseline:baseline",
     usage=Usage(
         pipeline="text-generation", result="tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)"

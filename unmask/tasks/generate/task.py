@@ -28,17 +28,16 @@ from unmask.hub import resolve
 from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
-from unmask.model.generate import generate
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.generate import metrics
 from unmask.tasks.generate.form import references
 from unmask.tasks.generate.spec import SPEC
 from unmask.tasks.spec import TaskSpec
-from unmask.tasks.task import Answer, Outputs, Task, Update
+from unmask.tasks.task import Answer, Given, Outputs, Study, Task, row_length
 from unmask.text.vocabulary import CJK
 
 if TYPE_CHECKING:
-    from unmask.model.model import Model
+    pass
 
 SHOWN = 20  # answers that a report shows
 # Blanks that WordPiece puts between characters.
@@ -47,26 +46,18 @@ _APART = re.compile(f"(?<=[{CJK}，。；：！？、]) (?=[{CJK}，。；：！
 
 class Generate(Task):
     SPEC = SPEC
-    metric = "rougeL"
-    decoder = False  # whether the model writes with one
 
     @classmethod
     def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
         how = {"max_new_tokens": settings.generate.longest, "num_beams": settings.generate.beams}
-        return cls.SPEC.bind(asks="one text", generation=how, prefix=settings.generate.prefix)
-
-    @classmethod
-    def unfit(cls, config: ModelConfig) -> str:
-        return "" if cls.has_head(FAMILIES[config.family]) else "it has no head that writes one token after the other"
-
-    @classmethod
-    def has_head(cls, family: Any) -> bool:
-        return any({"lm", "mlm"} & set(held) for held in family.architectures.values())
+        next_token = config is None or config.decoder_layers or config.causal
+        changed = {} if next_token else {"predicts": "next"}
+        return cls.SPEC.bind(asks="one text", generation=how, prefix=settings.generate.prefix, config=changed)
 
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
         super().check(recipe, config)
-        longest, row = recipe.task.generate.longest, cls.study(recipe, config, [])["length"]
+        longest, row = recipe.task.generate.longest, row_length(recipe, config)
         most = row - 8  # a text of a few tokens has to fit in beside the answer
         if config.decoder_layers:
             most = longest if config.positions == "relative" else config.max_positions
@@ -87,33 +78,24 @@ class Generate(Task):
             raise UserError(what, fix=f"unmask finetune {quote(Path(recipe.start, 'generator'))}, where that is there")
 
     @classmethod
-    def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
-        language = metrics.language([str(r["target"]) for r in records[:1000]])
-        return super().study(recipe, config, records) | {"language": language}
-
-    def bind(self, config: ModelConfig) -> None:
-        super().bind(config)
-        self.decoder = config.decoder_layers > 0
-        self.causal, self.most = config.causal, config.max_positions
-        self.start = self.tokenizer.pad if config.start_id is None else config.start_id
-
-    def changes(self, config: ModelConfig) -> dict[str, Any]:
-        return {} if self.decoder or self.causal else {"predicts": "next"}
+    def study(cls, given: Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> Study:
+        study = super().study(given, records, known)
+        language = {} if known else {"language": metrics.language([str(r["target"]) for r in records[:1000]])}
+        return Study(study.learnt | language)
 
     @property
-    def how(self) -> dict[str, Any]:
-        """Settings of generation that are the task's own."""
-        return {"max_new_tokens": self.settings.generate.longest, "num_beams": self.settings.generate.beams}
+    def model_config(self) -> ModelConfig:
+        assert self.config is not None, "what a row is depends on the model: `bind` comes first"
+        return self.config
 
-    def begin(self, model: Model) -> list[str]:
-        """The folder's generation_config.json says what the task does, for all who read it."""
-        from unmask.model.hf import default_generation
+    @property
+    def decoder(self) -> bool:
+        """Whether the model writes with one."""
+        return self.config is not None and self.config.decoder_layers > 0
 
-        kept = {k: v for k, v in model.generation.items() if k not in ("max_length", "max_new_tokens", "num_beams")}
-        plain = default_generation(model.config)
-        told = [f"{k} {v}" for k, v in kept.items() if k not in plain and not k.endswith(("_id", "_version"))]
-        model.generation = (kept or plain) | self.how
-        return [f"generation_config.json says more, which is kept: {', '.join(told)}"] if told else []
+    @property
+    def causal(self) -> bool:
+        return self.model_config.causal
 
     # ------------------------------------------------------------------------------------------------ rows
 
@@ -132,35 +114,27 @@ class Generate(Task):
         ids = t.surround(ids)[0] if self.decoder else ids
         return [*ids, *([] if self.decoder and ids[-1:] == [t.sep] else [t.sep])][: self.settings.generate.longest]
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         prompt, cut = self.prompt(record)
         ids = np.array(prompt)
         if not labelled:
             return [Example(ids, texts=(record["text"],), about=cut)]
         target = np.array(self.wanted(record["target"]))
         tally, longest = self.windowing.tally, self.settings.generate.longest
-        if cut and self.windowing.length < self.most:
-            tally.note(f"--length {self.most} reads more of a long text, and takes longer")
+        if cut and self.windowing.length < (most := self.model_config.max_positions):
+            tally.note(f"--length {most} reads more of a long text, and takes longer")
         if target[-1] != self.tokenizer.sep:
             told = "--set task.generate.longest=… allows more"
             tally.others[f"targets have more than {longest} tokens and are learnt without their end; {told}"] += 1
         if self.decoder:
             labels = {"generate.outputs": np.arange(len(target)), "generate.targets": target}
-            return [Example(ids, decoder=np.concatenate([[self.start], target[:-1]]), labels=labels)]
+            start = self.model_config.start_id
+            first = [self.tokenizer.pad if start is None else start]
+            return [Example(ids, decoder=np.concatenate([first, target[:-1]]), labels=labels)]
         labels = {"generate.positions": len(ids) - 1 + np.arange(len(target)), "generate.targets": target}
         return [Example(np.concatenate([ids, target[:-1]]), prefix=None if self.causal else len(ids), labels=labels)]
 
     # ----------------------------------------------------------------------------------------------- answers
-
-    def shared(self, records: Sequence[Record]) -> bool:
-        """What is drawn by chance is addressed by the record's number among all; there are no logits to hold."""
-        return True
-
-    def compute(self, model: Any, records: Sequence[Record], update: Update | None = None) -> Outputs:
-        """The tokens written to each record."""
-        rows = [self.encode(record, labelled=False)[0] for record in records]
-        made = generate(model, [row.ids.tolist() for row in rows], update=update, **self.how)
-        return Outputs([np.array(new, np.int64) for new in made], rows, np.arange(len(rows)))
 
     def write(self, new: Sequence[int]) -> str:
         """Tokens as text, without special tokens such as T5's <extra_id_0>: as transformers with `skip_special_tokens=True`."""

@@ -1,5 +1,6 @@
 """What the rest of the program knows about `rank`."""
 
+from unmask.json_checks import ABOVE_ZERO
 from unmask.tasks.rank.form import RankForm
 from unmask.tasks.spec import TaskSpec, Training, Usage
 
@@ -17,6 +18,7 @@ SPEC = TaskSpec(
     keep_together="query",
     cut="cut: only the beginning of their passages is read",
     view="ranking",
+    learnt={"most": ABOVE_ZERO},
     config_json={"sentence_transformers": {"activation_fn": IDENTITY}},
     baseline="unmask.tasks.rank.baseline:baseline",
     usage=Usage(

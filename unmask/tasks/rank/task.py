@@ -15,7 +15,7 @@ taken as not relevant, in training and in the scores. A passage that is too long
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.rank.spec import SPEC
 from unmask.tasks.ranking import mean, order, ranked
 from unmask.tasks.spec import TaskSpec
-from unmask.tasks.task import Answer, Outputs, Task
+from unmask.tasks.task import LONGEST, Answer, Given, Outputs, Study, Task
 from unmask.text.windows import fit_pair
 
 SHOWN = 20
@@ -39,11 +39,10 @@ SHOWN = 20
 
 class Rank(Task):
     SPEC = SPEC
-    metric = "ndcg@10"
 
     @classmethod
     def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
-        return cls.SPEC.bind(asks="a query and one passage or more", pairs=True)
+        return cls.SPEC.bind(asks="a query and one passage or more", pairs=True, config={"labels": ("relevance",)})
 
     # ----------------------------------------------------------------------------------------------- records
 
@@ -57,22 +56,21 @@ class Rank(Task):
             )
 
     @classmethod
-    def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
+    def study(cls, given: Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> Study:
+        learnt = super().study(given, records, known).learnt
         most = max((grade for r in records for grade in r["relevance"]), default=1.0)
-        return super().study(recipe, config, records) | {"most": max(most, 1e-9)}
+        return Study(learnt | ({"most": max(most, 1e-9)} if known is None else {}))
 
     @classmethod
-    def of_folder(cls, folder: Path, config: ModelConfig) -> dict[str, Any] | None:
+    def from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
         """A CrossEncoder of sentence-transformers, which says so in config.json."""
         file = folder / "config.json"
         settings = read_object(file) if file.is_file() else {}
         told = "sentence_transformers" in settings or "sbert_ce_default_activation_function" in settings
-        return cls.remember(config) | {"most": 1.0} if told and len(config.labels) == 1 else None
+        length = min(LONGEST, config.max_positions)
+        return {"length": length, "most": 1.0} if told and len(config.labels) == 1 else None
 
-    def changes(self, config: ModelConfig) -> dict[str, Any]:
-        return super().changes(config) | {"labels": ("relevance",)}
-
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         """Labelled: by `list` an example per relevant passage, `more` are those it may be compared with; else a row per passage."""
         if not record["passages"]:
             raise UserError(

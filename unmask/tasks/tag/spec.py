@@ -1,6 +1,8 @@
 """What the rest of the program knows about `tag`."""
 
+from unmask.json_checks import FLAG, WORD, list_of, one_of
 from unmask.tasks.spec import TaskSpec, Training, Usage
+from unmask.tasks.tag import boundaries
 from unmask.tasks.tag.form import TagForm
 
 SPEC = TaskSpec(
@@ -14,6 +16,13 @@ SPEC = TaskSpec(
     metrics=("f1", "token_accuracy"),
     keep_together="text",
     view="tags",
+    for_score="unmask.tasks.tag.task:Tag.with_raw",
+    learnt={"labels": list_of(WORD)},
+    may_learn={
+        "scheme": one_of("BIO", "BIOES", "IO", "none"),
+        "predicate": FLAG,
+        "boundaries": (boundaries.are_valid, boundaries.VALID),
+    },
     baseline="unmask.tasks.tag.baseline:baseline",
     usage=Usage(pipeline="token-classification", auto_class="AutoModelForTokenClassification"),
     training=Training(pooling="none", token_dropout=True, aux_mlm=True, rewrites=("text",)),

@@ -10,7 +10,7 @@ A predicate is marked where it stands, as its word may occur twice, and is the r
 text and every model, with segments or without, has it (Shi & Lin 1904.05255).
 
 The words of a text without words are found as the training file has them (`tasks/tag/boundaries.py`). So a score over the file's words
-says what raw text gets only as far as the same words are found: `for_score` asks again, by the text alone, and `score` reports both.
+says what raw text gets only as far as the same words are found: `with_raw` asks again, by the text alone, and `score` reports both.
 
 Only the first token of a word is labelled and read. A text longer than a row is read in overlapping windows, and each word is decided in
 the one where it stands most inside. A word of which the tokenizer makes nothing is outside ("O").
@@ -22,8 +22,9 @@ on begins a new entity) and written again. So the figures are the same by seqeva
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ from unmask.tasks.tag import entities
 from unmask.tasks.tag.boundaries import Boundaries
 from unmask.tasks.tag.details import details as tag_details
 from unmask.tasks.tag.spec import SPEC
-from unmask.tasks.task import Answer, Network, Outputs, Task
+from unmask.tasks.task import Answer, Given, Network, Outputs, Study, Task
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.windows import by_words
 
@@ -54,7 +55,6 @@ class Tag(Task):
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer, learnt)
-        self.metric = "token_accuracy" if self.scheme == "none" else "f1"
         self.split = Boundaries(self.learnt.get("boundaries"))
         self._number = {name: n for n, name in enumerate(self.labels)}
 
@@ -77,12 +77,23 @@ class Tag(Task):
         labels, metric = tuple(learnt.get("labels", ())), "token_accuracy" if learnt.get("scheme") == "none" else "f1"
         spec = replace(cls.SPEC, metrics=(metric,))
         if not learnt.get("predicate"):
-            return spec.bind(inputs=(text,), asks="one text", labels=labels)
+            return spec.bind(inputs=(text,), asks="one text", labels=labels, config={"labels": labels})
         required = replace(predicate, required=True)
-        return spec.bind(inputs=(text, required), parts=(1, 2), asks="a text and its predicate", labels=labels)
+        asks, changed = "a text and its predicate", {"labels": labels}
+        return spec.bind(inputs=(text, required), parts=(1, 2), asks=asks, labels=labels, config=changed)
 
     @classmethod
-    def study(cls, recipe: Recipe, config: ModelConfig, records: Sequence[Record]) -> dict[str, Any]:
+    def study(cls, given: Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> Study:
+        learnt = super().study(given, records, known).learnt
+        learnt |= cls._learn(given.recipe, records) if known is None else {}
+        counts = Counter(label for r in records for label in labels_of(SPEC, r))
+        shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(12))
+        what = "roles" if learnt.get("predicate") else "entities"
+        kind = "tags" if learnt["scheme"] == "none" else f"{what} ({learnt['scheme']})"
+        return Study(learnt, ["entities" if r.get("spans") else "" for r in records], f"{kind}: {shown}")
+
+    @classmethod
+    def _learn(cls, recipe: Recipe, records: Sequence[Record]) -> dict[str, Any]:
         tags = [r["tags"] for r in records if "tags" in r]
         found = schemes.detect(tags).replace("IOB1", "BIO") if tags else "BIO"
         scheme = recipe.task.tag.scheme if recipe.task.tag.scheme != "auto" else found
@@ -100,7 +111,7 @@ class Tag(Task):
                 f"task.labels lacks {', '.join(strange[:10])}, which the training files have (scheme {scheme})",
                 valid=", ".join(wanted),
             )
-        learnt = super().study(recipe, config, records) | {"labels": labels, "scheme": scheme}
+        learnt: dict[str, Any] = {"labels": labels, "scheme": scheme}
         boundaries = Boundaries.learn((r["text"], r["words"]) for r in records if "words" in r)
         learnt |= {"boundaries": boundaries} if boundaries else {}
         lacking = [r.get("at", "a record") for r in records if "predicate" not in r]
@@ -111,26 +122,10 @@ class Tag(Task):
         return learnt | ({} if lacking else {"predicate": True})
 
     @classmethod
-    def remember(cls, config: ModelConfig) -> dict[str, Any]:
-        labels = list(config.labels)
-        return super().remember(config) | {"labels": labels, "scheme": schemes.scheme_of(labels), "boundaries": {}}
-
-    def describe(self, records: Sequence[Record]) -> str:
-        counts = Counter(label for r in records for label in labels_of(SPEC, r))
-        shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(12))
-        what = "roles" if self.roles_of_predicates else "entities"
-        return f"{'tags' if self.scheme == 'none' else f'{what} ({self.scheme})'}: {shown}"
-
-    def adopt(self, head: Any, before: Task) -> bool:
-        from unmask.model.heads import reorder
-
-        return isinstance(before, Tag) and reorder(head.out, before.labels, self.labels)
-
-    def changes(self, config: ModelConfig) -> dict[str, Any]:
-        return {"labels": tuple(self.labels)}
-
-    def stratum(self, record: Record) -> str:
-        return "entities" if record.get("spans") else ""
+    def from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
+        known, labels = super().from_folder(folder, config, heads), list(config.labels)
+        told = {"labels": labels, "scheme": schemes.scheme_of(labels), "boundaries": {}}
+        return None if known is None else known | told
 
     def truth(self, record: Record, words: Words) -> list[str]:
         """The record's tags for these words."""
@@ -141,7 +136,7 @@ class Tag(Task):
             return list(record["tags"])
         return schemes.write(in_words(schemes.places(record["spans"]), words), len(words), self.scheme)
 
-    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         text, words = record["text"], record.get("words")
         if words is None:
             borders = [at for s in record["spans"] for at in (s["start"], s["end"])] if labelled else []
@@ -155,7 +150,7 @@ class Tag(Task):
             second = self.tokenizer.encode(text[slice(*predicate)])[: room // 4]
             room -= len(second)
         self.windowing.check(record, [len(ids)], room)
-        if self.settings.long == "first":
+        if self.windowing.overflow == "first":
             ids, first = ids[:room], np.where(first < room, first, -1)
         cuts, deciding = by_words(len(ids), first, room)
         before = len(self.tokenizer.around[second is not None][0])
@@ -219,7 +214,7 @@ class Tag(Task):
             listed.append({"start": start, "end": stop, "label": label, "text": text[start:stop], "score": share})
         return {"entities": listed} | answer
 
-    def for_score(self, model: Network, answers: Sequence[Answer], records: Sequence[Record]) -> list[Answer]:
+    def with_raw(self, model: Network, answers: Sequence[Answer], records: Sequence[Record]) -> list[Answer]:
         """Each answer with "raw": the answer to the text alone, None where it has the same words."""
         texts: list[Record] = [{key: r[key] for key in ("text", "predicate") if key in r} for r in records]
         other = [n for n, (r, a) in enumerate(zip(texts, answers, strict=True)) if self.split(r["text"]) != a["words"]]
@@ -227,7 +222,7 @@ class Tag(Task):
         return [a | {"raw": raw.get(n)} for n, a in enumerate(answers)]
 
     def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
-        """With `raw_text_f1`, where `for_score` has asked: of words and their tags, or of entities, found in the text alone."""
+        """With `raw_text_f1`, where `with_raw` has asked: of words and their tags, or of entities, found in the text alone."""
         tags = [self.truth(r, a["words"]) for a, r in zip(answers, records, strict=True)]
         out = {"token_accuracy": entities.accuracy(tags, [a["tags"] for a in answers])}
         if self.scheme != "none":

@@ -1,0 +1,91 @@
+"""What the author of a task meets: at most 15 methods, 3 of them required; everything else is data."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unmask.labels.detect_task import pick_task
+from unmask.labels.fields import Field, group_of, inputs_of, labels_of, truth
+from unmask.labels.form import Form
+from unmask.labels.records import Finding, open_source
+from unmask.recipe import TaskRecipe
+from unmask.registry import TASKS
+from unmask.tasks.spec import TaskSpec
+from unmask.tasks.task import Task
+
+FORM = Form(
+    Field("text", ("text", "claim")),
+    Field("beside", ("beside",), "texts", required=False),
+    Field("stance", ("stance",), "label", "target"),
+    Field("weight", ("weight",), "number", "target", required=False),
+)
+SPEC = TaskSpec(name="stance", about="", form=FORM, heads=("classify",), terms=("stance",), output="choice", keep_together="text")  # fmt: skip
+
+
+def methods(kind: type) -> dict[str, Any]:
+    """Public methods that a subclass may override."""
+    own = {name: inspect.getattr_static(kind, name) for name in vars(kind) if not name.startswith("_")}
+    plain = {name: getattr(value, "__func__", value) for name, value in own.items()}
+    return {n: f for n, f in plain.items() if inspect.isfunction(f) and not getattr(f, "__final__", False)}
+
+
+def test_the_protocol_has_at_most_15_methods() -> None:
+    task, form = methods(Task), methods(Form)
+    assert set(form) == {"recognises", "settle", "read"}
+    assert len(task) + len(form) <= 15, sorted({*task, *form})
+    required = {name for name, f in task.items() if "NotImplementedError" in inspect.getsource(f)}
+    assert required == {"rows", "decode", "score"}
+
+
+@pytest.mark.parametrize("name", TASKS.names())
+def test_a_task_overrides_the_protocol_alone(name: str) -> None:
+    """What is final, or a property of the base class, is the same for every task."""
+    base = {n for n in vars(Task) if not n.startswith("__")} - set(methods(Task)) - {"SPEC", "name", "heads", "config"}
+    assert not base & set(vars(TASKS[name])), "final"
+    assert not set(vars(TASKS[name])) & {"fields", "metric", "read", "recognises"}
+
+
+def test_a_form_of_fields_alone_reads_a_table(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        '{"claim": "it rains", "beside": ["wet", "grey"], "stance": "for", "weight": "2"}\n'
+        '{"claim": "it snows", "stance": "against", "weight": "much"}\n{"claim": "", "stance": "for"}\n'
+    )
+    found: list[Finding] = []
+    source = open_source(str(tmp_path / "a.jsonl"), found)
+    first, second, _ = FORM.read(source, TaskRecipe(), found)
+    at = str(tmp_path / "a.jsonl")
+    want = {"at": f"{at}:1", "text": "it rains", "beside": ["wet", "grey"], "stance": "for", "weight": 2.0}
+    assert first == want and second["weight"] == 0.0 and "beside" not in second
+    assert [f.at for f in found if f.error] == [f"{at}:2", f"{at}:3"] and found[0].kind == "weight"
+    assert FORM.recognises(source)
+    asked = FORM.read(source, TaskRecipe(columns={"text": "claim"}), [], labelled=False)
+    assert all({"text"} <= set(r) <= {"at", "text", "beside"} for r in asked)
+    assert inputs_of(SPEC, first) == ("it rains", "wet", "grey") and group_of(SPEC, first) == ("it rains",)
+    assert labels_of(SPEC, first) == ["for"] and truth(SPEC, first) == "for"
+
+
+def test_a_scored_pair_that_stands_twice_with_two_scores_is_a_contradiction(tmp_path: Path) -> None:
+    from unmask.labels.doctor import examine
+
+    rows = [
+        {"at": f"a:{n}", "text": "a cat", "positive": "a dog", "score": score} for n, score in enumerate((1.0, 4.0))
+    ]
+    assert [f.kind for f in examine({"train": rows}, TASKS["embed"].SPEC)] == ["contradiction"]
+
+
+def test_the_metric_that_decides_follows_from_the_records() -> None:
+    spec = TASKS["embed"].SPEC
+    pair = {"text": "a", "positive": "b"}
+    assert [spec.metric([r]) for r in (pair | {"score": 1}, pair, {"text": "a"})] == ["spearman", "mrr", "uniformity"]
+    assert spec.metric() == "spearman" and SPEC.metric() == "accuracy"
+
+
+def test_a_broken_package_breaks_no_other_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib.metadata import EntryPoint
+
+    monkeypatch.setitem(TASKS._discover(), "broken", EntryPoint("broken", "no_such_package:Task", "unmask.tasks"))
+    (tmp_path / "a.csv").write_text("text,label\nso good,pos\nso bad,neg\n")
+    with pytest.warns(UserWarning, match="broken"):
+        assert pick_task(TaskRecipe(), [open_source(str(tmp_path / "a.csv"), [])]).name == "classify"
