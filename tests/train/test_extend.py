@@ -200,6 +200,7 @@ def test_killed_before_its_first_checkpoint_it_begins_again_with_the_same_words(
     for path in (run.model, run.checkpoints, pruned):  # the store too: it is made again, with the words
         shutil.rmtree(path)
     run.log.unlink()
+    (run.path / "results.json").unlink()
     unmask.resume(run.path)
     assert (run.model / "model.safetensors").read_bytes() == weights
 

@@ -13,6 +13,7 @@ from near import gap
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.runs.part import Part, make_recipe, prepare, rows_of
+from unmask.tasks.objective import objective_of
 from unmask.train.distributed import World
 from unmask.train.sparse_embedding import reached
 from unmask.train.trainer import Trainer
@@ -37,7 +38,7 @@ def trained(folder: Path, known: bool, **task: Any) -> tuple[Part, Trainer, np.n
     assert loader.tokens is not None
     plan = plan_of(job.recipe, int(loader.lengths.max()), len(loader.lengths))
     tokens = loader.tokens if known else None
-    trainer = Trainer(job.model, job.task, job.recipe.train, plan, 0, World(0, 1), tokens)
+    trainer = Trainer(job.model, loader.objective, job.recipe.train, plan, 0, World(0, 1), tokens)
     for _ in trainer.run(loader):
         pass
     return job, trainer, loader.tokens
@@ -81,10 +82,11 @@ def test_the_last_layer_computes_what_the_loss_reads(folder: Path) -> None:
     seen: list[torch.Size] = []
     for layer in job.model.encoder.layers:
         layer.mlp.register_forward_hook(lambda module, given, out: seen.append(out.shape))
-    loss = job.task.loss(job.model.eval(), batch)["classify"][0]
+    loss = objective_of(job.task).loss(job.model.eval(), batch)["classify"][0]
     *before, last = seen
     assert all(shape[:2] == batch.ids.shape for shape in before)
     assert tuple(last[:1]) == (4,)
     assert len(last) == 2
-    whole = job.task.compare(job.task.outputs(job.model, job.model.encode(batch), batch))["classify"][0]
+    logits = job.model.logits("classify", job.model.encode(batch), batch.mask)  # of all positions
+    whole = torch.nn.functional.cross_entropy(logits, batch.labels["classify.targets"].view(-1), reduction="sum")
     torch.testing.assert_close(loss, whole)
