@@ -23,7 +23,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def assert_as_before(found: Any, expected: Any) -> None:
-    moved = list(recordings.differences(json.loads(json.dumps(found)), expected))
+    """Whatever the order of the keys."""
+    found, expected = (json.loads(json.dumps(each, sort_keys=True)) for each in (found, expected))
+    moved = list(recordings.differences(found, expected))
     assert not moved, "\n".join(moved[:10])
 
 

@@ -308,7 +308,8 @@ def test_a_run_that_goes_on_says_how(tmp_path: Path) -> None:
 
 
 def scored_by(score: Callable[..., dict[str, float]], independent: bool = True) -> Any:
-    return SimpleNamespace(score=score, independent=lambda records: independent)
+    spec = SimpleNamespace(fields=(), ranked_among="" if independent else "positive")
+    return SimpleNamespace(score=score, SPEC=spec)
 
 
 def test_counts_and_thresholds_have_no_interval() -> None:

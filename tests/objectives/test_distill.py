@@ -155,7 +155,8 @@ def test_a_run_does_not_go_on_with_another_teacher(store: TokenStore, tmp_path: 
         store.path, recipe=recipe, objective="distill", preset="bert-tiny", steps=1, batch=2, length=32,
         sets=["train.threads=1", "train.eval_rows=2"], out=tmp_path / "run",
     )  # fmt: skip
-    (run.path / "report.html").unlink()  # as if it had been stopped before its end
+    for name in ("results.json", "report.html"):
+        (run.path / name).unlink()  # as if it had been stopped before its end
     for name in ("model.safetensors", "config.json"):
         file = folder / name
         before, times = file.read_bytes(), file.stat()

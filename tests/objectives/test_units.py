@@ -276,6 +276,6 @@ def test_a_run_says_how_many_phrases_it_finds_and_refuses_none(store: TokenStore
     with pytest.raises(UserError, match="none of the 1 phrases"):
         unmask.pretrain(store.path, recipe=recipe, sets=[f"mlm.phrases={file}"], out=tmp_path / "b", **short)
     assert not (tmp_path / "b").exists()
-    (run.path / "report.html").unlink()  # as if it had been stopped
+    (run.path / "results.json").unlink()  # as if it had been stopped
     with pytest.raises(UserError, match=r"mlm\.phrases: .* has changed"):
         unmask.resume(run.path)
