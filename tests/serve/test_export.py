@@ -170,6 +170,13 @@ def test_the_verbs_take_an_export(folders: Any, tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------------- the graph
 
 
+def test_a_graph_holds_no_path_of_this_machine(folders: Any) -> None:
+    _, export, _ = folders("bert", ("mlm", "pooler", "nsp"))
+    for file in (export / "onnx").glob("*.onnx"):
+        assert str(Path(hf.__file__).parents[2]).encode() not in file.read_bytes()
+        assert b"site-packages" not in file.read_bytes()
+
+
 def test_other_programs_see_the_names_they_know(folders: Any) -> None:
     folder, export, _ = folders("bert", ("mlm", "pooler", "nsp"))
     session = onnxruntime.InferenceSession(export / "onnx" / "model.onnx")

@@ -17,6 +17,8 @@ LARGEST = 1_800_000_000  # bytes in one file; protobuf ends at 2 GB
 
 def save(proto: onnx.ModelProto, file: Path, most: int = LARGEST) -> None:
     """One file; above `most` bytes the weights lie beside it, under the name that others look for."""
+    for node in [*proto.graph.node, *(node for function in proto.functions for node in function.node)]:
+        del node.metadata_props[:]  # torch's stack traces, with paths of this machine
     file.parent.mkdir(parents=True, exist_ok=True)
     if proto.ByteSize() <= most:
         onnx.save(proto, file)
