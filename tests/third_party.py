@@ -1,16 +1,20 @@
-"""A package of a third party, as pip would install it: modules, and a dist-info that names its entry points."""
+"""A package of a third party: one that pip builds and installs, or modules and a dist-info that names their entry points."""
 
 import importlib
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from unmask.metrics import DECLARED, metric
 from unmask.model.families import FAMILIES
 from unmask.model.head_spec import HEADS
 from unmask.registry import FORMATS, OBJECTIVES, OPTIMIZERS, TASKS
 
-REGISTRIES = (FAMILIES, FORMATS, HEADS, OBJECTIVES, OPTIMIZERS, TASKS)
+REGISTRIES = (DECLARED, FAMILIES, FORMATS, HEADS, OBJECTIVES, OPTIMIZERS, TASKS)
+PACKAGES = Path(__file__).parent / "packages"
 
 
 @contextmanager
@@ -23,6 +27,25 @@ def installed(folder: Path, modules: dict[str, str], points: dict[str, dict[str,
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers\nVersion: 1.0\n")
     groups = {kind: "".join(f"{key} = {value}\n" for key, value in of.items()) for kind, of in points.items()}
     (info / "entry_points.txt").write_text("\n".join(f"[unmask.{kind}]\n{lines}" for kind, lines in groups.items()))
+    with on_path(folder, modules):
+        yield
+
+
+@contextmanager
+def pip_installed(name: str, folder: Path) -> Iterator[Path]:
+    """A package of tests/packages, built and installed by pip, without the network; for the block alone. Gives the folder it is in."""
+    source, site = folder / "source", folder / "site"
+    shutil.copytree(PACKAGES / name, source)  # which the build writes into
+    options = ["-q", "--no-deps", "--no-index", "--no-build-isolation", "--no-cache-dir", "--target", str(site)]
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *options, str(source)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with on_path(site, [name]):
+        yield site
+
+
+@contextmanager
+def on_path(folder: Path, modules: Iterable[str]) -> Iterator[None]:
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     look_again()
@@ -30,8 +53,8 @@ def installed(folder: Path, modules: dict[str, str], points: dict[str, dict[str,
         yield
     finally:
         sys.path.remove(str(folder))
-        for module in modules:
-            sys.modules.pop(module, None)
+        for name in [name for name in sys.modules if name.partition(".")[0] in set(modules)]:
+            del sys.modules[name]
         look_again()
 
 
@@ -40,3 +63,4 @@ def look_again() -> None:
     for registry in REGISTRIES:
         registry._others = None
         registry._broken.clear()
+    metric.cache_clear()

@@ -98,9 +98,14 @@ def write(*things: Any) -> None:
         console.print(thing, soft_wrap=not console.is_terminal)
 
 
+def plain(value: Any) -> Any:
+    """What JSON shows of a value that it does not know: numpy's numbers and arrays as they are, all else as text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
 def write_json(value: Any, indent: int | None = 1) -> None:
     """JSON to standard output. What JSON leaves unescaped and a terminal would obey is escaped: the value stays the same."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=plain)
     text = CONTROL.sub(lambda m: m[0] if m[0] == "\n" else f"\\u{ord(m[0]):04x}", text)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

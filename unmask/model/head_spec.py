@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class HeadSpec:
     module: str  # "package.module:Class" of an nn.Module, made of a ModelConfig
-    # What its `forward` takes. row: the pooler's vectors (B, D) where it needs that, else hidden (B, T, D) and mask (B, T).
-    # tokens: hidden states (…, D). vocabulary: those at chosen positions (N, D), and the token embedding (V, D).
+    # What its `forward` takes. row: the pooler's vectors (B, D) where it needs that, else hidden (B, T, D) and mask (B, T) or,
+    # where no row is padded, None. tokens: hidden states (…, D). vocabulary: those at chosen positions (N, D), and the token embedding (V, D).
     reads: Literal["row", "tokens", "vocabulary"]
     needs: tuple[str, ...] = ()  # heads whose output it reads
     labelled: bool = False  # its outputs are `config.labels`

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from unmask.console import Console
+from unmask.console import Console, plain
 from unmask.errors import UserError
 from unmask.files import write_text
 from unmask.labels.findings import KEPT, as_rows, by_kind
@@ -261,7 +261,7 @@ def assess(part: Part, run: Run, console: Console, prefix: str = "") -> tuple[di
         between[name] = intervals(task, answers, records, results[name])
         details[name] = task.details(answers, records)
         lines = [{"at": r["at"], **a} for r, a in zip(records, answers)]
-        text = "".join(json.dumps(line, ensure_ascii=False, default=float) + "\n" for line in lines)
+        text = "".join(json.dumps(line, ensure_ascii=False, default=plain) + "\n" for line in lines)
         write_text(run.path / f"{prefix}{name}.predictions.jsonl", text)
     return results | {"intervals": between}, details
 

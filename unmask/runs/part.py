@@ -19,7 +19,7 @@ from unmask.model import hf
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.model.head_spec import HEADS
-from unmask.model.model import Model
+from unmask.model.model import Model, with_needs
 from unmask.objectives.objective import Objective
 from unmask.recipe import BUDGETS, Recipe, told
 from unmask.registry import TASKS
@@ -175,10 +175,14 @@ def take_dev(recipe: Recipe, spec: RecordSpec, strata: Sequence[str], sets: Sets
 def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | Path | None) -> tuple[Model, list[str]]:
     """The model with the heads that the task needs, and what is said of it."""
     notes: list[str] = []
-    heads = (*task.heads, *aux_mlm.heads(recipe))
+    beside = aux_mlm.heads(recipe)
+    heads = (*task.heads, *beside)
     loaded = hf.load(weights or recipe.start, heads, {**task.bound.config, **recipe.model}, recipe.seed)
-    if loaded.missing and not weights and type(task).heads:  # a pooler that only the folder's class wants is not learnt
-        new = sorted({name.split(".")[1] for name in loaded.missing})
+    read = with_needs(
+        (*task.heads[: len(type(task).heads)], *beside)
+    )  # a pooler that only the folder's class wants is not
+    new = sorted({name.split(".")[1] for name in loaded.missing} & set(read))
+    if new and not weights:
         notes.append(f"{recipe.start} {lack(new, loaded, config, task)}: drawn at random, to be learnt")
     if not weights:
         notes += adopt_head(task, loaded, config, recipe)

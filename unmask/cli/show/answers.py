@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from unmask.console import visible, write
+from unmask.console import plain, visible, write
 from unmask.inference.inputs import short
 from unmask.tasks.spec import TaskSpec
 
@@ -78,7 +78,7 @@ def _vector(found: Found, spec: TaskSpec) -> str:
 def _plain(found: Found, spec: TaskSpec) -> str:
     asked = {"at", "id", *(f.key for f in spec.fields if f.use != "target")}
     rest = {key: value for key, value in found.items() if key not in asked}
-    return json.dumps(rest, ensure_ascii=False, default=str)
+    return json.dumps(rest, ensure_ascii=False, default=plain)
 
 
 VIEWS: dict[str, Callable[[Found, TaskSpec], str]] = {

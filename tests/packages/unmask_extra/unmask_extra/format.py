@@ -1,0 +1,7 @@
+"""Files of lines LABEL|TEXT."""
+
+
+def read(path):
+    for line in path.read_text("utf-8").splitlines():
+        label, _, text = line.partition("|")
+        yield {"label": label, "text": text}

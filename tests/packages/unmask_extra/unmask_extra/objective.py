@@ -1,0 +1,28 @@
+"""MLM that also says whether the number of a hidden token is even, by a head of its own."""
+
+from torch import nn
+
+from unmask.model.config import ModelConfig
+from unmask.model.head_spec import HeadSpec
+from unmask.objectives.mlm import MLM
+
+EVEN = HeadSpec("unmask_extra.objective:Even", "tokens")
+
+
+class Even(nn.Linear):
+    def __init__(self, config: ModelConfig):
+        super().__init__(config.hidden, 2)
+
+
+class Parity(MLM):
+    name = "parity"
+    terms = ("mlm", "even")
+    heads = ("mlm", "even")
+
+    def outputs(self, model, hidden, batch):
+        found = super().outputs(model, hidden, batch)
+        return found | {"even": (model.logits("even", hidden), found["mlm"][1] % 2)}
+
+    def counts(self, batch):
+        found = super().counts(batch)
+        return found | {"even": found["mlm"]}

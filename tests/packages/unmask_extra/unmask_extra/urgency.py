@@ -1,0 +1,60 @@
+"""A message → urgent or later. A task on the head of `classify`, with a setting of its own (`task.urgency.threshold`)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from unmask.batch import Example
+from unmask.json_checks import WORD, list_of
+from unmask.labels.fields import Field
+from unmask.labels.form import Form
+from unmask.labels.records import Record
+from unmask.settings import Section, Share, setting
+from unmask.tasks.spec import TaskSpec, Training
+from unmask.tasks.task import Answer, Outputs, Study, Task
+
+LABELS = ["later", "urgent"]
+
+
+class UrgencySettings(Section):
+    threshold: Share = setting(0.5, "Probability from which a message is urgent.")
+
+
+class Urgency(Task):
+    SPEC = TaskSpec(
+        name="urgency",
+        about="a message → urgent or later",
+        form=Form(Field("message", ("message",)), Field("urgency", ("urgency",), "label", "target")),
+        heads=("classify",),
+        terms=("urgency",),
+        output="choice",
+        learnt={"labels": list_of(WORD)},
+        settings=UrgencySettings,
+        baseline="unmask_extra.urgency:baseline",
+        training=Training(aux_mlm=True, token_dropout=True, rewrites=("message",)),
+    )
+
+    @classmethod
+    def study(cls, given, records, known=None):
+        return Study(super().study(given, records, known).learnt | {"labels": LABELS})
+
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
+        ids, segments = self.tokenizer.surround(self.tokenizer.encode(record["message"])[: self.windowing.room()])
+        labels = {"urgency.targets": np.array([LABELS.index(record["urgency"])])} if labelled else {}
+        return [Example(np.array(ids), np.array(segments), labels=labels, texts=(record["message"],))]
+
+    def decode(self, outputs: Outputs) -> list[Answer]:
+        found = [1 / (1 + np.exp(later - urgent)) for later, urgent in outputs.values]
+        return [{"urgency": LABELS[int(p >= self.settings.urgency.threshold)], "probability": p} for p in found]
+
+    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
+        return {"accuracy": float(np.mean([a["urgency"] == r["urgency"] for a, r in zip(answers, records)]))}
+
+
+def baseline(
+    task: Task, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record]
+) -> dict[str, dict[str, float]]:
+    """Urgent is what shares more words with urgent messages than with the others."""
+    words = {label: {w for r in train if r["urgency"] == label for w in r["message"].split()} for label in LABELS}
+    found = [max(LABELS, key=lambda label: len(words[label] & set(r["message"].split()))) for r in judged]
+    return {"shared words": task.score([{"urgency": label} for label in found], judged)}

@@ -1,0 +1,48 @@
+"""A sender and a message → the hours until it has to be read. A task with a head and a metric of its own."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from unmask.batch import Example
+from unmask.labels.fields import Field
+from unmask.labels.form import Form
+from unmask.labels.records import Record
+from unmask.metrics import Metric
+from unmask.model.head_spec import HeadSpec
+from unmask.tasks.spec import TaskSpec, Training
+from unmask.tasks.task import Answer, Outputs, Task
+from unmask.text.windows import fit_pair
+
+DIAL = HeadSpec("unmask_extra.dial:Dial", reads="row")
+WITHIN = Metric("within", 0, 1, percent=True, of_records=True, title="within an hour")
+
+
+class Wait(Task):
+    SPEC = TaskSpec(
+        name="wait",
+        about="a sender and a message → hours",
+        form=Form(
+            Field("sender", ("sender",)),
+            Field("message", ("message",)),
+            Field("hours", ("hours",), "number", "target"),
+        ),
+        heads=("dial",),
+        terms=("wait",),
+        output="number",
+        metrics=("within",),
+        training=Training(aux_mlm=True),
+    )
+
+    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
+        t, texts = self.tokenizer, (record["sender"], record["message"])
+        ids, segments = t.surround(*fit_pair(t.encode(texts[0]), t.encode(texts[1]), self.windowing.room(pair=True)))
+        labels = {"wait.targets": np.array([record["hours"]], np.float32)} if labelled else {}
+        return [Example(np.array(ids), np.array(segments), labels=labels, texts=texts)]
+
+    def decode(self, outputs: Outputs) -> list[Answer]:
+        return [{"hours": float(hours)} for (hours,) in outputs.values]
+
+    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
+        off = np.array([abs(a["hours"] - r["hours"]) for a, r in zip(answers, records)])
+        return {"within": float((off <= 1).mean()), "mae": float(off.mean())}
