@@ -99,11 +99,15 @@ def write(*things: Any) -> None:
 
 
 def write_json(value: Any, indent: int | None = 1) -> None:
-    """JSON to standard output. What JSON leaves unescaped and a terminal would obey is escaped: the value stays the same."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    """JSON to standard output, of objects their `as_dict`. What JSON leaves unescaped and a terminal would obey is escaped: the value stays the same."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=_plain)
     text = CONTROL.sub(lambda m: m[0] if m[0] == "\n" else f"\\u{ord(m[0]):04x}", text)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def _plain(value: Any) -> Any:
+    return value.as_dict() if hasattr(value, "as_dict") else str(value)
 
 
 def make_table(*columns: str) -> Table:

@@ -1,4 +1,4 @@
-"""The command line: parse, call `unmask.api`, print. Nothing heavy is imported before a verb is chosen."""
+"""The command line: parse, call a function of `unmask`, print. Nothing heavy is imported before a verb is chosen."""
 
 import os
 import sys
@@ -37,8 +37,8 @@ def _root(
 
 
 for _part in (pretraining, finetuning, tuning, using, exporting, searching, serving, studio, text):
-    for _name, _verb in _part.VERBS.items():
-        app.command(_name, cls=RecipeCommand)(_verb)
+    for _verb in _part.VERBS:
+        app.command(cls=RecipeCommand)(_verb)  # show_batch → show-batch
 for _name, _group in text.GROUPS.items():
     app.add_typer(_group, name=_name)
 

@@ -5,12 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
+import unmask
 from unmask.cli.flags import recipe_flags
-from unmask.cli.options import Json, Model, emit, examples, friendly, make_console
+from unmask.cli.options import Json, Model, emit, verb
+from unmask.console import Console, write
 
 
-@friendly
-@examples(
+@verb(
     "unmask export runs/finetune/classify-1 --to onnx",
     "unmask export runs/finetune/classify-1 --to onnx --int8 --data test.csv -o classifier-int8",
     "unmask export runs/docs/model --to onnx --dry-run --json",
@@ -38,17 +39,13 @@ def export(
     **settings: Any,
 ) -> None:
     """Write a model as ONNX graphs that answer without torch. They are compared with the model first; what differs is refused."""
-    from unmask import api
+    from unmask.cli.show.export import lines
 
-    found = api.export(
+    found = unmask.export(
         model, to=to, int8=int8, out=out, data=data or (), push=push, dry_run=dry_run,
-        console=make_console(False, as_json), **settings,
+        console=Console(quiet=as_json), **settings,
     )  # fmt: skip
-    if as_json:
-        return emit(found)
-    from unmask.cli.show.export import print_export
-
-    print_export(found)
+    return emit(found) if as_json else write(*lines(found))
 
 
-VERBS = {"export": export}
+VERBS = (export,)

@@ -4,13 +4,13 @@ from typing import Annotated, Any
 
 import typer
 
+import unmask
 from unmask.cli.flags import recipe_flags
-from unmask.cli.options import Json, Quiet, emit, examples, friendly, make_console
-from unmask.console import write
+from unmask.cli.options import Json, Quiet, emit, verb
+from unmask.console import Console, write
 
 
-@friendly
-@examples(
+@verb(
     'unmask search passages.txt "how is a list sorted"',
     'unmask search reviews.csv "a long film" --column text=review',
     'unmask search passages.jsonl "how is a list sorted" --embed runs/finetune/embed-1 --rank runs/finetune/rank-1 --top 5',
@@ -35,10 +35,8 @@ def search(
     **settings: Any,
 ) -> None:
     """Search passages by words, by sentence vectors, or both, and put what was found in order."""
-    from unmask import api
-
-    console = make_console(quiet, as_json)
-    found = api.search(
+    console = Console(quiet=quiet or as_json)
+    found = unmask.search(
         passages, query, embedder=embed, reranker=rank, bm25=bm25, top=top, queries=queries, judgements=judgements,
         run=run, console=console, **settings,
     )  # fmt: skip
@@ -57,4 +55,4 @@ def search(
         write(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {text[:160]}{'…' * (len(text) > 160)}")
 
 
-VERBS = {"search": search}
+VERBS = (search,)

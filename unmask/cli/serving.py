@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unmask.cli.options import examples, friendly
+import unmask
+from unmask.cli.options import verb
 from unmask.console import Console, write
 from unmask.errors import UserError
 from unmask.hub import without_revision
@@ -36,8 +37,7 @@ Key = Annotated[
 KeyFile = Annotated[Path | None, typer.Option("--api-key-file", help="File that holds the key and nothing else.")]
 
 
-@friendly
-@examples(
+@verb(
     "unmask serve runs/quickstart-1/classify",
     "unmask serve film=runs/finetune/classify-1 runs/pretrain/bert-mini-1 --port 8080",
     "UNMASK_API_KEY=secret unmask serve runs/docs/model --host 0.0.0.0",
@@ -138,8 +138,6 @@ def need_packages() -> None:
 
 def load_models(given: Sequence[str], backend: str = "auto") -> "dict[str, Predictor]":
     """NAME=FOLDER or FOLDER each; a folder's name is its own, or its run's."""
-    from unmask import api
-
     named: dict[str, str] = {}
     for each in given:
         name, path = split_name(each)
@@ -150,7 +148,7 @@ def load_models(given: Sequence[str], backend: str = "auto") -> "dict[str, Predi
     for name, path in named.items():
         if sys.stderr.isatty():
             Console().say(f"reading {name} …")
-        loaded[name] = api.load(path, backend=backend)
+        loaded[name] = unmask.load(path, backend=backend)
     return loaded
 
 
@@ -185,4 +183,4 @@ def greeting(models: "dict[str, Predictor]", keyed: bool = False) -> Callable[[s
     return say
 
 
-VERBS = {"serve": serve}
+VERBS = (serve,)

@@ -5,15 +5,14 @@ from typing import Annotated
 
 import typer
 
-from unmask.cli.options import examples, friendly
+from unmask.cli.options import verb
 from unmask.cli.serving import Backend, Host, Key, KeyFile, Port, find_key, load_models, need_packages
 from unmask.console import write
 
 GRACE = 5.0  # seconds to finish what is in flight when told to stop
 
 
-@friendly
-@examples(
+@verb(
     "unmask studio runs/",
     "unmask studio runs/ runs/quickstart-1/pretrain film=runs/quickstart-1/classify",
     "unmask studio runs/ --newest 0 --port 8080",
@@ -51,4 +50,4 @@ def studio(
     run(loaded, Access(host, port, key), runs=found.root, grace=GRACE, ready=ready)
 
 
-VERBS = {"studio": studio}
+VERBS = (studio,)

@@ -4,26 +4,13 @@ from typing import Annotated, Any
 
 import typer
 
+import unmask
 from unmask.cli.flags import only_resume, recipe_flags
-from unmask.cli.options import (
-    Json,
-    Model,
-    Out,
-    Quiet,
-    RecipeFile,
-    Resume,
-    Sets,
-    emit,
-    examples,
-    friendly,
-    listed,
-    make_console,
-)
-from unmask.console import write
+from unmask.cli.options import Json, Model, Out, Quiet, RecipeFile, Resume, Sets, emit, listed, verb
+from unmask.console import Console, write
 
 
-@friendly
-@examples(
+@verb(
     "unmask tune runs/docs/model --train train.csv --test test.csv --trials 20",
     "unmask tune runs/docs/model --train train.csv --minutes 60 --search lr,epochs,batch",
     "unmask tune --resume runs/tune/classify-1                       # go on after a kill or Ctrl-C",
@@ -46,25 +33,24 @@ def tune(
     **settings: Any,
 ) -> None:
     """Search learning rate, epochs, batch and more around what is given; keep the best model, judged and reported. Needs Optuna."""
-    from unmask import api
+    from unmask.api import resume_tune
+    from unmask.cli.show.tables import task_results
 
-    console = make_console(quiet, as_json)
+    console = Console(quiet=quiet or as_json)
     if resume:
         own = {model: model, "--minutes": minutes, "--search": search, "--recipe": recipe, "--set": sets, "--out": out}
         only_resume("tune", resume, own, settings, "but --trials ")
-        run = api.resume_tune(resume, trials=trials, console=console)
+        run = resume_tune(resume, trials=trials, console=console)
     else:
-        run = api.tune(
+        run = unmask.tune(
             model, trials=trials or 20, budget=minutes, search=listed(search), recipe=recipe, out=out, sets=sets or (),
             console=console, **settings,
         )  # fmt: skip
     results = run.read_json("results.json")
     if as_json:
         return emit(results)
-    from unmask.cli.show.tables import task_results
-
     task_results(results)
     write(f"\nthe best settings again: {results['command']}")
 
 
-VERBS = {"tune": tune}
+VERBS = (tune,)
