@@ -144,23 +144,19 @@ class Console:
     @contextmanager
     def bar(self, title: str) -> Iterator[Update]:
         """Work of known length: a bar on a terminal, a line now and then elsewhere. Named when it is stopped."""
-        with during(STAGES.get(title, title)), self._bar(title) as update:
-            yield update
+        with during(STAGES.get(title, title)):
+            if self.quiet:
+                yield lambda *told: None
+            elif self.rich.is_terminal:
+                with self._progress() as progress:
+                    task = progress.add_task(visible(title), total=None, message="")
 
-    @contextmanager
-    def _bar(self, title: str) -> Iterator[Update]:
-        if self.quiet:
-            yield _silent
-        elif self.rich.is_terminal:
-            with self._progress() as progress:
-                task = progress.add_task(visible(title), total=None, message="")
+                    def update(done: float, total: float, message: str = "") -> None:
+                        progress.update(task, completed=done, total=total, message=visible(message))
 
-                def update(done: float, total: float, message: str = "") -> None:
-                    progress.update(task, completed=done, total=total, message=visible(message))
-
-                yield update
-        else:
-            yield self._lines(title)
+                    yield update
+            else:
+                yield self._lines(title)
 
     def _progress(self) -> Any:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -197,10 +193,6 @@ def brief_progress() -> Any:
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     return Progress(*columns, console=make_rich(stderr=True), transient=True)
-
-
-def _silent(done: float, total: float, message: str = "") -> None:
-    pass
 
 
 def clock(seconds: float) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from unmask import __version__, stopping
-from unmask.cli import exporting, finetuning, pretraining, searching, serving, studio, text, tuning, using
+from unmask.cli import finetuning, pretraining, serving, text, using
 from unmask.cli.flags import RecipeCommand
 from unmask.console import Console, write
 
@@ -36,7 +36,7 @@ def _root(
     pass
 
 
-for _part in (pretraining, finetuning, tuning, using, exporting, searching, serving, studio, text):
+for _part in (pretraining, finetuning, using, serving, text):
     for _verb in _part.VERBS:
         app.command(cls=RecipeCommand)(_verb)  # show_batch → show-batch
 for _name, _group in text.GROUPS.items():

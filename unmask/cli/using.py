@@ -1,4 +1,4 @@
-"""Verbs that use a model."""
+"""Verbs that use a model: to ask it, to look inside, to export it, to search with it."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import typer
 
 import unmask
-from unmask.cli.options import Json, Model, emit, listed, verb
-from unmask.console import write
+from unmask.cli.flags import recipe_flags
+from unmask.cli.options import Json, Model, Quiet, emit, listed, verb
+from unmask.console import Console, write
 from unmask.errors import UserError
 
 Backend = Annotated[str, typer.Option(help="torch, onnx (an exported folder), or auto: as the folder is.")]
@@ -217,4 +218,86 @@ def attention(
     return emit(found) if as_json else write(attention_table(found, layer, head))
 
 
-VERBS = (info, fill, generate, next, score, embed, explain, attention)
+@verb(
+    "unmask export runs/finetune/classify-1 --to onnx",
+    "unmask export runs/finetune/classify-1 --to onnx --int8 --data test.csv -o classifier-int8",
+    "unmask export runs/docs/model --to onnx --dry-run --json",
+)
+@recipe_flags("export")
+def export(
+    model: Model,
+    to: Annotated[str, typer.Option(help="The format: onnx.")] = "onnx",
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Weights in 8 bits: smaller and faster, a little less exact.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder, never overwritten. Default: beside the model, MODEL-onnx."),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Labelled file (text for a model without a task): the metric may fall by 0.5 points at most."
+        ),
+    ] = None,
+    push: Annotated[str, typer.Option(help="Upload it to the Hugging Face hub under this name.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written.")] = False,
+    as_json: Json = False,
+    **settings: Any,
+) -> None:
+    """Write a model as ONNX graphs that answer without torch. They are compared with the model first; what differs is refused."""
+    from unmask.cli.show.export import lines
+
+    found = unmask.export(
+        model, to=to, int8=int8, out=out, data=data or (), push=push, dry_run=dry_run,
+        console=Console(quiet=as_json), **settings,
+    )  # fmt: skip
+    return emit(found) if as_json else write(*lines(found))
+
+
+@verb(
+    'unmask search passages.txt "how is a list sorted"',
+    'unmask search reviews.csv "a long film" --column text=review',
+    'unmask search passages.jsonl "how is a list sorted" --embed runs/finetune/embed-1 --rank runs/finetune/rank-1 --top 5',
+    "unmask search passages.jsonl --queries queries.tsv --judgements qrels.txt --embed runs/finetune/embed-1",
+    "unmask search passages.jsonl --queries queries.tsv --run found.txt       # candidates to fine-tune `rank` on",
+)
+@recipe_flags("search")
+def search(
+    passages: Annotated[str, typer.Argument(help="Passages: lines, csv, tsv, jsonl, parquet or TREC's xml.")],
+    query: Annotated[str, typer.Argument(help="What is looked for.")] = "",
+    embed: Annotated[str | None, typer.Option(help="Model that gives sentence vectors, beside BM25.")] = None,
+    rank: Annotated[str | None, typer.Option(help="Model that puts in order what was found.")] = None,
+    bm25: Annotated[bool, typer.Option(help="Search by words.")] = True,
+    top: Annotated[int, typer.Option(min=1, help="Passages to show.")] = 10,
+    queries: Annotated[str | None, typer.Option(help="File of queries, to measure the search instead.")] = None,
+    judgements: Annotated[str | None, typer.Option(help="TREC qrels of these queries.")] = None,
+    run: Annotated[
+        str | None, typer.Option(help="File for what is found for these queries, as a TREC run (100 passages each).")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    **settings: Any,
+) -> None:
+    """Search passages by words, by sentence vectors, or both, and put what was found in order."""
+    console = Console(quiet=quiet or as_json)
+    found = unmask.search(
+        passages, query, embedder=embed, reranker=rank, bm25=bm25, top=top, queries=queries, judgements=judgements,
+        run=run, console=console, **settings,
+    )  # fmt: skip
+    if as_json:
+        return emit(found)
+    if isinstance(found, dict):
+        from unmask.cli.show.tables import scores
+
+        if judgements:
+            scores(found)
+        return write(run) if run else None
+    if not found:
+        console.say("no passage has a word of the query")
+    for hit in found:
+        text = " ".join(hit["text"].split())
+        write(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {text[:160]}{'…' * (len(text) > 160)}")
+
+
+VERBS = (info, fill, generate, next, score, embed, explain, attention, export, search)
