@@ -54,9 +54,8 @@ MAY_NAME_TASKS = (
 )  # fmt: skip
 # The same words with another meaning: a command, a column of a file, a key of an answer, the recipe of a demonstration.
 OTHER_MEANING = {
-    "cli/searching.py": {"rank"},
+    "cli/using.py": {"rank"},
     "cli/show/answers.py": {"answer"},
-    "cli/using.py": {"generate", "embed"},
     "inference/filling.py": {"answer"},
     "inference/search.py": {"rank"},
     "labels/formats/conll.py": {"tag"},
@@ -197,12 +196,7 @@ def test_one_module_writes_whole_or_nothing() -> None:
 
 
 # What is still too large: files by their lines, functions by lines and parameters. This list may only shrink.
-KNOWN_LARGE = {"api.py": 375}
-
-
-KNOWN_LARGE = {
-    "api.py": 398,
-}
+KNOWN_LARGE: dict[str, int] = {}
 
 
 def large() -> dict[str, int]:

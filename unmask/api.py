@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
     from unmask.train.run import Run
 
-# ------------------------------------------------------------------------------------------------ text
-
 
 def samples() -> list[dict[str, Any]]:
     """The corpora that pip packages provide: name, size, licence, whether it is here, and how to get it."""
@@ -33,17 +31,11 @@ def samples() -> list[dict[str, Any]]:
 
 @takes_settings("pretrain")
 def train_tokenizer(
-    corpus: Corpora,
-    out: str | Path,
-    *,
-    recipe: AnyRecipe = None,
-    console: Console | None = None,
-    **settings: Any,
+    corpus: Corpora, out: str | Path, *, recipe: AnyRecipe = None, console: Console | None = None, **settings: Any
 ) -> dict[str, Any]:
     """Train a tokenizer on a corpus and save it in `out`; a report on text held out from its training."""
-    return corpus_setup.train_tokenizer(
-        make_recipe(corpus, recipe, **settings), Path(out), console or Console(quiet=True)
-    )
+    made = make_recipe(corpus, recipe, **settings)
+    return corpus_setup.train_tokenizer(made, Path(out), console or Console(quiet=True))
 
 
 @takes_settings("pretrain")
@@ -66,9 +58,6 @@ def show_batch(store: str | Path, *, recipe: AnyRecipe = None, rows: int = 4, **
     from unmask.inference.masked import show_batch as show
 
     return show(store, make_recipe(None, recipe, **settings), rows)
-
-
-# ------------------------------------------------------------------------------------------------ training
 
 
 @takes_settings("pretrain")
@@ -107,7 +96,6 @@ def resume(path: str | Path, *, console: Console | None = None) -> "Run":
 
 
 def _execute(kind: Any, recipe: Recipe, out: str | Path | None, console: Console | None) -> Any:
-    """A new run of a kind."""
     from unmask.runs.lifecycle import execute
 
     with _joined(recipe, console) as context:
@@ -128,14 +116,10 @@ def _joined(recipe: Recipe, console: Console | None) -> Any:
 
 
 def _write_report(run: "Run") -> None:
-    """What people look at, when a run has ended."""
     from unmask import report
 
     if run.kind() != "quickstart":  # whose runs have reports of their own
         report.write(run)
-
-
-# --------------------------------------------------------------------------------------------------- fine-tuning
 
 
 @takes_settings("finetune")
@@ -169,10 +153,6 @@ def dry_run_finetune(
     return _dry_run("finetune", task_recipe(model, recipe, sets, **settings), console)
 
 
-def resume_finetune(path: str | Path, *, console: Console | None = None) -> "Run":
-    return resume(path, console=console)
-
-
 def doctor(
     files: str | Path | Sequence[str | Path] = (),
     *,
@@ -187,13 +167,11 @@ def doctor(
 ) -> dict[str, Any]:
     """What is wrong in labelled files, or looks so: {"files", "errors", "warnings", "findings": [{at, what, fix, …}]}."""
     from unmask.labels.split_names import roles_of
-    from unmask.runs import validate
-    from unmask.runs.part import make_recipe as finetune_recipe
+    from unmask.runs import part, validate
 
     values = {"task": {"kind": task, "columns": _names(columns), "labels": list(labels or [])}}
-    given = {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)}
-    parts = roles_of(_paths(files), given)
-    return validate.check_up(finetune_recipe(values, list(sets)), parts, model_in(str(model)))
+    roles = roles_of(_paths(files), {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)})
+    return validate.check_up(part.make_recipe(values, list(sets)), roles, model_in(str(model)))
 
 
 @takes_settings("finetune")
@@ -210,8 +188,7 @@ def tune(
     **settings: Any,
 ) -> "Run":
     """Fine-tune with many settings, keep the best: a new run folder. `budget`: minutes after which no trial is begun."""
-    made = task_recipe(model, recipe, sets, **settings)
-    return _execute(RUNS["tune"](trials, budget, search), made, out, console)
+    return _execute(RUNS["tune"](trials, budget, search), task_recipe(model, recipe, sets, **settings), out, console)
 
 
 def resume_tune(path: str | Path, *, trials: int | None = None, console: Console | None = None) -> "Run":
@@ -243,9 +220,8 @@ def evaluate(
     loaded, said = load(model), console or Console(quiet=True)
     if loaded.task is None and not columns:
         if bad != "refuse":
-            raise UserError(
-                "--bad is for a model that was fine-tuned for a task; this one reads any text", fix="leave it out"
-            )
+            got = "--bad is for a model that was fine-tuned for a task; this one reads any text"
+            raise UserError(got, fix="leave it out")
         from unmask.inference import on_text  # which imports torch
 
         return on_text.evaluate(loaded, _paths(file), str(pairs) if pairs else None, length, rows or on_text.ROWS, said)
@@ -312,10 +288,8 @@ def search(
     from unmask.inference import search as lab
 
     if bool(query) == bool(queries) or bool(queries) != bool(judgements or run):
-        raise UserError(
-            "a query, or a file of queries and one of judgements (or one to write the run to)",
-            fix='unmask search FILE "query"',
-        )
+        needs = "a query, or a file of queries and one of judgements (or one to write the run to)"
+        raise UserError(needs, fix='unmask search FILE "query"')
     said, files = console or Console(quiet=True), lab.Files.read(str(passages), queries, judgements, _names(columns))
     index = lab.Index(files.passages, bm25, embedder, reranker, said)
     return lab.measure(index, files, run, said) if queries else index.search(query, top)

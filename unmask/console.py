@@ -99,12 +99,14 @@ def write(*things: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """What JSON shows of a value that it does not know: numpy's numbers and arrays as they are, all else as text."""
+    """What JSON shows of a value that it does not know: objects by their `as_dict`, numpy's numbers and arrays as they are, all else as text."""
+    if hasattr(value, "as_dict"):
+        return value.as_dict()
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def write_json(value: Any, indent: int | None = 1) -> None:
-    """JSON to standard output. What JSON leaves unescaped and a terminal would obey is escaped: the value stays the same."""
+    """JSON to standard output, of objects their `as_dict`. What JSON leaves unescaped and a terminal would obey is escaped: the value stays the same."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=plain)
     text = CONTROL.sub(lambda m: m[0] if m[0] == "\n" else f"\\u{ord(m[0]):04x}", text)
     sys.stdout.write(text + "\n")
@@ -145,23 +147,19 @@ class Console:
     @contextmanager
     def bar(self, title: str) -> Iterator[Update]:
         """Work of known length: a bar on a terminal, a line now and then elsewhere. Named when it is stopped."""
-        with during(STAGES.get(title, title)), self._bar(title) as update:
-            yield update
+        with during(STAGES.get(title, title)):
+            if self.quiet:
+                yield lambda *told: None
+            elif self.rich.is_terminal:
+                with self._progress() as progress:
+                    task = progress.add_task(visible(title), total=None, message="")
 
-    @contextmanager
-    def _bar(self, title: str) -> Iterator[Update]:
-        if self.quiet:
-            yield _silent
-        elif self.rich.is_terminal:
-            with self._progress() as progress:
-                task = progress.add_task(visible(title), total=None, message="")
+                    def update(done: float, total: float, message: str = "") -> None:
+                        progress.update(task, completed=done, total=total, message=visible(message))
 
-                def update(done: float, total: float, message: str = "") -> None:
-                    progress.update(task, completed=done, total=total, message=visible(message))
-
-                yield update
-        else:
-            yield self._lines(title)
+                    yield update
+            else:
+                yield self._lines(title)
 
     def _progress(self) -> Any:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -198,10 +196,6 @@ def brief_progress() -> Any:
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     return Progress(*columns, console=make_rich(stderr=True), transient=True)
-
-
-def _silent(done: float, total: float, message: str = "") -> None:
-    pass
 
 
 def clock(seconds: float) -> str:

@@ -261,7 +261,7 @@ def test_it_goes_on_bit_for_bit(task: str, bench: Bench) -> None:
     with pytest.raises(Interrupted):
         api.finetune(recipe=bench.recipe(task), out=out, console=Stopper(10))
     assert not (out / "model").exists()
-    run = api.resume_finetune(out)
+    run = api.resume(out)
     for name in ("model.safetensors", "unmask.json"):
         assert (run.model / name).read_bytes() == (whole.model / name).read_bytes(), name
     losses = [[(e["step"], e["loss"]) for e in r.events() if e["event"] == "train"] for r in (run, whole)]

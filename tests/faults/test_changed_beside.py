@@ -36,10 +36,10 @@ def test_another_teacher_is_refused(tmp_path: Path) -> None:
     hf.save(changed, tmp_path / "other", Tokenizer.load(teacher))
     (teacher / "model.safetensors").write_bytes((tmp_path / "other" / "model.safetensors").read_bytes())
     with pytest.raises(UserError, match=r"task\.teacher.* has changed"):
-        api.resume_finetune(run.path)
+        api.resume(run.path)
     for path, content in before.items():
         path.write_bytes(content)
-    assert api.resume_finetune(run.path).read_json("results.json")["step"] == 6
+    assert api.resume(run.path).read_json("results.json")["step"] == 6
 
 
 def test_other_rewritten_records_are_refused(tmp_path: Path) -> None:
@@ -49,6 +49,6 @@ def test_other_rewritten_records_are_refused(tmp_path: Path) -> None:
     before = rewritten.read_text()
     rewritten.write_text("".join(before.splitlines(keepends=True)[:-1]))
     with pytest.raises(UserError, match=r"augmented\.jsonl.* has changed"):
-        api.resume_finetune(run.path)
+        api.resume(run.path)
     rewritten.write_text(before)
-    assert api.resume_finetune(run.path).read_json("results.json")["step"] == 6
+    assert api.resume(run.path).read_json("results.json")["step"] == 6

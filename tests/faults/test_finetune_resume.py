@@ -98,7 +98,7 @@ def test_killed_off_the_grid_and_resumed_is_the_same_bit_for_bit(folder: Path, w
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (out / "results.json").exists()
-    assert_same(api.resume_finetune(out), whole)
+    assert_same(api.resume(out), whole)
 
 
 def test_a_crash_after_the_last_step(folder: Path, whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,9 +106,9 @@ def test_a_crash_after_the_last_step(folder: Path, whole: Run, tmp_path: Path, m
         patch.setattr(finetune.Finetune, "finish", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run_in(folder, tmp_path / "run")
-    assert_same(api.resume_finetune(tmp_path / "run"), whole)
+    assert_same(api.resume(tmp_path / "run"), whole)
     before = (tmp_path / "run" / "results.json").read_bytes()
-    api.resume_finetune(tmp_path / "run")  # nothing is left to do
+    api.resume(tmp_path / "run")  # nothing is left to do
     assert (tmp_path / "run" / "results.json").read_bytes() == before
 
 
@@ -128,7 +128,7 @@ def test_a_damaged_checkpoint_is_passed_over(whole: Run, tmp_path: Path) -> None
     shutil.copytree(run.checkpoints / "step-00000020", run.checkpoints / "step-00000022")
     weights = run.checkpoints / "step-00000022" / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100] + bytes(100))
-    assert_same(api.resume_finetune(run.path), whole)
+    assert_same(api.resume(run.path), whole)
 
 
 def test_files_that_have_changed_are_refused(folder: Path, whole: Run, tmp_path: Path) -> None:
@@ -137,10 +137,10 @@ def test_files_that_have_changed_are_refused(folder: Path, whole: Run, tmp_path:
     try:
         (folder / "train.csv").write_text(before.replace("what a film 3 ", "what a movie 3 "))
         with pytest.raises(UserError, match="have changed"):
-            api.resume_finetune(run.path)
+            api.resume(run.path)
     finally:
         (folder / "train.csv").write_text(before)
-    assert_same(api.resume_finetune(run.path), whole)
+    assert_same(api.resume(run.path), whole)
 
 
 @pytest.mark.slow

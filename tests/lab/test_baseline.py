@@ -213,5 +213,5 @@ def test_the_rate_that_a_user_gives_is_that_of_both_models(
     assert f"(learning rate {scratch:.2g})" in (run.path / "report.html").read_text()
     (run.path / "results.json").write_text(json.dumps({k: v for k, v in results.items() if k != "baselines"}))
     shutil.rmtree(folder)
-    again = api.resume_finetune(run.path).read_json("results.json")
+    again = api.resume(run.path).read_json("results.json")
     assert again["baselines"][-1]["lr"] == pytest.approx(scratch)

@@ -135,7 +135,7 @@ def test_a_killed_run_goes_on_bit_for_bit(folder: Path, run: Run, monkeypatch: p
     monkeypatch.setattr(shared.SharedTrainer, "step", real)
     monkeypatch.setattr("unmask.report.write", lambda run: None)  # drawing takes long
     assert api.info(folder / "killed")["continue"] == f"unmask finetune --resume {folder / 'killed'}"
-    again = api.resume_finetune(folder / "killed")
+    again = api.resume(folder / "killed")
     for name in ("sentiment", "people"):
         a, b = (load_file(r.model / name / "model.safetensors") for r in (run, again))
         assert all(torch.equal(a[key], b[key]) for key in a)

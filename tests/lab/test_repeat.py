@@ -102,7 +102,7 @@ def test_seeds(
     assert {(r["set"], r["score"]) for r in results["over_seeds"]} >= {("dev", "accuracy"), ("test", "macro_f1")}
     lines = dict(facts(api.info(out)))
     assert "±" in lines["test, 3 seeds"] and lines["kept seed"].startswith(f"{results['median']},")
-    again = api.resume_finetune(out)
+    again = api.resume(out)
     assert again.read_json("results.json") == results and len(made) == 4
     assert load(out).predict([{"text": TEXTS[0]}])[0]["label"] in ("l", "c")
     assert run.recipe().task.kind == "classify" and run.recipe().task.seeds == 3
@@ -158,7 +158,7 @@ def test_baselines(start: Path, files: dict[str, str], tmp_path: Path, capsys: p
     del results["baselines"]  # killed before it was written: only that is done again
     run.write_json("results.json", results)
     stamp = (out / "without-pretraining" / "results.json").stat().st_mtime_ns
-    assert api.resume_finetune(out).read_json("results.json")["baselines"] == [tfidf, scratch]
+    assert api.resume(out).read_json("results.json")["baselines"] == [tfidf, scratch]
     assert (out / "without-pretraining" / "results.json").stat().st_mtime_ns == stamp
 
 

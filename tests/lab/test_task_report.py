@@ -15,7 +15,7 @@ from lab.tiny import labelled, model_folder
 from PIL import Image
 
 from unmask import api, report
-from unmask.cli.show.tables import run_summary
+from unmask.cli.show.tables import print_facts
 from unmask.labels.fields import Field
 from unmask.labels.form import Form
 from unmask.numeric import wilson
@@ -292,9 +292,9 @@ def test_a_real_run_has_a_report_a_card_and_lines_that_work(
     found = api.info(run.path)
     assert found["state"] == "finished" and found["task"] == "classify" and found["records"]["test"] == 30
     assert dict(facts(found))["use"] == f'unmask predict {run.model} "TEXT"'
-    run_summary(found)
+    print_facts(facts(found))
     (run.path / "report.html").unlink()
-    api.resume_finetune(run.path)  # finished, but killed before its report
+    api.resume(run.path)  # finished, but killed before its report
     assert (run.path / "report.html").exists()
 
 

@@ -13,13 +13,10 @@ from unmask.cli.show.render import (
     batch_rows,
     fills_table,
     next_table,
-    print_batch,
-    print_fill,
-    print_next,
-    print_score,
     score_line,
     score_table,
 )
+from unmask.console import write
 from unmask.inference.answers import Candidate, Filling, Mask, MaskedBatch, Part, Row, Score, TokenScore
 
 
@@ -174,10 +171,10 @@ def test_texts_can_neither_steer_the_terminal_nor_be_markup(colour):
 
 def test_printing_into_a_pipe_cuts_and_wraps_nothing(capsys):
     long = MaskedBatch([Row(400, 1, None, [Part("text", " word" * 400, ""), Part("kept", " end", " end")])])
-    print_batch(long)
-    print_next("a " * 100 + "z", "b", {"next": 1.0, "other": 0.0})
-    print_fill(Filling("x " * 100 + "[MASK]", ONE.masks, "", []))
-    print_score(SCORE)
+    write(batch_rows(long))
+    write(next_table("a " * 100 + "z", "b", {"next": 1.0, "other": 0.0}))
+    write(fills_table(Filling("x " * 100 + "[MASK]", ONE.masks, "", [])))
+    write(score_table(SCORE))
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == " ".join(["word"] * 400) + " (end)"
     assert "A  " + "a " * 100 + "z" in lines

@@ -165,7 +165,7 @@ def test_it_resumes_bit_for_bit(place: Path, tmp_path: Path, monkeypatch: pytest
             finetune(place, tmp_path / "cut", aux="mlm:0.5")
     last = sorted((tmp_path / "cut" / "checkpoints").glob("step-*"))[-1]
     assert (last / "model" / "heads.safetensors").exists()  # the MLM head goes on too
-    run = api.resume_finetune(tmp_path / "cut")
+    run = api.resume(tmp_path / "cut")
     assert (run.model / "model.safetensors").read_bytes() == (whole.model / "model.safetensors").read_bytes()
     shutil.rmtree(tmp_path / "cut")
 

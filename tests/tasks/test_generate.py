@@ -314,7 +314,7 @@ def test_it_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         patch.setattr(Trainer, "step", stop)
         with pytest.raises(Interrupted):
             run("cut")
-    again = api.resume_finetune(tmp_path / "cut")
+    again = api.resume(tmp_path / "cut")
     for name in ("model.safetensors", "generation_config.json", "unmask.json"):
         assert (again.model / name).read_bytes() == (whole.model / name).read_bytes()
 

@@ -116,13 +116,13 @@ def test_the_best_model_is_taken_and_a_run_that_ended_early_is_at_its_end(
     with monkeypatch.context() as patch:
         scripted(patch, [])
         patch.setattr("unmask.train.trainer.Trainer.step", lambda *_: 1 / 0)  # nothing is left to train
-        assert api.resume_finetune(out).read_json("results.json")["best"]["step"] == EVERY
+        assert api.resume(out).read_json("results.json")["best"]["step"] == EVERY
         best, last = out / "checkpoints" / "best" / "model", out / "checkpoints" / f"step-{3 * EVERY:08d}" / "model"
         weights = (run.model / "model.safetensors").read_bytes()
         assert weights == (best / "model.safetensors").read_bytes() != (last / "model.safetensors").read_bytes()
         assert run.read_json("results.json")["step"] == 3 * EVERY
         before = (out / "results.json").read_bytes()
-        api.resume_finetune(out)
+        api.resume(out)
     assert (out / "results.json").read_bytes() == before
 
 

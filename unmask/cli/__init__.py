@@ -1,4 +1,4 @@
-"""The command line: parse, call `unmask.api`, print. Nothing heavy is imported before a verb is chosen."""
+"""The command line: parse, call a function of `unmask`, print. Nothing heavy is imported before a verb is chosen."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from unmask import __version__, stopping
-from unmask.cli import exporting, finetuning, pretraining, searching, serving, studio, text, tuning, using
+from unmask.cli import finetuning, pretraining, serving, text, using
 from unmask.cli.flags import RecipeCommand
 from unmask.console import Console, write
 
@@ -36,9 +36,9 @@ def _root(
     pass
 
 
-for _part in (pretraining, finetuning, tuning, using, exporting, searching, serving, studio, text):
-    for _name, _verb in _part.VERBS.items():
-        app.command(_name, cls=RecipeCommand)(_verb)
+for _part in (pretraining, finetuning, using, serving, text):
+    for _verb in _part.VERBS:
+        app.command(cls=RecipeCommand)(_verb)  # show_batch → show-batch
 for _name, _group in text.GROUPS.items():
     app.add_typer(_group, name=_name)
 

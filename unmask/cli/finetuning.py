@@ -1,4 +1,4 @@
-"""Verbs of labelled files: finetune, evaluate, predict."""
+"""Verbs of labelled files: finetune, doctor, evaluate, predict, tune."""
 
 import os
 import sys
@@ -6,24 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+import unmask
 from unmask.cli.flags import only_resume, recipe_flags
-from unmask.cli.options import (
-    Json,
-    Model,
-    Out,
-    Quiet,
-    RecipeFile,
-    Resume,
-    Sets,
-    emit,
-    examples,
-    friendly,
-    make_console,
-)
+from unmask.cli.options import Json, Model, Out, Quiet, RecipeFile, Resume, Sets, emit, listed, verb
+from unmask.console import Console, write
 
 
-@friendly
-@examples(
+@verb(
     "unmask finetune runs/docs/model --train train.csv --test test.csv",
     "unmask finetune runs/docs/model --task classify --train train.jsonl --column text=review --column label=stars",
     "unmask finetune runs/docs/model --train train.csv --test test.csv --seeds 5 --baseline",
@@ -49,22 +38,18 @@ def finetune(
     **settings: Any,
 ) -> None:
     """Fine-tune a model on a labelled file: checked, trained, judged, reported."""
-    from unmask import api
+    from unmask.cli.show.tables import print_facts, rehearsal_lines, task_results
 
-    console = make_console(quiet, as_json)
+    console = Console(quiet=quiet or as_json)
     if resume:
         own = {model: model, "--recipe": recipe, "--set": sets, "--out": out, "--dry-run": dry_run}
         only_resume("finetune", resume, own, settings)
-        run = api.resume_finetune(resume, console=console)
+        run = unmask.resume(resume, console=console)
     elif dry_run:
-        expected = api.dry_run_finetune(model, recipe=recipe, sets=sets or (), console=console, **settings)
-        if as_json:
-            return emit(expected)
-        from unmask.cli.show.tables import rehearsal
-
-        return rehearsal(expected)
+        expected = unmask.dry_run_finetune(model, recipe=recipe, sets=sets or (), console=console, **settings)
+        return emit(expected) if as_json else print_facts(rehearsal_lines(expected))
     else:
-        run = api.finetune(model, recipe=recipe, out=out, sets=sets or (), console=console, **settings)
+        run = unmask.finetune(model, recipe=recipe, out=out, sets=sets or (), console=console, **settings)
     if int(os.environ.get("RANK", "0")):
         return
     results = run.read_json("results.json") | {"model": str(run.model)}  # which may have been moved since
@@ -72,15 +57,10 @@ def finetune(
         results["report"] = str(run.path / "report.html")
     for name, part in (results.get("tasks") or {}).items():
         part["model"] = str(run.model / name)
-    if as_json:
-        return emit(results)
-    from unmask.cli.show.tables import task_results
-
-    task_results(results)
+    return emit(results) if as_json else task_results(results)
 
 
-@friendly
-@examples(
+@verb(
     "unmask doctor train.csv test.csv --task classify",
     "unmask doctor data.jsonl --task classify --column text=review --model runs/docs/model --json",
 )
@@ -96,21 +76,15 @@ def doctor(
     **settings: Any,
 ) -> None:
     """Look for mistakes in labelled files: a line per kind, the most serious last; --json lists all. Exit code 2 = errors."""
-    from unmask import api
+    from unmask.cli.show.tables import findings
 
-    found = api.doctor(file or (), model=model, sets=sets or (), **settings)
-    if as_json:
-        emit(found)
-    else:
-        from unmask.cli.show.tables import findings
-
-        findings(found)
+    found = unmask.doctor(file or (), model=model, sets=sets or (), **settings)
+    emit(found) if as_json else findings(found)
     if found["errors"]:
         raise typer.Exit(2)
 
 
-@friendly
-@examples(
+@verb(
     "unmask evaluate runs/finetune/classify-1 test.csv",
     "unmask evaluate runs/finetune/classify-1 reviews.csv --column text=review --json",
     "unmask evaluate runs/finetune/classify-1 test.csv --bad skip                   # rows without a label are left out",
@@ -139,20 +113,21 @@ def evaluate(
     **settings: Any,
 ) -> None:
     """Scores of a fine-tuned model on a labelled file, or loss and perplexity of a pre-trained one on any text."""
-    from unmask import api
+    from unmask.cli.show.tables import print_facts, scores
 
-    results = api.evaluate(
-        model, file, bad=bad, pairs=pairs, length=length, rows=rows, console=make_console(False, as_json), **settings
+    results = unmask.evaluate(
+        model, file, bad=bad, pairs=pairs, length=length, rows=rows, console=Console(quiet=as_json), **settings
     )
     if as_json:
         return emit(results)
-    from unmask.cli.show.tables import scores, text_scores
+    if "task" in results:
+        return scores(results)
+    from unmask.inference.on_text import lines  # which imports torch
 
-    scores(results) if "task" in results else text_scores(results)
+    print_facts(lines(results))
 
 
-@friendly
-@examples(
+@verb(
     'unmask predict runs/finetune/classify-1 "what a film"',
     "unmask predict runs/finetune/classify-1 new.csv --json",
     "cat lines.txt | unmask predict runs/finetune/classify-1 -",
@@ -171,23 +146,59 @@ def predict(
     **settings: Any,
 ) -> None:
     """Answers of a fine-tuned model: to a text, to every record of a file, or to every line of standard input."""
-    from unmask import api
+    from unmask.cli.show.answers import print_answers
 
-    loaded = api.load(model)
+    loaded = unmask.load(model)
     given: Any = list(text)
     if text == ["-"]:
         given = sys.stdin
-    elif (
-        len(text) > 1 and predicate is None and loaded.need_task().spec.parts[1] != 1
-    ):  # parts of one question; else several texts
-        given = [tuple(text)]
-    console = make_console(False, as_json)
-    answers = api.predict(loaded, given, predicate=predicate, console=console, **settings)
+    elif len(text) > 1 and predicate is None and loaded.need_task().spec.parts[1] != 1:
+        given = [tuple(text)]  # parts of one question; else several texts
+    answers = unmask.predict(loaded, given, predicate=predicate, console=Console(quiet=as_json), **settings)
+    return emit(answers) if as_json else print_answers(answers, loaded.need_task().spec)
+
+
+@verb(
+    "unmask tune runs/docs/model --train train.csv --test test.csv --trials 20",
+    "unmask tune runs/docs/model --train train.csv --minutes 60 --search lr,epochs,batch",
+    "unmask tune --resume runs/tune/classify-1                       # go on after a kill or Ctrl-C",
+    "unmask tune --resume runs/tune/classify-1 --trials 40           # or make it longer",
+)
+@recipe_flags("tune")
+def tune(
+    model: Model = "",
+    trials: Annotated[int | None, typer.Option(min=1, help="Settings to try. Default: 20.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0, help="No trial is begun after so many.")] = None,
+    search: Annotated[
+        str | None, typer.Option(help="Of lr, epochs, batch, layer_decay, warmup, pooling. Default: all that apply.")
+    ] = None,
+    recipe: RecipeFile = None,
+    sets: Sets = None,
+    out: Out = None,
+    resume: Resume = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    **settings: Any,
+) -> None:
+    """Search learning rate, epochs, batch and more around what is given; keep the best model, judged and reported. Needs Optuna."""
+    from unmask.api import resume_tune
+    from unmask.cli.show.tables import task_results
+
+    console = Console(quiet=quiet or as_json)
+    if resume:
+        own = {model: model, "--minutes": minutes, "--search": search, "--recipe": recipe, "--set": sets, "--out": out}
+        only_resume("tune", resume, own, settings, "but --trials ")
+        run = resume_tune(resume, trials=trials, console=console)
+    else:
+        run = unmask.tune(
+            model, trials=trials or 20, budget=minutes, search=listed(search), recipe=recipe, out=out, sets=sets or (),
+            console=console, **settings,
+        )  # fmt: skip
+    results = run.read_json("results.json")
     if as_json:
-        return emit(answers)
-    from unmask.cli.show.answers import print_answers
+        return emit(results)
+    task_results(results)
+    write(f"\nthe best settings again: {results['command']}")
 
-    print_answers(answers, loaded.need_task().spec)
 
-
-VERBS = {"finetune": finetune, "doctor": doctor, "evaluate": evaluate, "predict": predict}
+VERBS = (finetune, doctor, evaluate, predict, tune)

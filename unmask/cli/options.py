@@ -37,40 +37,37 @@ def listed(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",")] if text else None
 
 
-def examples(*lines: str) -> Callable:
-    """Adds worked examples to a verb's help."""
+def verb(*examples: str) -> Callable:
+    """A verb whose help ends with worked examples.
+
+    A user's mistake is printed without a traceback and ends with exit code 2; Ctrl-C with 130, SIGTERM with 143."""
 
     def add(function: Callable) -> Callable:
-        shown = "\n".join(f"  {line}" for line in lines)
+        shown = "\n".join(f"  {line}" for line in examples)
         function.__doc__ = f"{(function.__doc__ or '').strip()}\n\n\b\nExamples:\n{shown}\n"
-        return function
+
+        @wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            try:
+                with plain_warnings():
+                    return function(*args, **kwargs)
+            except UserError as error:
+                Console().fail(f"error: {error}")
+                if kwargs.get("as_json"):
+                    emit({"error": error.got, "valid": error.valid, "fix": error.fix})
+                raise typer.Exit(error.code) from None
+            except BrokenPipeError:
+                raise typer.Exit(0) from None
+            except KeyboardInterrupt as stop:
+                what, fix = stopping.message(stop, _verb(function.__name__))
+                Console().fail(f"{what}; to continue: {fix}")
+                if kwargs.get("as_json"):
+                    emit({"error": what, "valid": None, "fix": fix})
+                raise typer.Exit(stopping.exit_code(stop)) from None
+
+        return run
 
     return add
-
-
-def friendly(function: Callable) -> Callable:
-    """A user's mistake is printed without a traceback and ends with exit code 2; Ctrl-C with 130, SIGTERM with 143."""
-
-    @wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        try:
-            with plain_warnings():
-                return function(*args, **kwargs)
-        except UserError as error:
-            Console().fail(f"error: {error}")
-            if kwargs.get("as_json"):
-                emit({"error": error.got, "valid": error.valid, "fix": error.fix})
-            raise typer.Exit(error.code) from None
-        except BrokenPipeError:
-            raise typer.Exit(0) from None
-        except KeyboardInterrupt as stop:
-            what, fix = stopping.message(stop, _verb(function.__name__))
-            Console().fail(f"{what}; to continue: {fix}")
-            if kwargs.get("as_json"):
-                emit({"error": what, "valid": None, "fix": fix})
-            raise typer.Exit(stopping.exit_code(stop)) from None
-
-    return run
 
 
 def _verb(function: str) -> str:
@@ -96,7 +93,3 @@ def plain_warnings() -> Iterator[None]:
         warnings.showwarning = show
         warnings.simplefilter("always", UnknownTextWarning)
         yield
-
-
-def make_console(quiet: bool, as_json: bool = False) -> Console:
-    return Console(quiet=quiet or as_json)

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+import unmask
 from unmask.cli.flags import only_resume, recipe_flags
-from unmask.cli.options import Json, Quiet, RecipeFile, Sets, emit, examples, friendly, make_console
-from unmask.console import write
+from unmask.cli.options import Json, Quiet, RecipeFile, Sets, emit, verb
+from unmask.console import Console, write
 
 
-@friendly
-@examples(
+@verb(
     "unmask quickstart",
     "unmask quickstart --minutes 1 --out runs/first",
     "unmask quickstart --resume runs/first                           # go on after a kill or Ctrl-C",
@@ -25,19 +25,16 @@ def quickstart(
     as_json: Json = False,
 ) -> None:
     """Movie reviews → tokenizer → pre-trained model → classifier, against TF-IDF. About 15 minutes on two cores."""
-    from unmask import api
-
-    console = make_console(False, as_json)
+    console = Console(quiet=as_json)
     if resume:
-        result = api.resume(resume, console=console).results()
+        result = unmask.resume(resume, console=console).results()
     else:
-        result = api.quickstart(out, minutes=minutes, seed=seed, console=console)
+        result = unmask.quickstart(out, minutes=minutes, seed=seed, console=console)
     if as_json:
         emit(result)
 
 
-@friendly
-@examples(
+@verb(
     "unmask pretrain corpus/ --minutes 5",
     "unmask pretrain reviews.csv --column review --preset bert-mini --objective mlm+nsp --epochs 3",
     "unmask pretrain corpus/ --objective mlm --mask-unit word --mask-rate 0.3:0.15 --minutes 5",
@@ -67,31 +64,26 @@ def pretrain(
     **settings: Any,
 ) -> None:
     """Pre-train a model on text: tokenizer, preparation, training, report, all in one."""
-    from unmask import api
+    from unmask.cli.show.tables import dry_run_text
 
-    console = make_console(quiet, as_json)
+    console = Console(quiet=quiet or as_json)
     if resume:
         own = {"CORPUS": corpus, "--recipe": recipe, "--set": sets, "--out": out, "--dry-run": dry_run}
         only_resume("pretrain", resume, own, settings)
-        run = api.resume(resume, console=console)
+        run = unmask.resume(resume, console=console)
+    elif dry_run:
+        expected = unmask.dry_run(corpus or None, recipe=recipe, sets=sets or (), **settings)
+        return emit(expected) if as_json else write(dry_run_text(expected))
     else:
-        made = api.make_recipe(corpus or None, recipe, sets or (), **settings)
-        if dry_run:
-            expected = api.dry_run(recipe=made)
-            if as_json:
-                return emit(expected)
-            from unmask.cli.show.tables import dry_run_text
-
-            return write(dry_run_text(expected))
-        run = api.pretrain(recipe=made, out=out, console=console)
+        run = unmask.pretrain(corpus or None, recipe=recipe, sets=sets or (), out=out, console=console, **settings)
     if int(os.environ.get("RANK", "0")):
         return  # one of several processes: the first one speaks
     if as_json:
-        emit(api.info(run.path))
+        emit(unmask.info(run.path))
     elif quiet:
         write(str(run.path))
     else:
-        write(api.info(run.path)["use"])
+        write(unmask.info(run.path)["use"])
 
 
-VERBS = {"quickstart": quickstart, "pretrain": pretrain}
+VERBS = (quickstart, pretrain)

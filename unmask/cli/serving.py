@@ -1,4 +1,4 @@
-"""The verb that serves models over HTTP: serve."""
+"""Verbs that serve models over HTTP: serve, and studio, which opens the page."""
 
 import os
 import sys
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unmask.cli.options import examples, friendly
+import unmask
+from unmask.cli.options import verb
 from unmask.console import Console, write
 from unmask.errors import UserError
 from unmask.hub import without_revision
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 KEY = "UNMASK_API_KEY"
 KEY_BYTES = 4096  # of a key file that are read
+STUDIO_GRACE = 5.0  # seconds to finish what is in flight when told to stop
 
 Models = Annotated[
     list[str], typer.Argument(help="Model folders, run folders or hub names; NAME=FOLDER to choose a name.")
@@ -36,8 +38,7 @@ Key = Annotated[
 KeyFile = Annotated[Path | None, typer.Option("--api-key-file", help="File that holds the key and nothing else.")]
 
 
-@friendly
-@examples(
+@verb(
     "unmask serve runs/quickstart-1/classify",
     "unmask serve film=runs/finetune/classify-1 runs/pretrain/bert-mini-1 --port 8080",
     "UNMASK_API_KEY=secret unmask serve runs/docs/model --host 0.0.0.0",
@@ -76,14 +77,9 @@ def serve(
     from unmask.server.run import Access, free_port, run
 
     limits = Limits(
-        body=max_body,
-        inputs=max_inputs,
-        tokens=max_tokens,
-        queue=max_queue,
-        response=max_response,
-        wait=timeout,
-        slow=slow,
-    )
+        body=max_body, inputs=max_inputs, tokens=max_tokens, queue=max_queue, response=max_response,
+        wait=timeout, slow=slow,
+    )  # fmt: skip
     key = find_key(host, api_key, api_key_file)
     free_port(host, port)  # before models are read, which may take long
     loaded = load_models(models, backend)
@@ -138,8 +134,6 @@ def need_packages() -> None:
 
 def load_models(given: Sequence[str], backend: str = "auto") -> "dict[str, Predictor]":
     """NAME=FOLDER or FOLDER each; a folder's name is its own, or its run's."""
-    from unmask import api
-
     named: dict[str, str] = {}
     for each in given:
         name, path = split_name(each)
@@ -150,7 +144,7 @@ def load_models(given: Sequence[str], backend: str = "auto") -> "dict[str, Predi
     for name, path in named.items():
         if sys.stderr.isatty():
             Console().say(f"reading {name} …")
-        loaded[name] = api.load(path, backend=backend)
+        loaded[name] = unmask.load(path, backend=backend)
     return loaded
 
 
@@ -185,4 +179,42 @@ def greeting(models: "dict[str, Predictor]", keyed: bool = False) -> Callable[[s
     return say
 
 
-VERBS = {"serve": serve}
+@verb(
+    "unmask studio runs/",
+    "unmask studio runs/ runs/quickstart-1/pretrain film=runs/quickstart-1/classify",
+    "unmask studio runs/ --newest 0 --port 8080",
+)
+def studio(
+    runs: Annotated[Path, typer.Argument(help="Folder of runs.")] = Path("runs"),
+    models: Annotated[
+        list[str] | None, typer.Argument(help="Models to ask; NAME=FOLDER to choose a name. Default: the newest runs'.")
+    ] = None,
+    newest: Annotated[
+        int, typer.Option(min=0, help="Without models: so many of the newest finished runs' are opened.")
+    ] = 3,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    backend: Backend = "auto",
+    api_key: Key = None,
+    api_key_file: KeyFile = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Open the studio in the browser: fill, look, compare meanings, ask a task's model, watch runs as they train."""
+    need_packages()
+    from unmask.server.run import Access, run
+    from unmask.server.studio.runs import Runs
+
+    found = Runs(runs)
+    key = find_key(host, api_key, api_key_file)
+    loaded = load_models(models or found.models(newest), backend)
+
+    def ready(url: str) -> None:
+        write(f"unmask studio shows {found.root} at {url}")
+        write(f"  models: {', '.join(loaded) or 'none yet; unmask studio RUNS MODEL opens one'}\n  Ctrl-C stops")
+        if show:
+            typer.launch(url)
+
+    run(loaded, Access(host, port, key), runs=found.root, grace=STUDIO_GRACE, ready=ready)
+
+
+VERBS = (serve, studio)

@@ -5,9 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+import unmask
 from unmask.cli.flags import RecipeCommand, recipe_flags
-from unmask.cli.options import Corpus, Json, Quiet, RecipeFile, Sets, emit, examples, friendly, make_console
-from unmask.console import write
+from unmask.cli.options import Corpus, Json, Quiet, RecipeFile, Sets, emit, verb
+from unmask.console import Console, write
 
 tokenizer_app = typer.Typer(help="Train a tokenizer and look at it.", no_args_is_help=True, rich_markup_mode=None)
 cache_app = typer.Typer(
@@ -15,23 +16,17 @@ cache_app = typer.Typer(
 )
 
 
-@friendly
-@examples("unmask samples", "unmask samples --json")
+@verb("unmask samples", "unmask samples --json")
 def samples(as_json: Json = False) -> None:
     """List the corpora that pip packages provide, with size, licence and how to get each."""
-    from unmask import api
-
-    found = api.samples()
-    if as_json:
-        return emit(found)
     from unmask.cli.show.tables import samples_table
 
-    samples_table(found)
+    found = unmask.samples()
+    return emit(found) if as_json else samples_table(found)
 
 
 @tokenizer_app.command("train", cls=RecipeCommand)
-@friendly
-@examples(
+@verb(
     "unmask tokenizer train sample:python-docs --vocab-size 4096 -o runs/tokenizer",
     "unmask tokenizer train corpus/*.txt --kind bpe --cased --special '<user>' -o runs/bpe",
     "zcat logs.gz | unmask tokenizer train - --kind byte -o runs/bytes",
@@ -47,34 +42,29 @@ def tokenizer_train(
     **settings: Any,
 ) -> None:
     """Train a tokenizer on text; report vocabulary, tokens per word and [UNK] rate on held-out text."""
-    from unmask import api
-
-    made = api.make_recipe(corpus, recipe, sets or (), **settings)
-    report = api.train_tokenizer(None, out, recipe=made, console=make_console(quiet, as_json))
-    if as_json:
-        return emit(report)
+    from unmask.api import make_recipe
     from unmask.cli.show.tables import tokenizer_report
 
-    tokenizer_report(report)
+    made = make_recipe(corpus, recipe, sets or (), **settings)
+    report = unmask.train_tokenizer(None, out, recipe=made, console=Console(quiet=quiet or as_json))
+    return emit(report) if as_json else tokenizer_report(report)
 
 
 @tokenizer_app.command("show")
-@friendly
-@examples("unmask tokenizer show runs/tokenizer 'The president spoke.'")
+@verb("unmask tokenizer show runs/tokenizer 'The president spoke.'")
 def tokenizer_show(folder: str, text: str, as_json: Json = False) -> None:
     """Show how a tokenizer cuts a text."""
-    from unmask import api
+    from unmask.api import model_in
     from unmask.text.tokenizer import Tokenizer
 
-    t = Tokenizer.load(api.model_in(folder))
+    t = Tokenizer.load(model_in(folder))
     ids = t.encode(text)
     if as_json:
         return emit({"tokens": [t.token(i) for i in ids], "ids": ids})
     write(" ".join(t.token(i) for i in ids))
 
 
-@friendly
-@examples(
+@verb(
     "unmask prepare corpus/ -o runs/store",
     "unmask prepare reviews.csv --column review --kind bpe --vocab-size 16384 -o runs/reviews",
     "unmask prepare news.txt.zst --tokenizer runs/tokenizer",
@@ -93,17 +83,16 @@ def prepare(
     **settings: Any,
 ) -> None:
     """Tokenize a corpus into a memory-mapped store with document, sentence and word boundaries."""
-    from unmask import api
+    from unmask.api import make_recipe
 
-    made = api.make_recipe(corpus, recipe, sets or (), **settings)
-    store = api.prepare(None, out, recipe=made, lengths=pairs or (), console=make_console(quiet, as_json))
+    made = make_recipe(corpus, recipe, sets or (), **settings)
+    store = unmask.prepare(None, out, recipe=made, lengths=pairs or (), console=Console(quiet=quiet or as_json))
     if as_json:
         return emit({"path": str(store.path), **store.meta})
     write(str(store.path))
 
 
-@friendly
-@examples(
+@verb(
     "unmask show-batch runs/store",
     "unmask show-batch runs/store --objective mlm+nsp --rows 4 --mask-rate 0.3",
 )
@@ -118,34 +107,27 @@ def show_batch(
     **settings: Any,
 ) -> None:
     """Print training rows with their masked, random and kept tokens coloured."""
-    from unmask import api
-    from unmask.cli.show.render import print_batch
+    from unmask.api import make_recipe
+    from unmask.cli.show.render import batch_rows
 
-    made = api.make_recipe(None, None, sets or (), objective=objective, length=length, **settings)
-    batch = api.show_batch(store, recipe=made, rows=rows)
-    if as_json:
-        return emit(batch.as_dict())
-    print_batch(batch)
+    made = make_recipe(None, None, sets or (), objective=objective, length=length, **settings)
+    batch = unmask.show_batch(store, recipe=made, rows=rows)
+    return emit(batch) if as_json else write(batch_rows(batch))
 
 
 @cache_app.command("list")
-@friendly
-@examples("unmask cache list")
+@verb("unmask cache list")
 def cache_list(as_json: Json = False) -> None:
     """What is kept, how large it is, when it was used."""
+    from unmask.cli.show.tables import cache_table
     from unmask.text.cache import cached
 
     entries = cached()
-    if as_json:
-        return emit([e.as_dict() for e in entries])
-    from unmask.cli.show.tables import cache_table
-
-    cache_table(entries)
+    return emit(entries) if as_json else cache_table(entries)
 
 
 @cache_app.command("prune")
-@friendly
-@examples(
+@verb(
     "unmask cache prune                 # unfinished work",
     "unmask cache prune --older-than 30",
     "unmask cache prune --all",
@@ -160,10 +142,9 @@ def cache_prune(
 
     removed = prune(older_than_days=older_than, everything=everything)
     if as_json:
-        return emit([e.as_dict() for e in removed])
-    freed = sum(e.bytes for e in removed)
-    write(f"removed {len(removed)} entries, {freed / 1e6:,.1f} MB")
+        return emit(removed)
+    write(f"removed {len(removed)} entries, {sum(e.bytes for e in removed) / 1e6:,.1f} MB")
 
 
-VERBS = {"samples": samples, "prepare": prepare, "show-batch": show_batch}
+VERBS = (samples, prepare, show_batch)
 GROUPS = {"tokenizer": tokenizer_app, "cache": cache_app}

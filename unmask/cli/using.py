@@ -1,11 +1,14 @@
-"""Verbs that use a model."""
+"""Verbs that use a model: to ask it, to look inside, to export it, to search with it."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from unmask.cli.options import Json, Model, emit, examples, friendly, listed
+import unmask
+from unmask.cli.flags import recipe_flags
+from unmask.cli.options import Json, Model, Quiet, emit, listed, verb
+from unmask.console import Console, write
 from unmask.errors import UserError
 
 Backend = Annotated[str, typer.Option(help="torch, onnx (an exported folder), or auto: as the folder is.")]
@@ -15,24 +18,22 @@ TextColumn = Annotated[str, typer.Option("--column", help="Column of a table wit
 Texts = Annotated[list[str], typer.Argument(help="Texts, a file (lines, or a table's column text), or - for stdin.")]
 
 
-@friendly
-@examples("unmask info runs/pretrain/bert-mini-1", "unmask info runs/pretrain/bert-mini-1 --json")
+@verb("unmask info runs/pretrain/bert-mini-1", "unmask info runs/pretrain/bert-mini-1 --json")
 def info(run: Path, as_json: Json = False) -> None:
     """Show a run: what it is, how far it came, what it reached. Or a model folder: which heads it has, which not."""
-    from unmask import api
-
-    found = api.info(run)
-    if as_json:
-        return emit(found)
-    from unmask.cli.show.tables import model_summary, run_summary
+    from unmask.cli.show.tables import print_facts
+    from unmask.inference.describe import lines
+    from unmask.report import facts
     from unmask.train.run_files import shown
 
+    found = unmask.info(run)
+    if as_json:
+        return emit(found)
     with shown(run):
-        model_summary(found) if found.get("kind") == "model" else run_summary(found)
+        print_facts(lines(found) if found.get("kind") == "model" else facts(found))
 
 
-@friendly
-@examples(
+@verb(
     'unmask fill runs/quickstart-1/pretrain "a film that is [MASK] to the last minute ."',
     'unmask fill runs/docs/model "the [MASK] of a [MASK]" --top 3 --joint 10 --json',
     'unmask fill runs/docs/model "a word of up to three pieces: [MASK]" --grow 3',
@@ -50,20 +51,15 @@ def fill(
     as_json: Json = False,
 ) -> None:
     """Fill the [MASK]s of a text."""
-    from unmask import api
+    from unmask.cli.show.render import fills_table
 
     words = None if candidates is None else [word for word in listed(candidates) or [] if word]
-    predictor: Any = api.load(model, backend=backend)  # which refuses a `long` that it does not know
+    predictor: Any = unmask.load(model, backend=backend)  # which refuses a `long` that it does not know
     found = predictor.fill(text, top, joint=joint, grow=grow, candidates=words, long=long)
-    if as_json:
-        return emit(found[0].as_dict() if len(found) == 1 else [filling.as_dict() for filling in found])
-    from unmask.cli.show.render import print_fill
-
-    print_fill(found)
+    return emit(found[0] if len(found) == 1 else found) if as_json else write(fills_table(found))
 
 
-@friendly
-@examples(
+@verb(
     'unmask generate runs/pretrain/gpt2-mini-1 "the list is" --max-new-tokens 20',
     'unmask generate runs/pretrain/gpt2-mini-1 "the list is" "a tuple" --do-sample --temperature 0.8 --seed 1 --json',
     'unmask generate runs/pretrain/bart-mini-1 "the list is [MASK] in place" --num-beams 4',
@@ -94,32 +90,22 @@ def generate(
 ) -> None:
     """Continue a text, or with an encoder-decoder rewrite it. What is not given is as the model's folder says."""
     settings = {name: value for name, value in locals().items() if name not in ("model", "text", "as_json")}
-    from unmask import api
+    from unmask.cli.show.render import continuation_text
 
-    made = api.load(model).generate(text, **(settings | {"do_sample": do_sample or None}))
-    if as_json:
-        return emit([answer.as_dict() for answer in made])
-    from unmask.cli.show.render import print_continuations
-
-    print_continuations(made)
+    made = unmask.load(model).generate(text, **(settings | {"do_sample": do_sample or None}))
+    return emit(made) if as_json else write(*map(continuation_text, made))
 
 
-@friendly
-@examples('unmask next runs/pretrain/bert-mini-1 "He opened the door." "The room was empty."')
+@verb('unmask next runs/pretrain/bert-mini-1 "He opened the door." "The room was empty."')
 def next(model: Model, a: str, b: str, as_json: Json = False) -> None:
     """Judge whether text B follows text A (models trained with nsp)."""
-    from unmask import api
+    from unmask.cli.show.render import next_table
 
-    answer = api.load(model).next(a, b)
-    if as_json:
-        return emit(answer)
-    from unmask.cli.show.render import print_next
-
-    print_next(a, b, answer)
+    answer = unmask.load(model).next(a, b)
+    return emit(answer) if as_json else write(next_table(a, b, answer))
 
 
-@friendly
-@examples(
+@verb(
     'unmask score runs/docs/model "The list is sorted in place ."',
     'unmask score runs/docs/model "The list is sorted ." "The list are sorted ." --method within-word',
     "unmask score runs/docs/model lines.txt --json",
@@ -143,28 +129,22 @@ def score(
     as_json: Json = False,
 ) -> None:
     """How likely a text is, token by token: an odd word stands out. Or, with --pairs, how often the better sentence wins."""
-    from unmask import api
+    from unmask.cli.show.introspection import pairs_table
+    from unmask.cli.show.render import score_table
+    from unmask.inference.inputs import given_texts
 
     if bool(text) == bool(pairs):
         raise UserError("both texts and --pairs" if text else "no text", fix="unmask score MODEL TEXT, or --pairs FILE")
-    from unmask.inference.inputs import given_texts
-
     texts, _ = given_texts(text or [], column)  # a missing file is found before the model is read
-    loaded: Any = api.load(model, backend=backend)
-    from unmask.cli.show import introspection, render
-
+    loaded: Any = unmask.load(model, backend=backend)
     if pairs:
         judged = loaded.minimal_pairs(pairs, method)
-        return emit(judged.as_dict()) if as_json else introspection.print_pairs(judged)
+        return emit(judged) if as_json else write(pairs_table(judged))
     found = loaded.score(texts, method, long)
-    if as_json:
-        return emit(found[0].as_dict() if len(found) == 1 else [score.as_dict() for score in found])
-    for each in found:
-        render.print_score(each)
+    return emit(found[0] if len(found) == 1 else found) if as_json else write(*map(score_table, found))
 
 
-@friendly
-@examples(
+@verb(
     'unmask embed MODEL "a text" --json',
     "unmask embed MODEL texts.txt -o vectors.npy --layer 3 --pooling mean",
     "unmask embed MODEL sentences.csv --word bank --plot bank.png",
@@ -190,15 +170,13 @@ def embed(
     as_json: Json = False,
 ) -> None:
     """Vectors of texts, of their tokens, or of a word in many sentences, from any layer."""
-    from unmask import api
     from unmask.inference import vector_files
 
     wish = vector_files.Wish(out, pooling, layer, word, plot, long)
-    vector_files.embed(api.load(model, backend=backend), text, column, wish, as_json)
+    vector_files.embed(unmask.load(model, backend=backend), text, column, wish, as_json)
 
 
-@friendly
-@examples(
+@verb(
     'unmask explain runs/finetune/classify-1 "what a film"',
     'unmask explain runs/finetune/classify-1 "what a film" --target neg --json',
     'unmask explain runs/docs/model "the list is [MASK] in place"',
@@ -215,18 +193,13 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Which words made the model answer so (integrated gradients)."""
-    from unmask import api
+    from unmask.cli.show.introspection import explanation_lines
 
-    found = api.load(model).explain(*text, target=target, steps=steps)
-    if as_json:
-        return emit(found.as_dict())
-    from unmask.cli.show.introspection import print_explanation
-
-    print_explanation(found)
+    found = unmask.load(model).explain(*text, target=target, steps=steps)
+    return emit(found) if as_json else write(explanation_lines(found))
 
 
-@friendly
-@examples(
+@verb(
     'unmask attention MODEL "the list is sorted"',
     'unmask attention MODEL "the list is sorted" "it is in order" --layer 3 --head 2',
 )
@@ -239,23 +212,92 @@ def attention(
     as_json: Json = False,
 ) -> None:
     """Where each token looks, by layer and head."""
-    from unmask import api
+    from unmask.cli.show.introspection import attention_table
 
-    found = api.load(model).attention(text, pair)
+    found = unmask.load(model).attention(text, pair)
+    return emit(found) if as_json else write(attention_table(found, layer, head))
+
+
+@verb(
+    "unmask export runs/finetune/classify-1 --to onnx",
+    "unmask export runs/finetune/classify-1 --to onnx --int8 --data test.csv -o classifier-int8",
+    "unmask export runs/docs/model --to onnx --dry-run --json",
+)
+@recipe_flags("export")
+def export(
+    model: Model,
+    to: Annotated[str, typer.Option(help="The format: onnx.")] = "onnx",
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Weights in 8 bits: smaller and faster, a little less exact.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder, never overwritten. Default: beside the model, MODEL-onnx."),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Labelled file (text for a model without a task): the metric may fall by 0.5 points at most."
+        ),
+    ] = None,
+    push: Annotated[str, typer.Option(help="Upload it to the Hugging Face hub under this name.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written.")] = False,
+    as_json: Json = False,
+    **settings: Any,
+) -> None:
+    """Write a model as ONNX graphs that answer without torch. They are compared with the model first; what differs is refused."""
+    from unmask.cli.show.export import lines
+
+    found = unmask.export(
+        model, to=to, int8=int8, out=out, data=data or (), push=push, dry_run=dry_run,
+        console=Console(quiet=as_json), **settings,
+    )  # fmt: skip
+    return emit(found) if as_json else write(*lines(found))
+
+
+@verb(
+    'unmask search passages.txt "how is a list sorted"',
+    'unmask search reviews.csv "a long film" --column text=review',
+    'unmask search passages.jsonl "how is a list sorted" --embed runs/finetune/embed-1 --rank runs/finetune/rank-1 --top 5',
+    "unmask search passages.jsonl --queries queries.tsv --judgements qrels.txt --embed runs/finetune/embed-1",
+    "unmask search passages.jsonl --queries queries.tsv --run found.txt       # candidates to fine-tune `rank` on",
+)
+@recipe_flags("search")
+def search(
+    passages: Annotated[str, typer.Argument(help="Passages: lines, csv, tsv, jsonl, parquet or TREC's xml.")],
+    query: Annotated[str, typer.Argument(help="What is looked for.")] = "",
+    embed: Annotated[str | None, typer.Option(help="Model that gives sentence vectors, beside BM25.")] = None,
+    rank: Annotated[str | None, typer.Option(help="Model that puts in order what was found.")] = None,
+    bm25: Annotated[bool, typer.Option(help="Search by words.")] = True,
+    top: Annotated[int, typer.Option(min=1, help="Passages to show.")] = 10,
+    queries: Annotated[str | None, typer.Option(help="File of queries, to measure the search instead.")] = None,
+    judgements: Annotated[str | None, typer.Option(help="TREC qrels of these queries.")] = None,
+    run: Annotated[
+        str | None, typer.Option(help="File for what is found for these queries, as a TREC run (100 passages each).")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    **settings: Any,
+) -> None:
+    """Search passages by words, by sentence vectors, or both, and put what was found in order."""
+    console = Console(quiet=quiet or as_json)
+    found = unmask.search(
+        passages, query, embedder=embed, reranker=rank, bm25=bm25, top=top, queries=queries, judgements=judgements,
+        run=run, console=console, **settings,
+    )  # fmt: skip
     if as_json:
-        return emit(found.as_dict())
-    from unmask.cli.show.introspection import print_attention
+        return emit(found)
+    if isinstance(found, dict):
+        from unmask.cli.show.tables import scores
 
-    print_attention(found, layer, head)
+        if judgements:
+            scores(found)
+        return write(run) if run else None
+    if not found:
+        console.say("no passage has a word of the query")
+    for hit in found:
+        text = " ".join(hit["text"].split())
+        write(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {text[:160]}{'…' * (len(text) > 160)}")
 
 
-VERBS: dict[str, Any] = {
-    "info": info,
-    "fill": fill,
-    "generate": generate,
-    "next": next,
-    "score": score,
-    "embed": embed,
-    "explain": explain,
-    "attention": attention,
-}
+VERBS = (info, fill, generate, next, score, embed, explain, attention, export, search)

@@ -20,23 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Lines are blue and orange, which are told apart with any colour vision.
-COLORS = {
-    "page": "#ffffff",
-    "ink": "#1f2933",
-    "faint": "#5b6773",
-    "grid": "#e4e8ec",
-    "blue": "#1f6feb",
-    "orange": "#d9480f",
-}
-DARK = {
-    "page": "#161b22",
-    "ink": "#e6edf3",
-    "faint": "#9aa5b1",
-    "grid": "#2b323b",
-    "blue": "#58a6ff",
-    "orange": "#ff9d5c",
-}
-PAGE, INK, FAINT, GRID, BLUE, ORANGE = COLORS.values()
+LIGHT = PAGE, INK, FAINT, GRID, BLUE, ORANGE = "#ffffff", "#1f2933", "#5b6773", "#e4e8ec", "#1f6feb", "#d9480f"
+DARK = "#161b22", "#e6edf3", "#9aa5b1", "#2b323b", "#58a6ff", "#ff9d5c"
 SHOWN = 6  # lines in one panel: more are not told apart
 STYLES = tuple((color, dash) for dash in ("-", "--", ":") for color in (BLUE, ORANGE))
 STATES = (("complete", "o", BLUE), ("pruned", "x", ORANGE))  # of the trials of a search
@@ -58,7 +43,7 @@ def darkened(svg: bytes) -> bytes:
     >>> darkened(b"fill: #1f6feb")
     b'fill: #58a6ff'
     """
-    other = {COLORS[name].encode(): DARK[name].encode() for name in COLORS}
+    other = {light.encode(): dark.encode() for light, dark in zip(LIGHT, DARK, strict=True)}
     return re.sub(rb"#[0-9a-f]{6}\b", lambda found: other.get(found[0], found[0]), svg)
 
 
@@ -110,8 +95,7 @@ def confusion(labels: Sequence[Any], matrix: Sequence[Sequence[float]]) -> "Figu
         ax.set_yticks(range(len(names)), names)
     if len(names) <= 15:
         for (row, column), count in np.ndenumerate(counts):
-            strong = shares[row, column] > 0.55
-            color = PAGE if strong else INK
+            color = PAGE if shares[row, column] > 0.55 else INK
             ax.text(column, row, f"{count:,.0f}", ha="center", va="center", color=color, fontsize=9)
     return page
 
@@ -196,18 +180,15 @@ def history(trials: Sequence[Mapping[str, Any]], score: str) -> "Figure":
 def _trials(ax: "Axes", trials: Sequence[Mapping[str, Any]], x: str, label: bool = False) -> None:
     """A point per trial, by one of its settings."""
     for state, marker, color in STATES:
-        found = [
-            (t[x], t["score"]) for t in trials if t["state"] == state and t.get(x) is not None and finite(t["score"])
-        ]
-        if found:
+        shown = [t for t in trials if t["state"] == state and t.get(x) is not None and finite(t["score"])]
+        if shown:
             style = {"s": 26, "label": state, "zorder": 3} if label else {"s": 22}
-            ax.scatter(*zip(*found), marker=marker, color=color, **style)
+            ax.scatter([t[x] for t in shown], [t["score"] for t in shown], marker=marker, color=color, **style)
 
 
 def importance(shares: Mapping[str, float]) -> "Figure":
-    page, ax = single(
-        (7.2, 0.9 + 0.42 * max(2, len(shares))), "What mattered", "share of the variance explained (fANOVA)", ""
-    )
+    size = (7.2, 0.9 + 0.42 * max(2, len(shares)))
+    page, ax = single(size, "What mattered", "share of the variance explained (fANOVA)", "")
     names = list(shares)[::-1]
     ax.barh(names, [shares[name] for name in names], color=BLUE, height=0.6)
     ax.tick_params(axis="y", labelcolor=INK)

@@ -26,36 +26,17 @@ if TYPE_CHECKING:
 LONGEST = 700  # characters of a text that are shown
 MOST = 200  # rows of a table
 CELLS = 20  # labels up to which the confusion matrix is a table; larger ones are a picture
-DRAWN = {
-    "per_label",
-    "confusion",
-    "calibration",
-    "pr",
-    "scatter",
-    "errors",
-    "examples",
-}  # details with a section of their own
-TOLD = {
-    "task",
-    "metric",
-    "step",
-    "best",
-    "dev",
-    "test",
-    "intervals",
-    "seconds",
-    "model",
-    "tasks",
-}  # results in no table
+# Details with a section of their own, and results in no table.
+DRAWN = {"per_label", "confusion", "calibration", "pr", "scatter", "errors", "examples"}
+TOLD = {"task", "metric", "step", "best", "dev", "test", "intervals", "seconds", "model", "tasks"}
 
 
 def write(run: Run) -> Path:
     view = RunView(run)
     s = summary(view)
     sections = _of_text(view, s) if view.on_text else _of_records(view, s)
-    pages = Environment(
-        loader=PackageLoader("unmask.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
+    here = PackageLoader("unmask.report", ".")
+    pages = Environment(loader=here, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     html = pages.get_template("page.html").render(
         s=s,
         name=view.path.resolve().name,

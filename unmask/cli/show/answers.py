@@ -50,13 +50,9 @@ def _tags(found: Found, spec: TaskSpec) -> str:
     return " ".join(f"{text[start:end]}/{tag}" for (start, end), tag in zip(found["words"], found["tags"]))
 
 
-def _span(found: Found, spec: TaskSpec) -> str:
-    place = f" (characters {found['start']}–{found['end']})" if found["start"] is not None else ""
+def _answer(found: Found, spec: TaskSpec) -> str:
+    place = f" (characters {found['start']}–{found['end']})" if found.get("start") is not None else ""
     return f"{found['answer'] or 'no answer'} {found['probability']:.0%}{place}"
-
-
-def _choices(found: Found, spec: TaskSpec) -> str:
-    return f"{found['answer'] or 'no answer'} {found['probability']:.0%}"
 
 
 def _ranking(found: Found, spec: TaskSpec) -> str:
@@ -84,8 +80,8 @@ def _plain(found: Found, spec: TaskSpec) -> str:
 VIEWS: dict[str, Callable[[Found, TaskSpec], str]] = {
     "labels": _labels,
     "tags": _tags,
-    "span": _span,
-    "choices": _choices,
+    "span": _answer,
+    "choices": _answer,
     "ranking": _ranking,
     "text": _text,
     "vector": _vector,

@@ -2,12 +2,6 @@
 
 from typing import Any
 
-from unmask.console import write
-
-
-def print_export(found: dict[str, Any]) -> None:
-    write(*lines(found))
-
 
 def lines(found: dict[str, Any]) -> list[str]:
     """

@@ -8,7 +8,6 @@ from rich.table import Table
 from rich.text import Text
 
 from unmask.cli.show.render import Bars, Lines, Stack, percent, token_text
-from unmask.console import write as show
 from unmask.errors import UserError
 from unmask.inference.answers import Attention, Attribution, Explanation, MinimalPairs, Share
 
@@ -77,15 +76,3 @@ def _figure(share: Share) -> str:
 
 def _pairs(count: int) -> str:
     return f"{count:,} pair{'s' * (count != 1)}"
-
-
-def print_explanation(found: Explanation) -> None:
-    show(explanation_lines(found))
-
-
-def print_attention(found: Attention, layer: int | None = None, head: int | None = None) -> None:
-    show(attention_table(found, layer, head))
-
-
-def print_pairs(found: MinimalPairs) -> None:
-    show(pairs_table(found))

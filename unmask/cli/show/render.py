@@ -18,7 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from unmask.console import visible
-from unmask.console import write as show
 from unmask.inference.answers import Continuation, Filling, MaskedBatch, Row, Score
 from unmask.text.token_text import is_ideograph
 
@@ -224,24 +223,6 @@ def percent(p: float) -> str:
     return "<0.1%" if p < 0.0005 else f"{p:.1%}"
 
 
-def print_fill(fillings: Filling | Sequence[Filling]) -> None:
-    show(fills_table(fillings))
-
-
-def print_next(a: str, b: str, answer: dict[str, float]) -> None:
-    show(next_table(a, b, answer))
-
-
-def print_score(score: Score) -> None:
-    show(score_table(score))
-
-
-def print_continuations(made: Sequence[Continuation]) -> None:
-    for answer in made:
-        # What a causal model adds begins with its own blank, or joins the word; the other kind stands alone.
-        joined = Text.assemble((answer.text, "dim"), answer.new) if answer.continues else Text(answer.new)
-        show(joined)
-
-
-def print_batch(batch: MaskedBatch) -> None:
-    show(batch_rows(batch))
+def continuation_text(answer: Continuation) -> Text:
+    """What a causal model adds begins with its own blank, or joins the word; the other kind stands alone."""
+    return Text.assemble((answer.text, "dim"), answer.new) if answer.continues else Text(answer.new)

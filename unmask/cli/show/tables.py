@@ -24,20 +24,18 @@ def samples_table(found: Sequence[dict[str, Any]]) -> None:
 
 
 def tokenizer_report(report: dict[str, Any]) -> None:
-    table = _table("", "")
-    table.add_row(
-        "vocabulary", f"{report['vocabulary']:,} ({report['kind']}), {report['vocabulary_used']:.1%} of it used"
-    )
-    table.add_row("tokens per word", f"{report['tokens_per_word']:.3f}")
-    table.add_row("characters per token", f"{report['characters_per_token']:.2f}")
-    table.add_row("[UNK]", f"{report['unk_rate']:.3%} of the tokens")
-    table.add_row("measured on", report["measured_on"])
     trained = report["trained_on"]
-    table.add_row("trained on", f"{trained['used_bytes'] / 1e6:,.1f} of {trained['read_bytes'] / 1e6:,.1f} MB read")
-    table.add_row("special tokens", " ".join(report["special_tokens"]))
-    table.add_row("longest", " ".join(report["longest"][:6]))
-    table.add_row("saved in", report["path"])
-    _print(table)
+    print_facts([
+        ("vocabulary", f"{report['vocabulary']:,} ({report['kind']}), {report['vocabulary_used']:.1%} of it used"),
+        ("tokens per word", f"{report['tokens_per_word']:.3f}"),
+        ("characters per token", f"{report['characters_per_token']:.2f}"),
+        ("[UNK]", f"{report['unk_rate']:.3%} of the tokens"),
+        ("measured on", report["measured_on"]),
+        ("trained on", f"{trained['used_bytes'] / 1e6:,.1f} of {trained['read_bytes'] / 1e6:,.1f} MB read"),
+        ("special tokens", " ".join(report["special_tokens"])),
+        ("longest", " ".join(report["longest"][:6])),
+        ("saved in", report["path"]),
+    ])  # fmt: skip
 
 
 def dry_run_text(expected: dict[str, Any]) -> str:
@@ -63,20 +61,16 @@ def _memory(parts: dict[str, int]) -> str:
     return f"about {sum(parts.values()) / 1e6:,.0f} MB ({each}), beside about 400 MB of Python and torch"
 
 
-def _facts(found: Sequence[tuple[str, str]]) -> None:
+def print_facts(found: Sequence[tuple[str, str]]) -> None:
+    """Labelled lines: of a run, a model, a tokenizer, a dry run."""
     table = _table("", "")
     for label, text in found:
         table.add_row(label, text)
     _print(table)
 
 
-def rehearsal(found: dict[str, Any]) -> None:
-    """What `unmask finetune --dry-run` found."""
-    _facts(rehearsal_lines(found))
-
-
 def rehearsal_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """(label, text) of a dry run."""
+    """(label, text) of what `unmask finetune --dry-run` found."""
     out: list[tuple[str, str]] = []
     for name, part in found["tasks"].items():
         tokens, own = part["tokens"], "" if name == part["task"] else f"{name}: "
@@ -103,18 +97,6 @@ def rehearsal_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
          "nothing was written"),
     ]  # fmt: skip
     return [(label, text) for label, text in out if text]
-
-
-def run_summary(found: dict[str, Any]) -> None:
-    from unmask.report import facts
-
-    _facts(facts(found))
-
-
-def model_summary(found: dict[str, Any]) -> None:
-    from unmask.inference.describe import lines
-
-    _facts(lines(found))
 
 
 def cache_table(entries: Sequence[Any]) -> None:
@@ -173,13 +155,6 @@ def scores(results: dict[str, Any]) -> None:
     _print(
         table if table.rows else "no score can be told from these records", f"{results['records']:,} records{skipped}"
     )
-
-
-def text_scores(results: dict[str, Any]) -> None:
-    """What a pre-trained model reached on a text."""
-    from unmask.inference.on_text import lines
-
-    _facts(lines(results))
 
 
 def findings(found: dict[str, Any]) -> None:
