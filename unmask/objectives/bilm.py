@@ -9,7 +9,6 @@ Nothing is masked: each stack of LSTMs sees one side only. Every token is predic
 `bilm.share` of them, others each epoch, where a softmax over a large vocabulary would take too long.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +16,7 @@ import torch
 
 from unmask.batch import Batch, Example, Phase
 from unmask.model.model import Model
-from unmask.objectives.objective import Objective
+from unmask.objectives.objective import Objective, Pairs
 
 
 class BiLM(Objective):
@@ -42,9 +41,7 @@ class BiLM(Objective):
     def reads(self, model: Model, batch: Batch) -> torch.Tensor:
         return torch.cat([batch.labels["bilm.forwards.positions"], batch.labels["bilm.backwards.positions"]])
 
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+    def outputs(self, model: Model, hidden: torch.Tensor, batch: Batch) -> Pairs:
         """Of each state (N, D) the half that has not seen its target."""
         first = len(batch.labels["bilm.forwards.positions"])
         half = hidden.shape[-1] // 2
@@ -55,7 +52,7 @@ class BiLM(Objective):
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"bilm": len(batch.labels["bilm.forwards.targets"]) + len(batch.labels["bilm.backwards.targets"])}
 
-    def _forward(self, model: Model, batch: Batch) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+    def _forward(self, model: Model, batch: Batch) -> Pairs:
         # The last layer, as in the paper: the mix is for tasks, and learns from them.
         hidden = model.encoder(batch.ids, batch.mask, at=self.reads(model, batch), top=True)
         return self.outputs(model, hidden, batch)

@@ -9,7 +9,6 @@ predicted nor context. The softmax is over the whole vocabulary: exact, and fast
 entries that a tokenizer has (word2vec's hierarchical softmax and negative samples are for millions of words).
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +16,7 @@ import torch
 
 from unmask.batch import Batch, Example, Phase
 from unmask.model.model import Model
-from unmask.objectives.objective import Objective
+from unmask.objectives.objective import Objective, Pairs
 from unmask.recipe import Recipe
 from unmask.text.tokenizer import Tokenizer
 
@@ -56,13 +55,8 @@ class CBOW(Objective):
     def reads(self, model: Model, batch: Batch) -> torch.Tensor:
         return batch.labels["cbow.contexts.positions"]
 
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+    def outputs(self, model: Model, hidden: torch.Tensor, batch: Batch) -> Pairs:
         """hidden (M, D): the vectors of all contexts."""
         sizes = batch.labels["cbow.sizes"]  # none where no row has two words, which segment_reduce does not know
         means = torch.segment_reduce(hidden.float(), "mean", lengths=sizes) if len(sizes) else hidden.float()  # (N, D)
         return {"cbow": (model.logits("cbow", means), batch.labels["cbow.targets"])}
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {"cbow": len(batch.labels["cbow.targets"])}

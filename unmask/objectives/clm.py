@@ -10,15 +10,12 @@ next one is not predicted either. An encoder that sees both sides (BERT) is trai
 token sees. Nothing else in its folder says so, and other programs will run it with both sides.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import torch
 
-from unmask.batch import Batch, Example, Phase
+from unmask.batch import Example, Phase
 from unmask.model.config import ModelConfig
-from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 
 
@@ -40,17 +37,6 @@ class CLM(Objective):
         positions = followed(example, self.tokenizer.special)
         labels = {**example.labels, "clm.positions": positions, "clm.targets": example.ids[positions + 1]}
         return replace(example, prefix=None if self.causal_model else 0, labels=labels)
-
-    def reads(self, model: Model, batch: Batch) -> torch.Tensor:
-        return batch.labels["clm.positions"]
-
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        return {"clm": (model.logits(self.heads[0], hidden), batch.labels["clm.targets"])}
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {"clm": len(batch.labels["clm.targets"])}
 
 
 def followed(example: Example, special: np.ndarray) -> np.ndarray:

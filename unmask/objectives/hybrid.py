@@ -10,7 +10,6 @@ model is one model, and can be used like either. Each kind's loss is the mean ov
 by their shares of rows, `hybrid.clm` and the rest.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +19,7 @@ from unmask.batch import Batch, Example, Phase
 from unmask.model.model import Model
 from unmask.objectives.clm import followed
 from unmask.objectives.mlm import MLM
+from unmask.objectives.objective import Pairs
 from unmask.recipe import Recipe
 from unmask.text.tokenizer import Tokenizer
 
@@ -57,9 +57,7 @@ class Hybrid(MLM):
     def reads(self, model: Model, batch: Batch) -> torch.Tensor:
         return torch.cat([batch.labels["mlm.positions"] - 1, batch.labels["clm.positions"]])
 
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+    def outputs(self, model: Model, hidden: torch.Tensor, batch: Batch) -> Pairs:
         logits = model.logits(self.heads[0], hidden)
         targets = batch.labels["mlm.targets"], batch.labels["clm.targets"]
         return dict(zip(self.terms, zip(logits.split([len(t) for t in targets]), targets), strict=True))

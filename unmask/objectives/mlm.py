@@ -11,7 +11,7 @@ tokens has rate × n chosen, rounded up or down by lot so that the mean is exact
 every token is chosen by its own coin. `unit` says which tokens are chosen together (`units.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from unmask.batch import Batch, Example, Phase
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.model.model import Model
-from unmask.objectives.objective import Objective
+from unmask.objectives.objective import Objective, Pairs
 from unmask.objectives.units import Phrases, distribution, read_phrases, runs, take, words
 from unmask.recipe import Recipe
 from unmask.text.store import Split
@@ -113,9 +113,7 @@ class MLM(Objective):
     def reads(self, model: Model, batch: Batch) -> torch.Tensor:
         return batch.labels["mlm.positions"]
 
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+    def outputs(self, model: Model, hidden: torch.Tensor, batch: Batch) -> Pairs:
         return {"mlm": (model.logits("mlm", hidden), batch.labels["mlm.targets"])}
 
     def counts(self, batch: Batch) -> dict[str, int]:

@@ -9,13 +9,11 @@ The rows themselves (which half is false, and with what) are made by `text/rows.
 Its term, its head and its label have the objective's own name.
 """
 
-from collections.abc import Mapping
-
 import torch
 
 from unmask.batch import Batch
 from unmask.model.model import Model
-from unmask.objectives.objective import Objective
+from unmask.objectives.objective import Objective, Pairs
 from unmask.text.rows import Kind
 
 
@@ -28,9 +26,7 @@ class NSP(Objective):
     def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
         return model.places(self.name, batch)
 
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+    def outputs(self, model: Model, hidden: torch.Tensor, batch: Batch) -> Pairs:
         return {self.name: (model.logits(self.name, hidden, batch.mask), batch.labels[self.name])}
 
     def counts(self, batch: Batch) -> dict[str, int]:

@@ -1,8 +1,9 @@
 """What every objective is: a corruption of rows, and terms of a loss.
 
 `corrupt` is pure and runs on the CPU: same example, same address, same result. `outputs` gives, per term, logits and
-targets at the positions that the loss reads, and no others. Losses are sums with counts: the trainer divides each term
-once, by its count over all micro-batches and processes, and weighs it.
+targets at the positions that the loss reads, and no others: unless an objective says otherwise, those of one head at the labels
+"<term>.positions", "<term>.targets" that `corrupt` made. Losses are sums with counts: the trainer divides each term once, by its
+count over all micro-batches and processes, and weighs it.
 
 An objective says what it needs of a model and a recipe (`check`) and why it cannot be added to others (`alone`), so that what cannot
 work is refused before the text is read.
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from unmask.model.model import Model
 
 Terms: TypeAlias = "dict[str, tuple[torch.Tensor, int]]"  # term → (sum over its items, number of items)
+Pairs: TypeAlias = "Mapping[str, tuple[torch.Tensor, torch.Tensor]]"  # term → (logits (N, C), targets (N,))
 
 
 class Objective:
@@ -105,33 +107,35 @@ class Objective:
 
     def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
         """Positions of the flattened batch whose hidden states `outputs` wants (N,); None = all of them, as (B, T, D)."""
-        return None
+        return batch.labels.get(f"{self.terms[0]}.positions")
 
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        """Term → (logits (N, C), targets (N,)) from the hidden states at `reads`: (N, D), or (B, T, D)."""
-        raise NotImplementedError(f"{type(self).__name__}.outputs")
+    def outputs(self, model: Model, hidden: torch.Tensor, batch: Batch) -> Pairs:
+        """From the hidden states at `reads`: (N, D), or (B, T, D)."""
+        (term,) = self.terms
+        return {term: (model.logits(self.heads[0], hidden), batch.labels[f"{term}.targets"])}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Items per term, known before the forward pass."""
-        raise NotImplementedError(f"{type(self).__name__}.counts")
+        return {term: len(batch.labels[f"{term}.targets"]) for term in self.terms}
 
     def loss(self, model: Model, batch: Batch) -> Terms:
-        return measured(self._forward(model, batch))
+        return self._terms(model, batch)
 
     def idle(self, device: torch.device) -> None:
         """Called instead of `loss` while other processes compute theirs: for losses that exchange something."""
 
     def evaluate(self, model: Model, batch: Batch) -> Terms:
         """The loss's terms, and beside each the number of right answers."""
-        return measured(self._forward(model, batch), True)
+        return self._terms(model, batch, accuracy=True)
 
     def measure(self, model: Model, hidden: torch.Tensor, batch: Batch, accuracy: bool = False) -> Terms:
         """Its terms in a sum of objectives, from the hidden states at `reads`, which are computed once for all."""
         return measured(self.outputs(model, hidden, batch), accuracy)
 
-    def _forward(self, model: Model, batch: Batch) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+    def _terms(self, model: Model, batch: Batch, accuracy: bool = False) -> Terms:
+        return measured(self._forward(model, batch), accuracy)
+
+    def _forward(self, model: Model, batch: Batch) -> Pairs:
         return self.outputs(model, model.encode(batch, self.reads(model, batch)), batch)
 
 
@@ -147,7 +151,7 @@ def heads_of(wanted: Sequence[str], config: ModelConfig) -> tuple[str, ...]:
     return heads
 
 
-def measured(outputs: Mapping[str, tuple[torch.Tensor, torch.Tensor]], accuracy: bool = False) -> Terms:
+def measured(outputs: Pairs, accuracy: bool = False) -> Terms:
     """Logits and targets → the terms, with `accuracy` the number of right answers beside each."""
     terms: Terms = {}
     for name, (logits, targets) in outputs.items():
@@ -196,9 +200,7 @@ class Joint(Objective):
         """The parts' positions, one after the other; everything when one part reads everything."""
         return _together(self._wanted(model, batch))
 
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+    def outputs(self, model: Model, hidden: torch.Tensor, batch: Batch) -> Pairs:
         shares = _shares(hidden, self._wanted(model, batch))
         found = [p.outputs(model, share, batch) for p, share in zip(self.parts, shares, strict=True)]
         return {name: pair for outputs in found for name, pair in outputs.items()}
@@ -206,16 +208,10 @@ class Joint(Objective):
     def counts(self, batch: Batch) -> dict[str, int]:
         return {name: n for p in self.parts for name, n in p.counts(batch).items()}
 
-    def loss(self, model: Model, batch: Batch) -> Terms:
-        return self._sum(model, batch)
-
-    def evaluate(self, model: Model, batch: Batch) -> Terms:
-        return self._sum(model, batch, accuracy=True)
-
     def _wanted(self, model: Model, batch: Batch) -> list[torch.Tensor | None]:
         return [p.reads(model, batch) for p in self.parts]
 
-    def _sum(self, model: Model, batch: Batch, accuracy: bool = False) -> Terms:
+    def _terms(self, model: Model, batch: Batch, accuracy: bool = False) -> Terms:
         wanted = self._wanted(model, batch)  # asked for once, for the encoder and for the parts
         shares = _shares(model.encode(batch, _together(wanted)), wanted)
         terms: Terms = {}

@@ -9,14 +9,11 @@ The cut is uniform over the places that leave at least one token to read and one
 number of tokens before it.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import torch
 
-from unmask.batch import Batch, Example, Phase
-from unmask.model.model import Model
+from unmask.batch import Example, Phase
 from unmask.objectives.clm import followed
 from unmask.objectives.objective import Objective
 
@@ -37,14 +34,3 @@ class Prefix(Objective):
         positions = positions[positions >= cut - 1]  # the last token of the prefix predicts the first after it
         labels = {**example.labels, "prefix.positions": positions, "prefix.targets": example.ids[positions + 1]}
         return replace(example, prefix=cut, labels=labels)
-
-    def reads(self, model: Model, batch: Batch) -> torch.Tensor:
-        return batch.labels["prefix.positions"]
-
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        return {"prefix": (model.logits(self.heads[0], hidden), batch.labels["prefix.targets"])}
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {"prefix": len(batch.labels["prefix.targets"])}

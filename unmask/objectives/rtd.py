@@ -10,7 +10,6 @@ a draw needs of chance, one number per token, is made by `corrupt` from the row'
 changes nothing. `rtd` reads every token that is not padding, and weighs 50.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +19,7 @@ import torch.nn.functional as F
 from unmask.batch import Batch, Example, Phase
 from unmask.model.model import Model
 from unmask.objectives.mlm import MLM
-from unmask.objectives.objective import Terms, measured
+from unmask.objectives.objective import Pairs, Terms, measured
 from unmask.recipe import Recipe
 from unmask.text.tokenizer import Tokenizer
 
@@ -48,12 +47,6 @@ class RTD(MLM):
         }
         return replace(example, ids=ids, labels={**example.labels, **labels})
 
-    def loss(self, model: Model, batch: Batch) -> Terms:
-        return self._terms(model, batch)
-
-    def evaluate(self, model: Model, batch: Batch) -> Terms:
-        return self._terms(model, batch, accuracy=True)
-
     def _terms(self, model: Model, batch: Batch, accuracy: bool = False) -> Terms:
         outputs = dict(self._forward(model, batch))
         guesses, replaced = outputs.pop("rtd")
@@ -64,7 +57,7 @@ class RTD(MLM):
             terms["rtd_accuracy"] = (((guesses > 0) == (replaced > 0)).sum(), len(replaced))
         return terms
 
-    def _forward(self, model: Model, batch: Batch) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+    def _forward(self, model: Model, batch: Batch) -> Pairs:
         """The generator's logits (N, V) with their targets, and the model's guesses (M,) with what was replaced."""
         generator: Model = model.heads["generator"]  # type: ignore[assignment]
         at, targets = batch.labels["mlm.positions"], batch.labels["mlm.targets"]

@@ -1,6 +1,5 @@
 """What `span` and `denoise` share: the answer is written by a decoder, and the loss reads every token of it."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,7 @@ from unmask.batch import Batch, Example
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
-from unmask.objectives.objective import Objective
+from unmask.objectives.objective import Objective, Pairs
 from unmask.recipe import Recipe
 from unmask.text.templates import TEMPLATES, Template
 from unmask.text.tokenizer import Tokenizer
@@ -47,13 +46,5 @@ class Written(Objective):
         """Positions of the flattened decoder rows."""
         return batch.labels[f"{self.name}.outputs"]
 
-    def outputs(
-        self, model: Model, hidden: torch.Tensor, batch: Batch
-    ) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
-        return {self.name: (model.logits("lm", hidden), batch.labels[f"{self.name}.targets"])}
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {self.name: len(batch.labels[f"{self.name}.targets"])}
-
-    def _forward(self, model: Model, batch: Batch) -> Mapping[str, tuple[torch.Tensor, torch.Tensor]]:
+    def _forward(self, model: Model, batch: Batch) -> Pairs:
         return self.outputs(model, model.decode(batch, model.encode(batch), self.reads(model, batch)), batch)

@@ -38,19 +38,17 @@ def in_batch(unit: Tensor, role: Tensor, key: Tensor, record: Tensor, temperatur
 
     anchors, others = role == 0, role > 0
     logits = unit[anchors] @ unit[others].T / temperature  # (A, C)
-    right = (record[anchors][:, None] == record[others][None]) & (role[others] == 1)[None]  # one per row
+    positives = role[others] == 1  # in the order of the anchors
+    right = (record[anchors][:, None] == record[others]) & positives  # one per row
     target = right.int().argmax(1)
     asked = key[anchors]
     same = key[others][None] == key[others][target][:, None]  # the same text as the right one …
     same |= key[others][None] == asked[:, None]  # … or as the anchor itself …
-    same |= (asked[record[others]][None] == asked[:, None]) & (role[others] == 1)[
-        None
-    ]  # … or right for an equal anchor
+    same |= (asked[record[others]] == asked[:, None]) & positives  # … or right for an equal anchor
     logits = logits.masked_fill(same & ~right, -torch.inf)
     loss = F.cross_entropy(logits, target, reduction="sum")
     if not both:
         return loss
-    positives = role[others] == 1  # in the order of the anchors
     back = logits[:, positives].T
     return (loss + F.cross_entropy(back, torch.arange(len(back), device=back.device), reduction="sum")) / 2
 
@@ -69,25 +67,6 @@ def cosent(a: Tensor, b: Tensor, scores: Tensor, temperature: float) -> Tensor:
     worse = cosine[None, :] - cosine[:, None]  # (i, j): how far j is above i, and should not be where i has more
     worse = worse[scores[:, None] > scores[None, :]]
     return len(a) * torch.logsumexp(torch.cat([worse, worse.new_zeros(1)]), 0)
-
-
-def unlike(ours: Tensor, theirs: Tensor, temperature: float) -> Tensor:
-    """How far vectors (N, D) are from a teacher's (N, D'), summed over them: KL over each one's cosines with the others / temperature.
-
-    >>> import torch
-    >>> v = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
-    >>> round(float(unlike(v, 3 * v.flip(1), 0.5)), 4), float(unlike(v, v.flip(0), 0.5)) > 0.1
-    (0.0, True)
-    """
-    import torch
-    import torch.nn.functional as F
-
-    own = torch.eye(len(ours), dtype=torch.bool, device=ours.device)
-    said = []
-    for vectors in (ours, theirs.float()):
-        unit = F.normalize(vectors, dim=-1)
-        said.append((unit @ unit.T / temperature).masked_fill(own, -1.0e4).log_softmax(-1))
-    return F.kl_div(said[0], said[1], reduction="sum", log_target=True)
 
 
 def pooled(values: np.ndarray, record: np.ndarray, count: int) -> np.ndarray:
@@ -160,9 +139,7 @@ def score(
     for end in ("", *(f"@{size}" for size in sizes)):
         if all("score" in r for r in records):
             found = spearman([r["score"] for r in records], [a[f"similarity{end}"] for a in answers])
-            out[f"spearman{end}"] = (
-                0.0 if found is None else found
-            )  # a model that finds all pairs alike has learnt nothing
+            out[f"spearman{end}"] = found or 0.0  # a model that finds all pairs alike has learnt nothing
         else:
             place = np.array([a[f"place{end}"] for a in answers])
             out[f"mrr{end}"] = float((1 / place).mean())
@@ -177,13 +154,11 @@ def details(answers: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]]
         return {}
     rows = [
         {"at": r.get("at", ""), "text": f"{r['text']} | {r['positive']}", "score": a["similarity"]}
-        | (
-            {"want": f"{r['score']:g}", "got": f"{a['similarity']:.3f}"}
-            if "score" in r
-            else {"want": "1", "got": str(a["place"])}
-        )
         for a, r in zip(answers, records)
     ]
+    for row, a, r in zip(rows, answers, records):
+        want, got = (f"{r['score']:g}", f"{a['similarity']:.3f}") if "score" in r else ("1", str(a["place"]))
+        row |= {"want": want, "got": got}
     if all("score" in r for r in records):
         truth, cosine = np.array([r["score"] for r in records]), np.array([a["similarity"] for a in answers])
         wide = max(float(np.ptp(truth)), 1e-12), max(float(np.ptp(cosine)), 1e-12)

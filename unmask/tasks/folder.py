@@ -17,21 +17,9 @@ from unmask.tasks.task import SHORTEST, Task
 from unmask.text.tokenizer import Tokenizer
 
 FILE, VERSION = "unmask.json", 1
-OF_A_RUN = {
-    "train",
-    "dev",
-    "test",
-    "teacher",
-    "aux",
-    "augment",
-    "dev_share",
-    "dev_seed",
-    "seeds",
-    "baseline",
-    "baseline_lr",
-    "patience",
-    "margin",
-}  # settings that the folder does not keep
+# Settings that the folder does not keep.
+OF_A_RUN = {"train", "dev", "test", "teacher", "aux", "augment", "dev_share", "dev_seed", "seeds", "baseline"}
+OF_A_RUN |= {"baseline_lr", "patience", "margin"}
 
 
 def write(task: Task, folder: Path) -> None:
@@ -39,9 +27,8 @@ def write(task: Task, folder: Path) -> None:
     values = {"version": VERSION, "task": task.name, "settings": settings, "learnt": task.learnt}
     write_json(folder / FILE, values)
     if (sentence := task.bound.sentence) and task.config and not FAMILIES[task.config.family].own:
-        write_sentence(
-            folder, sentence, task.config.hidden
-        )  # transformers knows the family: sentence-transformers opens the folder too
+        # transformers knows the family: sentence-transformers opens the folder too
+        write_sentence(folder, sentence, task.config.hidden)
 
 
 def read(folder: Path, config: ModelConfig, heads: Iterable[str], tokenizer: Tokenizer) -> Task | None:

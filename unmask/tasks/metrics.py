@@ -69,6 +69,16 @@ def precision_recall_f1(hits: ArrayLike, given: ArrayLike, there: ArrayLike) -> 
     return tuple(np.divide(a, b, out=np.zeros_like(h), where=b > 0) for a, b in ((h, g), (h, t), (2 * h, g + t)))
 
 
+def rates(right: int, found: int, wanted: int) -> tuple[float, float, float]:
+    """Precision, recall and F1.
+
+    >>> rates(1, 2, 1), rates(0, 0, 3)
+    ((0.5, 1.0, 0.6666666666666666), (0.0, 0.0, 0.0))
+    """
+    precision, recall = right / found if found else 0.0, right / wanted if wanted else 0.0
+    return precision, recall, 2 * precision * recall / (precision + recall) if right else 0.0
+
+
 def macro_f1(hits: np.ndarray, given: np.ndarray, there: np.ndarray) -> float | None:
     occurs = given + there > 0
     return float(precision_recall_f1(hits, given, there)[2][occurs].mean()) if occurs.any() else None

@@ -23,9 +23,7 @@ class Usage:
     """How other programs use a model of the task: the hub, transformers, sentence-transformers, HTTP clients."""
 
     pipeline: str = ""  # the hub's pipeline tag; "" = the hub has none
-    served: str = (
-        ""  # the pipeline that the server answers at /models/NAME: its predictions have these keys; "" = `pipeline`
-    )
+    served: str = ""  # the pipeline that the server answers at /models/NAME, with the same keys; "" = `pipeline`
     library: str = "transformers"
     auto_class: str = ""  # of that library; "" = the class that config.json names
     inputs: str = ""  # code that makes the inputs of that class; "" = the tokenizer on the input fields
@@ -85,26 +83,16 @@ class TaskSpec:
     reads: Literal["row", "tokens"] = "row"  # whether the head gives a value per row or per token
     grouped: bool = False  # the rows of a record are compared with each other
     metrics: tuple[str, ...] = ("accuracy",)  # the first that records have the field for decides which model is best
-    metric_fields: Mapping[str, str] = field(
-        default_factory=dict
-    )  # metric → field without which records have no such score
-    learnt: Mapping[str, Rule] = field(
-        default_factory=dict
-    )  # what a model of the task has to have learnt → valid values
+    metric_fields: Mapping[str, str] = field(default_factory=dict)  # metric → field that records need for it
+    learnt: Mapping[str, Rule] = field(default_factory=dict)  # what a model has to have learnt → valid values
     may_learn: Mapping[str, Rule] = field(default_factory=dict)  # what it may have learnt, too
-    keep_together: str = (
-        ""  # records that are equal in this field stay on one side of the dev split; "" = in all inputs
-    )
+    keep_together: str = ""  # records equal in this field stay on one side of the dev split; "" = in all inputs
     ranked_among: str = ""  # records with this field are ranked among all of them, so they are predicted together
     cut: str = ""  # what becomes of a text that is longer than a row, where windows have no meaning
-    view: str = (
-        "json"  # how a prediction is shown: labels, tags, span, choices, ranking, text, vector; json = a plain table
-    )
+    view: str = "json"  # how a prediction is shown: labels, tags, span, choices, ranking, text, vector; json = a table
     settings: type[Section] | None = None  # `task.<name>` of a recipe, for a third party's task
     baseline: str = ""  # "module:function", imported when it is asked for
-    for_score: str = (
-        ""  # "module:function": (task, model, answers, records) → answers with what else the final score needs
-    )
+    for_score: str = ""  # "module:function": (task, model, answers, records) → answers with all that the score needs
     config_json: Mapping[str, Any] = field(default_factory=dict)  # keys that other programs read in config.json
     hints: Mapping[str, str] = field(default_factory=dict)  # kind of finding → what to do about it
     usage: Usage = Usage()

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from unmask.tasks.terms import Term
 
 Answer = dict[str, Any]
+Records = Sequence[Record]
 Update = Callable[[float, float, str], None]  # done, total, what is going on
 PART = 2000  # records whose rows and logits are held at a time
 SHORTEST = 8  # tokens per row, special ones included
@@ -78,9 +79,7 @@ class Given:
     recipe: Recipe
     config: ModelConfig  # of the model that the run begins with
     tokenizer: Tokenizer
-    others: Sequence[
-        Record
-    ] = ()  # the records of dev and test: nothing is learnt from them, but something may be wrong with them
+    others: Sequence[Record] = ()  # of dev and test: nothing is learnt from them, but something may be wrong there
 
 
 @dataclass(frozen=True)

@@ -108,8 +108,11 @@ class Vectors(Term):
         return total
 
     def _distance(self, teacher_logits: Tensor, temperature: float, reduction: str) -> Tensor:
-        """At the temperature of its own loss."""
-        return contrastive.unlike(self.logits, teacher_logits, self.temperature)
+        """KL over each one's cosines with the others, at the temperature of its own loss; the vectors may differ in width."""
+        own = torch.eye(len(self.logits), dtype=torch.bool, device=self.logits.device)
+        units = (F.normalize(vectors, dim=-1) for vectors in (self.logits, teacher_logits.float()))
+        ours, theirs = ((unit @ unit.T / self.temperature).masked_fill(own, -torch.inf) for unit in units)
+        return divergence(ours, theirs, 1.0, "sum")
 
     def gathered(self) -> Self:
         """The same with the texts of all processes."""

@@ -1,20 +1,18 @@
 """Nearest sentence: the sentence of the passage that shares most with the question (TF-IDF)."""
 
-from collections.abc import Sequence
 from copy import copy
 
 from unmask.labels.records import Record
 from unmask.tasks.answer.task import Answer
 from unmask.tasks.task import Answer as Prediction
+from unmask.tasks.task import Records
 from unmask.tasks.tfidf import fit_tfidf
 from unmask.text.segmentation import sentences
 
 ENOUGH = 2000  # training records that tell how much a sentence has to share with its question
 
 
-def baseline(
-    task: Answer, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record]
-) -> dict[str, dict[str, float]]:
+def baseline(task: Answer, train: Records, dev: Records, judged: Records) -> dict[str, dict[str, float]]:
     """A sentence that shares too little is "no answer", where there may be none: how little is learnt from training records."""
     tfidf = fit_tfidf(text for r in train for text in (r["question"], r["context"]))
 

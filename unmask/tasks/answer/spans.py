@@ -11,6 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from functools import lru_cache
 
 import numpy as np
@@ -105,11 +106,9 @@ def trim(text: str, offsets: Iterable[tuple[int, int]]) -> np.ndarray:
     """
     out = []
     for start, end in offsets:
-        while start < end and text[start].isspace():
-            start += 1
-        while start < end and text[end - 1].isspace():
-            end -= 1
-        out.append((start, end))
+        token = text[start:end]
+        start += len(token) - len(token.lstrip())
+        out.append((start, start + len(token.strip())))
     return np.array(out, np.int64).reshape(-1, 2)
 
 
@@ -170,15 +169,7 @@ def compare_zh(answer: str, gold: str) -> float:
     a, b = _ZH_PIECE.findall(answer.lower()), _ZH_PIECE.findall(gold.lower())
     if not a or not b:
         return float(a == b)
-    longest, before = 0, [0] * (len(b) + 1)
-    for piece in a:
-        now = [0] * (len(b) + 1)
-        for j, other in enumerate(b, 1):
-            if piece == other:
-                now[j] = before[j - 1] + 1
-                longest = max(longest, now[j])
-        before = now
-    return 2 * longest / (len(a) + len(b))
+    return 2 * SequenceMatcher(None, a, b, autojunk=False).find_longest_match().size / (len(a) + len(b))
 
 
 def raw_scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
@@ -187,11 +178,9 @@ def raw_scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[s
     for n, (answer, gold) in enumerate(zip(answers, golds, strict=True)):
         wanted = [g for g in gold if normal(g)] or [""]
         pairs = [compare(answer, g) for g in wanted]
-        out[:2, n] = max(p[0] for p in pairs), max(p[1] for p in pairs)
-        if not answer.isascii() or not all(g.isascii() for g in wanted):
-            out[2, n] = max(compare_zh(answer, g) for g in wanted)
-        else:
-            out[2, n] = out[1, n]
+        out[:2, n] = np.max(pairs, 0)
+        plain = answer.isascii() and all(g.isascii() for g in wanted)
+        out[2, n] = out[1, n] if plain else max(compare_zh(answer, g) for g in wanted)
     return dict(zip(("exact", "f1", "zh_f1"), out))
 
 

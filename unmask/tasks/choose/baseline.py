@@ -2,18 +2,14 @@
 often in the training records."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 
-from unmask.labels.records import Record
-from unmask.tasks.task import Answer, Task
+from unmask.tasks.task import Answer, Records, Task
 from unmask.tasks.tfidf import fit_tfidf
 
 
-def baseline(
-    task: Task, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record]
-) -> dict[str, dict[str, float]]:
+def baseline(task: Task, train: Records, dev: Records, judged: Records) -> dict[str, dict[str, float]]:
     tfidf = fit_tfidf(text for r in train for text in (r.get("context", ""), r["text"], *r["choices"]))
     near, places = [], []
     usual = Counter(r["label"] for r in train).most_common(1)[0][0]

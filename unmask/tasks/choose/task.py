@@ -22,6 +22,7 @@ from unmask.model.config import ModelConfig
 from unmask.recipe import TaskRecipe
 from unmask.tasks.choose.spec import SPEC
 from unmask.tasks.details import cases
+from unmask.tasks.metrics import ranks
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task
 from unmask.text.windows import fit_pair
@@ -72,16 +73,11 @@ class Choose(Task):
     def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
         """`mean_rank`: the place of the right choice, 1 = first; equal ones share the middle of their places."""
         right = [a["choice"] == r["label"] for a, r in zip(answers, records, strict=True)]
-        ranks = [_rank(a["scores"], r["label"]) for a, r in zip(answers, records)]
-        return {"accuracy": sum(right) / max(1, len(right)), "mean_rank": sum(ranks) / max(1, len(ranks))}
+        places = [float(ranks(np.negative(a["scores"]))[r["label"]]) for a, r in zip(answers, records)]
+        return {"accuracy": sum(right) / max(1, len(right)), "mean_rank": sum(places) / max(1, len(places))}
 
     def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
         want = [r["choices"][r["label"]] for r in records]
         wrong = np.array([a["choice"] != r["label"] for a, r in zip(answers, records)], bool)
         sure = np.array([a["probability"] for a in answers])
         return cases(records, want, [a["answer"] for a in answers], wrong, sure)
-
-
-def _rank(scores: Sequence[float], label: int) -> float:
-    own = scores[label]
-    return 1 + sum(s > own for s in scores) + (sum(s == own for s in scores) - 1) / 2

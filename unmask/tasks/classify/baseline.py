@@ -4,7 +4,6 @@ regularised is chosen by cross-validation on the training records.
 """
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,10 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
-from unmask.labels.records import Record
 from unmask.tasks.classify.targets import TARGETS, Number, Several
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.metrics import indicator
+from unmask.tasks.task import Records
 from unmask.text.segmentation import language_of
 
 FOLDS = 3
@@ -37,14 +36,14 @@ class Words(TransformerMixin, BaseEstimator):
     def __init__(self, rare: int = 2):
         self.rare = rare
 
-    def fit(self, records: Sequence[Record], y: Any = None) -> "Words":
+    def fit(self, records: Records, y: Any = None) -> "Words":
         texts = [r[role] for r in records for role in ("text", "pair") if role in r]
         chinese = language_of(t[:200] for t in texts) == "zh"  # Japanese too, by its share of the same characters
         cut: dict[str, Any] = {"analyzer": "char", "ngram_range": (1, 3)} if chinese else {"ngram_range": (1, 2)}
         self.vectorizer_ = TfidfVectorizer(min_df=self.rare, sublinear_tf=True, **cut).fit(texts)
         return self
 
-    def transform(self, records: Sequence[Record]) -> Any:
+    def transform(self, records: Records) -> Any:
         a = self.vectorizer_.transform([r["text"] for r in records])
         if not any("pair" in r for r in records):
             return a
@@ -55,7 +54,7 @@ class Words(TransformerMixin, BaseEstimator):
 class Linear:
     """A linear model that gives what a task's model gives: logits for records, in the order of the labels."""
 
-    def __init__(self, learnt: dict[str, Any], train: Sequence[Record]):
+    def __init__(self, learnt: dict[str, Any], train: Records):
         self.goal, records = TARGETS[learnt.get("target", "one")](learnt), list(train)
         model, grid, scoring = self._kind()
         aims = self._aims(records)
@@ -79,7 +78,7 @@ class Linear:
         logistic = LogisticRegression(max_iter=1000, class_weight=weights)
         return logistic, {"C": [1, 10, 100]}, "f1_macro" if weights else "accuracy"
 
-    def _aims(self, records: Sequence[Record]) -> np.ndarray:
+    def _aims(self, records: Records) -> np.ndarray:
         goal = self.goal
         if isinstance(goal, Number):
             return np.array([r["label"] for r in records], np.float64)
@@ -87,7 +86,7 @@ class Linear:
             return indicator([r["label"] for r in records], goal.labels)
         return np.array([goal.place[str(r["label"])] for r in records])
 
-    def logits(self, records: Sequence[Record]) -> np.ndarray:
+    def logits(self, records: Records) -> np.ndarray:
         goal, given = self.goal, list(records)
         if isinstance(goal, Number):
             return self.model.predict(given)[:, None]
@@ -101,9 +100,7 @@ class Linear:
         return logits
 
 
-def baseline(
-    task: Classify, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record]
-) -> dict[str, dict[str, float]]:
+def baseline(task: Classify, train: Records, dev: Records, judged: Records) -> dict[str, dict[str, float]]:
     learnt = {k: v for k, v in task.learnt.items() if k not in ("temperature", "thresholds", "mean", "sd")}
     model = Linear(learnt, train)  # its own temperature and thresholds, and numbers as they are
     if dev:

@@ -1,18 +1,13 @@
 """TF-IDF: vectors of words."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from unmask.labels.records import Record
 from unmask.tasks import contrastive
-from unmask.tasks.task import Task
+from unmask.tasks.task import Records, Task
 from unmask.tasks.tfidf import fit_tfidf
 
 
-def baseline(
-    task: Task, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record]
-) -> dict[str, dict[str, float]]:
+def baseline(task: Task, train: Records, dev: Records, judged: Records) -> dict[str, dict[str, float]]:
     """Nothing where there are no pairs: how evenly word vectors are spread says nothing."""
     if not all("positive" in r for r in judged):
         return {}

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from unmask.tasks.metrics import rates
 from unmask.text.segmentation import language_of, words
 
 Words = list[str]
@@ -33,13 +34,6 @@ def language(texts: Sequence[str]) -> str:
     return "en" if 2 * sum(map(str.isascii, found)) >= len(found) else "other"
 
 
-def f_measure(hits: int, wanted: int, got: int) -> float:
-    if not hits:
-        return 0.0
-    precision, recall = hits / got, hits / wanted
-    return 2 * precision * recall / (precision + recall)
-
-
 def rouge(references: Sequence[str], answer: str, language: str = "en") -> dict[str, float]:
     """The F-measures of one answer, each against the reference that suits it best.
 
@@ -55,11 +49,11 @@ def _rouge(reference: str, answer: str, language: str) -> dict[str, float]:
     out = {}
     for n in (1, 2):
         a, b = (Counter(zip(*(tokens[i:] for i in range(n)))) for tokens in (wanted, got))
-        out[f"rouge{n}"] = f_measure((a & b).total(), a.total(), b.total())
-    out["rougeL"] = f_measure(common_length(wanted, got), len(wanted), len(got))
+        out[f"rouge{n}"] = rates((a & b).total(), b.total(), a.total())[2]
+    out["rougeL"] = rates(common_length(wanted, got), len(got), len(wanted))[2]
     lines, made = ([words(line, language) for line in text.split("\n") if line] for text in (reference, answer))
     one = len(lines) == len(made) == 1  # then both are the same
-    out["rougeLsum"] = out["rougeL"] if one else f_measure(summary_hits(lines, made), len(wanted), len(got))
+    out["rougeLsum"] = out["rougeL"] if one else rates(summary_hits(lines, made), len(got), len(wanted))[2]
     return out
 
 

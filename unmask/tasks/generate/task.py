@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -35,9 +35,6 @@ from unmask.tasks.generate.spec import SPEC
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Given, Outputs, Study, Task, row_length
 from unmask.text.vocabulary import CJK
-
-if TYPE_CHECKING:
-    pass
 
 SHOWN = 20  # answers that a report shows
 # Blanks that WordPiece puts between characters.

@@ -1,15 +1,10 @@
 """BM25 over the passages of all records."""
 
-from collections.abc import Sequence
-
-from unmask.labels.records import Record
-from unmask.tasks.task import Task
+from unmask.tasks.task import Records, Task
 from unmask.text.bm25 import BM25, words
 
 
-def baseline(
-    task: Task, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record]
-) -> dict[str, dict[str, float]]:
+def baseline(task: Task, train: Records, dev: Records, judged: Records) -> dict[str, dict[str, float]]:
     passages = dict.fromkeys(p for r in (*train, *judged) for p in r["passages"])
     number = {passage: n for n, passage in enumerate(passages)}
     index = BM25(map(words, passages))

@@ -1,18 +1,15 @@
 """Most frequent tag: of each word the tag it has most often in the training records; of others "O"."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 
 from unmask.labels.formats import schemes
 from unmask.labels.records import Record
 from unmask.tasks.tag.task import Tag
-from unmask.tasks.task import Answer
+from unmask.tasks.task import Answer, Records
 from unmask.text.segmentation import split_words
 
 
-def baseline(
-    task: Tag, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record]
-) -> dict[str, dict[str, float]]:
+def baseline(task: Tag, train: Records, dev: Records, judged: Records) -> dict[str, dict[str, float]]:
     seen: dict[str, Counter[str]] = defaultdict(Counter)
     for record in train:
         at = record.get("words") or split_words(record["text"], _borders(record))

@@ -17,6 +17,7 @@ punctuation is a word of its own. In most column files every word stands between
 blank ("," "(" "'s" "n't") are joined to their neighbours before counting.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -157,16 +158,7 @@ class Boundaries:
 
 def _runs(text: str) -> Iterator[tuple[int, int]]:
     """[start, end) of what stands between white space."""
-    start = -1
-    for at, character in enumerate(text):
-        if character.isspace():
-            if start >= 0:
-                yield start, at
-            start = -1
-        elif start < 0:
-            start = at
-    if start >= 0:
-        yield start, len(text)
+    return (found.span() for found in re.finditer(r"\S+", text))
 
 
 def _count_runs(given: Sequence[tuple[str, Words]]) -> Runs:
@@ -175,18 +167,16 @@ def _count_runs(given: Sequence[tuple[str, Words]]) -> Runs:
     together = _together(text[a:b] for text, words in given for a, b in words)
     counts: Runs = Counter()
     for text, words in given[::step]:
-        group: list[str] = []
+        groups: list[list[str]] = []
         last = -1
         for start, end in words:
             word = text[start:end]
-            joined = start == last if touching else bool(group) and together(group[-1], word)
-            if group and not joined:
-                counts["".join(group), tuple(accumulate(map(len, group)))[:-1]] += 1
-                group = []
-            group.append(word)
+            if groups and (start == last if touching else together(groups[-1][-1], word)):
+                groups[-1].append(word)
+            else:
+                groups.append([word])
             last = end
-        if group:
-            counts["".join(group), tuple(accumulate(map(len, group)))[:-1]] += 1
+        counts.update(("".join(group), tuple(accumulate(map(len, group)))[:-1]) for group in groups)
     return Counter({key: n for key, n in counts.items() if not any(map(str.isspace, key[0]))})
 
 

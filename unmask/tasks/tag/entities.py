@@ -8,31 +8,23 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from unmask.tasks.metrics import rates
 
-def rates(right: int, found: int, wanted: int) -> tuple[float, float, float]:
-    """Precision, recall and F1.
 
-    >>> rates(1, 2, 1), rates(0, 0, 3)
-    ((0.5, 1.0, 0.6666666666666666), (0.0, 0.0, 0.0))
-    """
-    precision, recall = right / found if found else 0.0, right / wanted if wanted else 0.0
-    return precision, recall, 2 * precision * recall / (precision + recall) if right else 0.0
+def _counts(wanted: Sequence[Iterable[Any]], found: Sequence[Iterable[Any]]) -> list[Counter[str]]:
+    """How many entities of each label are right, found, wanted."""
+    pairs = [(set(a), set(b)) for a, b in zip(wanted, found, strict=True)]
+    kinds = [a & b for a, b in pairs], [b for _, b in pairs], [a for a, _ in pairs]
+    return [Counter(entity[2] for sentence in kind for entity in sentence) for kind in kinds]
 
 
 def per_label(wanted: Sequence[Iterable[Any]], found: Sequence[Iterable[Any]]) -> list[dict[str, Any]]:
     """A line per label; `wanted` and `found` hold each sentence's (start, end, label)."""
-    counts = {"right": Counter[str](), "found": Counter[str](), "wanted": Counter[str]()}
-    for truth, answer in zip(wanted, found, strict=True):
-        a, b = set(truth), set(answer)
-        counts["wanted"].update(e[2] for e in a)
-        counts["found"].update(e[2] for e in b)
-        counts["right"].update(e[2] for e in a & b)
+    right, given, there = _counts(wanted, found)
     lines = []
-    for label in sorted(counts["wanted"] | counts["found"]):
-        precision, recall, f1 = rates(*(counts[name][label] for name in ("right", "found", "wanted")))
-        lines.append(
-            {"label": label, "precision": precision, "recall": recall, "f1": f1, "support": counts["wanted"][label]}
-        )
+    for label in sorted(given | there):
+        precision, recall, f1 = rates(right[label], given[label], there[label])
+        lines.append({"label": label, "precision": precision, "recall": recall, "f1": f1, "support": there[label]})
     return lines
 
 
@@ -41,10 +33,7 @@ def scores(wanted: Sequence[Iterable[Any]], found: Sequence[Iterable[Any]]) -> d
     >>> scores([{(0, 1, "loc")}, set()], [{(0, 1, "loc")}, {(2, 3, "per")}])["f1"]
     0.6666666666666666
     """
-    sets = [(set(a), set(b)) for a, b in zip(wanted, found, strict=True)]
-    precision, recall, f1 = rates(
-        sum(len(a & b) for a, b in sets), sum(len(b) for _, b in sets), sum(len(a) for a, _ in sets)
-    )
+    precision, recall, f1 = rates(*(count.total() for count in _counts(wanted, found)))
     lines = per_label(wanted, found)
     macro = sum(line["f1"] for line in lines) / len(lines) if lines else 0.0
     return {"f1": f1, "precision": precision, "recall": recall, "macro_f1": macro}
