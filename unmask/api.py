@@ -55,7 +55,7 @@ def prepare(
 @takes_settings("pretrain")
 def show_batch(store: str | Path, *, recipe: AnyRecipe = None, rows: int = 4, **settings: Any) -> "MaskedBatch":
     """The first training rows of a store as the objective corrupts them: what is masked, random, kept."""
-    from unmask.inference.masked import show_batch as show
+    from unmask.inference.examples import show_batch as show
 
     return show(store, make_recipe(None, recipe, **settings), rows)
 

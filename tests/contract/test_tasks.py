@@ -191,7 +191,7 @@ class Bench:
         return str(self.folder / task / CASES[task].file)
 
     def records(self, task: str, p: Predictor) -> list[Record]:
-        return labelled_files.read(p.need_task(), [self.file(task)], {}, False, Console(quiet=True))
+        return labelled_files.read(p.need_task(), [self.file(task)], {}, False, Console(quiet=True))[0]
 
 
 def same(a: Any, b: Any) -> bool:

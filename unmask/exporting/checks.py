@@ -124,11 +124,8 @@ def check_drift(model: Engine, graph: Engine, task: Task | None, tokenizer: Toke
     """
     rows = sentence_rows(model.config, task, tokenizer)
     ours, theirs = (outputs(engine, task, rows, tokenizer.pad) for engine in (model, graph))
-    name = (
-        f"the task {task.name}"
-        if task is not None and f"the task {task.name}" in ours
-        else list(ours)[min(1, len(ours) - 1)]
-    )
+    own = f"the task {task.name}" if task is not None else ""
+    name = own if own in ours else list(ours)[min(1, len(ours) - 1)]
     kind = kind_of(name, task)
     drift = float(np.mean([moved(kind, a, b) for a, b in zip(ours[name], theirs[name], strict=True)]))
     if kind == "number":
@@ -215,15 +212,15 @@ def masked_accuracy(lines: Sequence[str]) -> Measure:
             places = places[places > 0]
             targets = row[places]
             if not left:
-                row = row.copy()
                 row[places] = t.mask
-            rows.append(Example(row, labels={"mlm.positions": places, "mlm.targets": targets}))
-        rows = [row for row in rows if len(row.labels["mlm.positions"])]
+            if len(places):
+                rows.append(Example(row, labels={"mlm.positions": places, "mlm.targets": targets}))
         if not rows:
             raise UserError("the file has no line of four words", valid="plain text, a line per sentence")
         found = engine.top("lm" if left else "mlm", rows, 1)
-        right = [ids[:, 0] == row.labels["mlm.targets"] for (ids, _), row in zip(found, rows, strict=True)]
-        flat = np.concatenate(right)
-        return {"metric": "accuracy", "accuracy": float(flat.mean()), "records": len(flat)}
+        right = np.concatenate(
+            [ids[:, 0] == row.labels["mlm.targets"] for (ids, _), row in zip(found, rows, strict=True)]
+        )
+        return {"metric": "accuracy", "accuracy": float(right.mean()), "records": len(right)}
 
     return measure

@@ -160,9 +160,7 @@ def _two_halves(model: Model, ids: Tensor, mask: Tensor, rows: Any, free: Any) -
 
 def _length(name: str, config: ModelConfig) -> Any:
     """A size that is free, up to the model's positions."""
-    return (
-        torch.export.Dim(name) if config.positions == "relative" else torch.export.Dim(name, max=config.max_positions)
-    )
+    return torch.export.Dim(name, max=None if config.positions == "relative" else config.max_positions)
 
 
 def _sample_length(config: ModelConfig) -> int:

@@ -18,9 +18,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Candidate:
-    token: (
-        str  # readable: 'states', '##s', or ' states' where pieces carry their blank; of several pieces the whole word
-    )
+    # Readable: 'states', '##s', or ' states' where pieces carry their blank; of several pieces the whole word.
+    token: str
     id: int  # its piece; of several the first
     probability: float  # the model's own, over the whole vocabulary; of several pieces the product, from left to right
     text: str  # the text with this one put in; other masks stay
@@ -94,10 +93,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class MinimalPairs(Answer):
-    accuracy: float
-    count: int
-    interval: tuple[float, float]
+class MinimalPairs(Share, Answer):
     method: str
     by: dict[str, Share]  # phenomenon → its share
     pairs: list[Pair]

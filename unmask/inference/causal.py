@@ -17,6 +17,7 @@ from unmask.tasks.task import Outputs, Task
 
 if TYPE_CHECKING:
     from unmask.inference.engine import Engine
+    from unmask.inference.reader import Reader
     from unmask.text.tokenizer import Tokenizer
 
 
@@ -29,17 +30,12 @@ def prompt(engine: Engine, tokenizer: Tokenizer, ids: Sequence[int]) -> list[int
 
 
 def continuations(
-    engine: Engine,
-    tokenizer: Tokenizer,
-    texts: list[str],
-    rows: list[list[int]],
-    update: Update | None = None,
-    **settings: Any,
+    engine: Engine, reader: Reader, texts: list[str], update: Update | None = None, **settings: Any
 ) -> list[Continuation]:
-    """`rows`: the texts' tokens, as `prompt` makes them."""
+    rows = [prompt(engine, reader.tokenizer, encoding.ids) for encoding in reader.encode(texts)]
     with shown(update) as tell:
         made = generate(engine, rows, update=tell, **settings)
-    return [_continuation(engine, tokenizer, *parts) for parts in zip(texts, rows, made, strict=True)]
+    return [_continuation(engine, reader.tokenizer, *parts) for parts in zip(texts, rows, made, strict=True)]
 
 
 def answers(

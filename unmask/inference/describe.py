@@ -10,6 +10,7 @@ from unmask.model import hf
 from unmask.model.families import FAMILIES
 from unmask.text.tokenizer import Tokenizer
 
+SHAPE = ("layers", "decoder_layers", "hidden", "vocab_size", "max_positions")
 SETTINGS = ("config.json", "bert_config.json")  # one of these makes a folder a model's
 
 
@@ -23,50 +24,44 @@ def is_model(folder: str | Path) -> bool:
 
 def describe(folder: str | Path) -> dict[str, Any]:
     """Everything is read: what this says is there does open."""
-    if is_export(folder):
-        return _describe_export(Path(folder))
-    loaded = hf.load(folder)
-    config, family = loaded.config, FAMILIES[loaded.config.family]
-    broken = {name.split(".")[1] for name in loaded.missing}
-    heads = [name for name in loaded.model.heads if name not in broken]
-    known = dict.fromkeys(head for held in family.architectures.values() for head in held)
+    found = _exported(Path(folder)) if is_export(folder) else _trained(folder)
+    config, settings = found.pop("config"), found.pop("settings")
     return {
         "kind": "model",
         "path": str(folder),
         "family": config.family,
-        "architecture": (loaded.settings.get("architectures") or [None])[0],
-        "layers": config.layers,
-        "decoder_layers": config.decoder_layers,
-        "hidden": config.hidden,
-        "vocab_size": config.vocab_size,
-        "max_positions": config.max_positions,
-        "parameters": sum(value.numel() for value in loaded.model.parameters()),
-        "heads": heads,
-        "missing_heads": [name for name in known if name not in heads],
-        "unread": loaded.unexpected,
+        "architecture": (settings.get("architectures") or [None])[0],
+        **{name: getattr(config, name) for name in SHAPE},
+        **found,
         "tokenizer": _tokenizer(folder, config.vocab_size),
     }
 
 
-def _describe_export(folder: Path) -> dict[str, Any]:
-    engine = OnnxEngine(folder)
-    config, about = engine.config, engine.about
+def _trained(folder: str | Path) -> dict[str, Any]:
+    loaded = hf.load(folder)
+    broken = {name.split(".")[1] for name in loaded.missing}
+    heads = [name for name in loaded.model.heads if name not in broken]
+    known = dict.fromkeys(head for held in FAMILIES[loaded.config.family].architectures.values() for head in held)
     return {
-        "kind": "model",
-        "path": str(folder),
-        "family": config.family,
-        "architecture": (read_object(folder / "config.json").get("architectures") or [None])[0],
-        "layers": config.layers,
-        "decoder_layers": config.decoder_layers,
-        "hidden": config.hidden,
-        "vocab_size": config.vocab_size,
-        "max_positions": config.max_positions,
-        "parameters": about.get("parameters", 0),
+        "config": loaded.config,
+        "settings": loaded.settings,
+        "parameters": sum(value.numel() for value in loaded.model.parameters()),
+        "heads": heads,
+        "missing_heads": [name for name in known if name not in heads],
+        "unread": loaded.unexpected,
+    }
+
+
+def _exported(folder: Path) -> dict[str, Any]:
+    engine = OnnxEngine(folder)
+    return {
+        "config": engine.config,
+        "settings": read_object(folder / "config.json"),
+        "parameters": engine.about.get("parameters", 0),
         "heads": engine.heads,
         "missing_heads": [],
         "unread": [],
-        "tokenizer": _tokenizer(folder, config.vocab_size),
-        "export": {key: about.get(key) for key in ("format", "precision", "task", "graphs", "compared")},
+        "export": {key: engine.about.get(key) for key in ("format", "precision", "task", "graphs", "compared")},
     }
 
 
@@ -88,29 +83,21 @@ def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     else:
         text = f"{tokenizer['kind']}, {tokenizer['vocabulary']:,} tokens; {' '.join(dict.fromkeys(tokenizer['special'].values()))}"
     depth = f"{found['layers']} + {found['decoder_layers']}" if found["decoder_layers"] else str(found["layers"])
+    missing, unread, export = ", ".join(found["missing_heads"]), found["unread"], found.get("export")
     out = [
         ("model", found["path"]),
         ("family", found["family"] + (f" ({found['architecture']})" if found["architecture"] else "")),
         ("shape", f"{depth} layers × {found['hidden']}, {found['max_positions']:,} positions"),
         ("parameters", f"{found['parameters']:,}"),
         ("heads", ", ".join(found["heads"]) or "none"),
-        (
-            "heads not there",
-            f"{', '.join(found['missing_heads'])}: new ones, when training asks for them"
-            if found["missing_heads"]
-            else "none",
-        ),
+        ("heads not there", f"{missing}: new ones, when training asks for them" if missing else "none"),
         ("tokenizer", text),
     ]
-    if export := found.get("export"):
-        out.insert(
-            1,
-            ("export", f"{', '.join(export['graphs'].values())} ({export['precision']}): answers, and does not learn"),
-        )
+    if export:
+        files = ", ".join(export["graphs"].values())
+        out.insert(1, ("export", f"{files} ({export['precision']}): answers, and does not learn"))
     out += [("note", note) for note in tokenizer.get("notes", [])]
-    if found["unread"]:
-        names = ", ".join(found["unread"][:6]) + (
-            f" and {len(found['unread']) - 6} more" if len(found["unread"]) > 6 else ""
-        )
+    if unread:
+        names = ", ".join(unread[:6]) + (f" and {len(unread) - 6} more" if len(unread) > 6 else "")
         out.append(("not read", f"{names}: nothing here has a place for them"))
     return out

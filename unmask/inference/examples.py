@@ -2,17 +2,37 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
 from unmask.batch import Example
 from unmask.inference.answers import MaskedBatch, Part, Row
+from unmask.recipe import Recipe
 from unmask.text.flags import WORD
+from unmask.text.rows import Rows
 from unmask.text.store import Split, TokenStore
 from unmask.text.token_text import readable
 from unmask.text.tokenizer import Tokenizer
 
 SHORTEST, LONGEST = 6, 30  # tokens of a sentence worth showing
+
+
+def show_batch(store: str | Path, recipe: Recipe, rows: int) -> MaskedBatch:
+    """The first training rows of a store as the objective corrupts them: what is masked, random, kept."""
+    from unmask.objectives.objective import build
+    from unmask.train.loader import Loader
+    from unmask.train.schedule import lengths, plan
+
+    opened = TokenStore.open(store)
+    if recipe.objective == "auto":
+        recipe = recipe.model_copy(update={"objective": "mlm"})
+    objective = build(recipe, opened.tokenizer)
+    loader = Loader(Rows(opened.train, opened.tokenizer, recipe.seed, objective.rows), objective, recipe.seed)
+    count = {n: loader.rows.count(n) for n, _ in lengths(recipe.train)}
+    phase = plan(recipe, count).phase(0)
+    examples = [loader.example(n, phase) for n in range(min(rows, count[phase.length]))]
+    return masked_batch(examples, opened.tokenizer)
 
 
 def masked_batch(examples: Iterable[Example], tokenizer: Tokenizer) -> MaskedBatch:

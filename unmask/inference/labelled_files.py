@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from unmask.console import Console
@@ -23,12 +24,7 @@ from unmask.text.layout import CONLL_ENDINGS
 SKIP = "--bad skip leaves out these rows and lists them"
 
 
-def read(task: Task, paths: Sequence[str], columns: dict[str, str], labelled: bool, console: Console) -> list[Record]:
-    """The records of files; what is wrong with one is an error. Without `labelled`, labels are not looked at."""
-    return _read(task, paths, columns, labelled, console)[0]
-
-
-def _read(
+def read(
     task: Task,
     paths: Sequence[str],
     columns: dict[str, str],
@@ -36,7 +32,10 @@ def _read(
     console: Console,
     skip: bool | None = None,
 ) -> tuple[list[Record], list[Finding]]:
-    """(records, errors of the rows that were skipped). `skip`: None for a verb without --bad."""
+    """The records of files, and the errors of the rows that were skipped; unless `skip`, what is wrong with one is an error.
+
+    Without `labelled`, labels are not looked at. `skip`: None for a verb without --bad.
+    """
     findings: list[Finding] = []
     records: list[Record] = []
     skipped: list[Finding] = []
@@ -44,10 +43,7 @@ def _read(
         own: list[Finding] = []
         source = open_source(path, own, columns=task.settings.columns | columns)
         given = kept_columns(task.settings.columns, source, files(task.SPEC.fields)) | columns
-
-        def read_one(source: Source, found: list[Finding], given: dict[str, str] = given) -> list[Record]:
-            return _read_one(task, source, given, labelled, found)
-
+        read_one = partial(_read_one, task, given, labelled)
         if skip and not source.empty:
             good, own, bad = bad_rows.good_records(task.SPEC, source, read_one, own)
             records, skipped = records + good, skipped + bad
@@ -72,14 +68,11 @@ def kept_columns(trained: dict[str, str], source: Source, may_be_files: Sequence
 
 
 def _read_one(
-    task: Task, source: Source, given: dict[str, str], labelled: bool, findings: list[Finding]
+    task: Task, given: dict[str, str], labelled: bool, source: Source, findings: list[Finding]
 ) -> list[Record]:
     if not labelled:  # a label's column was named for the training file, and this one may have none
-        given = {
-            role: name
-            for role, name in given.items()
-            if role not in targets(task.SPEC.fields) or name in source.columns
-        }
+        labels = targets(task.SPEC.fields)
+        given = {role: name for role, name in given.items() if role not in labels or name in source.columns}
         lines = (
             source.form == "text"
             and len(required(task.SPEC.fields, labelled=False)) == 1
@@ -115,7 +108,7 @@ def evaluate(
     """Scores on labelled files. `bad`: "refuse" rows that cannot be read or scored, or "skip" them and list them."""
     bad_rows.check(bad)
     task = predictor.need_task().reading(None)
-    records, skipped = _read(task, paths, columns, True, console, skip=bad == "skip")
+    records, skipped = read(task, paths, columns, True, console, skip=bad == "skip")
     if bad == "skip":
         known, strange = bad_rows.known_labels(task.SPEC, task.spec.labels, records)
         if known or not records:

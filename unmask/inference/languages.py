@@ -12,9 +12,7 @@ from unmask.text.tokenizer import Tokenizer
 ENGLISH = "The old man opened the door, and his dog ran into the garden."
 CHINESE = "老人打开门，他的狗跑进了花园。中国的首都是北京。"
 HAN = 0.3  # share of Chinese pieces from which on a vocabulary is a Chinese one
-PIECES = (
-    1.5  # tokens of a Chinese character in a vocabulary that knows Chinese; a byte-level one of English takes three
-)
+PIECES = 1.5  # tokens of a Chinese character in a vocabulary that knows Chinese; English bytes take three
 LETTERS = 3.5  # tokens of an English word in a vocabulary that has to spell it
 LOOKED = 2000  # pieces of a vocabulary that are looked at
 WORDS = 8  # of an example
@@ -27,9 +25,8 @@ def languages(tokenizer: Tokenizer) -> list[str]:
     knows_chinese = unknown_share(tokenizer, chinese) < UNKNOWN / 5 and len(chinese) <= PIECES * len(CHINESE)
     if knows_chinese and _share_of_han(tokenizer) >= HAN:
         return ["zh"]
-    spelled = tokenizer.kind == "bpe" and len(english) > LETTERS * len(
-        ENGLISH.split()
-    )  # byte-level: nothing is unknown
+    # Byte-level: nothing is unknown.
+    spelled = tokenizer.kind == "bpe" and len(english) > LETTERS * len(ENGLISH.split())
     found = ["en"] if unknown_share(tokenizer, english) < UNKNOWN and not spelled else []
     return found + (["zh"] if knows_chinese else [])
 

@@ -104,9 +104,7 @@ class OnnxEngine:
         out = [np.empty(0, np.float32)] * len(examples)
         spec = HEADS[head]
         for group, arrays in self._groups(examples):
-            values = self._outputs(self.about["outputs"][head], arrays)
-            found = values[0] if len(values) == 1 else np.stack(values, -1)
-            for i, row in zip(group, found):
+            for i, row in zip(group, self._head(head, arrays)):
                 out[i] = row[0] if spec.grouped else row if spec.reads == "row" else row[: len(examples[i])].copy()
         return out
 
@@ -163,34 +161,29 @@ class OnnxEngine:
 
     def _values(self, arrays: dict[str, Any]) -> np.ndarray:
         """(B, …), or (B, T, …): what the task's forward pass gives."""
-        if self.about["output"] == "vector":
-            return self._pooled(arrays)
-        values = self._outputs(self.about["outputs"][self.heads[0]], arrays)
-        if self.about["grouped"]:  # (B, 1) → (B,)
-            return values[0][:, 0]
-        return values[0] if len(values) == 1 else np.stack(values, -1)
-
-    def _pooled(self, arrays: dict[str, Any]) -> np.ndarray:
-        """(B, D): a vector per row, not yet of length 1."""
+        if self.about["output"] != "vector":
+            found = self._head(self.heads[0], arrays)
+            return found[:, 0] if self.about["grouped"] else found  # (B, 1) → (B,)
         hidden = self._hidden(arrays)
         if self.about["pooling"] == "cls":
             return hidden[:, 0]
-        kept = (
-            np.ones(hidden.shape[:2], np.float32) if arrays.get("mask") is None else arrays["mask"].astype(np.float32)
-        )
+        kept = self._mask(arrays).astype(np.float32)
         return np.einsum("btd,bt->bd", hidden, kept) / kept.sum(1)[:, None]
 
     def _hidden(self, arrays: dict[str, Any]) -> np.ndarray:
         name = "encoder_model" if "encoder_model" in self.sessions else "model"
         return self._run(name, ["last_hidden_state"], self._feeds(arrays))[0]
 
-    def _outputs(self, names: Sequence[str], arrays: dict[str, Any]) -> list[np.ndarray]:
-        return self._run("model", names, self._feeds(arrays))
+    def _head(self, head: str, arrays: dict[str, Any]) -> np.ndarray:
+        values = self._run("model", self.about["outputs"][head], self._feeds(arrays))
+        return values[0] if len(values) == 1 else np.stack(values, -1)
+
+    def _mask(self, arrays: dict[str, Any]) -> np.ndarray:
+        return np.ones_like(arrays["ids"]) if arrays.get("mask") is None else arrays["mask"].astype(np.int64)
 
     def _feeds(self, arrays: dict[str, Any]) -> dict[str, np.ndarray]:
         ids = arrays["ids"]
-        mask = np.ones_like(ids) if arrays.get("mask") is None else arrays["mask"].astype(np.int64)
-        feeds = {"input_ids": ids, "attention_mask": mask}
+        feeds = {"input_ids": ids, "attention_mask": self._mask(arrays)}
         if self.config.segments > 1:
             feeds["token_type_ids"] = np.zeros_like(ids) if arrays.get("segments") is None else arrays["segments"]
         # A question of one choice each: (B, 1, T).
@@ -202,14 +195,11 @@ class OnnxEngine:
 
         how = onnxruntime.RunOptions()
         how.only_execute_path_to_fetches = True  # no vocabulary logits for one who wants vectors
-        self._fits(feeds["input_ids"].shape[-1])
-        with self.turn():
-            return self.sessions[name].run(list(outputs), feeds, how)
-
-    def _fits(self, length: int) -> None:
-        most = self.config.max_positions
+        length, most = feeds["input_ids"].shape[-1], self.config.max_positions
         if self.config.positions != "relative" and length > most:
             raise UserError(f"a sequence of {length} tokens", valid=f"at most {most}, the model's positions")
+        with self.turn():
+            return self.sessions[name].run(list(outputs), feeds, how)
 
 
 def _about(file: Path) -> dict[str, Any]:

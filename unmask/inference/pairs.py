@@ -64,9 +64,10 @@ def _pairs(rows: Sequence[tuple[str, Mapping[str, Any]]], where: str) -> list[tu
 def judge(pairs: Sequence[tuple[str, str, str]], score: Callable[[list[str]], list[Score]]) -> MinimalPairs:
     """A pair is right when the good sentence has the greater log-likelihood; equal ones are not right."""
     scores = score([text for good, bad, _ in pairs for text in (good, bad)])
-    judged = []
-    for (good, bad, _), a, b in zip(pairs, scores[::2], scores[1::2], strict=True):
-        judged.append(Pair(good, bad, a.total, b.total, a.total > b.total))
+    judged = [
+        Pair(good, bad, a.total, b.total, a.total > b.total)
+        for (good, bad, _), a, b in zip(pairs, scores[::2], scores[1::2], strict=True)
+    ]
     groups: dict[str, list[bool]] = {}
     for pair, (_, _, name) in zip(judged, pairs):
         groups.setdefault(name, []).append(pair.right)

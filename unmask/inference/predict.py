@@ -75,7 +75,7 @@ def records_given(predictor: TaskMethods, given: Any, columns: dict[str, str], c
     if files := named_files(items):
         from unmask.inference.labelled_files import read
 
-        return read(task, files, columns, False, console)
+        return read(task, files, columns, False, console)[0]
     if any(isinstance(item, str) and not item.strip() for item in items):
         raise UserError("an empty text", valid="a text with words in it")
     return items

@@ -8,8 +8,8 @@
 | generate | lm, mlm | what comes next, or what an encoder–decoder makes of a text |
 | next | nsp | whether B follows A (BERT 1810.04805 §3.1) |
 | classify, tag, answer, choose, rank | the task's | what a fine-tuned model answers (task_methods.py) |
-| embed, similarity, word_vectors | none | vectors of texts, of tokens, of a word (vector_methods.py) |
-| attention, explain | none | a look inside (look_methods.py) |
+| embed, similarity, word_vectors | none | vectors of texts, of tokens, of a word |
+| attention, explain | none | a look inside (introspection.py) |
 
 One text in, one answer out; a list in, a list out, in the same order. What computes is an Engine (engine.py); how each
 method works is in a file of its own (filling, scoring, vectors, causal). Inside, texts are sorted by length and grouped
@@ -21,14 +21,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 
 from unmask.console import Console
 from unmask.errors import UserError
-from unmask.inference import causal, pairs, scoring
-from unmask.inference.answers import Continuation, Filling, MinimalPairs, Score
+from unmask.inference import causal, pairs, scoring, vectors
+from unmask.inference.answers import Continuation, Filling, MinimalPairs, Score, WordVectors
 from unmask.inference.engine import Engine
 from unmask.inference.filling import Filler, FillSettings
 from unmask.inference.folders import model_folder
@@ -41,8 +41,9 @@ from unmask.inference.reader import Long, Reader
 from unmask.inference.scoring import Method
 from unmask.inference.task_methods import TaskMethods
 from unmask.inference.unknown import warn_unknown
-from unmask.inference.vector_methods import VectorMethods
+from unmask.inference.vectors import Pooling
 from unmask.model.config import ModelConfig
+from unmask.numeric import unit
 from unmask.stopping import during
 from unmask.tasks import folder as task_folder
 from unmask.tasks.task import Task
@@ -87,7 +88,7 @@ def load(
     return Predictor(engine, tokenizer, task=task_folder.read(folder, engine.config, engine.heads, tokenizer))
 
 
-class Predictor(TaskMethods, VectorMethods, LookMethods):
+class Predictor(TaskMethods, LookMethods):
     """
     >>> from unmask.model.config import preset
     >>> from unmask.model.model import Model
@@ -218,10 +219,68 @@ class Predictor(TaskMethods, VectorMethods, LookMethods):
         self.check_known(texts)
         if self.task is not None and self.task.spec.output == "text":
             out = causal.answers(self.engine, self.task, texts, **settings)
-            return out[0] if isinstance(text, str) else out
-        rows = [causal.prompt(self.engine, self.tokenizer, encoding.ids) for encoding in self.reader.encode(texts)]
-        out = causal.continuations(self.engine, self.tokenizer, texts, rows, **settings)
+        else:
+            out = causal.continuations(self.engine, self.reader, texts, **settings)
         return out[0] if isinstance(text, str) else out
+
+    @overload
+    def embed(self, text: str, pooling: Pooling = ..., layer: int = ..., long: Long | None = ...) -> np.ndarray: ...  # type: ignore[overload-overlap]
+    @overload
+    def embed(
+        self,
+        text: Iterable[str],
+        pooling: Literal["auto", "mean", "cls"] = ...,
+        layer: int = ...,
+        long: Long | None = ...,
+        update: Update | None = ...,
+    ) -> np.ndarray: ...
+    @overload
+    def embed(
+        self,
+        text: Iterable[str],
+        pooling: Literal["token"],
+        layer: int = ...,
+        long: Long | None = ...,
+        update: Update | None = ...,
+    ) -> list[np.ndarray]: ...
+    def embed(
+        self,
+        text: str | Iterable[str],
+        pooling: Pooling = "auto",
+        layer: int = -1,
+        long: Long | None = None,
+        update: Update | None = None,
+    ) -> np.ndarray | list[np.ndarray]:
+        """Vectors of what the model gives (layer -1), of its embeddings (0), or of any layer between; float32.
+
+        `auto`: as a folder of sentence vectors says (of length 1), else `mean`.
+        `mean` (over all tokens, [CLS] and [SEP] too) and `cls`: (D,) for a text, (N, D) for a list.
+        `token`: (T, D) for each text, [CLS] first and [SEP] last.
+        `long`: a text too long is read in "windows", or "refuse"d; unless said, a folder of sentence vectors reads its own kind in windows.
+        """
+        texts = several(text)
+        self.check_known(texts)
+        out = vectors.embed(self.engine, self.reader, self.task, texts, pooling, layer, long, update)
+        return out[0] if isinstance(text, str) else out
+
+    def word_vectors(
+        self, word: str, texts: Iterable[str], layer: int = -1, long: Long = "refuse", update: Update | None = None
+    ) -> WordVectors:
+        """The vectors of a word wherever it stands in the texts: a word of two senses has two kinds of them."""
+        given = several(texts)
+        self.check_known(given)
+        return vectors.word_vectors(self.engine, self.reader, word, given, layer, long, update)
+
+    @overload
+    def similarity(self, a: str, b: str) -> float: ...  # type: ignore[overload-overlap]
+    @overload
+    def similarity(self, a: str | Iterable[str], b: str | Iterable[str]) -> np.ndarray: ...
+    def similarity(self, a: str | Iterable[str], b: str | Iterable[str]) -> float | np.ndarray:
+        """Cosine of two texts' vectors; for lists of N and M texts, (N, M) of them."""
+        x, y = (unit(self.embed(several(texts))) for texts in (a, b))
+        if isinstance(a, str) and isinstance(b, str):
+            return float((x @ y.T)[0, 0])
+        return (x @ y.T)[0] if isinstance(a, str) else (x @ y.T)[:, 0] if isinstance(b, str) else x @ y.T
 
     def example_fills(self, store: TokenStore, count: int = 6, top: int = 5) -> list[dict[str, Any]]:
         """A word hidden in a few held-out sentences: [{"text", "answer", "fills": [candidate, …]}, …]."""

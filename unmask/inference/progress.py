@@ -48,29 +48,22 @@ def shown(update: Update | None) -> Iterator[Update]:
     if update is not None:
         yield update
         return
-    looked_at = sys.stderr is not None and sys.stderr.isatty() and threading.current_thread() is threading.main_thread()
-    bar = _Bar() if looked_at else None
-    try:
-        yield bar.tell if bar else lambda done, total, what: None
-    finally:
-        if bar:
-            bar.close()
+    progress: Progress | None = None
+    begun, main = time.monotonic(), threading.current_thread() is threading.main_thread()
+    looked_at = sys.stderr is not None and sys.stderr.isatty() and main
 
-
-class _Bar:
-    def __init__(self) -> None:
-        self.begun = time.monotonic()
-        self.progress: Progress | None = None
-
-    def tell(self, done: float, total: float, what: str) -> None:
-        if self.progress is None:
-            if time.monotonic() - self.begun < WAIT or done >= total:
+    def tell(done: float, total: float, what: str) -> None:
+        nonlocal progress
+        if progress is None:
+            if not looked_at or time.monotonic() - begun < WAIT or done >= total:
                 return
-            self.progress = brief_progress()
-            self.progress.start()
-            self.task = self.progress.add_task("", total=total)
-        self.progress.update(self.task, completed=done, total=total, description=what)
+            progress = brief_progress()
+            progress.start()
+            progress.add_task("", total=total)
+        progress.update(progress.task_ids[0], completed=done, total=total, description=what)
 
-    def close(self) -> None:
-        if self.progress is not None:
-            self.progress.stop()
+    try:
+        yield tell
+    finally:
+        if progress is not None:
+            progress.stop()

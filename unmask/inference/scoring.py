@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -111,27 +110,23 @@ def _among(engine: Engine, reader: Reader, encodings: list[Encoding], hidden: li
 
 def _after(engine: Engine, reader: Reader, texts: list[list[int]], update: Update | None) -> list[np.ndarray]:
     """Log-probabilities of all tokens after those before them; of a long text at least half a row of them is seen."""
-    windows: list[tuple[list[int], int]] = []  # tokens, and how many of them were scored before
-    count = []
-    for ids in texts:
+    windows: list[
+        tuple[int, list[int], int]
+    ] = []  # number of the text, tokens, and how many of them were scored before
+    for number, ids in enumerate(texts):
         start = done = 0
-        before = len(windows)
-        while done < len(ids) or not ids:
+        while done < len(ids):
             end = min(len(ids), start + reader.room)
-            windows.append((ids[start:end], done - start))
+            windows.append((number, ids[start:end], done - start))
             done, start = end, end - reader.room // 2
-            if not ids:
-                break
-        count.append(len(windows) - before)
+    rows = [ids for _, ids, _ in windows]
     found = in_parts(
-        [ids for ids, _ in windows],
-        [len(ids) for ids, _ in windows],
-        lambda some: causal.log_likelihoods(engine, reader.tokenizer, some),
-        update,
+        rows, [len(ids) for ids in rows], lambda some: causal.log_likelihoods(engine, reader.tokenizer, some), update
     )
-    new = [values[seen:] for values, (_, seen) in zip(found, windows)]
-    starts = np.cumsum([0, *count])
-    return [np.concatenate(new[a:b]) for a, b in pairwise(starts)]
+    new: list[list[np.ndarray]] = [[] for _ in texts]
+    for (number, _, seen), values in zip(windows, found):
+        new[number].append(values[seen:])
+    return [np.concatenate(values) for values in new]
 
 
 def _score(reader: Reader, method: str, text: str, encoding: Encoding, where: list[int], logprobs: np.ndarray) -> Score:

@@ -5,7 +5,6 @@ vectors' index is exact (faiss, inner product of vectors of length 1). Fusion (C
 stages: places need no common scale. The re-ranker reads the best `rerank` of what was found.
 """
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,19 +83,15 @@ class Index:
     def _answer(
         self, query: str, stages: Mapping[str, Sequence[tuple[int, float]]], top: int, rerank: int
     ) -> list[dict[str, Any]]:
-        scores = (
-            dict(next(iter(stages.values())))
-            if len(stages) == 1
-            else fuse([[p for p, _ in s] for s in stages.values()])
-        )
+        lists = list(stages.values())
+        scores = dict(lists[0]) if len(lists) == 1 else fuse([[p for p, _ in found] for found in lists])
         best = sorted(scores, key=lambda p: (-scores[p], p))
         if self.reranker is not None:
             read = best[: max(rerank, top)]
             answer = self.reranker.predict([(query, [self.texts[p] for p in read])])[0] if read else {}
-            scores = dict(zip(read, answer.get("scores", ())))
-            best = [
-                read[i] for i in order([scores[p] for p in read], [f"{len(read) - i:09d}" for i in range(len(read))])
-            ]
+            given = answer.get("scores", ())
+            scores = dict(zip(read, given))
+            best = [read[i] for i in order(given, [f"{len(read) - i:09d}" for i in range(len(read))])]
         places = {name: {p: n for n, (p, _) in enumerate(found, 1)} for name, found in stages.items()}
         return [
             {"rank": n, "id": self.ids[p], "text": self.texts[p], "score": float(scores[p])}
@@ -134,15 +129,6 @@ def fuse(lists: Sequence[Sequence[int]]) -> dict[int, float]:
     return scores
 
 
-def assess(
-    index: Index, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, float]], console: Console | None = None
-) -> dict[str, float]:
-    """nDCG@10, MRR, MAP and recall of a search, over all queries that have judgements."""
-    asked = {name: queries[name] for name in qrels if name in queries}
-    run = run_of(index, asked, console)
-    return mean(list(judge(run, {name: qrels[name] for name in asked}).values()))
-
-
 def run_of(index: Index, queries: Mapping[str, str], console: Console | None = None) -> dict[str, dict[str, float]]:
     """Query → passage → score, best first, as `judge` and a TREC run have it."""
     hits = index.search_all(list(queries.values()), FOUND, console=console)
@@ -172,7 +158,10 @@ def _bm25(texts: Sequence[str], console: Console) -> BM25:
 
 
 def _vectors(texts: Sequence[str], model: Predictor, console: Console) -> Any:
-    faiss = _need("faiss", "faiss-cpu")
+    try:
+        import faiss
+    except ImportError:
+        raise UserError("search needs faiss-cpu", fix="pip install 'unmask[search]'") from None
     index = faiss.IndexFlatIP(model.config.hidden)
     with console.bar("vectors") as update:
         for start in range(0, len(texts), PART):
@@ -194,13 +183,6 @@ def _model(model: AnyModel, pipeline: str = "") -> Predictor | None:
         except UserError as error:
             raise UserError(f"{model} cannot put passages in order: {error.got}", fix=error.fix) from None
     return found
-
-
-def _need(module: str, package: str = "") -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise UserError(f"search needs {package or module}", fix="pip install 'unmask[search]'") from None
 
 
 @dataclass

@@ -24,11 +24,8 @@ def project(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     centred = vectors - vectors.mean(0)
     left, sizes, _ = np.linalg.svd(centred.astype(np.float64), full_matrices=False)
-    points = np.zeros((len(vectors), 2))
-    points[:, : min(2, len(sizes))] = (left * sizes)[:, :2]
-    shares = np.zeros(2)
-    shares[: min(2, len(sizes))] = (sizes**2 / max(float((sizes**2).sum()), 1e-12))[:2]
-    return points, shares
+    shares = sizes**2 / max(float((sizes**2).sum()), 1e-12)
+    return np.pad(left * sizes, [(0, 0), (0, 2)])[:, :2], np.pad(shares, (0, 2))[:2]  # one text has one direction
 
 
 def apart(vectors: np.ndarray, senses: Sequence[str]) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from numbers import Integral
 from typing import Literal, get_args
 
@@ -107,15 +106,11 @@ def word_vectors(
     states = hidden(engine, reader, kept, layer, long, update)
     for number, text, encoding, own in zip(chosen, kept, reader.tokenizer.encode_batch(kept), states):
         for match in pattern.finditer(text):
-            tokens = touching(encoding.offsets, *match.span())
-            if tokens:
-                places.append(Occurrence(number, text, *match.span()))
-                vectors.append(own[[i + before for i in tokens]].mean(0))
+            first, end = match.span()
+            tokens = [i for i, (a, b) in enumerate(encoding.offsets, before) if a < end and b > first]
+            if tokens:  # those that share a character with the word
+                places.append(Occurrence(number, text, first, end))
+                vectors.append(own[tokens].mean(0))
     if not vectors:
         raise UserError(f"the tokenizer drops {word!r}: it has no token there", valid="a word of known characters")
     return WordVectors(word.strip(), layer, places, np.stack(vectors))
-
-
-def touching(offsets: Sequence[tuple[int, int]], start: int, end: int) -> list[int]:
-    """Numbers of the tokens that share a character with [start, end)."""
-    return [i for i, (a, b) in enumerate(offsets) if a < end and b > start]

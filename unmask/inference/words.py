@@ -65,9 +65,7 @@ class Pieces:
         self.engine, self.allowed = engine, allowed
 
     def at(self, places: Sequence[Place], count: int) -> list[list[Word]]:
-        rows: dict[
-            Ids, dict[int, None]
-        ] = {}  # positions in each: masks of one row are asked in one row, equal ones once
+        rows: dict[Ids, dict[int, None]] = {}  # positions: masks of one row are asked in one row, equal ones once
         for place in places:
             rows.setdefault(place.ids, {})[place.position] = None
         asked = [_row(ids, list(positions)) for ids, positions in rows.items()]

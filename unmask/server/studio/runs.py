@@ -87,7 +87,7 @@ class Runs:
 
     def batch(self, name: str, rows: int = 4) -> dict[str, Any]:
         """The first rows of a pre-training run as its objective corrupts them."""
-        from unmask.inference.masked import show_batch
+        from unmask.inference.examples import show_batch
 
         run = self.open(name)
         store = self._json(run, "data.json").get("store")
