@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from unmask.errors import UserError
+
 if TYPE_CHECKING:
     from unmask.model.config import ModelConfig
 
@@ -77,3 +79,10 @@ COMMON_FIELDS = {
     "cls_id": "cls_token_id",
     "sep_id": "sep_token_id",
 }
+
+
+def check_only(raw: dict[str, Any], what: str, **allowed: Any) -> None:
+    """Refuses a config.json with another value of a key than the one that the family here has."""
+    for key, only in allowed.items():
+        if raw.get(key, only) != only:
+            raise UserError(f"{what} folder with {key}: {raw[key]!r}", valid=f"{key}: {only!r}")

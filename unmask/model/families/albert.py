@@ -43,11 +43,8 @@ FAMILY = Family(
         "cls_id": 2,
         "sep_id": 3,
     },
-    architectures={
-        "AlbertForSequenceClassification": ("pooler", "classify"),
-        "AlbertForTokenClassification": ("tag",),
-        "AlbertForQuestionAnswering": ("answer",),
-        "AlbertForMultipleChoice": ("pooler", "choose"),
+    architectures=bert.task_classes("Albert")
+    | {
         "AlbertForPreTraining": ("mlm", "pooler", "sop"),
         "AlbertForMaskedLM": ("mlm",),
         "AlbertModel": ("pooler",),
@@ -71,11 +68,8 @@ FAMILY = Family(
     },
     read=_read,
     write=_write,
-    names={
-        "encoder.embeddings.tokens": "albert.embeddings.word_embeddings",
-        "encoder.embeddings.positions": "albert.embeddings.position_embeddings",
-        "encoder.embeddings.segments": "albert.embeddings.token_type_embeddings",
-        "encoder.embeddings.norm": "albert.embeddings.LayerNorm",
+    names=bert.embedding_names("albert.")
+    | {
         "encoder.embeddings.project": "albert.encoder.embedding_hidden_mapping_in",
         "encoder.layers.{i}.attention.qkv": tuple(f"{_LAYER}attention.{x}" for x in ("query", "key", "value")),
         "encoder.layers.{i}.attention.out": _LAYER + "attention.dense",
@@ -86,12 +80,7 @@ FAMILY = Family(
     },
     heads=bert.TASKS
     | {
-        "mlm": {
-            "heads.mlm.dense": "predictions.dense",
-            "heads.mlm.norm": "predictions.LayerNorm",
-            "heads.mlm.decoder": "predictions.decoder",
-            "heads.mlm": "predictions",
-        },
+        "mlm": bert.mlm_names("predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions"),
         "pooler": {"heads.pooler.dense": "albert.pooler"},
         "sop": {"heads.sop.out": "sop_classifier.classifier"},
     },

@@ -3,20 +3,15 @@
 from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UserError
-from unmask.model.family import Family, Names
+from unmask.model.families import bert
+from unmask.model.family import Family, Names, check_only
 
 if TYPE_CHECKING:
     from unmask.model.config import ModelConfig
 
 
 def _size(layers: int, hidden: int) -> dict[str, Any]:
-    return {
-        "layers": layers,
-        "decoder_layers": layers,
-        "hidden": hidden,
-        "heads": hidden // 64,
-        "intermediate": 4 * hidden,
-    }
+    return bert.size(layers, hidden, decoder_layers=layers)
 
 
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
@@ -24,9 +19,7 @@ def _read(raw: dict[str, Any]) -> dict[str, Any]:
         if raw.get(a, default) != raw.get(b, default):
             raise UserError(f"a bart folder with {a} {raw.get(a)} and {b} {raw.get(b)}", valid="the same in both")
     # Folders of 2020 call other models so, with norms in other places.
-    for key, only in (("normalize_before", False), ("add_final_layer_norm", False), ("normalize_embedding", True)):
-        if raw.get(key, only) != only:
-            raise UserError(f"a bart folder with {key}: {raw[key]!r}", valid=f"{key}: {only!r}")
+    check_only(raw, "a bart", normalize_before=False, add_final_layer_norm=False, normalize_embedding=True)
     start = raw.get("decoder_start_token_id", 2)
     return {"decoder_start_id": None if start == raw.get("eos_token_id", 2) else start}
 
@@ -43,11 +36,10 @@ def _write(config: "ModelConfig") -> dict[str, Any]:
 
 def _stack(name: str) -> Names:
     there = f"model.{name}.layers.{{i}}"
-    attention = tuple(f"{there}.self_attn.{part}_proj" for part in "qkv")
     return {
         f"{name}.embeddings.positions": f"model.{name}.embed_positions",
         f"{name}.embeddings.norm": f"model.{name}.layernorm_embedding",
-        f"{name}.layers.{{i}}.attention.qkv": attention,
+        f"{name}.layers.{{i}}.attention.qkv": tuple(f"{there}.self_attn.{part}_proj" for part in "qkv"),
         f"{name}.layers.{{i}}.attention.out": f"{there}.self_attn.out_proj",
         f"{name}.layers.{{i}}.attention_norm": f"{there}.self_attn_layer_norm",
         f"{name}.layers.{{i}}.mlp.up": f"{there}.fc1",
@@ -79,12 +71,7 @@ FAMILY = Family(
         "init": "flat",
         "init_cutoff": 0.0,
     },
-    defaults={
-        "vocab_size": 8192,
-        "max_positions": 1024,
-        "attention_dropout": 0.0,
-        "decoder_start_id": None,
-    },
+    defaults={"vocab_size": 8192, "max_positions": 1024, "attention_dropout": 0.0, "decoder_start_id": None},
     architectures={"BartForConditionalGeneration": ("lm",), "BartModel": ()},
     presets={
         "bart-mini": _size(4, 256),

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from unmask.errors import UserError
-from unmask.model.family import COMMON_FIELDS, Family, Names
+from unmask.model.family import COMMON_FIELDS, Family, Names, check_only
 
 # What every descendant that kept BERT's layers has too.
 FIXED: dict[str, Any] = {
@@ -42,20 +41,38 @@ def size(layers: int, hidden: int, **more: Any) -> dict[str, Any]:
 
 
 def read(raw: dict[str, Any]) -> dict[str, Any]:
-    for key, only in (("is_decoder", False), ("position_embedding_type", "absolute")):
-        if raw.get(key, only) != only:
-            raise UserError(f"a {raw['model_type']} folder with {key}: {raw[key]!r}", valid=f"{key}: {only!r}")
+    check_only(raw, f"a {raw['model_type']}", is_decoder=False, position_embedding_type="absolute")
     return {}
 
 
-def names(prefix: str) -> Names:
-    """Of the encoder's parameters."""
-    layer = prefix + "encoder.layer.{i}."
+def task_classes(name: str) -> dict[str, tuple[str, ...]]:
+    """The classes in transformers that hold the heads of tasks."""
+    return {
+        f"{name}ForSequenceClassification": ("pooler", "classify"),
+        f"{name}ForTokenClassification": ("tag",),
+        f"{name}ForQuestionAnswering": ("answer",),
+        f"{name}ForMultipleChoice": ("pooler", "choose"),
+    }
+
+
+def mlm_names(dense: str, norm: str, decoder: str, owner: str) -> Names:
+    """Of the masked-LM head's parameters; its bias belongs to `owner`."""
+    return {"heads.mlm.dense": dense, "heads.mlm.norm": norm, "heads.mlm.decoder": decoder, "heads.mlm": owner}
+
+
+def embedding_names(prefix: str) -> Names:
     return {
         "encoder.embeddings.tokens": prefix + "embeddings.word_embeddings",
         "encoder.embeddings.positions": prefix + "embeddings.position_embeddings",
         "encoder.embeddings.segments": prefix + "embeddings.token_type_embeddings",
         "encoder.embeddings.norm": prefix + "embeddings.LayerNorm",
+    }
+
+
+def names(prefix: str) -> Names:
+    """Of the encoder's parameters."""
+    layer = prefix + "encoder.layer.{i}."
+    return embedding_names(prefix) | {
         "encoder.layers.{i}.attention.qkv": tuple(f"{layer}attention.self.{x}" for x in ("query", "key", "value")),
         "encoder.layers.{i}.attention.out": layer + "attention.output.dense",
         "encoder.layers.{i}.attention_norm": layer + "attention.output.LayerNorm",
@@ -65,15 +82,13 @@ def names(prefix: str) -> Names:
     }
 
 
+_MLM = "cls.predictions"
 FAMILY = Family(
     objective="mlm+nsp",
     fixed=FIXED,
     defaults={},
-    architectures={
-        "BertForSequenceClassification": ("pooler", "classify"),
-        "BertForTokenClassification": ("tag",),
-        "BertForQuestionAnswering": ("answer",),
-        "BertForMultipleChoice": ("pooler", "choose"),
+    architectures=task_classes("Bert")
+    | {
         "BertForPreTraining": ("mlm", "pooler", "nsp"),
         "BertForMaskedLM": ("mlm",),
         "BertForNextSentencePrediction": ("pooler", "nsp"),
@@ -94,12 +109,7 @@ FAMILY = Family(
     names=names("bert."),
     heads=TASKS
     | {
-        "mlm": {
-            "heads.mlm.dense": "cls.predictions.transform.dense",
-            "heads.mlm.norm": "cls.predictions.transform.LayerNorm",
-            "heads.mlm.decoder": "cls.predictions.decoder",
-            "heads.mlm": "cls.predictions",
-        },
+        "mlm": mlm_names(f"{_MLM}.transform.dense", f"{_MLM}.transform.LayerNorm", f"{_MLM}.decoder", _MLM),
         "pooler": {"heads.pooler.dense": "bert.pooler.dense"},
         "nsp": {"heads.nsp.out": "cls.seq_relationship"},
     },

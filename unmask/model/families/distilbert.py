@@ -20,14 +20,7 @@ FAMILY = Family(
     objective="mlm",
     fixed=bert.FIXED | {"segments": 0, "norm_eps": 1e-12, "pooling": "relu"},
     defaults={"classifier_dropout": 0.2},
-    architectures={
-        "DistilBertForSequenceClassification": ("pooler", "classify"),
-        "DistilBertForTokenClassification": ("tag",),
-        "DistilBertForQuestionAnswering": ("answer",),
-        "DistilBertForMultipleChoice": ("pooler", "choose"),
-        "DistilBertForMaskedLM": ("mlm",),
-        "DistilBertModel": (),
-    },
+    architectures=bert.task_classes("DistilBert") | {"DistilBertForMaskedLM": ("mlm",), "DistilBertModel": ()},
     presets={
         "distilbert-mini": bert.size(2, 256),
         "distilbert-small": bert.size(2, 512),
@@ -60,12 +53,7 @@ FAMILY = Family(
     },
     heads=bert.TASKS
     | {
-        "mlm": {
-            "heads.mlm.dense": "vocab_transform",
-            "heads.mlm.norm": "vocab_layer_norm",
-            "heads.mlm.decoder": "vocab_projector",
-            "heads.mlm": "vocab_projector",
-        },
+        "mlm": bert.mlm_names("vocab_transform", "vocab_layer_norm", "vocab_projector", "vocab_projector"),
         "pooler": {"heads.pooler.dense": "pre_classifier"},
     },
     ignored=r"distilbert\.embeddings\.position_ids|vocab_projector\.weight",

@@ -5,9 +5,8 @@ The model is the discriminator; the generator is its head of that name, saved as
 
 from typing import TYPE_CHECKING, Any
 
-from unmask.errors import UserError
 from unmask.model.families import bert
-from unmask.model.family import Family
+from unmask.model.family import Family, check_only
 
 if TYPE_CHECKING:
     from unmask.model.config import ModelConfig
@@ -15,9 +14,7 @@ if TYPE_CHECKING:
 
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
     if raw.get("architectures") == ["ElectraForMultipleChoice"]:
-        for key, only in (("summary_type", "first"), ("summary_use_proj", True), ("summary_activation", "gelu")):
-            if raw.get(key, only) != only:
-                raise UserError(f"an electra folder with {key}: {raw[key]!r}", valid=f"{key}: {only!r}")
+        check_only(raw, "an electra", summary_type="first", summary_use_proj=True, summary_activation="gelu")
     return bert.read(raw)
 
 
@@ -25,19 +22,13 @@ def _write(config: "ModelConfig") -> dict[str, Any]:
     return {"embedding_size": config.embedding_size}
 
 
+_MLM = "generator_predictions"
 FAMILY = Family(
     objective="rtd",
     fixed=bert.FIXED | {"head_activation": "gelu", "pooling": "gelu"},
     defaults={"embedding": 128},
-    architectures={
-        "ElectraForSequenceClassification": ("pooler", "classify"),
-        "ElectraForTokenClassification": ("tag",),
-        "ElectraForQuestionAnswering": ("answer",),
-        "ElectraForMultipleChoice": ("pooler", "choose"),
-        "ElectraForPreTraining": ("rtd",),
-        "ElectraForMaskedLM": ("mlm",),
-        "ElectraModel": (),
-    },
+    architectures=bert.task_classes("Electra")
+    | {"ElectraForPreTraining": ("rtd",), "ElectraForMaskedLM": ("mlm",), "ElectraModel": ()},
     presets={
         "electra-mini": bert.size(4, 256),
         "electra-small": bert.size(12, 256),
@@ -52,12 +43,7 @@ FAMILY = Family(
     names=bert.names("electra.") | {"encoder.embeddings.project": "electra.embeddings_project"},
     heads=bert.TASKS
     | {
-        "mlm": {
-            "heads.mlm.dense": "generator_predictions.dense",
-            "heads.mlm.norm": "generator_predictions.LayerNorm",
-            "heads.mlm.decoder": "generator_lm_head",
-            "heads.mlm": "generator_lm_head",
-        },
+        "mlm": bert.mlm_names(f"{_MLM}.dense", f"{_MLM}.LayerNorm", "generator_lm_head", "generator_lm_head"),
         "rtd": {
             "heads.rtd.dense": "discriminator_predictions.dense",
             "heads.rtd.out": "discriminator_predictions.dense_prediction",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}
 
 
-def _size(layers: int, hidden: int) -> dict[str, Any]:
+def size(layers: int, hidden: int) -> dict[str, Any]:
     return {"layers": layers, "hidden": hidden, "heads": hidden // 64}
 
 
@@ -74,9 +74,9 @@ FAMILY = Family(
     defaults={"activation": "gelu_new", "norm_eps": 1e-5, "pad_id": None},
     architectures={"OpenAIGPTLMHeadModel": ("lm",), "OpenAIGPTModel": ()},
     presets={
-        "gpt-mini": _size(4, 256) | {"vocab_size": 8192},
-        "gpt-small": _size(6, 384) | {"vocab_size": 8192},
-        "openai-gpt": _size(12, 768) | {"vocab_size": 40478},
+        "gpt-mini": size(4, 256) | {"vocab_size": 8192},
+        "gpt-small": size(6, 384) | {"vocab_size": 8192},
+        "openai-gpt": size(12, 768) | {"vocab_size": 40478},
     },
     base="openai-gpt",
     prefix="transformer.",

@@ -2,26 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-from unmask.errors import UserError
-from unmask.model.families.gpt import CAUSAL_FIELDS, CAUSAL_FIXED, CAUSAL_NAMES, SIDEWAYS
-from unmask.model.family import Family
+from unmask.model.families.gpt import CAUSAL_FIELDS, CAUSAL_FIXED, CAUSAL_NAMES, SIDEWAYS, size
+from unmask.model.family import Family, check_only
 
 if TYPE_CHECKING:
     from unmask.model.config import ModelConfig
 
 
-def _size(layers: int, hidden: int) -> dict[str, Any]:
-    return {"layers": layers, "hidden": hidden, "heads": hidden // 64}
-
-
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
-    for key, only in (
-        ("scale_attn_weights", True),
-        ("scale_attn_by_inverse_layer_idx", False),
-        ("add_cross_attention", False),
-    ):
-        if raw.get(key, only) != only:
-            raise UserError(f"a gpt2 folder with {key}: {raw[key]!r}", valid=f"{key}: {only!r}")
+    only = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
+    check_only(raw, "a gpt2", **only)
     return {"intermediate": raw.get("n_inner") or 0}
 
 
@@ -46,10 +36,10 @@ FAMILY = Family(
     },
     architectures={"GPT2LMHeadModel": ("lm",), "GPT2Model": ()},
     presets={
-        "gpt2-mini": _size(4, 256),
-        "gpt2-small": _size(6, 384),
-        "gpt2": _size(12, 768) | _PUBLISHED,
-        "gpt2-medium": _size(24, 1024) | _PUBLISHED,
+        "gpt2-mini": size(4, 256),
+        "gpt2-small": size(6, 384),
+        "gpt2": size(12, 768) | _PUBLISHED,
+        "gpt2-medium": size(24, 1024) | _PUBLISHED,
     },
     base="gpt2",
     prefix="transformer.",

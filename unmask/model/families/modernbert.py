@@ -4,14 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UserError
 from unmask.files import shown
+from unmask.model.families import bert
 from unmask.model.family import COMMON_FIELDS, Family, Names
 
 if TYPE_CHECKING:
     from unmask.model.config import ModelConfig
-
-
-def _size(layers: int, hidden: int, intermediate: int) -> dict[str, Any]:
-    return {"layers": layers, "hidden": hidden, "heads": hidden // 64, "intermediate": intermediate}
 
 
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
@@ -95,19 +92,12 @@ FAMILY = Family(
         "head_bias": False,
         "init_cutoff": 2.0,
     },
-    architectures={
-        "ModernBertForSequenceClassification": ("pooler", "classify"),
-        "ModernBertForTokenClassification": ("tag",),
-        "ModernBertForQuestionAnswering": ("answer",),
-        "ModernBertForMultipleChoice": ("pooler", "choose"),
-        "ModernBertForMaskedLM": ("mlm",),
-        "ModernBertModel": (),
-    },
+    architectures=bert.task_classes("ModernBert") | {"ModernBertForMaskedLM": ("mlm",), "ModernBertModel": ()},
     presets={
-        "modernbert-mini": _size(4, 256, 512),
-        "modernbert-small": _size(6, 384, 768),
-        "modernbert-base": _size(22, 768, 1152) | _PUBLISHED_IDS,
-        "modernbert-large": _size(28, 1024, 2624) | _PUBLISHED_IDS,
+        "modernbert-mini": bert.size(4, 256, intermediate=512),
+        "modernbert-small": bert.size(6, 384, intermediate=768),
+        "modernbert-base": bert.size(22, 768, intermediate=1152) | _PUBLISHED_IDS,
+        "modernbert-large": bert.size(28, 1024, intermediate=2624) | _PUBLISHED_IDS,
     },
     base="modernbert-base",
     prefix="model.",
@@ -142,12 +132,7 @@ FAMILY = Family(
         "encoder.norm": "model.final_norm",
     },
     heads={
-        "mlm": {
-            "heads.mlm.dense": "head.dense",
-            "heads.mlm.norm": "head.norm",
-            "heads.mlm.decoder": "decoder",
-            "heads.mlm": "decoder",
-        },
+        "mlm": bert.mlm_names("head.dense", "head.norm", "decoder", "decoder"),
         "pooler": {"heads.pooler.dense": "head.dense", "heads.pooler.norm": "head.norm"},
         "classify": {"heads.classify.out": "classifier"},
         "choose": {"heads.choose.out": "classifier"},

@@ -12,8 +12,6 @@ from unmask.model.family import Family
 if TYPE_CHECKING:
     from unmask.model.config import ModelConfig
 
-IDS = {"pad_id": 1, "cls_id": 0, "sep_id": 2}
-
 
 def read(raw: dict[str, Any]) -> dict[str, Any]:
     bert.read(raw)
@@ -30,21 +28,14 @@ def write(config: "ModelConfig") -> dict[str, Any]:
 
 
 def classes(name: str) -> dict[str, tuple[str, ...]]:
-    return {
-        f"{name}ForSequenceClassification": ("pooler", "classify"),
-        f"{name}ForTokenClassification": ("tag",),
-        f"{name}ForQuestionAnswering": ("answer",),
-        f"{name}ForMultipleChoice": ("pooler", "choose"),
-        f"{name}ForMaskedLM": ("mlm",),
-        f"{name}Model": ("pooler",),
-    }
+    return bert.task_classes(name) | {f"{name}ForMaskedLM": ("mlm",), f"{name}Model": ("pooler",)}
 
 
 FAMILY = Family(
     objective="mlm",
     tokenizer={"kind": "bpe", "template": "roberta", "lowercase": False},
     fixed=bert.FIXED | {"head_activation": "gelu", "position_offset": None},
-    defaults={"vocab_size": 50265, "segments": 1, "norm_eps": 1e-5, **IDS},
+    defaults={"vocab_size": 50265, "segments": 1, "norm_eps": 1e-5, "pad_id": 1, "cls_id": 0, "sep_id": 2},
     architectures=classes("Roberta"),
     presets={
         "roberta-mini": bert.size(4, 256),
@@ -60,12 +51,7 @@ FAMILY = Family(
     names=bert.names("roberta."),
     heads=bert.TASKS
     | {
-        "mlm": {
-            "heads.mlm.dense": "lm_head.dense",
-            "heads.mlm.norm": "lm_head.layer_norm",
-            "heads.mlm.decoder": "lm_head.decoder",
-            "heads.mlm": "lm_head",
-        },
+        "mlm": bert.mlm_names("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head"),
         "pooler": {"heads.pooler.dense": "roberta.pooler.dense"},
         "classify": {"heads.classify.out": "classifier.out_proj"},
     },

@@ -7,6 +7,7 @@ of its own for the logits (Shazeer 2002.05202; the T5 repository's notes on v1.1
 from typing import TYPE_CHECKING, Any
 
 from unmask.errors import UserError
+from unmask.model.families import bert
 from unmask.model.family import Family, Names
 
 if TYPE_CHECKING:
@@ -16,13 +17,7 @@ _V11 = {"activation": "gelu_new", "gated": True, "tie": False, "scale_logits": F
 
 
 def _size(layers: int, hidden: int, heads: int, intermediate: int) -> dict[str, Any]:
-    return {
-        "layers": layers,
-        "decoder_layers": layers,
-        "hidden": hidden,
-        "heads": heads,
-        "intermediate": intermediate,
-    }
+    return bert.size(layers, hidden, heads=heads, intermediate=intermediate, decoder_layers=layers)
 
 
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
@@ -51,25 +46,30 @@ def _write(config: "ModelConfig") -> dict[str, Any]:
     }
 
 
+_MLP = {"encoder": "encoder.block.{i}.layer.1", "decoder": "decoder.block.{i}.layer.2"}
+
+
 def _more(config: "ModelConfig") -> Names:
     """A gated MLP is two matrices there."""
-    if not config.gated:
-        return {}
+    up = {half: tuple(f"{mlp}.DenseReluDense.wi_{n}" for n in (0, 1)) for half, mlp in _MLP.items()}
+    return {f"{half}.layers.{{i}}.mlp.up": names for half, names in up.items()} if config.gated else {}
+
+
+def _stack(half: str) -> Names:
+    here, there, mlp = f"{half}.layers.{{i}}", f"{half}.block.{{i}}.layer.0", _MLP[half]
     return {
-        "encoder.layers.{i}.mlp.up": (
-            "encoder.block.{i}.layer.1.DenseReluDense.wi_0",
-            "encoder.block.{i}.layer.1.DenseReluDense.wi_1",
-        ),
-        "decoder.layers.{i}.mlp.up": (
-            "decoder.block.{i}.layer.2.DenseReluDense.wi_0",
-            "decoder.block.{i}.layer.2.DenseReluDense.wi_1",
-        ),
+        f"{half}.relative.bias": f"{half}.block.0.layer.0.SelfAttention.relative_attention_bias",
+        f"{here}.attention.qkv": tuple(f"{there}.SelfAttention.{part}" for part in "qkv"),
+        f"{here}.attention.out": f"{there}.SelfAttention.o",
+        f"{here}.attention_norm": f"{there}.layer_norm",
+        f"{here}.mlp.up": f"{mlp}.DenseReluDense.wi",
+        f"{here}.mlp.down": f"{mlp}.DenseReluDense.wo",
+        f"{here}.mlp_norm": f"{mlp}.layer_norm",
+        f"{half}.norm": f"{half}.final_layer_norm",
     }
 
 
-def _attention(here: str, there: str) -> Names:
-    return {f"{here}.qkv": (f"{there}.q", f"{there}.k", f"{there}.v"), f"{here}.out": f"{there}.o"}
-
+_CROSS = "decoder.block.{i}.layer.1"
 
 FAMILY = Family(
     objective="span",
@@ -134,29 +134,14 @@ FAMILY = Family(
     },
     read=_read,
     write=_write,
-    names={
+    names=_stack("encoder")
+    | _stack("decoder")
+    | {
         "encoder.embeddings.tokens": "shared",
-        "encoder.relative.bias": "encoder.block.0.layer.0.SelfAttention.relative_attention_bias",
-        **_attention("encoder.layers.{i}.attention", "encoder.block.{i}.layer.0.SelfAttention"),
-        "encoder.layers.{i}.attention_norm": "encoder.block.{i}.layer.0.layer_norm",
-        "encoder.layers.{i}.mlp.up": "encoder.block.{i}.layer.1.DenseReluDense.wi",
-        "encoder.layers.{i}.mlp.down": "encoder.block.{i}.layer.1.DenseReluDense.wo",
-        "encoder.layers.{i}.mlp_norm": "encoder.block.{i}.layer.1.layer_norm",
-        "encoder.norm": "encoder.final_layer_norm",
-        "decoder.relative.bias": "decoder.block.0.layer.0.SelfAttention.relative_attention_bias",
-        **_attention("decoder.layers.{i}.attention", "decoder.block.{i}.layer.0.SelfAttention"),
-        "decoder.layers.{i}.attention_norm": "decoder.block.{i}.layer.0.layer_norm",
-        "decoder.layers.{i}.cross.q": "decoder.block.{i}.layer.1.EncDecAttention.q",
-        "decoder.layers.{i}.cross.kv": (
-            "decoder.block.{i}.layer.1.EncDecAttention.k",
-            "decoder.block.{i}.layer.1.EncDecAttention.v",
-        ),
-        "decoder.layers.{i}.cross.out": "decoder.block.{i}.layer.1.EncDecAttention.o",
-        "decoder.layers.{i}.cross_norm": "decoder.block.{i}.layer.1.layer_norm",
-        "decoder.layers.{i}.mlp.up": "decoder.block.{i}.layer.2.DenseReluDense.wi",
-        "decoder.layers.{i}.mlp.down": "decoder.block.{i}.layer.2.DenseReluDense.wo",
-        "decoder.layers.{i}.mlp_norm": "decoder.block.{i}.layer.2.layer_norm",
-        "decoder.norm": "decoder.final_layer_norm",
+        "decoder.layers.{i}.cross.q": f"{_CROSS}.EncDecAttention.q",
+        "decoder.layers.{i}.cross.kv": (f"{_CROSS}.EncDecAttention.k", f"{_CROSS}.EncDecAttention.v"),
+        "decoder.layers.{i}.cross.out": f"{_CROSS}.EncDecAttention.o",
+        "decoder.layers.{i}.cross_norm": f"{_CROSS}.layer_norm",
     },
     more=_more,
     heads={"lm": {"heads.lm.decoder": "lm_head"}},
