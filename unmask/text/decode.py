@@ -29,7 +29,19 @@ _BOMS = (  # UTF-32 first: its BOM begins with that of UTF-16
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 # What is guessed at, in order of preference where several read the bytes equally well.
-_LEGACY = ["gb18030", "big5", "shift_jis", "euc_jp", "euc_kr", "cp1252", "cp1250", "cp1251", "koi8_r", "cp1253", "cp1254"]
+_LEGACY = [
+    "gb18030",
+    "big5",
+    "shift_jis",
+    "euc_jp",
+    "euc_kr",
+    "cp1252",
+    "cp1250",
+    "cp1251",
+    "koi8_r",
+    "cp1253",
+    "cp1254",
+]
 _MAGIC = (
     (b"%PDF", "a PDF; extract its text first, e.g. with pdftotext"),
     (b"PK\x03\x04", "a zip archive (or a docx, xlsx, epub); unpack it or export its text first"),
