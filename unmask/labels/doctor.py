@@ -28,13 +28,8 @@ Sets = Mapping[str, Sequence[Record]]  # train, dev, test
 
 def examine(sets: Sets, spec: RecordSpec, labels: Sequence[str] = ()) -> list[Finding]:
     """Everything that records tell. `labels`: those that the model has to have, when the user named them."""
-    found: list[Finding] = []
-    found += _labels(sets, spec, labels)
-    found += _repeats(sets, spec)
-    found += _near(sets, spec)
-    for records in sets.values():
-        found += texts_of(records, spec)
-    return found
+    texts = [finding for records in sets.values() for finding in texts_of(records, spec)]
+    return [*_labels(sets, spec, labels), *_repeats(sets, spec), *_near(sets, spec), *texts]
 
 
 def plain(text: str) -> str:

@@ -9,7 +9,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,12 +111,7 @@ def open_source(
     elif file.kind == "text":
         source = Source(path, "text", lines=list(reading.lines()), layout=layout)
     else:
-        rows = []
-        for line, record in reading.records():
-            if isinstance(record, dict):
-                rows.append((line, record))
-            else:
-                findings.append(_no_object(f"{path}:{line}", record))
+        rows = _objects(path, reading.records(), findings)
         source = Source(path, "table", list(file.columns) or _columns(rows), rows, layout=layout)
         if file.kind in ("csv", "tsv"):
             line, header, names = _header(reading)
@@ -172,10 +167,16 @@ def is_table(name: str) -> bool:
     return ending_of(name) in TABLES or is_other(name)
 
 
-def _no_object(at: str, value: Any) -> Finding:
-    return Finding(
-        at, f"a JSON {type(value).__name__}, not an object", 'write {"text": …, "label": …}', kind="no object"
-    )
+def _objects(path: str, values: Iterable[tuple[int, Any]], findings: list[Finding]) -> list[tuple[int, dict[str, Any]]]:
+    """(line, value) of the objects among a file's values; any other is found."""
+    rows = []
+    for line, value in values:
+        if isinstance(value, dict):
+            rows.append((line, value))
+        else:
+            what = f"a JSON {type(value).__name__}, not an object"
+            findings.append(Finding(f"{path}:{line}", what, 'write {"text": …, "label": …}', kind="no object"))
+    return rows
 
 
 def _header(reading: Reading) -> tuple[int, str, list[str]]:
@@ -233,12 +234,7 @@ def _json_source(path: Path, name: str, report: Report, findings: list[Finding])
         raise UserError(f"{name}:{line}: not JSON: {error}", fix=fix) from None
     if not (isinstance(value, list) and any(isinstance(item, dict) for item in value)):
         return Source(name, "json", value=value)
-    rows = []
-    for line, item in zip(_lines_of(text), value):
-        if isinstance(item, dict):
-            rows.append((line, item))
-        else:
-            findings.append(_no_object(f"{name}:{line}", item))
+    rows = _objects(name, zip(_lines_of(text), value), findings)
     return Source(name, "table", _columns(rows), rows)
 
 

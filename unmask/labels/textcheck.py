@@ -39,11 +39,7 @@ def texts_of(records: Sequence[Record], spec: RecordSpec) -> list[Finding]:
 
 
 def too_long(
-    records: Sequence[Record],
-    spec: RecordSpec,
-    tokenizer: Tokenizer,
-    length: int,
-    fate: str,
+    records: Sequence[Record], spec: RecordSpec, tokenizer: Tokenizer, length: int, fate: str
 ) -> list[Finding]:
     """The share of records that have more tokens than a row, and what becomes of them."""
     sample = spread(records, LONG_SAMPLE)

@@ -65,7 +65,7 @@ def prune(older_than_days: float | None = None, incomplete: bool = True, everyth
     for entry in cached():
         idle = time.time() - entry.last_used
         old = older_than_days is not None and idle >= older_than_days * 86_400
-        abandoned = incomplete and not entry.complete and idle >= (0 if _has_lock(entry.path) else STALE)
+        abandoned = incomplete and not entry.complete and idle >= (0 if (entry.path / "lock").exists() else STALE)
         if (everything or old or abandoned) and not _busy(entry.path):
             remove_folder(entry.path) if entry.path.is_dir() else entry.path.unlink(missing_ok=True)
             removed.append(entry)
@@ -84,10 +84,6 @@ def _entry(path: Path, kind: str) -> CacheEntry:
         max(max(stat.st_mtime, stat.st_atime if len(stats) == 1 else 0) for stat in stats),
         complete=not unfinished and (kind != "store" or (path / "meta.json").exists()),
     )
-
-
-def _has_lock(path: Path) -> bool:
-    return (path / "lock").exists()
 
 
 def _busy(path: Path) -> bool:

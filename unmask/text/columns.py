@@ -69,18 +69,8 @@ CHINESE: dict[str, str] = {  # Chinese name, simplified or traditional → Engli
 }
 # What a column of plain texts is called, where no task says more; the first one that a table has is read.
 TEXTS = ("text", "sentence", "document", "passage", "content", "review", "comment", "body", "article", "message")
-KNOWN = {
-    *CHINESE,
-    *CHINESE.values(),
-    "class",
-    "labels",
-    "answers",
-    "choices",
-    "spans",
-    "tokens",
-    "positives",
-    "negatives",
-}
+OTHERS = ("class", "labels", "answers", "choices", "spans", "tokens", "positives", "negatives")
+KNOWN = {*CHINESE, *CHINESE.values(), *OTHERS}
 DEEPEST = 3  # objects in objects that are opened
 
 

@@ -76,15 +76,7 @@ class Corpus:
             total = hashlib.blake2b(digest_size=16)
             total.update(f"{CUTTING} {self.settings.documents} {self.settings.encoding}".encode())
             for file in self.files:
-                cut = (
-                    file.kind,
-                    file.mode,
-                    file.encoding,
-                    file.column,
-                    file.delimiter,
-                    file.quotes,
-                    file.html,
-                )
+                cut = (file.kind, file.mode, file.encoding, file.column, file.delimiter, file.quotes, file.html)
                 total.update(repr(cut).encode())
                 with open(file.path, "rb") as raw:
                     total.update(hashlib.file_digest(raw, "blake2b").digest())

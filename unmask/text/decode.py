@@ -179,18 +179,7 @@ def check_codec(name: str) -> str:
         if not codec._is_text_encoding:  # "base64" is a codec too
             raise LookupError
     except LookupError:
-        valid = [
-            "auto",
-            "utf-8",
-            "utf-16",
-            "gb18030",
-            "big5",
-            "cp1252",
-            "latin-1",
-            "shift_jis",
-            "euc-kr",
-            "koi8-r",
-        ]
+        valid = ["auto", "utf-8", "utf-16", "gb18030", "big5", "cp1252", "latin-1", "shift_jis", "euc-kr", "koi8-r"]
         raise UserError(
             f"unknown encoding {name!r}{nearest(name, valid)}",
             valid=f"{', '.join(valid)}, … (any Python codec)",
@@ -236,8 +225,7 @@ def _detect_legacy(lines: bytes) -> str | None:
     foreign = re.findall(r"[^\x00-\x7f]", text)
     # ÿ and þ are 0xff and 0xfe, frequent in damage and rare in writing. Letters stand beside letters, mostly.
     plausible = re.findall(
-        r"(?<=[^\W\d_])[^\W\d_\x00-\x7fÿþ]|[^\W\d_\x00-\x7fÿþ](?=[^\W\d_])|[’‘“”–—…£€°§©®«»\xa0、。，！？]",
-        text,
+        r"(?<=[^\W\d_])[^\W\d_\x00-\x7fÿþ]|[^\W\d_\x00-\x7fÿþ](?=[^\W\d_])|[’‘“”–—…£€°§©®«»\xa0、。，！？]", text
     )
     return name if len(plausible) >= 0.7 * len(foreign) else None
 

@@ -3,20 +3,19 @@
 Each choice comes with its reason, which is printed: a wrong guess must be seen before an hour of training.
 """
 
-import csv
 import io
 import json
 import re
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from unmask.errors import UserError, nearest
 from unmask.recipe import DataRecipe
 from unmask.registry import FORMATS
-from unmask.text.columns import TEXTS, plain_name
+from unmask.text.columns import TEXTS, plain_name, shown
 from unmask.text.decode import (
     check_codec,
     damage,
@@ -27,8 +26,8 @@ from unmask.text.decode import (
     read_exactly,
     why_binary,
 )
-from unmask.text.layout import CONLL_ENDINGS, Layout, bare_quotes, is_number, layout_of
-from unmask.text.readers import File, Kind, Mode, Reading, csv_rows
+from unmask.text.layout import CONLL_ENDINGS, Layout, bare_quotes, is_number, layout_of, parse
+from unmask.text.readers import File, Kind, Mode, Reading
 from unmask.text.report import Report
 
 SAMPLE = 1 << 20  # bytes looked at to find columns and documents
@@ -38,13 +37,7 @@ VALID = "text, csv, tsv, jsonl, parquet; gz, zst, bz2 or xz of these"
 RECORDS = 200  # … and rows, where bytes say nothing
 HEAD = 1 << 16  # bytes looked at to tell binary from text
 COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
-KINDS: dict[str, Kind] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-}
+KINDS: dict[str, Kind] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 
 SHORT, MANY = 1 << 18, 3  # so many files of at most so many bytes are a folder of texts, one document each …
 BOOK, LIBRARY = 1 << 21, 20  # … and so are so many of this size
@@ -175,22 +168,15 @@ def _probe_records(file: File, sample: Beginning, column: str) -> None:
         if not records and sample.whole:
             raise UserError(f"{file.name}: no line is a JSON object", valid='{"text": "…"} on each line')
         objects = [record for record in records if isinstance(record, dict)]
-        columns = list(dict.fromkeys(key for record in objects for key in record))
-        texts = {key for record in objects for key, value in record.items() if isinstance(value, str)}
         if not objects:  # bare strings, or a first record longer than the sample
-            file.column, file.why = column, ""
+            file.column = column
             return
+        columns, texts = _columns(objects)
     else:
         lines = sample.text.split("\n")
         file.delimiter = "\t" if file.kind == "tsv" else _delimiter(lines[0])
         file.quotes = file.kind == "csv" or not bare_quotes(lines)
-        rows: list[list[str]] = []
-        with suppress(csv.Error):
-            rows += (
-                row
-                for row in islice(csv_rows((line + "\n" for line in lines), file.delimiter, file.quotes), 200)
-                if row
-            )
+        rows = parse(lines, file.delimiter, file.quotes, RECORDS)
         if not rows:
             raise UserError(f"{file.name}: no line names the columns", valid="text,label in the first line")
         columns = [name.strip() for name in rows[0]]
@@ -200,6 +186,12 @@ def _probe_records(file: File, sample: Beginning, column: str) -> None:
             if any(len(row) > i and row[i].strip() and not is_number(row[i]) for row in rows[1:])
         }
     file.column, file.why = choose_column(file.name, columns, texts, column)
+
+
+def _columns(records: Sequence[dict[str, Any]]) -> tuple[list[str], set[str]]:
+    """The columns of records, and those of them that hold text."""
+    texts = {key for record in records for key, value in record.items() if isinstance(value, str)}
+    return list(dict.fromkeys(key for record in records for key in record)), texts
 
 
 def _probe_parquet(file: File, column: str) -> File:
@@ -222,8 +214,7 @@ def _probe_other(path: Path, name: str, column: str) -> File:
         records = [record for _, record in islice(Reading(file, Report()).other(), RECORDS)]
     except damage() as error:
         raise UserError(f"{name}: cannot be read: {error}") from None
-    texts = {key for record in records for key, value in record.items() if isinstance(value, str)}
-    columns = list(dict.fromkeys(key for record in records for key in record))
+    columns, texts = _columns(records)
     file.column, file.why = choose_column(name, columns, texts, column) if columns else (column, "")
     return file
 
@@ -249,10 +240,9 @@ def choose_column(file: str, columns: Sequence[str], texts: set[str], wanted: st
         guess = known if len(known) == 1 else [name for name in columns if name in texts]
         if len(guess) == 1:
             return guess[0], f"there is no column 'text', and {guess[0]!r} is the one that holds text"
-    shown = ", ".join(f"{name[:40]}" for name in columns[:20])
     raise UserError(
         f"{file}: no column {wanted!r}{nearest(wanted, list(columns))}",
-        valid=f"{shown} (the first line names the columns)" if file.endswith(("csv", "tsv")) else shown,
+        valid=shown(columns) + " (the first line names the columns)" * file.endswith(("csv", "tsv")),
         fix="--column NAME, or --set data.column=NAME",
     )
 

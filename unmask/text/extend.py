@@ -144,7 +144,11 @@ def choose(tokenizer: Tokenizer, counts: Counter[str], count: int) -> list[Word]
         if n < LEAST:
             continue
         text = _plain(tokenizer, entry)
-        if len(text) < 2 or not text[0].isalpha() or not all(c.isalnum() or _is_mark(c) for c in text):
+        if (
+            len(text) < 2
+            or not text[0].isalpha()
+            or not all(c.isalnum() or unicodedata.category(c)[0] == "M" for c in text)
+        ):
             continue  # numbers and signs have no use for an entry of their own
         if unigram and not entry.startswith("▁"):
             continue  # it would be found inside longer words too
@@ -195,14 +199,7 @@ def with_words(tokenizer: Tokenizer, chosen: Iterable[Word]) -> Tokenizer:
         # A hair for each piece saved, so that a word wins over its blank and another new word.
         hair = [HAIR * (len(w.pieces) - 1) for w in chosen]
         model["vocab"] += [[w.entry, sum(scores[i] for i in w.pieces) + h] for w, h in zip(chosen, hair)]
-    ids = {
-        "pad": tokenizer.pad,
-        "unk": tokenizer.unk,
-        "cls": tokenizer.cls,
-        "sep": tokenizer.sep,
-        "mask": tokenizer.mask,
-    }
-    named = {name: tokenizer.token(i) for name, i in ids.items() if i is not None and i >= 0}
+    named = {role: tokenizer.token(i) for role, i in tokenizer.roles.items()}
     return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(raw)), named)
 
 
@@ -241,7 +238,3 @@ def _plain(tokenizer: Tokenizer, entry: str) -> str:
         return entry
     decoder = tokenizer.backend.decoder
     return (decoder.decode([entry]) if decoder else entry).replace("▁", " ").strip()
-
-
-def _is_mark(character: str) -> bool:
-    return unicodedata.category(character).startswith("M")

@@ -24,7 +24,7 @@ from unmask.errors import UserError, first_line
 from unmask.files import AGAIN, is_there, read_bytes, read_object, read_text, size_of
 from unmask.json_checks import COUNT, FLAG, check, check_fields, or_null
 from unmask.protobuf import fields
-from unmask.text.templates import SENTINELS, TEMPLATES, Template, roles_in
+from unmask.text.templates import SENTINELS, TEMPLATES, Template, add_special, roles_in
 from unmask.text.tokenizer_file import BYTES, EACH, GROWTH, MOST, OTHER, SAMPLE, check_fits, table_growth
 
 FILES = ("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "added_tokens.json")
@@ -88,21 +88,16 @@ def _special(backend: tokenizers.Tokenizer, named: dict[str, str], template: Tem
     vocabulary = backend.get_vocab()
     roles = {role: named.get(role) or token for role, token in template.roles.items()}
     tokens = [token for token in dict.fromkeys([*roles.values(), *template.last]) if token in vocabulary]
-    mask = roles.get("mask")
-    backend.add_special_tokens(
-        [AddedToken(token, special=True, normalized=False, lstrip=lstrip and token == mask) for token in tokens]
-    )
+    add_special(backend, tokens, roles.get("mask") if lstrip else None)
     if not set(roles.values()) <= set(vocabulary):
         return  # the caller says which one is missing
     renamed = {usual: roles[role] for role, usual in template.roles.items()}
 
     def rename(parts: list[str]) -> list[str]:
-        return [renamed.get(part.split(":")[0], part.split(":")[0]) + part[len(part.split(":")[0]) :] for part in parts]
+        split = (part.partition(":") for part in parts)
+        return [renamed.get(token, token) + colon + segment for token, colon, segment in split]
 
-    around = Template(roles, rename(template.single), rename(template.pair)).processor(vocabulary)
-    steps = [step for step in (backend.post_processor, around) if step is not None]
-    if steps:
-        backend.post_processor = processors.Sequence(steps) if len(steps) > 1 else steps[0]
+    Template(roles, rename(template.single), rename(template.pair)).surround(backend)
 
 
 def _bert(file: Path, config: dict[str, Any], named: dict[str, str], most: int) -> Foreign:

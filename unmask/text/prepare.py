@@ -166,11 +166,7 @@ class _Build:
                     self.progress(done, self.corpus.bytes(), "reading")
         settings = self.settings
         return make_plan(
-            self.scan,
-            self.plan,
-            settings.deduplicate == "exact",
-            settings.heldout,
-            settings.near_duplicate_sample,
+            self.scan, self.plan, settings.deduplicate == "exact", settings.heldout, settings.near_duplicate_sample
         )
 
     def _encode(self, plan: Plan, journal: dict[str, Any], files: Files) -> tuple[list[tuple[str, bool]], list[str]]:

@@ -282,9 +282,7 @@ class _Long:
         if self.pieces:
             size, unit = self.characters + len(text), self.reading.file.mode
             self.reading.note(
-                "split_documents",
-                self.line,
-                f"{unit} of {size:,} characters, cut into {self.pieces + 1} pieces",
+                "split_documents", self.line, f"{unit} of {size:,} characters, cut into {self.pieces + 1} pieces"
             )
             self.pieces = self.characters = 0
 

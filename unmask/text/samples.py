@@ -55,16 +55,8 @@ class Sample:
         return [str(path) for path in files]
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "what": self.what,
-            "size": self.size,
-            "licence": self.licence,
-            "labels": self.labels,
-            "package": self.package,
-            "present": self.present,
-            "pip": self.pip,
-        }
+        fields = ("name", "what", "size", "licence", "labels", "package", "present", "pip")
+        return {field: getattr(self, field) for field in fields}
 
     def settings(self, asked: DataRecipe) -> DataRecipe:
         """How its text is cut, where the user has not said otherwise."""

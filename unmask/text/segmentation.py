@@ -213,8 +213,6 @@ def _classes(text: str) -> np.ndarray:
 @cache
 def _table() -> np.ndarray:
     """Class of each code point below U+30000; punctuation as in BERT: P*, and ASCII but letters and digits."""
-    from unicodedata import category
-
     table = np.full(0x30000, LETTER, np.uint8)
     for point in range(0x20000):  # above are Chinese characters only
         char = chr(point)

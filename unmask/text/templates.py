@@ -12,10 +12,11 @@ A token plays a role: `pad`, `unk`, `cls` (begins a row), `sep` (ends a text), `
 `mask`; GPT-2's one token plays the three other roles.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
-from tokenizers import processors
+import tokenizers
+from tokenizers import AddedToken, processors
 
 ROLES = ("pad", "unk", "cls", "sep", "mask")
 SENTINELS = 100  # of T5: what stands for the spans that were taken out
@@ -33,13 +34,22 @@ class Template:
         """Those at the beginning of the vocabulary."""
         return list(dict.fromkeys(self.roles.values()))
 
-    def processor(self, ids: dict[str, int]) -> Any:
-        """Puts the special tokens around a text, for those who ask; None where there are none to put."""
+    def surround(self, backend: tokenizers.Tokenizer) -> None:
+        """The special tokens are put around a text, for those who ask, after what the tokenizer does already."""
         used = {part.split(":")[0] for part in self.pair} - {"$A", "$B"}
         if not used:
-            return None
-        named = [(token, ids[token]) for token in sorted(used)]
-        return processors.TemplateProcessing(single=self.single, pair=self.pair, special_tokens=named)
+            return
+        named = [(token, backend.token_to_id(token)) for token in sorted(used)]
+        around = processors.TemplateProcessing(single=self.single, pair=self.pair, special_tokens=named)
+        before = backend.post_processor
+        backend.post_processor = around if before is None else processors.Sequence([before, around])
+
+
+def add_special(backend: tokenizers.Tokenizer, tokens: Iterable[str], mask: str | None) -> None:
+    """Tokens recognised in the text itself; `mask` takes the blank before it too, as a word would."""
+    backend.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False, lstrip=token == mask) for token in tokens]
+    )
 
 
 def _template(tokens: str, order: tuple[str, ...], single: str, pair: str, last: list[str] | None = None) -> Template:

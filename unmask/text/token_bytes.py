@@ -1,10 +1,9 @@
 """How each entry of a vocabulary is spelled, in UTF-8 bytes: what a model that reads characters is told."""
 
 from unmask.text.tokenizer import Tokenizer
+from unmask.text.vocabulary import byte_signs
 
-# Byte-level pieces are written with one character per byte (GPT-2): itself where it can be seen, else 256 and up.
-_SEEN = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-BYTES = {chr(b): b for b in _SEEN} | {chr(256 + n): b for n, b in enumerate(b for b in range(256) if b not in _SEEN)}
+BYTES = {sign: byte for byte, sign in enumerate(byte_signs())}  # as byte-level pieces are written
 
 
 def spellings(tokenizer: Tokenizer) -> list[bytes]:

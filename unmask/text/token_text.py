@@ -8,13 +8,12 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
+from unmask.text.segmentation import has_chinese
 from unmask.text.token_bytes import BYTES
 from unmask.text.tokenizer import Tokenizer
-from unmask.text.vocabulary import CJK
 
 INSIDE = "##"  # WordPiece's mark of a piece that continues a word
 _BLANK = "▁"  # SentencePiece's blank
-_IDEOGRAPH = re.compile(f"[{CJK}]")
 _CLOSING = tuple(".,;:!?%)]}'’”，。；：！？、）》」")  # written without a blank before them
 
 
@@ -118,4 +117,4 @@ def is_ideograph(text: str) -> bool:
     >>> is_ideograph("中国"), is_ideograph("China"), is_ideograph("")
     (True, False, False)
     """
-    return _IDEOGRAPH.match(text) is not None
+    return has_chinese(text[:1])

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import AddedToken, processors
+from tokenizers import processors
 
 from unmask.errors import UserError, command
 from unmask.files import is_there, new_file, read_object
@@ -38,7 +38,7 @@ from unmask.text import legacy_tokenizers, tokenizer_file
 from unmask.text.cache import cache_dir
 from unmask.text.checked import verify_folder
 from unmask.text.corpus import Corpus
-from unmask.text.templates import ROLES, TEMPLATES, roles_in
+from unmask.text.templates import ROLES, TEMPLATES, add_special, roles_in
 from unmask.text.vocabulary import CJK, learn
 
 NAMES = (*ROLES, "bos", "eos")  # what a tokenizer_config.json may name
@@ -79,11 +79,12 @@ class Tokenizer:
                 valid="a tokenizer of a masked language model, with pad, unk, cls, sep and mask tokens",
                 fix="name them in special_tokens_map.json, or train one: unmask tokenizer train CORPUS",
             )
+        self.roles = {role: id for role, id in roles.items() if id is not None}
         # Every tokenizer has something to fill rows, to stand for the unknown, and to end a text with.
-        self.pad, self.unk, self.sep = (int(roles[role] or 0) for role in ("pad", "unk", "sep"))
-        self.cls: int | None = roles["cls"]  # None: rows begin with the text (T5, GPT-2)
-        self.mask: int | None = roles["mask"]  # None: nothing can be masked (T5, GPT-2)
-        self.special[[id for id in roles.values() if id is not None]] = True
+        self.pad, self.unk, self.sep = (self.roles[role] for role in ("pad", "unk", "sep"))
+        self.cls = self.roles.get("cls")  # None: rows begin with the text (T5, GPT-2)
+        self.mask = self.roles.get("mask")  # None: nothing can be masked (T5, GPT-2)
+        self.special[list(self.roles.values())] = True
         # T5's <extra_id_0>, <extra_id_1>, …: what stands for a span that was taken out
         self.sentinels: list[int] = []
         while (id := vocabulary.get(f"<extra_id_{len(self.sentinels)}>")) is not None:
@@ -151,12 +152,11 @@ class Tokenizer:
         """
         folder = Path(folder)
         inputs = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
-        roles = {"pad": self.pad, "unk": self.unk, "cls": self.cls, "sep": self.sep, "mask": self.mask}
-        named = {role: id for role, id in roles.items() if id is not None}
+        named = dict(self.roles)
         if not self.token(self.sep).startswith("["):  # those who generate go on until eos
-            named |= {"eos": self.sep} | (
-                {"bos": self.sep if self.cls is None else self.cls} if not self.sentinels else {}
-            )
+            named["eos"] = self.sep
+            if not self.sentinels:
+                named["bos"] = self.roles.get("cls", self.sep)
         config: dict[str, Any] = {
             # Trap: without this class, AutoTokenizer beside `model_type: bert` puts BERT's own normaliser and
             # pre-tokeniser in place of those in tokenizer.json, silently.
@@ -302,17 +302,11 @@ class Tokenizer:
 def _finish(backend: tokenizers.Tokenizer, settings: TokenizerRecipe, special: list[str]) -> None:
     """Special tokens as the text shows them, and `[CLS] A [SEP] B [SEP]` for those who ask transformers."""
     kind, template = settings.kind, TEMPLATES[settings.template]
-    lstrip, mask = kind in ("bpe", "unigram"), template.roles.get("mask")
-    backend.add_special_tokens(
-        [AddedToken(t, special=True, normalized=False, lstrip=lstrip and t == mask) for t in [*special, *template.last]]
-    )
-    steps: list[Any] = []
+    tokens = [*special, *template.last]
+    add_special(backend, tokens, template.roles.get("mask") if kind in ("bpe", "unigram") else None)
     if kind in ("bpe", "byte"):  # "Ġword" spans the word, not the blank before it
-        steps.append(processors.ByteLevel(trim_offsets=kind == "bpe"))
-    if around := template.processor(backend.get_vocab()):
-        steps.append(around)
-    if steps:
-        backend.post_processor = processors.Sequence(steps) if len(steps) > 1 else steps[0]
+        backend.post_processor = processors.ByteLevel(trim_offsets=kind == "bpe")
+    template.surround(backend)
 
 
 def _kind(backend: tokenizers.Tokenizer) -> str:

@@ -256,7 +256,7 @@ def _bpe(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> to
         vocab_size=settings.vocab_size,
         min_frequency=settings.min_frequency,
         special_tokens=special,
-        initial_alphabet=_byte_signs(),
+        initial_alphabet=byte_signs(),
         show_progress=False,
     )
     interruptible(lambda: backend.train_from_iterator(pieces, trainer))
@@ -310,7 +310,7 @@ def _char(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> t
 
 def _byte(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> tokenizers.Tokenizer:
     """Byte-level BPE without a merge. Nothing is learnt."""
-    backend = tokenizers.Tokenizer(models.BPE({t: i for i, t in enumerate([*special, *_byte_signs()])}, []))
+    backend = tokenizers.Tokenizer(models.BPE({t: i for i, t in enumerate([*special, *byte_signs()])}, []))
     backend.normalizer = _normalizer(settings)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -326,7 +326,7 @@ _LEARN: dict[str, Callable[[list[str], TokenizerRecipe, list[str]], tokenizers.T
 }
 
 
-def _byte_signs() -> list[str]:
+def byte_signs() -> list[str]:
     """The printable character that byte-level BPE writes for each byte, by value: GPT-2's table."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = (256 + n for n in range(256))

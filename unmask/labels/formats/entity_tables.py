@@ -45,11 +45,7 @@ def has_entities(source: Source) -> bool:
 
 
 def read_table(
-    source: Source,
-    columns: Mapping[str, str],
-    labels: Sequence[str],
-    findings: list[Finding],
-    labelled: bool = True,
+    source: Source, columns: Mapping[str, str], labels: Sequence[str], findings: list[Finding], labelled: bool = True
 ) -> list[dict[str, Any]]:
     found = assign(source.columns, ROLES, columns, (), source.path)
     by_words = "word" in found and ("tag" in found or not labelled or "text" not in found)

@@ -262,8 +262,8 @@ def _occurrence(text: str, word: str) -> list[int]:
 
 def _occurrences(text: str, word: str) -> list[list[int]]:
     """As it is written, or else in any case; whole words, but of Chinese any place."""
-    for pattern, flags in ((re.escape(word), 0), (re.escape(word), re.IGNORECASE)):
-        whole = pattern if has_chinese(word) else rf"(?<!\w){pattern}(?!\w)"
+    whole = re.escape(word) if has_chinese(word) else rf"(?<!\w){re.escape(word)}(?!\w)"
+    for flags in (0, re.IGNORECASE):
         if found := [[m.start(), m.end()] for m in re.finditer(whole, text, flags)]:
             return found
     return []

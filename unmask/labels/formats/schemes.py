@@ -152,8 +152,7 @@ def tag_names(labels: Iterable[str], scheme: str) -> list[str]:
     >>> tag_names(["per", "loc"], "BIO")
     ['O', 'B-per', 'I-per', 'B-loc', 'I-loc']
     """
-    letters = {"BIO": "BI", "BIOES": "BIES", "IO": "I"}[scheme]
-    return [OUTSIDE, *(f"{letter}-{label}" for label in labels for letter in letters)]
+    return [OUTSIDE, *(f"{letter}-{label}" for label in labels for letter in LETTERS_OF[scheme].split())]
 
 
 def scheme_of(names: Sequence[str]) -> str:
