@@ -301,6 +301,16 @@ class Recipe(Section):
         with resources.as_file(resources.files("unmask") / "recipes" / f"{name}.yaml") as path:
             return cls.read(path)
 
+    def changed(self, **values: Any) -> "Recipe":
+        """A copy with other values; a dict changes only those fields of its section.
+
+        >>> Recipe(seed=3).changed(preset="bert-tiny", train={"batch": 8}).train.batch
+        8
+        """
+        inside = {n: v for n, v in values.items() if isinstance(v, dict) and isinstance(getattr(self, n), Section)}
+        sections = {name: getattr(self, name).model_copy(update=fields) for name, fields in inside.items()}
+        return self.model_copy(update=values | sections)
+
     def write(self, path: str | Path) -> None:
         text = self.text()
         check_recipe(text)

@@ -27,7 +27,7 @@ def train(part: Part, out: Path, watch: Watch | None = None, console: Console | 
         def check(self, recipe: Recipe, ctx: Context) -> Recipe:
             return recipe
 
-        def parts(self, recipe: Recipe, ctx: Context, begun: ResumeState | None) -> dict[str, Part]:
+        def parts(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None) -> dict[str, Part]:
             return {"": part}
 
     return execute(Prepared(), part.recipe, replace(Context.alone(console), watch=watch), out)

@@ -39,9 +39,8 @@ def add_baselines(recipe: Recipe, run: Run, ctx: Context) -> None:
 def without_pretraining(recipe: Recipe) -> Recipe:
     """The recipe of a finished run for the same model with drawn weights, at a learning rate of its own."""
     alone = {"seeds": 1, "baseline": False, "augment": "", "teacher": ""}
-    task = recipe.task.model_copy(update={"init": "random", "freeze": "none", **alone})
-    train = recipe.train.model_copy(update={"lr": recipe.task.baseline_lr, "layer_decay": 1.0})
-    return recipe.model_copy(update={"task": task, "train": train})
+    train = {"lr": recipe.task.baseline_lr, "layer_decay": 1.0}
+    return recipe.changed(task={"init": "random", "freeze": "none", **alone}, train=train)
 
 
 def counted(

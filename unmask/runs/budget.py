@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
-from unmask.recipe import Recipe
+from unmask.recipe import BUDGETS, Recipe
 from unmask.runs.context import Context
 from unmask.train.fit import Evaluation
 from unmask.train.health import Health
@@ -48,11 +49,10 @@ def make_plan(work: Work, recipe: Recipe, ctx: Context) -> tuple[Plan, Recipe]:
 
 def planned(recipe: Recipe, work: Work, seconds: Mapping[int, float] | None = None, evaluation: float = 0.0) -> Plan:
     """The plan of a budget. One in minutes needs the seconds of a step per row length; evaluations get half of the time at most."""
-    train = recipe.train.model_copy(update={"length": work.length})
-    if train.minutes is not None:
-        left = max(60 * train.minutes - train.evaluations * evaluation, 30 * train.minutes)
-        train = train.model_copy(update={"minutes": left / 60})
-    return plan(recipe.model_copy(update={"train": train}), dict(work.rows), None if seconds is None else dict(seconds))
+    train: dict[str, Any] = {"length": work.length}
+    if (minutes := recipe.train.minutes) is not None:
+        train["minutes"] = max(60 * minutes - recipe.train.evaluations * evaluation, 30 * minutes) / 60
+    return plan(recipe.changed(train=train), work.rows, seconds)
 
 
 def measure(work: Work, recipe: Recipe, seconds: float = CALIBRATION) -> tuple[dict[int, float], float]:
@@ -71,13 +71,11 @@ def measure(work: Work, recipe: Recipe, seconds: float = CALIBRATION) -> tuple[d
 
 def ten_steps(recipe: Recipe) -> Recipe:
     """The recipe with a budget that is only there to be timed."""
-    budget = {"minutes": None, "tokens": None, "epochs": None, "steps": 10}
-    return recipe.model_copy(update={"train": recipe.train.model_copy(update=budget)})
+    return recipe.changed(train=dict.fromkeys(BUDGETS) | {"steps": 10})
 
 
 def frozen(recipe: Recipe, found: Plan) -> Recipe:
     """The recipe with so many steps in place of minutes: the same number wherever it is run again."""
     shares = ",".join(f"{s.length}:{s.steps / found.steps:.9g}" for s in found.stretches)
     length = {"length": shares} if len(found.stretches) > 1 else {}
-    budget = {"minutes": None, "steps": found.steps, **length}
-    return recipe.model_copy(update={"train": recipe.train.model_copy(update=budget)})
+    return recipe.changed(train={"minutes": None, "steps": found.steps, **length})

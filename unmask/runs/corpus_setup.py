@@ -1,6 +1,6 @@
 """What is done with a corpus before training: find or train its tokenizer, prepare its store and those of the mix."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -21,14 +21,11 @@ from unmask.text.tokenizer import Tokenizer, cached_tokenizer, tokenizer_folder
 
 
 @contextmanager
-def empty_removed(folder: Path) -> Iterator[None]:
-    """After a mistake in the files, or Ctrl-C, a new folder is still empty, and nobody needs it."""
-    try:
-        yield
-    except (UserError, KeyboardInterrupt):
-        with suppress(OSError):
-            folder.rmdir()
-        raise
+def reading(console: Console, title: str, corpus: Corpus) -> Iterator[Callable[[int], None]]:
+    """A bar of how many of the corpus's bytes are read."""
+    with console.bar(title) as update:
+        total = corpus.bytes()
+        yield lambda read: update(min(read, total), total, "")
 
 
 def train_tokenizer(recipe: Recipe, folder: Path, console: Console) -> dict[str, Any]:
@@ -40,8 +37,12 @@ def train_tokenizer(recipe: Recipe, folder: Path, console: Console) -> dict[str,
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make the folder {folder}: {error.strerror}", fix="another folder with -o") from None
-    with empty_removed(folder):
+    try:
         return _train_tokenizer(recipe, folder, console)
+    except (UserError, KeyboardInterrupt):  # a new folder is still empty, and nobody needs it
+        with suppress(OSError):
+            folder.rmdir()
+        raise
 
 
 def _train_tokenizer(recipe: Recipe, folder: Path, console: Console) -> dict[str, Any]:
@@ -58,13 +59,11 @@ def _train_tokenizer(recipe: Recipe, folder: Path, console: Console) -> dict[str
             else:
                 yield document.text
 
-    with console.bar("tokenizer") as update:
-        total = source.bytes()
-        tokenizer = Tokenizer.train(
-            training_texts(), recipe.tokenizer, lambda read: update(min(read, total), total, "")
-        )
+    with reading(console, "tokenizer", source) as progress:
+        tokenizer = Tokenizer.train(training_texts(), recipe.tokenizer, progress)
     tokenizer.save(folder)
-    say_problems(source, console)
+    for text in source.report.lines():
+        console.say(f"  {text}")
     texts = heldout or [d.text for d in islice(source, 20)]
     report = tokenizer.report(texts)
     return {
@@ -88,11 +87,6 @@ def open_corpus(recipe: Recipe, console: Console) -> Corpus:
     return corpus
 
 
-def say_problems(corpus: Corpus, console: Console) -> None:
-    for text in corpus.report.lines():
-        console.say(f"  {text}")
-
-
 def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenizer:
     """The one named in the recipe, the one of the model to continue, or one trained on the corpus (and cached)."""
     settings = recipe.tokenizer
@@ -114,33 +108,23 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
         tokenizer = Tokenizer.load(settings.path or recipe.start)
         for text in tokenizer.notes:
             console.say(text)
-        return extend_tokenizer(tokenizer, corpus, settings.extend, console) if settings.extend else tokenizer
+        if settings.extend:
+            with reading(console, "vocabulary", corpus) as progress:
+                tokenizer, report = extension.extended(tokenizer, corpus, settings.extend, progress)
+            console.say(extension.describe(report))
+        return tokenizer
     settings = with_tokenizer(recipe).tokenizer
     folder = tokenizer_folder(corpus, settings)
     if (folder / "tokenizer.json").exists():
         tokenizer = cached_tokenizer(folder)
         console.say(f"tokenizer: {settings.kind}, {tokenizer.size:,} tokens, trained on this text before (cached)")
         return tokenizer
-    with console.bar("tokenizer") as update:
-        total = corpus.bytes()
-        tokenizer = Tokenizer.train(
-            (d.text for d in corpus), settings, lambda read: update(min(read, total), total, "")
-        )
+    with reading(console, "tokenizer", corpus) as progress:
+        tokenizer = Tokenizer.train((d.text for d in corpus), settings, progress)
     with suppress(OSError), new_folder(folder) as partial:  # another process was faster, with the same result
         tokenizer.save(partial)
         write_folder_sums(partial)
     console.say(f"tokenizer: {settings.kind}, {tokenizer.size:,} tokens, trained on this text")
-    return tokenizer
-
-
-def extend_tokenizer(tokenizer: Tokenizer, corpus: Corpus, count: int, console: Console) -> Tokenizer:
-    """The tokenizer with up to `count` words of the corpus added; says which and what it saves."""
-    with console.bar("vocabulary") as update:
-        total = corpus.bytes()
-        tokenizer, report = extension.extended(
-            tokenizer, corpus, count, lambda read: update(min(read, total), total, "")
-        )
-    console.say(extension.describe(report))
     return tokenizer
 
 

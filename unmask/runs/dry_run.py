@@ -80,10 +80,10 @@ def _memory(part: Part, loader: Bucketed, work: Work, plan: Plan) -> dict[str, i
     """Bytes, roughly and at most: as if every row of a micro-batch were as long as the longest."""
     size = part.recipe.train.micro_batch or part.recipe.train.batch
     batch = loader.batch(0, size, plan.phase(0))
-    train = part.recipe.train.model_copy(update={"batch": batch.rows, "micro_batch": 0, "length": work.length})
+    recipe = part.recipe.changed(train={"batch": batch.rows, "micro_batch": 0, "length": work.length})
     counts = loader.objective.counts(batch)
     written = part.task.SPEC.terms[0] if part.task.SPEC.output == "text" else "mlm"  # the term over the vocabulary
-    found = estimates.memory(part.model, part.recipe.model_copy(update={"train": train}), counts.get(written, 0))
+    found = estimates.memory(part.model, recipe, counts.get(written, 0))
     trained = work.trainer(plan).parameters if work.model is part.model else part.model.parameters()
     share = sum(p.numel() for p in trained if p.requires_grad) * 4 / max(1, found["weights"])
     return found | {name: int(share * found[name]) for name in ("gradients", "optimizer")}

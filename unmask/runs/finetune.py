@@ -35,7 +35,7 @@ from unmask.train.trainer import Trainer
 
 @dataclass
 class FinetuneJob(Job):
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, Part] = field(kw_only=True)
 
     @property
     def one(self) -> Part | None:
@@ -59,19 +59,17 @@ class Finetune(TrainingKind[FinetuneJob]):
             shared.check(recipe)
         return recipe
 
-    def prepare(
-        self, recipe: Recipe, ctx: Context, begun: ResumeState | None = None, estimate_only: bool = False
-    ) -> FinetuneJob:
-        parts = self.parts(recipe, ctx, begun)
+    def prepare(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None = None) -> FinetuneJob:
+        parts = self.parts(recipe, ctx, resume_state)
         recipe = parts[""].recipe if "" in parts else shared.settled(recipe, parts)
         name = parts[""].task.name if "" in parts else "several"
         for part in parts.values():  # one that does not fit is said before anything is written
             part.teacher = open_teacher(part, ctx.console.say)
         job = FinetuneJob(recipe, name, parts=parts)
         key = " ".join(part.sets.fingerprint() for part in parts.values())
-        if begun and key != begun.run.read_json("data.json")["key"]:
+        if resume_state and key != resume_state.run.read_json("data.json")["key"]:
             raise UserError(
-                f"the labelled files of {begun.run.path} have changed since it was begun",
+                f"the labelled files of {resume_state.run.path} have changed since it was begun",
                 fix="a new run: unmask finetune with another --out",
             )
         findings = [f for part in parts.values() for f in part.sets.findings]
@@ -84,9 +82,9 @@ class Finetune(TrainingKind[FinetuneJob]):
         }
         return job
 
-    def parts(self, recipe: Recipe, ctx: Context, begun: ResumeState | None) -> dict[str, Part]:
-        weights = begun.weights if begun else None
-        learnt = begun.run.read_json("learnt.json") if begun else None
+    def parts(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None) -> dict[str, Part]:
+        weights = resume_state.weights if resume_state else None
+        learnt = resume_state.run.read_json("learnt.json") if resume_state else None
         if not recipe.tasks:
             return {"": prepare(recipe, weights, learnt, ctx.cache)}
         return {
@@ -137,22 +135,19 @@ class Finetune(TrainingKind[FinetuneJob]):
             )
         return judge(job, run, state, ctx.console)
 
-    def estimate(self, job: FinetuneJob, ctx: Context) -> dict[str, Any]:
+    def estimate(self, recipe: Recipe, ctx: Context) -> dict[str, Any]:
+        job = self.prepare(recipe, ctx)
         return dry_run.estimate(job, self.work(job, ctx), ctx)
 
     def complete(self, run: Run, ctx: Context) -> bool:
-        return complete(run, ctx)
+        """--baseline: what the model has to beat, beside its own results."""
+        recipe = ctx.once(run.recipe)  # which the first process may have written last
+        if not recipe.task.baseline or "baselines" in ctx.once(run.results):
+            return False
+        from unmask.runs.baseline import add_baselines  # scikit-learn takes a second to import
 
-
-def complete(run: Run, ctx: Context) -> bool:
-    """--baseline: what the model has to beat, beside its own results."""
-    recipe = ctx.once(run.recipe)  # which the first process may have written last
-    if not recipe.task.baseline or "baselines" in ctx.once(run.results):
-        return False
-    from unmask.runs.baseline import add_baselines  # scikit-learn takes a second to import
-
-    add_baselines(recipe, run, ctx)
-    return True
+        add_baselines(recipe, run, ctx)
+        return True
 
 
 PRETRAINING = {  # settings of `train` that only pre-training reads → what to give instead
@@ -197,9 +192,8 @@ def evaluation_of(job: FinetuneJob, ctx: Context) -> Evaluation | None:
         return ({"mean": fmean(values.values())} if values else {}) | values
 
     settings, one = job.recipe.task, job.one
-    shown = (
-        one and not type(one.task).heads and not ctx.watch
-    )  # a model that needs no new head answers before it is trained
+    # a model that needs no new head answers before it is trained
+    shown = one and not type(one.task).heads and not ctx.watch
     return Evaluation(
         measure, one.metric if one else "mean", higher=True, patience=settings.patience,
         first="shown" if shown else "no", doubt=doubt_of(counts, settings.margin),

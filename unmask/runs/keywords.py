@@ -74,8 +74,7 @@ def make_recipe(
             fix="leave out one of them",
         )
     made = Recipe.build(values, [sets] if isinstance(sets, str) else list(sets))
-    distill = made.distill.model_copy(update={"teacher": model_in(made.distill.teacher)})
-    return pinned(made.model_copy(update={"start": model_in(made.start), "distill": distill}))
+    return pinned(made.changed(start=model_in(made.start), distill={"teacher": model_in(made.distill.teacher)}))
 
 
 def pinned(recipe: Recipe) -> Recipe:
@@ -84,10 +83,10 @@ def pinned(recipe: Recipe) -> Recipe:
     start = pin(recipe.start)
     changed: dict[str, Any] = {} if start == recipe.start else {"start": start}
     for section, field in parts.items():
-        part = getattr(recipe, section)
-        if (found := pin(getattr(part, field))) != getattr(part, field):
-            changed[section] = part.model_copy(update={field: found})
-    return recipe.model_copy(update=changed)
+        named = getattr(getattr(recipe, section), field)
+        if (found := pin(named)) != named:
+            changed[section] = {field: found}
+    return recipe.changed(**changed)
 
 
 def values_of(recipe: AnyRecipe) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""The life of a run, the same for every kind: check → prepare → begin → live → finish; and from its last checkpoint on.
+"""The life of a run, the same for every kind: check → prepare → begin → run → finish; and from its last checkpoint on.
 
     check    what can be wrong with a recipe, before anything is read
     prepare  data and model; nothing of it stands in the folder of the run
     begin    the folder: run.json, environment.json, the kind's own files, recipe.yaml
-    live     of a model: work → plan → fit; of a loop (`loops.py`): one run after the other
+    run      of a model: work → plan → fit; of a loop (`loops.py`): one run after the other
     finish   judge and save; what it returns is results.json
 
 `execute` begins a run, `resume` goes on with one, `ensure` does what is left to do of one that belongs to a loop, `dry_run` says what
@@ -78,12 +78,10 @@ class Kind(ABC, Generic[J]):
         return recipe
 
     @abstractmethod
-    def prepare(
-        self, recipe: Recipe, ctx: Context, begun: ResumeState | None = None, estimate_only: bool = False
-    ) -> J: ...
+    def prepare(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None = None) -> J: ...
 
     @abstractmethod
-    def live(self, job: J, run: Run, ctx: Context, begun: ResumeState | None) -> None:
+    def run(self, job: J, run: Run, ctx: Context, resume_state: ResumeState | None) -> None:
         """From the folder to results.json, which the first process writes."""
 
     def complete(self, run: Run, ctx: Context) -> bool:
@@ -103,15 +101,15 @@ class TrainingKind(Kind[J]):
         """Judge and save the model: its results. Only the first process gets here."""
 
     @abstractmethod
-    def estimate(self, job: J, ctx: Context) -> dict[str, Any]:
-        """What `--dry-run` says of the run."""
+    def estimate(self, recipe: Recipe, ctx: Context) -> dict[str, Any]:
+        """What `--dry-run` says of a run of a checked recipe."""
 
-    def live(self, job: J, run: Run, ctx: Context, begun: ResumeState | None) -> None:
-        last = begun.last if begun else None
-        if begun:
-            ctx.console.say(f"continuing {run.path} at step {begun.step:,}")
+    def run(self, job: J, run: Run, ctx: Context, resume_state: ResumeState | None) -> None:
+        last = resume_state.last if resume_state else None
+        if resume_state:
+            ctx.console.say(f"continuing {run.path} at step {resume_state.step:,}")
             if ctx.main:
-                run.rewind(begun.step if last else None)
+                run.rewind(resume_state.step if last else None)
         work = self.work(job, ctx, run)
         plan = self._plan(job, work, run, ctx)
         for text in chain(work.ready(plan, last is None), work.notes(plan)):
@@ -162,7 +160,7 @@ def execute(kind: Kind[J], recipe: Recipe, ctx: Context, out: str | Path | None 
             ctx.console.warn(text)
         if text := job.headline(run):
             ctx.console.say(text)
-        kind.live(job, run, ctx, None)
+        kind.run(job, run, ctx, None)
         _end(kind, run, ctx)
     return run
 
@@ -175,8 +173,8 @@ def resume(run: Run, ctx: Context) -> Run:
         if finished:
             ctx.console.say(f"{run.path} is finished")
         else:
-            begun = ResumeState(run, checkpoint.latest(run.checkpoints, ctx.console.warn))
-            kind.live(kind.prepare(run.recipe(), ctx, begun), run, ctx, begun)
+            resume_state = ResumeState(run, checkpoint.latest(run.checkpoints, ctx.console.warn))
+            kind.run(kind.prepare(run.recipe(), ctx, resume_state), run, ctx, resume_state)
         _end(kind, run, ctx, reported=finished and (run.path / "report.html").exists())
     return run
 
@@ -201,7 +199,7 @@ def _goes_on(run: Run) -> bool:
 
 def dry_run(kind: TrainingKind[J], recipe: Recipe, ctx: Context) -> dict[str, Any]:
     """What a run would be: nothing is trained or written."""
-    return kind.estimate(kind.prepare(kind.check(recipe, ctx), ctx, estimate_only=True), ctx)
+    return kind.estimate(kind.check(recipe, ctx), ctx)
 
 
 @contextmanager

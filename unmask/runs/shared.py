@@ -52,10 +52,8 @@ def check(recipe: Recipe) -> None:
             raise UserError(
                 f"tasks.{name}.{alone}: of one task alone, not of several at once", fix=f"leave {alone} out"
             )
-    if (
-        len({own.freeze if "freeze" in own.model_fields_set else recipe.task.freeze for own in recipe.tasks.values()})
-        > 1
-    ):
+    tasks = [own if "freeze" in own.model_fields_set else recipe.task for own in recipe.tasks.values()]
+    if len({task.freeze for task in tasks}) > 1:
         raise UserError("tasks that share an encoder freeze it or not together", fix="task: {freeze: encoder}")
 
 

@@ -98,9 +98,8 @@ def suggest(trial: Any, ranges: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def with_values(recipe: Recipe, values: dict[str, Any]) -> Recipe:
-    train = recipe.train.model_copy(update={name: v for name, v in values.items() if name != "pooling"})
-    task = recipe.task.model_copy(update={"pooling": values["pooling"]} if "pooling" in values else {})
-    return recipe.model_copy(update={"train": train, "task": task})
+    train = {name: value for name, value in values.items() if name != "pooling"}
+    return recipe.changed(train=train, task={name: values[name] for name in values.keys() - train.keys()})
 
 
 # ----------------------------------------------------------------------------------------------------------- the search
@@ -132,14 +131,12 @@ class Tune(Loop[TuneJob]):
             )
         return Finetune().check(recipe, ctx)
 
-    def prepare(
-        self, recipe: Recipe, ctx: Context, begun: ResumeState | None = None, estimate_only: bool = False
-    ) -> TuneJob:
+    def prepare(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None = None) -> TuneJob:
         """Everything that can be wrong is found here; what is asked for is written down."""
         if ctx.world.size > 1:
             raise UserError("unmask tune under torchrun", fix="run it as one process")
-        if begun:
-            return TuneJob(recipe, "", asked=begun.run.read_json("tune.json"))
+        if resume_state:
+            return TuneJob(recipe, "", asked=resume_state.run.read_json("tune.json"))
         part = Finetune().prepare(recipe, ctx).parts[""]
         if not part.sets.dev:
             raise UserError("a search needs a dev set to compare by", fix="--dev FILE, or more records in --train")
@@ -147,11 +144,11 @@ class Tune(Loop[TuneJob]):
         asked = {"trials": self.trials, "minutes": self.minutes, "space": ranges, "first": own(part, ranges)}
         return TuneJob(part.recipe, part.task.name, {"tune.json": asked}, asked=asked)
 
-    def live(self, job: TuneJob, run: Run, ctx: Context, begun: ResumeState | None) -> None:
+    def run(self, job: TuneJob, run: Run, ctx: Context, resume_state: ResumeState | None) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", _optuna().exceptions.ExperimentalWarning)
             job.study = open_study(run, job)
-            super().live(job, run, ctx, begun)
+            super().run(job, run, ctx, resume_state)
 
     def next(self, job: TuneJob, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> Trial | None:
         """The trial that a kill has left in the middle, or a new one; none when there are as many as asked for, or time is up."""
@@ -168,8 +165,8 @@ class Tune(Loop[TuneJob]):
         left = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
         trial = optuna.trial.Trial(study, left[0]._trial_id) if left else study.ask()
         values = suggest(trial, asked["space"])
-        without_test = job.recipe.model_copy(update={"task": job.recipe.task.model_copy(update={"test": []})})
-        return Trial(_folder(trial), "finetune", with_values(without_test, values), trial=trial, values=values)
+        recipe = with_values(job.recipe, values).changed(task={"test": []})
+        return Trial(_folder(trial), "finetune", recipe, trial=trial, values=values)
 
     def run_child(self, job: TuneJob, child: Child, run: Run, ctx: Context) -> dict[str, Any]:
         assert isinstance(child, Trial)

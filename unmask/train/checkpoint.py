@@ -41,7 +41,7 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(f, "blake2b").hexdigest()
 
 
-def write_folder(path: Path, save: Callable[[Path], None]) -> None:
+def write_folder(path: Path, save: Callable[[Path], object]) -> None:
     """What `save` writes, all or nothing; an older folder of that name is replaced."""
     try:
         with new_folder(path, replace=True) as folder:

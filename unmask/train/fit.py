@@ -57,9 +57,8 @@ class Evaluation:
     decides: str = "loss"  # the value that says which model is best
     higher: bool = False  # whether a higher one is better
     patience: int = 0  # evaluations without a better one after which training ends; 0 = never
-    first: Literal["counts", "shown", "no"] = (
-        "counts"  # before the first step: as any other, only logged, or not at all
-    )
+    # before the first step: as any other, only logged, or not at all
+    first: Literal["counts", "shown", "no"] = "counts"
     doubt: Callable[[dict[str, Any], dict[str, Any]], float] = lambda a, b: 0.0  # differences that may be chance
 
     def gain(self, values: dict[str, Any], best: dict[str, Any] | None) -> float | None:
@@ -179,9 +178,8 @@ class _Fit:
 
     def evaluate(self, evaluation: Evaluation) -> None:
         state, watch = self.state, self.training.watch
-        values = self.world.share(
-            evaluation.measure()
-        )  # last bits differ between processors, and all have to end together
+        # last bits differ between processors, and all have to end together
+        values = self.world.share(evaluation.measure())
         if watch and evaluation.decides in values:
             watch(float(values[evaluation.decides]))
         state.evaluation = {"step": state.step, **values}

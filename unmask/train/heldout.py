@@ -20,7 +20,7 @@ from unmask.text.rows import Rows
 from unmask.text.store import Split, TokenStore
 from unmask.text.tokenizer import Tokenizer
 from unmask.train import log
-from unmask.train.loader import Loader
+from unmask.train.loader import Loader, micro_ranges
 from unmask.train.trainer import Trainer
 
 EVAL_BATCH = 32  # rows
@@ -99,8 +99,7 @@ def running(
 
 def _batches(loader: Loader, count: int, phase: Phase) -> list[Batch]:
     """The first `count` rows; [] when they have nothing to predict."""
-    ends = [(a, min(a + EVAL_BATCH, count)) for a in range(0, count, EVAL_BATCH)]
-    batches = [loader.batch(*end, phase) for end in ends]
+    batches = [loader.batch(*ends, phase) for ends in micro_ranges(0, count, EVAL_BATCH)]
     return batches if any(sum(loader.objective.counts(batch).values()) for batch in batches) else []
 
 

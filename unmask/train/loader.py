@@ -124,23 +124,18 @@ def steps(
 ) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:
     """From step `start` on: (step, this rank's (number, micro-batch) pairs), `ahead` steps made in a thread."""
 
-    def make(step: int) -> list[tuple[int, Batch]]:
-        return micro_batches(loader, plan.rows(step), plan.phase(step), micro, world)
+    def make(step: int) -> tuple[int, list[tuple[int, Batch]]]:
+        return step, micro_batches(loader, plan.rows(step), plan.phase(step), micro, world)
 
     with ThreadPoolExecutor(1, thread_name_prefix="unmask-batches") as pool:
-        waiting: deque[tuple[int, Future]] = deque()
-        following = iter(range(start, plan.steps))
+        waiting: deque[Future] = deque()
         try:
-            while True:
-                while len(waiting) < max(1, ahead):
-                    step = next(following, None)
-                    if step is None:
-                        break
-                    waiting.append((step, pool.submit(make, step)))
-                if not waiting:
-                    return
-                step, made = waiting.popleft()
-                yield step, made.result()
+            for step in range(start, plan.steps):
+                waiting.append(pool.submit(make, step))
+                if len(waiting) >= ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
         finally:
-            for _, made in waiting:
+            for made in waiting:
                 made.cancel()

@@ -15,16 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError, command
-from unmask.files import (
-    check_recipe,
-    open_regular,
-    parse_json,
-    read_json,
-    read_object,
-    write_json,
-    write_lines,
-    write_text,
-)
+from unmask.files import open_regular, parse_json, read_json, read_object, write_json, write_lines
 from unmask.json_checks import WORD, check
 from unmask.recipe import Recipe
 
@@ -61,15 +52,9 @@ class Run:
     def check_free(cls, out: str | Path) -> None:
         path = Path(out)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UserError(
-                f"{path} exists already, and a run is never overwritten",
-                fix="another --out"
-                + (
-                    f", or go on with it: {command(f'unmask {verb} --resume', path)}"
-                    if (verb := cls(path).verb())
-                    else ""
-                ),
-            )
+            verb = cls(path).verb()
+            resume = f", or go on with it: {command(f'unmask {verb} --resume', path)}" if verb else ""
+            raise UserError(f"{path} exists already, and a run is never overwritten", fix=f"another --out{resume}")
 
     def kind(self) -> str:
         """What the folder holds: "pretrain", "finetune", "seeds", "tune", "quickstart", as run.json says; "" when it is no run."""
@@ -129,9 +114,7 @@ class Run:
         return self.read_json("results.json") if (self.path / "results.json").exists() else {}
 
     def write_recipe(self, recipe: Recipe) -> None:
-        text = recipe.text()
-        check_recipe(text)
-        write_text(self.path / "recipe.yaml", text)
+        recipe.write(self.path / "recipe.yaml")
 
     @classmethod
     def _make(cls, path: Path, exist_ok: bool = True) -> "Run":

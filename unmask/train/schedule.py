@@ -3,6 +3,8 @@
 A budget (minutes, tokens, steps or epochs) is turned into a `Plan` once, before the first step, and frozen in the run.
 """
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -84,7 +86,7 @@ def mask_rates(rate: str | float) -> tuple[float, float]:
     return ends[0], ends[-1]
 
 
-def plan(recipe: Recipe, rows_of: dict[int, int], seconds_of: dict[int, float] | None = None) -> Plan:
+def plan(recipe: Recipe, rows_of: Mapping[int, int], seconds_of: Mapping[int, float] | None = None) -> Plan:
     """The budget as steps. Per length: `rows_of` in an epoch, `seconds_of` a step (for minutes only)."""
     train = recipe.train
     batch, start, stretches = train.batch, 0, []
@@ -118,8 +120,6 @@ def learning_rate(step: int, steps: int, train: TrainRecipe) -> float:
     >>> [round(learning_rate(s, 100, t), 2) for s in (0, 9, 10, 55, 99)]
     [0.1, 1.0, 1.0, 0.5, 0.01]
     """
-    import math
-
     warmup = int(train.warmup if train.warmup >= 1 else round(train.warmup * steps))
     if step < warmup:
         return (step + 1) / warmup
