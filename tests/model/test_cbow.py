@@ -34,7 +34,8 @@ def test_called_as_any_encoder() -> None:
     whole = model(ids, ids != 0)
     assert torch.equal(whole, model.embedding[ids])
     assert torch.equal(model.encode(Batch(ids), at), whole.flatten(0, 1)[at])
-    x, states = model.encoder(ids, layers=True)
+    states: list[torch.Tensor] = []
+    x = model.encoder(ids, states=states)
     assert torch.equal(x, whole)
     assert len(states) == 1
 

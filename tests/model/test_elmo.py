@@ -53,7 +53,8 @@ def test_the_stacks_are_those_of_torch(model: Model) -> None:
     ids[1, 6:] = ids[2, 3:] = 0
     lengths = [9, 6, 3]
     mask = torch.arange(9)[None] < torch.tensor(lengths)[:, None]
-    mixed, states = model.encoder(ids, mask, layers=True)
+    states: list[torch.Tensor] = []
+    model.encoder(ids, mask, states=states)
     model.encoder.mix.weights.copy_(torch.tensor([0.3, -1.0, 2.0]))  # type: ignore[union-attr]
     model.encoder.mix.scale.fill_(1.7)  # type: ignore[union-attr]
     mixed = model.encoder(ids, mask)

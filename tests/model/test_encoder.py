@@ -105,7 +105,8 @@ def test_segments():
 @both
 def test_layers(family):
     model = Model(TINY[family]).init(0).eval()
-    hidden, states = model.encoder(draw(2, 9), layers=True)
+    states: list[torch.Tensor] = []
+    hidden = model.encoder(draw(2, 9), states=states)
     assert len(states) == model.config.layers + 1
     assert states[-1] is hidden
     assert all(s.shape == (2, 9, model.config.hidden) for s in states)

@@ -105,7 +105,8 @@ def test_every_hidden_state(family, tmp_path):
     reference = assert_opens_there(tmp_path, model)
     ids, mask, segments = rows()
     with torch.no_grad():
-        _, states = model.encoder(ids, mask, segments, layers=True)
+        states: list[torch.Tensor] = []
+        model.encoder(ids, mask, segments, states=states)
         out = theirs(reference, output_hidden_states=True)
     assert len(states) == len(out.hidden_states) == model.config.layers + 1
     for ours, other in zip(states, out.hidden_states, strict=True):

@@ -60,7 +60,8 @@ def test_every_method_gives_each_row_its_own(engine: TorchEngine) -> None:
             np.testing.assert_array_equal(top[i][0], ids)
             assert gap(top[i][1], values) <= 5e-5
             assert gap(likely[i], known[places, row.ids[places]]) <= 5e-5
-            states = engine.model.encoder(torch.from_numpy(row.ids)[None], layers=True)[1]
+            states: list[torch.Tensor] = []
+            engine.model.encoder(torch.from_numpy(row.ids)[None], states=states)
             assert gap(hidden[i], states[1][0]) <= 1e-5
             assert gap(nsp[i], engine.model.logits("nsp", states[-1])[0]) <= 1e-5
             assert tag[i].shape == (len(row), len(engine.config.labels))

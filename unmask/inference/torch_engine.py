@@ -110,7 +110,9 @@ class TorchEngine:
             if layer == -1:
                 states = self.model.encode(batch)
             else:
-                states = self.model.encoder(batch.ids, batch.mask, batch.segments, layers=True)[1][layer]
+                every: list[torch.Tensor] = []
+                self.model.encoder(batch.ids, batch.mask, batch.segments, states=every)
+                states = every[layer]
             for i, row in zip(group, states.float().cpu().numpy()):
                 out[i] = row[: len(examples[i])].copy()
         return out

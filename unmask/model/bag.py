@@ -32,11 +32,13 @@ class Bag(nn.Module):
         ids: Tensor,
         mask: Tensor | None = None,
         segments: Tensor | None = None,
-        layers: bool = False,
+        states: list[Tensor] | None = None,
         at: Tensor | None = None,
         prefix: Tensor | None = None,
         documents: Tensor | None = None,
-    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+    ) -> Tensor:
         """As `Encoder.forward`. No token sees another, so what may be seen changes nothing."""
         x = self.embeddings.tokens(ids if at is None else torch.take(ids, at))
-        return (x, [x]) if layers else x
+        if states is not None:
+            states.append(x)
+        return x

@@ -3,8 +3,6 @@
 No attention mask exists unless something is hidden: full rows in a global layer take the kernel's fast path.
 """
 
-from typing import Literal, overload
-
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -78,40 +76,23 @@ class Encoder(nn.Module):
         self.unpad = False  # whether padding is left out of all but attention: for answers, never in an exported graph
         self.checkpointing = False  # recompute activations in the backward pass: less memory, a third more work
 
-    @overload
-    def forward(
-        self,
-        ids: Tensor,
-        mask: Tensor | None = ...,
-        segments: Tensor | None = ...,
-        layers: Literal[False] = ...,
-        at: Tensor | None = ...,
-        prefix: Tensor | None = ...,
-        documents: Tensor | None = ...,
-        cache: Cache | None = ...,
-        weights: list[Tensor] | None = ...,
-    ) -> Tensor: ...
-    @overload
-    def forward(
-        self, ids: Tensor, mask: Tensor | None = ..., segments: Tensor | None = ..., *, layers: Literal[True]
-    ) -> tuple[Tensor, list[Tensor]]: ...
     def forward(
         self,
         ids: Tensor,
         mask: Tensor | None = None,
         segments: Tensor | None = None,
-        layers: bool = False,
+        states: list[Tensor] | None = None,
         at: Tensor | None = None,
         prefix: Tensor | None = None,
         documents: Tensor | None = None,
         cache: Cache | None = None,
         weights: list[Tensor] | None = None,
-    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+    ) -> Tensor:
         """ids (B, T), mask (B, T) bool with True where a token stands, segments (B, T) → hidden (B, T, D).
 
         With `at` (N,), positions of the flattened batch, only those come out of the last layer: (N, D). Its MLP, most
         of its work, is then not done for tokens that no loss reads.
-        With `layers` also every hidden state: the embeddings, then each layer's, the last after the final norm.
+        `states`, an empty list, is given the embeddings, then what each layer made, the last after the final norm.
         `prefix` (B,) and `documents` (B, T) say what tokens see (`batch.py`).
         `weights`, an empty list, is given each layer's attention, (B, H, T, T).
         `cache`, of a causal model, holds the tokens before `ids`, and takes these in: first a prompt, then one by one.
@@ -122,10 +103,9 @@ class Encoder(nn.Module):
         check_length(self.config, past + T)
         x = self.embeddings(ids, segments, past)
         rows = None
-        if mask is not None and self.unpad and not layers and weights is None and not torch.compiler.is_compiling():
+        if mask is not None and self.unpad and states is None and weights is None and not torch.compiler.is_compiling():
             rows = Unpadded(mask) if mask.sum() < WORTH * mask.numel() else None
             x = x if rows is None else rows.take(x)
-        states = [x]
         everyone = sight(T, ids.device, mask, self.config.causal, prefix, documents)
         if self.relative is not None:
             everyone = self.relative(T, past, everyone)
@@ -133,6 +113,8 @@ class Encoder(nn.Module):
         rope = None if self.rotary is None else self.rotary(T)
         local_rope = None if self.local_rotary is None else self.local_rotary(T)
         for i in range(self.config.layers):
+            if states is not None:
+                states.append(x)
             layer = self.layers[i % len(self.layers)]  # shared: the one there is
             local = self.config.is_local(i)
             seen = (x, nearby, local_rope) if local else (x, everyone, rope)
@@ -142,12 +124,12 @@ class Encoder(nn.Module):
                 x = checkpoint(layer, *seen, last, use_reentrant=False)
             else:
                 x = layer(*seen, last, None if cache is None else cache.layers[i], weights, rows)
-            states.append(x)
         x = self.norm(x)
         if rows is not None and at is None:
             x = rows.give(x)
-        states[-1] = x
-        return (x, states) if layers else x
+        if states is not None:
+            states.append(x)
+        return x
 
     def _window(self, ids: Tensor, everyone: Tensor | None) -> Tensor | None:
         """What a local layer's tokens see: (B or 1, 1, T, T), or `everyone` where the window hides nothing."""

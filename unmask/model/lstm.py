@@ -170,12 +170,12 @@ class LSTMEncoder(nn.Module):
         ids: Tensor,
         mask: Tensor | None = None,
         segments: Tensor | None = None,
-        layers: bool = False,
+        states: list[Tensor] | None = None,
         at: Tensor | None = None,
         prefix: Tensor | None = None,
         documents: Tensor | None = None,
         top: bool = False,
-    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+    ) -> Tensor:
         """As `Encoder.forward`. With `top` the last layer instead of the mix: (…, D), the forward half first."""
         if prefix is not None or documents is not None:
             raise UserError(
@@ -183,13 +183,12 @@ class LSTMEncoder(nn.Module):
                 valid="whole rows; a preset of a Transformer hides tokens from each other",
             )
         x = self.embeddings(ids)
-        states = [torch.cat([x, x], -1)]
+        states = [] if states is None else states
+        states.append(torch.cat([x, x], -1))
         ahead, behind = x, backwards(x, mask)
         for layer in self.layers:
             ahead, behind = layer(ahead, behind)
             states.append(torch.cat([ahead, backwards(behind, mask)], -1))
-        if layers:
-            return self.mix(states), states
         return picked(states[-1], at) if top else self.mix([picked(h, at) for h in states])
 
 
