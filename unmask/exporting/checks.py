@@ -95,9 +95,8 @@ def outputs(engine: Engine, task: Task | None, rows: Sequence[Example], pad: int
             found[f"the head {head} at chosen places"] = engine.likelihoods(head, rows)
     if task is not None and task.spec.output != "text":
         values = engine.run(task.forward, rows, pad)
-        found[f"the task {task.name}"] = [
-            v[: len(row)] if task.spec.reads == "tokens" else v for v, row in zip(values, rows)
-        ]
+        tokens = task.SPEC.reads == "tokens"
+        found[f"the task {task.name}"] = [v[: len(row)] if tokens else v for v, row in zip(values, rows)]
     return found
 
 

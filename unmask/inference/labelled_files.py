@@ -79,9 +79,8 @@ def _read_one(
             and ending_of(source.path) not in CONLL_ENDINGS
         )
         if lines and not task.SPEC.form.recognises(source):  # a text on each line
-            return [
-                inputs.ask(task.spec, text) | {"at": source.at(line)} for line, text in source.lines if text.strip()
-            ]
+            spec = task.spec  # which is made at each access
+            return [inputs.ask(spec, text) | {"at": source.at(line)} for line, text in source.lines if text.strip()]
     settings = task.settings.model_copy(update={"columns": given})
     names = {source.at(line): row["id"] for line, row in source.rows if row.get("id") not in (None, "")}
     try:

@@ -149,10 +149,8 @@ def prepare(
 def settled(recipe: Recipe, config: ModelConfig, kind: type[Task], sets: Sets) -> Recipe:
     """The recipe with what the model and the files decide."""
     frozen = recipe.task.freeze == "encoder"
-    rate, seen = (
-        recipe.train.lr or usual_rate(config.hidden, frozen),
-        recipe.train.eval_rows or kind.SPEC.training.dev_rows,
-    )
+    rate = recipe.train.lr or usual_rate(config.hidden, frozen)
+    seen = recipe.train.eval_rows or kind.SPEC.training.dev_rows
     train = recipe.train.model_copy(update={"lr": rate, "eval_rows": seen, "few_batch": 0})
     if recipe.train.few_batch and len(sets.train) < FEW and not kind.SPEC.training.in_batch:
         train.batch = min(train.batch, recipe.train.few_batch)
@@ -178,9 +176,8 @@ def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | P
     beside = aux_mlm.heads(recipe)
     heads = (*task.heads, *beside)
     loaded = hf.load(weights or recipe.start, heads, {**task.bound.config, **recipe.model}, recipe.seed)
-    read = with_needs(
-        (*task.heads[: len(type(task).heads)], *beside)
-    )  # a pooler that only the folder's class wants is not
+    own = task.heads[: len(type(task).heads)]  # without a pooler that only the folder's class wants
+    read = with_needs((*own, *beside))
     new = sorted({name.split(".")[1] for name in loaded.missing} & set(read))
     if new and not weights:
         notes.append(f"{recipe.start} {lack(new, loaded, config, task)}: drawn at random, to be learnt")

@@ -47,7 +47,7 @@ LONGEST = 512  # tokens per row unless more is asked for: attention costs their 
 
 
 class Network(Protocol):
-    """What computes an answer: a Model, or an engine of `serve/`, which may do without torch."""
+    """What computes an answer: a Model, or an engine of `inference/`, which may do without torch."""
 
     config: ModelConfig
 
@@ -293,7 +293,7 @@ class Task:
 
 
 class RecordRows:
-    """A list of examples with the face of `data.rows.Rows`: what the loader reads."""
+    """A list of examples with the face of `text.rows.Rows`: what the loader reads."""
 
     def __init__(self, examples: Sequence[Example], pad: int):
         self.examples, self.pad = examples, pad

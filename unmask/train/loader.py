@@ -17,7 +17,7 @@ from unmask.train.schedule import Plan
 
 
 class AnyRows(Protocol):
-    """What a loader reads: `data.rows.Rows`, or a task's records."""
+    """What a loader reads: `text.rows.Rows`, or a task's records."""
 
     pad: int
 
