@@ -157,8 +157,8 @@ def test_advice_about_a_file_that_starts_with_a_dash_can_be_followed(tmp_path: P
     rows = "".join(f"gj04\t{n % 2}\tThe sailors rode the breeze {n}.\n" for n in range(40))
     (tmp_path / "-my table.tsv").write_text(rows)
     done = unmask_in(tmp_path, "doctor", "--", "-my table.tsv")
-    assert done.exit_code == 2 and "fix:   unmask doctor './-my table.tsv' --task classify" in done.stderr
-    command = done.stderr.partition("fix:   unmask ")[2].partition(" (")[0]
+    assert done.exit_code == 2 and "hint:     unmask doctor './-my table.tsv' --task classify" in done.stderr
+    command = done.stderr.partition("hint:     unmask ")[2].partition(" (")[0]
     done = unmask_in(tmp_path, *shlex.split(command))
     assert done.exit_code == 0, done.output
 

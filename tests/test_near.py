@@ -37,6 +37,6 @@ def test_no_test_uses_an_absolute_tolerance() -> None:
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
             if path.name != Path(__file__).name and not any(figure in line for figure in EXACT):
                 found += [
-                    f"{path.name}:{number}: write {fix}" for form, fix in ABSOLUTE.items() if re.search(form, line)
+                    f"{path.name}:{number}: write {hint}" for form, hint in ABSOLUTE.items() if re.search(form, line)
                 ]
     assert not found, "\n".join(found)

@@ -24,7 +24,7 @@ def got(recipe: Recipe, path: str) -> object:
 def refusal(*sets: str) -> str:
     with pytest.raises(UserError) as caught:
         Recipe.build({}, sets)
-    return caught.value.got
+    return caught.value.message
 
 
 def literals(model: type[BaseModel], path: str = "") -> list[tuple[str, str]]:
@@ -215,13 +215,13 @@ def test_one_string_is_one_item() -> None:
     assert Recipe.build({}, "train.steps=2").train.steps == 2
 
 
-@pytest.mark.parametrize(("name", "fix"), [("mlm+mlm", "mlm"), ("mlm+nsp+mlm", "mlm+nsp")])
-def test_a_repeated_objective_is_refused(name: str, fix: str) -> None:
+@pytest.mark.parametrize(("name", "hint"), [("mlm+mlm", "mlm"), ("mlm+nsp+mlm", "mlm+nsp")])
+def test_a_repeated_objective_is_refused(name: str, hint: str) -> None:
     tokenizer = Tokenizer.train(["a"], TokenizerRecipe(kind="byte"))
     with pytest.raises(UserError, match="twice") as caught:
         build(Recipe.build({"objective": name}), tokenizer)
-    assert name in caught.value.got and caught.value.fix == f"--objective {fix}"
-    assert build(Recipe.build({"objective": fix}), tokenizer).name == fix
+    assert name in caught.value.message and caught.value.hint == f"--objective {hint}"
+    assert build(Recipe.build({"objective": hint}), tokenizer).name == hint
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,8 @@ def test_a_repeated_objective_is_refused(name: str, fix: str) -> None:
 def test_two_budgets_are_named_by_their_flags(make) -> None:
     with pytest.raises(UserError) as error:
         make(epochs=1.0, steps=3)
-    assert error.value.got == "--steps and --epochs each say how long to train"
-    assert error.value.fix == "leave out --steps or --epochs"
+    assert error.value.message == "--steps and --epochs each say how long to train"
+    assert error.value.hint == "leave out --steps or --epochs"
 
 
 def test_dir_lists_what_the_package_offers() -> None:
@@ -248,4 +248,4 @@ def test_a_recipe_of_thousands_of_files_is_read_again_and_a_larger_one_is_refuse
     (tmp_path / "a.txt").write_text("one text .\n" * 50)
     with pytest.raises(UserError, match="too large: ") as caught:
         unmask.pretrain([str(tmp_path / "a.txt")] * 60_000, steps=1, out=tmp_path / "run")
-    assert "a pattern in quotes" in (caught.value.fix or "") and not (tmp_path / "run").exists()
+    assert "a pattern in quotes" in (caught.value.hint or "") and not (tmp_path / "run").exists()

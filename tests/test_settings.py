@@ -170,7 +170,7 @@ def test_a_third_partys_task_has_settings(tmp_path: Path) -> None:
 def test_other_keys_of_a_task_are_refused(text: str, said: str) -> None:
     with pytest.raises(UserError) as caught:
         Recipe.build({}, [text])
-    assert caught.value.got.startswith(said) and "\n" not in caught.value.got
+    assert caught.value.message.startswith(said) and "\n" not in caught.value.message
 
 
 @pytest.mark.usefixtures("theirs")

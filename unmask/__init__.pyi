@@ -25,7 +25,7 @@ def doctor(
     labels: Sequence[str] | None = None,
     sets: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """What is wrong in labelled files, or looks so: {"files", "errors", "warnings", "findings": [{at, what, fix, …}]}."""
+    """What is wrong in labelled files, or looks so: {"files", "errors", "warnings", "findings": [{location, message, hint, …}]}."""
 
 def dry_run(
     corpus: Corpora = None,

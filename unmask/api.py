@@ -165,7 +165,7 @@ def doctor(
     labels: Sequence[str] | None = None,
     sets: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """What is wrong in labelled files, or looks so: {"files", "errors", "warnings", "findings": [{at, what, fix, …}]}."""
+    """What is wrong in labelled files, or looks so: {"files", "errors", "warnings", "findings": [{location, message, hint, …}]}."""
     from unmask.labels.split_names import roles_of
     from unmask.runs import part, validate
 
@@ -221,7 +221,7 @@ def evaluate(
     if loaded.task is None and not columns:
         if bad != "refuse":
             got = "--bad is for a model that was fine-tuned for a task; this one reads any text"
-            raise UserError(got, fix="leave it out")
+            raise UserError(got, hint="leave it out")
         from unmask.inference import on_text  # which imports torch
 
         return on_text.evaluate(loaded, _paths(file), str(pairs) if pairs else None, length, rows or on_text.ROWS, said)
@@ -289,7 +289,7 @@ def search(
 
     if bool(query) == bool(queries) or bool(queries) != bool(judgements or run):
         needs = "a query, or a file of queries and one of judgements (or one to write the run to)"
-        raise UserError(needs, fix='unmask search FILE "query"')
+        raise UserError(needs, hint='unmask search FILE "query"')
     said, files = console or Console(quiet=True), lab.Files.read(str(passages), queries, judgements, _names(columns))
     index = lab.Index(files.passages, bm25, embedder, reranker, said)
     return lab.measure(index, files, run, said) if queries else index.search(query, top)

@@ -1,4 +1,4 @@
-"""The one exception that a user sees: what was got, what is valid, and the command or line that fixes it.
+"""The one exception that a user sees: what was given, what is expected, and the command that fixes it.
 
 Every mistake a user can make ends in a `UserError`; the command line prints it without a traceback and exits
 with 2. A broken invariant is an `assert`, and its traceback is for us.
@@ -10,20 +10,20 @@ from pathlib import Path
 
 class UserError(ValueError):
     """
-    >>> print(UserError("no such file: a.txt", fix="unmask samples"))
+    >>> print(UserError("no such file: a.txt", hint="unmask samples"))
     no such file: a.txt
-      fix:   unmask samples
+      hint:     unmask samples
     """
 
     code = 2  # the exit code of the command line
 
-    def __init__(self, got: str, *, valid: str | None = None, fix: str | None = None):
-        self.got, self.valid, self.fix = got, valid, fix
-        lines = [got]
-        if valid:
-            lines.append(f"  valid: {valid}")
-        if fix:
-            lines.append(f"  fix:   {fix}")
+    def __init__(self, message: str, *, expected: str | None = None, hint: str | None = None):
+        self.message, self.expected, self.hint = message, expected, hint
+        lines = [message]
+        if expected:
+            lines.append(f"  expected: {expected}")
+        if hint:
+            lines.append(f"  hint:     {hint}")
         super().__init__("\n".join(lines))
 
 

@@ -59,7 +59,7 @@ def size_of(path: str | Path) -> int:
 
 
 def _irregular(path: str | Path) -> UserError:
-    return UserError(f"cannot read {path}: not a regular file", valid="a file, not a folder, a pipe or a device")
+    return UserError(f"cannot read {path}: not a regular file", expected="a file, not a folder, a pipe or a device")
 
 
 def read_bytes(path: str | Path, most: int = SETTINGS) -> bytes:
@@ -67,10 +67,10 @@ def read_bytes(path: str | Path, most: int = SETTINGS) -> bytes:
         try:
             data = handle.read(most + 1)
         except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror or error}", fix=AGAIN) from None
+            raise UserError(f"cannot read {path}: {error.strerror or error}", hint=AGAIN) from None
         size = os.fstat(handle.fileno()).st_size
     if len(data) > most:
-        raise UserError(f"{path} has {size:,} bytes", valid=f"at most {most:,}")
+        raise UserError(f"{path} has {size:,} bytes", expected=f"at most {most:,}")
     return data
 
 
@@ -78,7 +78,7 @@ def read_text(path: str | Path, most: int = SETTINGS) -> str:
     try:
         return read_bytes(path, most).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(f"cannot read {path}: {error}", valid="text in UTF-8", fix=AGAIN) from None
+        raise UserError(f"cannot read {path}: {error}", expected="text in UTF-8", hint=AGAIN) from None
 
 
 def read_json(path: str | Path, most: int = SETTINGS, values: int = VALUES, finite: bool = True) -> Any:
@@ -88,13 +88,13 @@ def read_json(path: str | Path, most: int = SETTINGS, values: int = VALUES, fini
     except ValueError as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"cannot read {path}: {error}", valid="JSON", fix=AGAIN) from None
+        raise UserError(f"cannot read {path}: {error}", expected="JSON", hint=AGAIN) from None
 
 
 def read_object(path: str | Path, most: int = SETTINGS, values: int = VALUES, finite: bool = True) -> dict[str, Any]:
     value = read_json(path, most, values, finite)
     if not isinstance(value, dict):
-        raise UserError(f"{path} is {shown(value)}", valid="a JSON object: {…}", fix=AGAIN)
+        raise UserError(f"{path} is {shown(value)}", expected="a JSON object: {…}", hint=AGAIN)
     return value
 
 
@@ -106,7 +106,9 @@ def read_lines(path: str | Path) -> Iterator[Any]:
                 if line.strip():
                     yield parse_json(line)
             except ValueError as error:
-                raise UserError(f"cannot read {path}, line {number}: {error}", valid="JSON lines", fix=AGAIN) from None
+                raise UserError(
+                    f"cannot read {path}, line {number}: {error}", expected="JSON lines", hint=AGAIN
+                ) from None
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -119,7 +121,7 @@ def read_yaml(path: str | Path) -> Any:
         value = load(text)
         _check_values(value, finite=True)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"cannot read {path}: {error}", valid="YAML without anchors and aliases") from None
+        raise UserError(f"cannot read {path}: {error}", expected="YAML without anchors and aliases") from None
     return value
 
 
@@ -136,8 +138,8 @@ def check_recipe(text: str) -> None:
     except (yaml.YAMLError, ValueError) as error:
         raise UserError(
             f"the recipe of this run would be too large: {error}",
-            valid="fewer files or labels by name",
-            fix="name the folder of the files, or a pattern in quotes: 'texts/*.txt'",
+            expected="fewer files or labels by name",
+            hint="name the folder of the files, or a pattern in quotes: 'texts/*.txt'",
         ) from None
 
 

@@ -62,8 +62,8 @@ def resolve(name: str | Path, patterns: Sequence[str]) -> Path:
         revision = f" --revision {quote(found['revision'])}" if found["revision"] else ""
         raise UserError(
             f"{name} is no file or folder here, and {_reason(error)}",
-            valid=f"{VALID}; the network is needed the first time",
-            fix=f"check the path, or, where there is a network: hf download {found['repository']}{revision}",
+            expected=f"{VALID}; the network is needed the first time",
+            hint=f"check the path, or, where there is a network: hf download {found['repository']}{revision}",
         ) from None
 
 
@@ -110,16 +110,16 @@ def _missing(name: str) -> NoReturn:
             reached = f"; {_reason(error)}"
         raise UserError(
             f"no such file or folder: {name}; on the hub it is called {full}{reached}",
-            valid=VALID,
-            fix=f"{full} in place of {name}" + (f"; where there is a network: hf download {full}" if reached else ""),
+            expected=VALID,
+            hint=f"{full} in place of {name}" + (f"; where there is a network: hf download {full}" if reached else ""),
         )
     path = Path(name).expanduser()
     try:
         siblings = [each.name for each in path.parent.iterdir()]
     except (OSError, ValueError):  # not there, not to be read, or no path at all
         siblings = []
-    fix = f"ls {quote(path.parent)}" if siblings else None
-    raise UserError(f"no such file or folder: {name}{nearest(path.name, siblings)}", valid=VALID, fix=fix)
+    hint = f"ls {quote(path.parent)}" if siblings else None
+    raise UserError(f"no such file or folder: {name}{nearest(path.name, siblings)}", expected=VALID, hint=hint)
 
 
 def _reason(error: Exception) -> str:

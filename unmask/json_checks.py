@@ -45,7 +45,7 @@ def or_null(rule: Rule) -> Rule:
 
 def check(path: str | Path, field: str, value: Any, rule: Rule) -> None:
     if not rule[0](value):
-        raise UserError(f"{path}: {field} is {shown(value)}", valid=f"{field}: {rule[1]}", fix=AGAIN)
+        raise UserError(f"{path}: {field} is {shown(value)}", expected=f"{field}: {rule[1]}", hint=AGAIN)
 
 
 def check_fields(
@@ -54,7 +54,9 @@ def check_fields(
     """Every field that `rules` names, where it is there; and that all `needed` ones are."""
     for name in needed:
         if name not in values:
-            raise UserError(f"{path}: {within}{name} is missing", valid=f"{within}{name}: {rules[name][1]}", fix=AGAIN)
+            raise UserError(
+                f"{path}: {within}{name} is missing", expected=f"{within}{name}: {rules[name][1]}", hint=AGAIN
+            )
     for name, rule in rules.items():
         if name in values:
             check(path, within + name, values[name], rule)

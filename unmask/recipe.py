@@ -285,14 +285,14 @@ class Recipe(Section):
             return cls.model_validate(told(values, sets))
         except ValidationError as error:
             raise UserError(
-                explain(error, cls), fix="--help names the flags; the fields of a recipe are in docs/recipe.md"
+                explain(error, cls), hint="--help names the flags; the fields of a recipe are in docs/recipe.md"
             ) from None
 
     @classmethod
     def read(cls, path: str | Path) -> dict[str, Any]:
         values = read_yaml(path) or {}
         if not isinstance(values, dict):
-            raise UserError(f"the recipe {path} is not a mapping", valid="section: {field: value}")
+            raise UserError(f"the recipe {path} is not a mapping", expected="section: {field: value}")
         return values
 
     @classmethod
@@ -330,14 +330,14 @@ def told(values: dict[str, Any] | None, sets: str | Sequence[str] | None = None)
     for text in [sets] if isinstance(sets, str) else sets or []:
         path, eq, value = text.partition("=")
         if not eq:
-            raise UserError(f"--set {text}", valid="--set section.field=value, e.g. train.batch=64")
+            raise UserError(f"--set {text}", expected="--set section.field=value, e.g. train.batch=64")
         try:
             known: Any = load(value) if value else value
         except (yaml.YAMLError, ValueError) as error:
             why = getattr(error, "problem", None) or str(error)
             raise UserError(
                 f"--set {text}: the value cannot be read: {why}",
-                valid="a number, a word, [a, list], {a: mapping}, or 'text in quotes'",
+                expected="a number, a word, [a, list], {a: mapping}, or 'text in quotes'",
             ) from None
         values = merge(values, nested(path.strip(), known))
     return values

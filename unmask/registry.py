@@ -60,7 +60,7 @@ class Registry(Generic[T]):
         if point := self._discover().get(name):
             return self._load(point)
         one = f"{self.kind[:-3]}y" if self.kind.endswith("ies") else self.kind[:-1]
-        raise UserError(f"unknown {one}: {name!r}{nearest(name, list(self))}", valid=", ".join(self))
+        raise UserError(f"unknown {one}: {name!r}{nearest(name, list(self))}", expected=", ".join(self))
 
     def get(self, name: str) -> Any:
         """None where there is no such name."""
@@ -81,7 +81,7 @@ class Registry(Generic[T]):
             raise UserError(
                 f"the package {package} is broken: its entry point {point.name} = {point.value} in unmask.{self.kind} "
                 f"cannot be loaded: {type(error).__name__}: {first_line(error)}",
-                fix=f"pip install --upgrade {package}, or pip uninstall {package}",
+                hint=f"pip install --upgrade {package}, or pip uninstall {package}",
             ) from error
 
     def working(self) -> Iterator[tuple[str, T]]:
@@ -92,7 +92,7 @@ class Registry(Generic[T]):
             except UserError as error:
                 if name not in self._broken:
                     self._broken.add(name)
-                    warnings.warn(error.got, stacklevel=2)
+                    warnings.warn(error.message, stacklevel=2)
                 continue
             yield name, thing
 

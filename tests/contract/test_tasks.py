@@ -282,7 +282,7 @@ def test_it_answers_the_same_everywhere(task: str, bench: Bench) -> None:
     result = CliRunner().invoke(app, ["predict", str(run.path), bench.file(task), "--json"])
     assert same(json.loads(result.stdout), json.loads(json.dumps(of_file, default=str)))
     records = bench.records(task, p)
-    assert [a["at"] for a in of_file] == [r["at"] for r in records] and len(of_file) == len(NAMES)
+    assert [a["location"] for a in of_file] == [r["location"] for r in records] and len(of_file) == len(NAMES)
     if task == "classify":
         assert [a["id"] for a in of_file] == [f"n{i}" for i in range(6)]
     result = CliRunner().invoke(app, ["predict", str(run.path), *case.ask])

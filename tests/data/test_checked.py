@@ -75,8 +75,8 @@ def test_a_flipped_bit_anywhere_is_an_error_that_names_the_file(
             flip(made / name, where)
             with pytest.raises(UserError, match="damaged") as caught:
                 use(made)
-            assert str(made / name.removesuffix(".sum")) in caught.value.got, name
-            assert caught.value.fix.startswith("rm ")
+            assert str(made / name.removesuffix(".sum")) in caught.value.message, name
+            assert caught.value.hint.startswith("rm ")
             (made / name).write_bytes(whole)
     use(made)
 
@@ -191,7 +191,7 @@ def test_a_damaged_store_of_the_cache_is_made_again_as_advised(
     flip(store.path / "train" / "tokens.bin", 0.3)
     with pytest.raises(UserError, match="damaged") as caught:
         api.prepare(text_file, vocab_size=300)
-    assert os.system(caught.value.fix.split("  (")[0]) == 0
+    assert os.system(caught.value.hint.split("  (")[0]) == 0
     assert api.prepare(text_file, vocab_size=300).path == store.path
     assert (store.path / "train" / "tokens.bin").read_bytes() == whole
 
@@ -210,5 +210,5 @@ def test_a_damaged_tokenizer_of_the_cache_is_an_error(
     ):
         with pytest.raises(UserError, match=r"damaged: .*tokenizer\.json") as caught:
             use_it()
-    assert os.system(caught.value.fix.split("  (")[0]) == 0
+    assert os.system(caught.value.hint.split("  (")[0]) == 0
     assert api.prepare(text_file, tmp_path / "two", vocab_size=300).meta["key"]

@@ -33,12 +33,12 @@ def marked(record: Record) -> list[tuple[str, str]]:
 
 def where(findings: list[Finding]) -> list[tuple[str, str]]:
     """(line, kind) of what is wrong."""
-    return [(f.at.rpartition(":")[2], f.kind) for f in findings]
+    return [(f.location.rpartition(":")[2], f.kind) for f in findings]
 
 
 def test_a_letter_without_its_label_is_found(tmp_path: Path) -> None:
     _, findings = read(tmp_path / "a.conll", "New\tB\nYork\tI-loc\nis\tO\n\nAnn\tB-per\n")
-    assert where([f for f in findings if f.error]) == [("1", "tag")] and "B-LABEL" in findings[0].fix
+    assert where([f for f in findings if f.error]) == [("1", "tag")] and "B-LABEL" in findings[0].hint
     assert not [f for f in read(tmp_path / "b.conll", "New\tB\nYork\tI\nis\tO\n")[1] if f.error]
 
 
@@ -46,7 +46,7 @@ def test_columns_by_tabs_and_by_blanks(tmp_path: Path) -> None:
     tabs = "-DOCSTART-\tO\n\n# id = 7\nNew York\tB-loc\n#\tO\n\t\nBob\tB-per\n"
     records, findings = read(tmp_path / "a.conll", tabs)
     assert not findings and [words(r) for r in records] == [["New York", "#"], ["Bob"]]
-    assert [r["at"].rpartition(":")[2] for r in records] == ["4", "7"]
+    assert [r["location"].rpartition(":")[2] for r in records] == ["4", "7"]
     assert marked(records[0]) == [("New York", "loc")] and records[0]["text"] == "New York #"
     blanks = "-DOCSTART- -X- O O\n\nEU NNP B-NP B-org\nrejects VBZ B-VP O\n\n\nBob NNP B-NP B-per\n"
     records, findings = read(tmp_path / "b.txt", blanks)
@@ -170,7 +170,7 @@ def test_faults_of_spans(tmp_path: Path) -> None:
     lines = [{"text": "Rome 😀 Paris", "spans": spans} for spans, _ in wrong]
     _, findings = read(tmp_path / "a.jsonl", lines)
     assert where(findings) == [(str(n), kind) for n, (_, kind) in enumerate(wrong, 1)]
-    assert all(f.error and f.fix for f in findings)
+    assert all(f.error and f.hint for f in findings)
     assert "it stands at 7–12" in str(findings[5])
     _, findings = read(tmp_path / "b.jsonl", [{"text": "NewYork", "spans": [span(0, 3)]}])
     assert where(findings) == [("1", "cut word")] and not findings[0].error

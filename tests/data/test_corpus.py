@@ -338,7 +338,7 @@ def test_named_encoding_without_byte_order_mark(tmp_path):
         for text in ("Ünïcödé text in UTF-16", "我们昨天在学校的图书馆里读书。\n老师说：这一本书很有意思！\n"):
             path = tmp_path / "a.txt"
             path.write_bytes(text.encode(name))
-            with pytest.raises(UserError, match=f"not text but .*\n.*\n  fix:   --encoding {name} "):
+            with pytest.raises(UserError, match=f"not text but .*\n.*\n  hint:     --encoding {name} "):
                 corpus(path)
             assert texts(path, encoding=name, documents="file") == [text.strip()]
     (tmp_path / "b.txt").write_text("text")

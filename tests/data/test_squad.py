@@ -58,7 +58,7 @@ def test_every_form_gives_the_same_record(tmp_path: Path) -> None:
     for name, value in forms.items():
         records, findings = read(tmp_path / name, value)
         assert not findings, (name, findings)
-        assert [{k: v for k, v in r.items() if k not in ("at", "id")} for r in records] == [EXPECTED], name
+        assert [{k: v for k, v in r.items() if k not in ("location", "id")} for r in records] == [EXPECTED], name
         assert records[0]["id"] == "q1"
 
 
@@ -105,7 +105,7 @@ def test_faults_are_found_with_their_line(fault: str, indent: int | None, tmp_pa
     text = (tmp_path / "f.json").read_text("utf-8")
     (finding,) = [f for f in findings if f.error]
     assert said in str(finding), str(finding)
-    _, line, *column = finding.at.removeprefix(str(tmp_path)).split(":")
+    _, line, *column = finding.location.removeprefix(str(tmp_path)).split(":")
     place = text.splitlines()[int(line) - 1][int(column[0]) - 1 if column else 0 :]
     assert place.strip().startswith('"id": "q1"') and bool(column) == (indent is None)
     assert len(records) == 3
@@ -119,19 +119,19 @@ def test_blanks_are_repaired_with_a_warning(tmp_path: Path) -> None:
         ("Paris ", 13, "Paris", 13),
     ):
         records, (finding,) = read(tmp_path / "f.json", squad(qa(text, start), context=context))
-        assert not finding.error and "by blanks" in finding.what
+        assert not finding.error and "by blanks" in finding.message
         assert records[0]["answers"] == [{"text": taken, "start": at}]
         assert context[at : at + len(taken)] == taken
 
 
 def test_ids_are_told_apart_and_files_too(tmp_path: Path) -> None:
     _, (finding,) = read(tmp_path / "f.json", squad(qa(), qa()), indent=1)
-    assert finding.what == f"the id 'q1' is that of {tmp_path}/f.json:11 too"
+    assert finding.message == f"the id 'q1' is that of {tmp_path}/f.json:11 too"
     _, (finding,) = read(tmp_path / "e.json", squad(qa(), context=""))
-    assert finding.what == "no context"
+    assert finding.message == "no context"
     broken = {"data": [{"title": "Cats", "paragraphs": "none"}]}
     _, (finding,) = read(tmp_path / "s.json", broken)
-    assert finding.what == "article 1 (Cats): 'paragraphs' is no list of objects"
+    assert finding.message == "article 1 (Cats): 'paragraphs' is no list of objects"
 
 
 def test_a_broken_article_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_broken_article_does_not_hide_the_others(tmp_path: Path) -> None:
     value["data"] += squad(qa(text="Rome", id="q2"))["data"]
     records, findings = read(tmp_path / "a.json", value)
     assert [r["id"] for r in records] == ["q1", "q2"]
-    told = "\n".join(f.what for f in findings)
+    told = "\n".join(f.message for f in findings)
     for words in (
         "item 2 of 'data' is int",
         "article 2 (bad): 'paragraphs'",

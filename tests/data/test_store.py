@@ -617,7 +617,7 @@ def test_damaged_and_foreign_folders_are_refused(expected, tmp_path):
         TokenStore.open(tmp_path / "nowhere")
     with pytest.raises(UserError, match="not a token store") as caught:
         TokenStore.open(tmp_path)
-    assert " -o " not in str(caught.value.fix)  # a run or a corpus is no place for a store
+    assert " -o " not in str(caught.value.hint)  # a run or a corpus is no place for a store
     store = tmp_path / "store"
     shutil.copytree(expected, store)
     os.truncate(store / "train" / "tokens.bin", 100)

@@ -200,9 +200,9 @@ def test_vocabulary_larger_than_the_text_supports(kind):
     texts = list(topics.values())[:8]
     with pytest.raises(UserError, match="larger than the text supports") as error:
         train(kind, texts, 30_000)
-    fix = int(re.search(r"--vocab-size (\d+)", error.value.fix)[1])
-    assert fix > 300
-    assert train(kind, texts, fix).size == fix  # the command it names does work
+    hint = int(re.search(r"--vocab-size (\d+)", error.value.hint)[1])
+    assert hint > 300
+    assert train(kind, texts, hint).size == hint  # the command it names does work
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_vocabulary_larger_than_the_text_supports(kind):
         (["", " \n"], {}, "no text"),
         (["abc"], {}, "no character occurs 2 times"),
         (["abc"], {"kind": "char"}, "no character occurs 2 times"),
-        (["☃ ☃"], {}, "fix:   more text"),
+        (["☃ ☃"], {}, "hint:     more text"),
         (["a b"], {"special_tokens": ["[MASK]"]}, "special_tokens"),
         (["a b"], {"special_tokens": ["x", "x"]}, "special_tokens"),
         (["a b"], {"special_tokens": [" "]}, "special_tokens"),
@@ -284,7 +284,7 @@ def test_full_disk_and_folder_that_cannot_be(kind, trained, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(
-        f"cannot write the tokenizer to {tmp_path / 'full'}: File too large\n  fix:   make room"
+        f"cannot write the tokenizer to {tmp_path / 'full'}: File too large\n  hint:     make room"
     )
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot write the tokenizer to .*: (File exists|Not a directory)"):

@@ -29,7 +29,7 @@ class Case:
     files: dict[str, str | bytes]
     at: str  # file:line
     words: str  # of what is said
-    fix: str  # of what to do
+    hint: str  # of what to do
     error: bool = True
     options: dict[str, object] = field(default_factory=dict)
 
@@ -105,9 +105,9 @@ def examine(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch, task: str
 
 
 def assert_found(case: Case, found: dict) -> None:
-    hits = [f for f in found["findings"] if f["at"] == case.at and case.words in f["what"]]
+    hits = [f for f in found["findings"] if f["location"] == case.location and case.words in f["message"]]
     assert hits, found["findings"]
-    assert any(case.fix in hit["fix"] and hit["error"] == case.error for hit in hits), hits
+    assert any(case.hint in hit["hint"] and hit["error"] == case.error for hit in hits), hits
     assert found["errors"] >= 1 if case.error else found["warnings"] >= 1
 
 
@@ -147,7 +147,7 @@ def test_all_in_one_pass_and_the_exit_code(tmp_path: Path, monkeypatch: pytest.M
     assert lines[1].endswith("also train.csv:33, train.csv:34 …") and "--json lists each of them" in lines[2]
     found = json.loads(CliRunner().invoke(app, ["doctor", "train.csv", "--task", "classify", "--json"]).stdout)
     assert found["errors"] == len(found["findings"]) == 500
-    assert [row["at"] for row in found["findings"]] == [f"train.csv:{n}" for n in range(32, 532)]
+    assert [row["location"] for row in found["findings"]] == [f"train.csv:{n}" for n in range(32, 532)]
     good = [{"text": text, "label": label} for text, label in GOOD]
     Path("train.jsonl").write_text(jsonl(*good) + '{"text": \n' * 12_000)  # lines that never become records
     assert len(api.doctor(["train.jsonl"], task="classify")["findings"]) == 12_000

@@ -85,7 +85,7 @@ def running(folder: Path) -> Iterator[Server]:
 
 def refused(answer: httpx.Response) -> dict[str, Any]:
     found = answer.json()["error"]
-    assert set(found) == {"code", "message", "valid", "fix"} and found["message"], found
+    assert set(found) == {"code", "message", "expected", "hint"} and found["message"], found
     assert answer.headers["x-error-message"]
     return found
 
@@ -180,7 +180,7 @@ def test_200_mb_are_refused_without_being_held(kind: str, running: Server) -> No
 
 def test_too_many_inputs_or_tokens(running: Server) -> None:
     many = httpx.post(f"{running.url}/embed", json={"inputs": ["a"] * 1025})
-    assert many.status_code == 413 and refused(many)["valid"] == "at most 1,024 in a request"
+    assert many.status_code == 413 and refused(many)["expected"] == "at most 1,024 in a request"
     long = {"inputs": "a", "parameters": {"max_new_tokens": 100_000, "num_beams": 64}}
     answer = httpx.post(f"{running.url}/models/gpt", json=long)
     assert answer.status_code == 413 and refused(answer)["code"] == "too_many_tokens"
@@ -427,7 +427,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "granian" else real(name))
     with pytest.raises(UserError, match="granian") as caught:
         need_packages()
-    assert caught.value.fix == "pip install 'unmask[serve]'"
+    assert caught.value.hint == "pip install 'unmask[serve]'"
 
 
 def test_bodies_of_all_clients_together_are_bounded() -> None:

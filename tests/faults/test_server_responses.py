@@ -119,7 +119,7 @@ def test_a_response_of_100_mb_is_refused_before_it_is_computed(kind: str, runnin
         answer = httpx.post(f"{running.url}/models/wide/pipeline/fill-mask", json=LARGE[kind], timeout=300)
     assert answer.status_code == 413, answer.text[:300]
     error = answer.json()["error"]
-    assert error["code"] == "response_too_large" and error["valid"] == f"at most {32 * MB:,} bytes"
+    assert error["code"] == "response_too_large" and error["expected"] == f"at most {32 * MB:,} bytes"
     figure = int(error["message"].split("about ")[1].split()[0].replace(",", ""))
     assert figure > 100 * MB / 2
     assert seen.memory < 100 * MB, f"{seen.memory / MB:.0f} MB"
@@ -212,7 +212,7 @@ def test_a_text_of_too_many_characters_is_refused_before_it_is_counted(running: 
         answer = httpx.post(f"{running.url}/models/wide", json={"inputs": text}, timeout=60)
         error = answer.json()["error"]
         assert answer.status_code == 413 and error["code"] == "too_long", answer.text
-        assert "512 tokens" in error["message"] and error["valid"].startswith(f"at most {512 * 64:,} characters")
+        assert "512 tokens" in error["message"] and error["expected"].startswith(f"at most {512 * 64:,} characters")
 
 
 def test_a_short_text_does_not_wait_for_long_ones_to_be_counted(running: Server) -> None:

@@ -118,7 +118,7 @@ def test_sigterm_in_the_training_loop_saves_and_exits_with_143(tmp_path: Path) -
     words = ["finetune", "start", "--train", "train.csv", "--steps", "20000", "--out", "run"]
     code, said, _ = stopped(tmp_path, "step", signal.SIGTERM, *words)
     assert code == 143
-    assert "everything up to here is saved" in said and "fix:   unmask finetune --resume run" in said
+    assert "everything up to here is saved" in said and "hint:     unmask finetune --resume run" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -69,7 +69,7 @@ def test_labels_that_the_model_does_not_know_are_no_score(tmp_path: Path, capsys
     model = folder_of(tmp_path / "model")
     with pytest.raises(UserError, match=r"none of the labels.*'good' \(2\), 'bad' \(1\)") as caught:
         api.evaluate(model, csv(tmp_path / "a.csv", "text,label", "a joy,good", "so,good", "dull,bad"))
-    assert caught.value.valid == "neg, pos"
+    assert caught.value.expected == "neg, pos"
     api.evaluate(model, csv(tmp_path / "b.csv", "text,label", "a joy,pos", "so,neg", "dull,bad"))
     assert "1 labels are unknown to the model and count as wrong: 'bad' (1)" in " ".join(
         capsys.readouterr().err.split()
@@ -81,7 +81,7 @@ def test_labels_that_the_model_does_not_know_are_no_score(tmp_path: Path, capsys
     unnamed = folder_of(tmp_path / "unnamed", ("LABEL_0", "LABEL_1"))
     with pytest.raises(UserError, match="none of the labels") as caught:
         api.evaluate(unnamed, tmp_path / "d.csv")
-    assert "--labels" in str(caught.value.fix) and "id2label" in str(caught.value.fix)
+    assert "--labels" in str(caught.value.hint) and "id2label" in str(caught.value.hint)
 
 
 # -------------------------------------------------------------------------------------------------------- predict
@@ -101,14 +101,14 @@ def test_texts_and_pairs_are_not_mistaken_for_each_other(tmp_path: Path) -> None
         api.predict(single, file)
     with pytest.raises(UserError, match=r"q\.csv:2 has no second text") as caught:
         api.predict(paired, csv(tmp_path / "q.csv", "text,other", "a,b"))
-    assert caught.value.fix == "--column pair=NAME"
+    assert caught.value.hint == "--column pair=NAME"
     assert len(api.predict(paired, tmp_path / "q.csv", columns={"pair": "other"})) == 1
     folder = Path(folder_of(tmp_path / "m", pair=True))  # the lines that a report shows take two texts as well
     exec(unmask_snippet(str(folder), task_folder.spec(folder)), {})
 
 
 def test_training_remembers_whether_there_were_pairs() -> None:
-    records = [{"at": "", "text": "a", "label": "x"}, {"at": "", "text": "b", "label": "y"}]
+    records = [{"location": "", "text": "a", "label": "x"}, {"location": "", "text": "b", "label": "y"}]
     pairs = [r | {"pair": "c"} for r in records]
     given = Given(Recipe(), preset("bert-tiny"), None)
     assert Classify.study(given, records).learnt["pair"] is False
@@ -127,9 +127,9 @@ def test_several_arguments_of_the_command_line(tmp_path: Path) -> None:
     assert [(a["text"], a["pair"]) for a in run(paired, "a joy", "so")] == [("a joy", "so")]
     assert "3 texts" in run(paired, "a joy", "so", "dull")["error"]
     lines = run(single, "-", input="a joy\n\n \nso\n")
-    assert [(a["text"], a["at"]) for a in lines] == [("a joy", "-:1"), ("so", "-:4")]
+    assert [(a["text"], a["location"]) for a in lines] == [("a joy", "-:1"), ("so", "-:4")]
     assert run(paired, "-", input="\na joy\tso\n")[0] | {"label": 0, "probability": 0, "scores": 0} == {
-        "text": "a joy", "pair": "so", "at": "-:2", "label": 0, "probability": 0, "scores": 0,
+        "text": "a joy", "pair": "so", "location": "-:2", "label": 0, "probability": 0, "scores": 0,
     }  # fmt: skip
     files = [csv(tmp_path / f"{n}.csv", "text", f"a {n}") for n in range(2)]
     assert [a["text"] for a in run(single, *files)] == ["a 0", "a 1"]
@@ -226,10 +226,10 @@ def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
     (tmp_path / "other" / "a").touch()
     with pytest.raises(UserError) as caught:
         Run.check_free(tmp_path / "other")
-    assert caught.value.fix == "another --out"
+    assert caught.value.hint == "another --out"
     with pytest.raises(UserError) as caught:
         Recipe.build({"task": {"nothing": 1}})
-    assert "pretrain" not in str(caught.value.fix)
+    assert "pretrain" not in str(caught.value.hint)
 
 
 def test_a_run_names_its_folder_by_its_task_and_its_model_by_where_it_is(
@@ -254,5 +254,5 @@ def test_a_run_names_its_folder_by_its_task_and_its_model_by_where_it_is(
 
 def test_a_label_of_a_record_without_choices_is_not_said_twice() -> None:
     findings: list[Finding] = []
-    label_all([{"at": "f:1", "choices": []}], [("B", [])], findings)
+    label_all([{"location": "f:1", "choices": []}], [("B", [])], findings)
     assert findings == []

@@ -38,7 +38,7 @@ def model_of(tokenizer: Tokenizer, name: str = "bert-tiny", heads: tuple[str, ..
 
 def test_words_change_and_labels_stay(store: TokenStore) -> None:
     model = model_of(store.tokenizer)
-    records = [{"at": f"f:{n}", "text": TEXT, "pair": TEXT.upper(), "label": str(n)} for n in range(10)]
+    records = [{"location": f"f:{n}", "text": TEXT, "pair": TEXT.upper(), "label": str(n)} for n in range(10)]
     made = augment.rewrite(model, store.tokenizer, records, 2.5, 0)
     assert len(made) == 25 and made == augment.rewrite(model, store.tokenizer, records, 2.5, 0)
     assert made != augment.rewrite(model, store.tokenizer, records, 2.5, 1)
@@ -49,7 +49,7 @@ def test_words_change_and_labels_stay(store: TokenStore) -> None:
             assert words and all(a.isupper() == b.isupper() for a, b in words if len(a) > 1)
             assert "3" in new and new.endswith(".")  # only words of letters
             changed.append(len(words))
-        assert record["at"].startswith(f"f:{record['label']},")
+        assert record["location"].startswith(f"f:{record['label']},")
     assert np.mean(changed) == pytest.approx(0.15 * 18, abs=0.35)
     assert {r["label"] for r in made} == {str(n) for n in range(10)}
 
@@ -62,12 +62,12 @@ def test_entities_stay_and_their_places_move(store: TokenStore) -> None:
     assert len(words) == len(tags)
     model = model_of(store.tokenizer)
     for record in ({"spans": spans}, {"spans": spans, "words": words, "tags": tags}):
-        for new in augment.rewrite(model, store.tokenizer, [{"at": "f:1", "text": text, **record}], 10, 0):
+        for new in augment.rewrite(model, store.tokenizer, [{"location": "f:1", "text": text, **record}], 10, 0):
             assert new["text"] != text
             assert [new["text"][s["start"] : s["end"]] for s in new["spans"]] == ["New York", "Paris"]
             if "words" in new:
                 assert [new["text"][a:b] for a, b in new["words"]] == new["text"].split() and new["tags"] == tags
-    nouns = {"at": "f:1", "text": "a list", "words": [[0, 1], [2, 6]], "tags": ["DET", "NOUN"]}
+    nouns = {"location": "f:1", "text": "a list", "words": [[0, 1], [2, 6]], "tags": ["DET", "NOUN"]}
     with pytest.raises(UserError, match="every word has a tag"):
         augment.rewrite(model, store.tokenizer, [nouns], 1, 0)
 
@@ -75,7 +75,7 @@ def test_entities_stay_and_their_places_move(store: TokenStore) -> None:
 def test_chinese_characters_become_chinese_characters() -> None:
     text = "猫在垫子上睡觉，狗在河边跑。"
     tokenizer = Tokenizer.train([text, "a cat"], TokenizerRecipe(min_frequency=1))
-    for new in augment.rewrite(model_of(tokenizer), tokenizer, [{"at": "f:1", "text": text, "label": "x"}], 5, 0):
+    for new in augment.rewrite(model_of(tokenizer), tokenizer, [{"location": "f:1", "text": text, "label": "x"}], 5, 0):
         assert new["text"] != text and len(new["text"]) == len(text)
         assert [c for c in new["text"] if c in "，。"] == ["，", "。"]
 
@@ -85,25 +85,25 @@ def test_a_word_without_another_stays() -> None:
     tokenizer = Tokenizer.train([text] * 4, TokenizerRecipe(min_frequency=1))
     said: list[str] = []
     made = augment.rewrite(
-        model_of(tokenizer), tokenizer, [{"at": "f:1", "text": text, "label": "x"}], 40, 0, said.append
+        model_of(tokenizer), tokenizer, [{"location": "f:1", "text": text, "label": "x"}], 40, 0, said.append
     )
     assert made and all("猫" in new["text"] and new["text"] != text for new in made)
     assert len(said) == 1 and "the vocabulary has no other" in said[0]
     with pytest.raises(UserError, match="no whole words to put in"):
-        augment.rewrite(model_of(tokenizer), tokenizer, [{"at": "f:1", "text": "猫", "label": "x"}], 2, 0)
+        augment.rewrite(model_of(tokenizer), tokenizer, [{"location": "f:1", "text": "猫", "label": "x"}], 2, 0)
 
 
 def test_byte_pieces_keep_their_blanks() -> None:
     text = "the cat sat on the mat and the dog ran"
     tokenizer = Tokenizer.train([text] * 4, TokenizerRecipe(kind="bpe", template="roberta", min_frequency=1))
-    for new in augment.rewrite(model_of(tokenizer), tokenizer, [{"at": "f:1", "text": text, "label": "x"}], 5, 0):
+    for new in augment.rewrite(model_of(tokenizer), tokenizer, [{"location": "f:1", "text": text, "label": "x"}], 5, 0):
         assert len(new["text"].split()) == len(text.split()) and new["text"] != text
 
 
 def test_long_texts_change_where_the_model_reads(store: TokenStore) -> None:
     text = f"{TEXT} " * 60
     for new in augment.rewrite(
-        model_of(store.tokenizer), store.tokenizer, [{"at": "f:1", "text": text, "label": "x"}], 3, 0
+        model_of(store.tokenizer), store.tokenizer, [{"location": "f:1", "text": text, "label": "x"}], 3, 0
     ):
         assert new["text"][: len(text) // 2] != text[: len(text) // 2] and new["text"].endswith(f"{TEXT} " * 10)
 
@@ -127,7 +127,7 @@ def test_a_run_keeps_its_rows(store: TokenStore, tmp_path: Path) -> None:
     assert sizes == {"plain": 9, "more": 18}  # 27 records beside the dev set, and as many again
     path = run.path / augment.FILE
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert len(lines) == 27 and all(line["at"].endswith("rewritten") for line in lines)
+    assert len(lines) == 27 and all(line["location"].endswith("rewritten") for line in lines)
 
 
 def test_an_interrupted_run_goes_on_with_the_rows_it_made(
@@ -164,8 +164,8 @@ def test_a_record_may_hold_any_line_separator(tmp_path: Path, monkeypatch: pytes
     """str.splitlines also cuts at U+2028 and U+0085, which JSON leaves as they are."""
     start, run = tiny.model_folder(tmp_path / "start"), Run.create(tmp_path / "run", "finetune", "classify")
     made = [
-        {"at": "a:1", "text": "a\u2028film\x85here\u2029\x1c", "label": "pos"},
-        {"at": "a:2", "text": "b", "label": "neg"},
+        {"location": "a:1", "text": "a\u2028film\x85here\u2029\x1c", "label": "pos"},
+        {"location": "a:2", "text": "b", "label": "neg"},
     ]
     monkeypatch.setattr(augment, "rewrite", lambda *_: made)
     recipe = make_recipe({"start": str(start), "task": {"kind": "classify", "augment": "mlm:1"}})
@@ -190,4 +190,4 @@ def test_what_cannot_be_is_refused(store: TokenStore, tmp_path: Path) -> None:
         api.finetune(tmp_path / "m", train=tmp_path / "train.csv", augment="mlm", out=tmp_path / "r")
     tokenizer = Tokenizer.train(["a cab"], TokenizerRecipe(kind="char"))
     with pytest.raises(UserError, match="no words"):
-        augment.rewrite(model_of(tokenizer), tokenizer, [{"at": "f:1", "text": "a cab"}], 1, 0)
+        augment.rewrite(model_of(tokenizer), tokenizer, [{"location": "f:1", "text": "a cab"}], 1, 0)

@@ -125,7 +125,7 @@ def test_words_and_tags_are_no_texts_for_a_classifier(models: dict[str, str], tm
     (tmp_path / "new.conll").write_text("Ann B-PER\nran O\n")
     with pytest.raises(UserError, match="not a table") as caught:
         api.predict(models["classify"], tmp_path / "new.conll")
-    assert caught.value.fix is None  # there is no column to name
+    assert caught.value.hint is None  # there is no column to name
 
 
 # ---------------------------------------------------------------------------------------------------------- --bad skip
@@ -150,8 +150,8 @@ def test_bad_rows_are_left_out_counted_and_listed(models: dict[str, str], tmp_pa
     found = api.evaluate(models["classify"], tmp_path / "bad.csv", bad="skip")
     assert scores(found) == scores(clean) and found["records"] == 4 and "skipped" not in clean
     assert found["skipped"] == 4
-    places = sorted({int(row["at"].rpartition(":")[2]) for row in found["skipped_rows"]})
-    assert places == list(BAD) and all(row["what"] for row in found["skipped_rows"])
+    places = sorted({int(row["location"].rpartition(":")[2]) for row in found["skipped_rows"]})
+    assert places == list(BAD) and all(row["message"] for row in found["skipped_rows"])
     assert api.evaluate(models["classify"], tmp_path / "good.csv", bad="skip")["skipped"] == 0
 
     told = ["evaluate", models["classify"], str(tmp_path / "bad.csv"), "--bad", "skip"]
@@ -190,7 +190,7 @@ def test_a_sentence_with_a_bad_word_is_left_out_whole(models: dict[str, str], tm
     clean = api.evaluate(models["tag"], tmp_path / "good.conll")
     found = api.evaluate(models["tag"], tmp_path / "bad.conll", bad="skip")
     assert scores(found) == scores(clean)
-    assert sorted(int(row["at"].rpartition(":")[2]) for row in found["skipped_rows"]) == [1, 11, 13]
+    assert sorted(int(row["location"].rpartition(":")[2]) for row in found["skipped_rows"]) == [1, 11, 13]
 
 
 def test_a_question_whose_answer_is_not_there(models: dict[str, str], tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_question_whose_answer_is_not_there(models: dict[str, str], tmp_path: 
     (tmp_path / "bad.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}, indent=1))
     found = api.evaluate(models["answer"], tmp_path / "bad.json", bad="skip")
     assert (found["records"], found["skipped"], found["total"]) == (2, 1, 2)
-    assert "'Bob'" in found["skipped_rows"][0]["what"]
+    assert "'Bob'" in found["skipped_rows"][0]["message"]
 
 
 def test_a_bad_row_is_refused_with_the_flag_that_skips_it(models: dict[str, str], tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_bad_row_is_refused_with_the_flag_that_skips_it(models: dict[str, str]
     file.write_text("text,label\na joy,pos\n,neg\n")
     with pytest.raises(UserError) as caught:
         api.evaluate(models["classify"], file)
-    assert "--bad skip" in str(caught.value.fix)
+    assert "--bad skip" in str(caught.value.hint)
     assert api.evaluate(models["classify"], file, bad="skip")["skipped"] == 1
     file.write_text("")
     with pytest.raises(UserError) as caught:

@@ -82,9 +82,9 @@ def test_a_chinese_name_is_an_english_one_that_a_task_knows() -> None:
         assert plain_name(name) in known, name
 
 
-def followed(fix: str) -> list[str]:
+def followed(hint: str) -> list[str]:
     """The command that an error prints, without what is said behind it."""
-    (command,) = re.findall(r"unmask (doctor .*?)(?: \(|, or |$)", fix)
+    (command,) = re.findall(r"unmask (doctor .*?)(?: \(|, or |$)", hint)
     return shlex.split(command)
 
 
@@ -117,9 +117,9 @@ def test_a_proposal_by_content_works_when_it_is_followed(
     Path(file).write_text(content, "utf-8")
     with pytest.raises(UserError, match="no task fits") as caught:
         api.doctor(file)
-    assert flags in (caught.value.fix or ""), caught.value
-    assert "looks like text" in (caught.value.valid or "")
-    result = CliRunner().invoke(app, [*followed(caught.value.fix or ""), "--json"])
+    assert flags in (caught.value.hint or ""), caught.value
+    assert "looks like text" in (caught.value.expected or "")
+    result = CliRunner().invoke(app, [*followed(caught.value.hint or ""), "--json"])
     found = json.loads(result.stdout)
     assert result.exit_code == 0 and found["errors"] == 0, found
     assert found["records"]["train"] == 40 and found["task"] == flags.split()[1]
@@ -130,7 +130,7 @@ def test_the_same_proposal_where_the_task_is_given(tmp_path: Path, monkeypatch: 
     file, content, _ = UNNAMED["tabs, no header"]
     Path(file).write_text(content)
     (error,) = [f for f in api.doctor(file, task="classify")["findings"] if f["error"]]
-    flags = re.findall(r"--column (\S+)", error["fix"])
+    flags = re.findall(r"--column (\S+)", error["hint"])
     assert flags == ["text=4", "label=2"]
     assert api.doctor(file, task="classify", columns=dict(f.split("=") for f in flags))["errors"] == 0
 
@@ -148,9 +148,9 @@ def test_nested_json_gets_a_command_that_works(name: str, tmp_path: Path, monkey
     Path("my file.json").write_text(json.dumps(NESTED[name]))
     with pytest.raises(UserError, match="nested JSON") as caught:
         api.doctor("my file.json")
-    fix = caught.value.fix or ""
-    assert fix.startswith("python -c ")
-    subprocess.run(shlex.quote(sys.executable) + fix.removeprefix("python"), shell=True, check=True)
+    hint = caught.value.hint or ""
+    assert hint.startswith("python -c ")
+    subprocess.run(shlex.quote(sys.executable) + hint.removeprefix("python"), shell=True, check=True)
     found = api.doctor("my file.jsonl")
     assert (found["task"], found["records"]["train"], found["errors"]) == ("classify", 6, 0)
 
@@ -188,11 +188,11 @@ def test_columns_by_number_from_training_to_prediction(tmp_path: Path, monkeypat
     Path("unnamed.tsv").write_text("".join(f"{n}\t{row[3]}\t{row[1]}\n" for n, row in enumerate(rows)))
     with pytest.raises(UserError, match="no column for 'text'") as caught:
         api.predict(run.path, "unnamed.tsv", columns={"label": 3})
-    assert "--column text=2" in (caught.value.fix or "")
+    assert "--column text=2" in (caught.value.hint or "")
     Path("texts.tsv").write_text("".join(f"{n}\t{row[3]}\n" for n, row in enumerate(rows)))
     with pytest.raises(UserError, match="no column for 'text'") as caught:
         api.predict(run.path, "texts.tsv")  # no label in it, and none is needed
-    assert caught.value.fix == "--column text=2"
+    assert caught.value.hint == "--column text=2"
     assert len(api.predict(run.path, "texts.tsv", columns={"text": 2})) == 40
 
 
@@ -203,11 +203,11 @@ def test_labels_that_are_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found = api.doctor(["train.csv", "dev.csv"])
     assert found["errors"] == 0, found["findings"]
     (alike,) = [f for f in found["findings"] if f["kind"] == "labels alike"]
-    assert alike["at"] == "dev.csv:3" and "'1.0' is read as '1'" in alike["what"]
+    assert alike["location"] == "dev.csv:3" and "'1.0' is read as '1'" in alike["message"]
     Path("scores.csv").write_text("text,score\n" + "".join(f"so {n},{('0.5', '5.0')[n % 2]}\n" for n in range(30)))
     (warned,) = api.doctor("scores.csv")["findings"]
-    assert "read as 2 labels ('0.5', '5')" in warned["what"] and not warned["error"]
-    key = re.findall(r"--set (\S+)", warned["fix"])
+    assert "read as 2 labels ('0.5', '5')" in warned["message"] and not warned["error"]
+    key = re.findall(r"--set (\S+)", warned["hint"])
     assert api.doctor("scores.csv", sets=key)["findings"] == []
 
 
@@ -222,14 +222,14 @@ def test_a_wrong_place_is_put_right_by_the_nearest_one(tmp_path: Path, monkeypat
     }
     Path("train.jsonl").write_text(json.dumps(row) + "\n")
     (found,) = [f for f in api.doctor("train.jsonl")["findings"] if f["error"]]
-    assert found["fix"] == "answer_start: 32" and "3 places, the nearest is 32" in found["what"]
-    row["answers"][0]["answer_start"] = int(found["fix"].split()[1])
+    assert found["hint"] == "answer_start: 32" and "3 places, the nearest is 32" in found["message"]
+    row["answers"][0]["answer_start"] = int(found["hint"].split()[1])
     Path("train.jsonl").write_text(json.dumps(row) + "\n")
     assert api.doctor("train.jsonl")["errors"] == 0
     spans = {"text": context, "spans": [{"start": 19, "end": 22, "label": "PER", "text": "Ann"}]}
     Path("spans.jsonl").write_text(json.dumps(spans) + "\n")
     (found,) = [f for f in api.doctor("spans.jsonl")["findings"] if f["error"]]
-    assert found["fix"] == "it stands at 18–21"
+    assert found["hint"] == "it stands at 18–21"
 
 
 def test_a_ragged_file_without_a_header_gets_the_columns_as_advice(tmp_path: Path) -> None:
@@ -240,11 +240,11 @@ def test_a_ragged_file_without_a_header_gets_the_columns_as_advice(tmp_path: Pat
     file.write_text("\n".join(rows) + "\n", "utf-8")
     run = CliRunner().invoke(app, ["doctor", str(file)])
     assert run.exit_code == 2
-    advice = next(line.split("fix:")[1] for line in run.output.splitlines() if "fix:" in line)
+    advice = next(line.split("hint:")[1] for line in run.output.splitlines() if "hint:" in line)
     argv = shlex.split(advice.split(" (")[0])
     assert argv[:2] == ["unmask", "doctor"] and "text=3" in argv and "label=2" in argv
     found = json.loads(CliRunner().invoke(app, [*argv[1:], "--json"]).stdout)
-    assert {f["at"] for f in found["findings"] if f["error"]} == {f"{file}:4"}
+    assert {f["location"] for f in found["findings"] if f["error"]} == {f"{file}:4"}
 
 
 def test_an_empty_file_gets_no_advice_that_leads_back(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_an_empty_file_gets_no_advice_that_leads_back(tmp_path: Path) -> None:
     file.write_text("", "utf-8")
     with pytest.raises(UserError, match="no rows; give a file with records") as caught:
         api.doctor(str(file))
-    assert caught.value.fix is None
+    assert caught.value.hint is None
 
 
 def test_an_object_in_a_text_column_names_what_is_inside(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_an_object_in_a_text_column_names_what_is_inside(tmp_path: Path) -> None
     rows = [{"text": {"id": 1, "body": sentence(n)[0]}, "label": "ab"[n % 2]} for n in range(4)]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     found = api.doctor(str(file), task="classify")["findings"]
-    assert "--column text=NAME.body" in found[-1]["fix"]
+    assert "--column text=NAME.body" in found[-1]["hint"]
     assert not api.doctor(str(file), task="classify", columns={"text": "text.body"})["errors"]
 
 
@@ -270,7 +270,7 @@ def test_dates_are_not_proposed_as_labels(tmp_path: Path) -> None:
     file.write_text("body text,published\n" + "\n".join(rows) + "\n", "utf-8")
     with pytest.raises(UserError) as caught:
         api.doctor(str(file))
-    assert "published" not in f"{caught.value.valid} {caught.value.fix}"
+    assert "published" not in f"{caught.value.expected} {caught.value.hint}"
 
 
 def test_tokenizer_show_takes_a_run(tmp_path: Path) -> None:

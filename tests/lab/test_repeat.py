@@ -133,12 +133,12 @@ def test_an_interrupted_seed_says_how_to_go_on_with_all(
     start: Path, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: Any, **__: Any) -> None:
-        raise Interrupted("stopped", fix="unmask finetune --resume …/seed-0")
+        raise Interrupted("stopped", hint="unmask finetune --resume …/seed-0")
 
     monkeypatch.setattr(Finetune, "work", stop)
     with pytest.raises(UserError) as error:
         api.finetune(start, **files, out=tmp_path / "run", seeds=2, steps=2)  # type: ignore[arg-type]
-    assert error.value.fix == f"unmask finetune --resume {tmp_path / 'run'}"
+    assert error.value.hint == f"unmask finetune --resume {tmp_path / 'run'}"
 
 
 def test_baselines(start: Path, files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,7 +179,7 @@ def records(target: str, count: int, first: int = 0) -> list[dict[str, Any]]:
             label = "red" if "red" in chosen else "blue" if "blue" in chosen else "none"
         elif target == "number":
             label = 50 + 10.0 * len(chosen) + (3.5 if "red" in chosen else 0)
-        out.append({"at": f"x:{n}", "text": " ".join([*chosen, "thing"]), "label": label})
+        out.append({"location": f"x:{n}", "text": " ".join([*chosen, "thing"]), "label": label})
     return out
 
 

@@ -32,7 +32,7 @@ def split(task: Task, records: list[Row], share: float, seed: int) -> tuple[list
 
 def classify(labels: list[str]) -> tuple[Task, list[Row]]:
     """A record for each of these labels, all of different texts."""
-    records = [{"at": f"f:{n}", "text": f"text {n}", "label": label} for n, label in enumerate(labels)]
+    records = [{"location": f"f:{n}", "text": f"text {n}", "label": label} for n, label in enumerate(labels)]
     return task_of("classify", labels=sorted(set(labels)), target="one"), records
 
 
@@ -40,7 +40,7 @@ def test_the_share_is_that_of_the_records_and_of_each_label() -> None:
     task, records = classify(["a"] * 300 + ["b"] * 100 + ["c"] * 13)
     train, dev = split(task, records, 0.1, 0)
     assert Counter(r["label"] for r in dev) == {"a": 30, "b": 10, "c": 1}
-    assert sorted([*train, *dev], key=lambda r: int(r["at"][2:])) == records
+    assert sorted([*train, *dev], key=lambda r: int(r["location"][2:])) == records
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_all_seeds_of_a_run_have_one_dev_set_when_it_has_a_seed(tmp_path: Path) 
 
     def dev(seed: int, **settings: Any) -> list[str]:
         values = {"start": str(start), "seed": seed, "task": {"train": [str(file)], **settings}}
-        return [r["at"] for r in prepare(make_recipe(values)).sets.dev]
+        return [r["location"] for r in prepare(make_recipe(values)).sets.dev]
 
     assert dev(1, dev_seed=5) == dev(2, dev_seed=5) and dev(1) != dev(2)
 
@@ -99,14 +99,14 @@ SHARED = {"choose": "context", "answer": "context", "classify": "text"}
 @pytest.mark.parametrize("name", RECORDS)
 def test_questions_of_one_text_stand_on_one_side(name: str) -> None:
     task = task_of(name, labels=["a", "b"], target="one")
-    records = [{"at": f"f:{n}", **RECORDS[name](n)} for n in range(150)]
+    records = [{"location": f"f:{n}", **RECORDS[name](n)} for n in range(150)]
     train, dev = split(task, records, 0.1, 0)
     assert dev and not {r[SHARED[name]] for r in train} & {r[SHARED[name]] for r in dev}
 
 
 def test_questions_without_a_context_are_apart() -> None:
     task, choices = task_of("choose"), {"choices": ["a", "b"], "label": 0}
-    train, dev = split(task, [{"at": f"f:{n}", "text": f"question {n}", **choices} for n in range(50)], 0.1, 0)
+    train, dev = split(task, [{"location": f"f:{n}", "text": f"question {n}", **choices} for n in range(50)], 0.1, 0)
     assert len(dev) == 5 and len(train) == 45
 
 
@@ -114,6 +114,6 @@ def test_too_few_texts_for_a_share_are_parted() -> None:
     """All pairs have one first text, or a file is of two articles: no dev set could be made of whole ones."""
     for name in RECORDS:
         task = task_of(name, labels=["a", "b"], target="one")
-        records = [{"at": f"f:{n}", **RECORDS[name](n), SHARED[name]: f"same {n % 2}"} for n in range(50)]
+        records = [{"location": f"f:{n}", **RECORDS[name](n), SHARED[name]: f"same {n % 2}"} for n in range(50)]
         dev = split(task, records, 0.1, 0)[1]
         assert 1 <= len(dev) <= 10, (name, len(dev), json.dumps(dev[:2]))

@@ -98,8 +98,8 @@ DETAILS = {
     },
     "pr": [{"label": "a", "precision": [0.4, 0.9, 1.0], "recall": [1.0, 0.8, 0.0]}],
     "scatter": {"truth": [1.0, 2.0, 3.0], "predicted": [1.5, 2.0, 2.5]},
-    "errors": [{"at": "test.csv:7", "text": "what a film", "want": "a", "got": "b", "score": 0.97}],
-    "examples": [{"at": "test.csv:9", "text": "a film", "want": "a", "got": "a", "score": 0.9}],
+    "errors": [{"location": "test.csv:7", "text": "what a film", "want": "a", "got": "b", "score": 0.97}],
+    "examples": [{"location": "test.csv:9", "text": "a film", "want": "a", "got": "a", "score": 0.9}],
     "by_length": [{"length": "0–50", "records": 3, "accuracy": 0.5}],
 }  # fmt: skip
 
@@ -142,7 +142,9 @@ class Page(HTMLParser):
 
 def test_everything_that_is_there_is_shown(tmp_path: Path) -> None:
     run = make(tmp_path / "run", DETAILS, baselines=[{"baseline": "tf-idf", "on": "test", "accuracy": 0.7}])
-    run.write_json("findings.json", [{"at": "train.csv:3", "what": "no label", "fix": "fill it in", "error": False}])
+    run.write_json(
+        "findings.json", [{"location": "train.csv:3", "message": "no label", "hint": "fill it in", "error": False}]
+    )
     page = Page(report.write(run).read_text("utf-8"))
     for words in (
         "0.850 accuracy", "0.767 to 0.907", "100 test records", "train.csv:3: no label; fill it in", "macro f1", "threshold",
@@ -218,7 +220,7 @@ def test_a_damaged_file_is_said(tmp_path: Path) -> None:
 def test_no_text_of_the_user_becomes_markup_and_nothing_is_fetched(tmp_path: Path) -> None:
     assert len(INJECTIONS) == len(set(INJECTIONS)) == 50
     plain = Page(report.write(make(tmp_path / "plain", DETAILS)).read_text("utf-8"))
-    rows = [{"at": x, "text": x, "want": x, "got": [x], "score": 0.5} for x in INJECTIONS]
+    rows = [{"location": x, "text": x, "want": x, "got": [x], "score": 0.5} for x in INJECTIONS]
     evil = DETAILS | {
         "errors": rows, "examples": rows, INJECTIONS[0]: [{INJECTIONS[1]: INJECTIONS[2]}],
         "per_label": [{"label": x, "precision": 1.0, "recall": 1.0, "f1": 1.0, "support": 1} for x in INJECTIONS],
@@ -226,7 +228,7 @@ def test_no_text_of_the_user_becomes_markup_and_nothing_is_fetched(tmp_path: Pat
         "pr": [{"label": x, "precision": [1.0, 0.0], "recall": [0.0, 1.0]} for x in INJECTIONS],
     }  # fmt: skip
     run = make(tmp_path / "<b onclick=own(1)>evil", evil)
-    run.write_json("findings.json", [{"at": x, "what": x, "fix": x} for x in INJECTIONS])
+    run.write_json("findings.json", [{"location": x, "message": x, "hint": x} for x in INJECTIONS])
     run.write_json("learnt.json", {"labels": INJECTIONS})
     page = Page(report.write(run).read_text("utf-8"))
     assert {tag for tag, _ in page.tags} - {tag for tag, _ in plain.tags} <= {"details", "summary"}

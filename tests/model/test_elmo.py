@@ -199,7 +199,7 @@ def test_a_frozen_encoder_classifies(name: str, store: TokenStore, tmp_path) -> 
     recipe = Recipe.build({"train": train})
     records = [
         {
-            "at": f"made:{i}",
+            "location": f"made:{i}",
             "text": f"sorted list of {i}" if i % 2 else f"class with methods {i}",
             "label": str(i % 2),
         }

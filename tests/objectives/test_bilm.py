@@ -106,7 +106,7 @@ def test_other_models_and_sums_are_refused(store: TokenStore) -> None:
     recipe = Recipe.build({"objective": "bilm"})
     with pytest.raises(UserError, match="does not fit a bert model") as error:
         build(recipe, store.tokenizer, preset("bert-tiny"))
-    assert "elmo-mini" in str(error.value.valid)
+    assert "elmo-mini" in str(error.value.expected)
     with pytest.raises(UserError, match="does not fit a elmo model"):
         build(Recipe.build({"objective": "mlm"}), store.tokenizer, preset("elmo-mini"))
     with pytest.raises(UserError, match="stands alone"):

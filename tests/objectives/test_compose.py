@@ -66,8 +66,8 @@ def test_a_model_that_cannot_is_refused_with_presets_that_can(
 ) -> None:
     with pytest.raises(UserError, match=reason) as caught:
         check(Recipe.build({"objective": objective}), preset(name))
-    assert fits in caught.value.valid
-    assert name not in caught.value.valid.replace(",", "").split()
+    assert fits in caught.value.expected
+    assert name not in caught.value.expected.replace(",", "").split()
 
 
 def test_every_preset_can_do_its_own_objective() -> None:

@@ -174,4 +174,4 @@ def test_rows_cannot_be_shown_without_a_teacher(store: TokenStore) -> None:
     """`show-batch --objective distill` said ". is not a model folder"."""
     with pytest.raises(UserError, match="distill without a teacher") as error:
         unmask.show_batch(store.path, objective="distill")
-    assert error.value.fix == "--set distill.teacher=FOLDER"
+    assert error.value.hint == "--set distill.teacher=FOLDER"

@@ -35,7 +35,7 @@ Row = dict[str, Any]
 
 def classify_records() -> list[Row]:
     return [
-        {"at": f"r:{i}", "text": " ".join(WORDS[i % 7 : i % 7 + 4 + i % 9]), "label": "ab"[i % 7 < 3]}
+        {"location": f"r:{i}", "text": " ".join(WORDS[i % 7 : i % 7 + 4 + i % 9]), "label": "ab"[i % 7 < 3]}
         for i in range(60)
     ]
 
@@ -48,7 +48,7 @@ def tag_records() -> list[Row]:
         spans = [[int(a), int(a) + len(w)] for a, w in zip(starts, words)]
         tags = ["B-X" if w in ("list", "class", "value") else "O" for w in words]
         entities = [{"start": a, "end": b, "label": "X"} for (a, b), tag in zip(spans, tags) if tag != "O"]
-        out.append({"at": f"r:{i}", "text": text, "words": spans, "tags": tags, "spans": entities})
+        out.append({"location": f"r:{i}", "text": text, "words": spans, "tags": tags, "spans": entities})
     return out
 
 
@@ -59,7 +59,7 @@ def answer_records() -> list[Row]:
         start = f" {PASSAGE} ".index(f" {word} ")
         answers = [] if i % 6 == 5 else [{"text": word, "start": start}]
         out.append(
-            {"at": f"r:{i}", "id": str(i), "question": f"which {WORDS[i % 3]} is it", "context": PASSAGE,
+            {"location": f"r:{i}", "id": str(i), "question": f"which {WORDS[i % 3]} is it", "context": PASSAGE,
              "answers": answers, "impossible": not answers}
         )  # fmt: skip
     return out

@@ -134,7 +134,7 @@ def test_a_predictor_asks_nothing_but_the_engine(engine: TorchEngine) -> None:
     for ask in (there.attention, there.explain):
         with pytest.raises(UserError, match="backend onnx") as caught:
             ask("the [MASK]")
-        assert 'backend="torch"' in caught.value.fix
+        assert 'backend="torch"' in caught.value.hint
     assert set(here.methods()) - set(there.methods()) == {"attention", "explain"}
 
 

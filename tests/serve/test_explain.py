@@ -260,7 +260,7 @@ def test_without_captum_it_is_said_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     with pytest.raises(UserError) as caught:
         fine_tuned("classify").explain(TEXT)
-    assert caught.value.fix == "pip install 'unmask[explain]'"
+    assert caught.value.hint == "pip install 'unmask[explain]'"
 
 
 def test_the_command_colours_tokens(tmp_path):

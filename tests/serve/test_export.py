@@ -234,7 +234,7 @@ def test_mistakes_are_said_before_the_work(folders: Any, tmp_path: Path) -> None
     folder, export, _ = folders("modernbert", ("pooler", "classify"))
     with pytest.raises(UserError, match="is there already"):
         unmask.export(folder, out=export)
-    with pytest.raises(UserError, match="valid: onnx"):
+    with pytest.raises(UserError, match="expected: onnx"):
         unmask.export(folder, to="tflite", out=tmp_path / "a")
     with pytest.raises(UserError, match="OWNER/NAME"):
         unmask.export(folder, push="a/b/c", out=tmp_path / "a")

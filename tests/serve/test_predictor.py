@@ -331,7 +331,7 @@ def test_masks_may_be_typed_in_either_spelling(bert, tmp_path):
 def test_a_text_without_a_mask_is_told_how_to_write_one(bert):
     with pytest.raises(UserError, match=r"no mask in text 2 of 2: the \[mask\] spoke") as caught:
         load(bert).fill(["a [MASK]", "the [mask] spoke"])
-    assert "[MASK]" in caught.value.fix
+    assert "[MASK]" in caught.value.hint
 
 
 def test_a_long_text_is_refused_with_its_count_and_one_that_just_fits_is_not(bert):
@@ -347,7 +347,7 @@ def test_a_long_text_is_refused_with_its_count_and_one_that_just_fits_is_not(ber
 def test_a_missing_head_is_named_with_the_command_that_trains_it(tmp_path, modernbert, tokenizer):
     with pytest.raises(UserError, match="heads are mlm") as caught:
         load(modernbert).next("a", "b")
-    assert caught.value.fix == "unmask pretrain CORPUS --preset bert-mini --objective mlm+nsp"
+    assert caught.value.hint == "unmask pretrain CORPUS --preset bert-mini --objective mlm+nsp"
     headless = load(make_folder(tmp_path, tokenizer, BertModel))
     for ask in (headless.score, headless.fill):
         with pytest.raises(UserError, match="heads are pooler"):
@@ -382,7 +382,7 @@ def test_a_tokenizer_that_is_missing_or_of_another_model(tmp_path, bert, tokeniz
         shutil.copy(bert / name, bare)
     with pytest.raises(UserError, match="no tokenizer in") as caught:
         load(bare)
-    assert "tokenizer.json" in caught.value.fix
+    assert "tokenizer.json" in caught.value.hint
     train("bpe").save(bare)
     with pytest.raises(UserError, match=r"the tokenizer has 3\d\d tokens, the model 115"):
         load(bare)
@@ -433,7 +433,7 @@ def test_a_run_gives_its_model_or_its_last_whole_checkpoint(tmp_path, bert, caps
 def test_folders_that_hold_no_model(tmp_path, bert):
     with pytest.raises(UserError, match="neither a model nor a checkpoint yet") as caught:
         load(make_run(tmp_path / "run", bert, []))
-    assert "--resume" in caught.value.fix
+    assert "--resume" in caught.value.hint
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"neither a model \(config.json\) nor a run"):
         load(tmp_path / "empty")

@@ -214,7 +214,7 @@ def test_a_list_of_inputs_gives_a_list_of_answers(running: Server) -> None:
 def test_a_text_too_long_is_refused_or_cut_by_choice(running: Server) -> None:
     long = {"inputs": "Ann lives " * 60, "model": "mlm"}
     answer = httpx.post(f"{running.url}/embed", json=long)
-    assert answer.status_code == 422 and "nothing is cut off silently" in answer.json()["error"]["valid"]
+    assert answer.status_code == 422 and "nothing is cut off silently" in answer.json()["error"]["expected"]
     assert len(post(running, "/embed", long | {"truncate": True})[0]) == 32
 
 
@@ -235,7 +235,7 @@ def test_a_pipeline_that_is_not_there_names_those_that_are(running: Server) -> N
     answer = httpx.post(f"{running.url}/models/mlm/pipeline/fil-mask", json={"inputs": "a"})
     error = answer.json()["error"]
     assert answer.status_code == 404 and "did you mean fill-mask" in error["message"]
-    assert "feature-extraction" in error["valid"] and "text-classification" not in error["valid"]
+    assert "feature-extraction" in error["expected"] and "text-classification" not in error["expected"]
 
 
 def test_head_is_get_without_its_body(running: Server) -> None:

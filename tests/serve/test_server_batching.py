@@ -157,7 +157,7 @@ def test_drawn_texts_do_not_depend_on_neighbours(models: dict[str, Predictor]) -
 def test_too_much_is_refused(models: dict[str, Predictor], limits: Limits, status: int, ask: Callable) -> None:
     with pytest.raises(Refused) as caught:
         asyncio.run(ask(Batcher(models, limits, Metrics())))
-    assert caught.value.status == status and caught.value.valid
+    assert caught.value.status == status and caught.value.expected
 
 
 def test_a_full_line_refuses_and_recovers(models: dict[str, Predictor]) -> None:

@@ -165,7 +165,7 @@ def test_a_task_that_the_model_has_not_learnt_is_said_in_its_own_words(page: Pag
     answer = page.post("task", record={"text": TEXT})
     assert answer.status_code == 422
     error = answer.json()["error"]
-    assert "not fine-tuned" in error["message"] and "unmask finetune" in error["fix"]
+    assert "not fine-tuned" in error["message"] and "unmask finetune" in error["hint"]
 
 
 def test_a_causal_model_writes(page: Page) -> None:
@@ -207,7 +207,7 @@ def test_an_unknown_model_is_said(page: Page) -> None:
 
 def test_without_runs_the_view_says_how_to_have_them(page: Page) -> None:
     bare = TestClient(make_app({}, hosts=None))
-    assert bare.get("/studio/runs").json()["error"]["fix"] == "unmask studio runs/"
+    assert bare.get("/studio/runs").json()["error"]["hint"] == "unmask studio runs/"
     assert bare.get("/studio/models").json() == []
     assert page.get("/studio/runs").json() == {"folder": "runs", "runs": []}
     assert page.get("/studio/run", name="../x").status_code == 422

@@ -46,7 +46,13 @@ def task_of(tokenizer: Tokenizer, length: int = 64, none: bool = True, **setting
 
 def record(question: str, context: str, text: str = "", **more: Any) -> dict[str, Any]:
     answers = [{"text": text, "start": context.index(text)}] if text else []
-    return {"at": "made:1", "question": question, "context": context, "answers": answers, "impossible": not text} | more
+    return {
+        "location": "made:1",
+        "question": question,
+        "context": context,
+        "answers": answers,
+        "impossible": not text,
+    } | more
 
 
 def perfect(task: Answer, r: dict[str, Any], sure: float = 9.0) -> list[dict[str, Any]]:

@@ -156,7 +156,7 @@ def test_it_resumes_bit_for_bit(place: Path, tmp_path: Path, monkeypatch: pytest
 
     def stop(self: Trainer, number: int, batches: Any) -> Any:
         if number == 5:
-            raise Interrupted("enough", fix="go on")
+            raise Interrupted("enough", hint="go on")
         return step(self, number, batches)
 
     with monkeypatch.context() as patch:
@@ -177,7 +177,7 @@ def test_what_cannot_be_is_refused(place: Path) -> None:
     recipe = Recipe.build({"task": {"aux": "mlm:0.1"}})
     with pytest.raises(UserError, match="embed") as error:
         aux_mlm.check(recipe, preset("bert-tiny"), TASKS["embed"].SPEC)
-    assert str(error.value.valid) == f"one of {', '.join(sorted(RECORDS))}"
+    assert str(error.value.expected) == f"one of {', '.join(sorted(RECORDS))}"
     with pytest.raises(UserError, match="no place for an MLM head"):
         aux_mlm.check(recipe, preset("gpt2-mini"), Classify.SPEC)
     with pytest.raises(UserError, match="freeze"):

@@ -83,7 +83,7 @@ FORMS = {
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_gives_the_same_record(name: str, tmp_path: Path) -> None:
     records, findings = read(tmp_path / name, FORMS[name])
-    assert not findings and [{k: v for k, v in r.items() if k != "at"} for r in records] == [WANTED]
+    assert not findings and [{k: v for k, v in r.items() if k != "location"} for r in records] == [WANTED]
     assert Choose.SPEC.form.recognises(open_source(str(tmp_path / name), []))
 
 
@@ -92,7 +92,7 @@ def test_a_context_is_kept_apart_and_labels_may_count_from_one(tmp_path: Path) -
     assert not findings and record["context"] == "Sums." and record["text"] == "2 + 2"
     rows = "\n".join(json.dumps(ROW | {"label": n}) for n in (1, 2, 3, 2, 1))
     records, (finding,) = read(tmp_path / "b.jsonl", rows)
-    assert not finding.error and "count from 1" in finding.what and [r["label"] for r in records] == [0, 1, 2, 1, 0]
+    assert not finding.error and "count from 1" in finding.message and [r["label"] for r in records] == [0, 1, 2, 1, 0]
     (record,), findings = read(
         tmp_path / "c.jsonl", json.dumps({k: ROW[k] for k in ("question", "choices")}), labelled=False
     )
@@ -119,8 +119,8 @@ def test_a_context_is_kept_apart_and_labels_may_count_from_one(tmp_path: Path) -
 def test_faults_are_found_with_their_line(bad: dict[str, Any], said: str, tmp_path: Path) -> None:
     lines = [ROW | {"label": 0}, ROW | bad, ROW]
     records, findings = read(tmp_path / "f.jsonl", "\n".join(json.dumps(x) for x in lines))
-    assert any(said in f.what and f.at.endswith("f.jsonl:2") and f.error for f in findings), findings
-    assert all(f.at.endswith(":2") for f in findings) and len(records) == 3
+    assert any(said in f.message and f.location.endswith("f.jsonl:2") and f.error for f in findings), findings
+    assert all(f.location.endswith(":2") for f in findings) and len(records) == 3
 
 
 def test_other_tables_are_not_recognised(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def records_of(*counts: int) -> list[dict[str, Any]]:
     names, out = list(COLOURS), []
     for n, count in enumerate(counts):
         choices = [list(COLOURS.values())[(n + k) % 4] + " " * (k > 3) for k in range(count)]
-        out.append({"at": f"m:{n}", "text": f"The colour of {names[n % 4]} is", "choices": choices, "label": 0})
+        out.append({"location": f"m:{n}", "text": f"The colour of {names[n % 4]} is", "choices": choices, "label": 0})
     return out
 
 
@@ -182,7 +182,7 @@ def test_answers_and_scores() -> None:
     scores = task.score(answers, records)
     assert scores == pytest.approx({"accuracy": 2 / 3, "mean_rank": (2 + 1 + 2) / 3})
     details = task.details(answers, records)
-    assert [e["at"] for e in details["errors"]] == ["m:0"] and len(details["examples"]) == 2
+    assert [e["location"] for e in details["errors"]] == ["m:0"] and len(details["examples"]) == 2
     assert task.score([], []) == {"accuracy": 0.0, "mean_rank": 0.0}
 
 

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("no_report")
 RECIPE = Recipe.build({"train": {"epochs": 12, "batch": 8, "length": 32, "optimizer": "adamw", "lr": 3e-3}})
 RECORDS = [
     {
-        "at": f"made:{i}",
+        "location": f"made:{i}",
         "text": f"{'sorted list of numbers' if i % 2 else 'class with methods'} {i}",
         "label": "list" if i % 2 else "class",
     }
@@ -235,7 +235,7 @@ def test_thresholds_and_temperature_come_from_the_dev_set() -> None:
     rng = np.random.default_rng(0)
     truth = rng.random((300, 2)) < [0.1, 0.5]
     logits = np.where(truth, 1.0, -1.0) * 2 + rng.normal(size=(300, 2)) - np.array([3.0, 0.0])
-    records = [{"at": "", "text": "", "label": [n for n, y in zip("xy", row) if y]} for row in truth]
+    records = [{"location": "", "text": "", "label": [n for n, y in zip("xy", row) if y]} for row in truth]
     goal = targets.Several({"labels": ["x", "y"]})
     before = goal.score(goal.decode(logits), records)
     goal.learnt |= goal.tune(logits, records)
@@ -243,7 +243,7 @@ def test_thresholds_and_temperature_come_from_the_dev_set() -> None:
     assert goal.thresholds[0] < 0.35 and abs(goal.thresholds[1] - 0.5) < 0.2
     assert after["macro_f1"] > before["macro_f1"] + 0.1
     one = targets.One({"labels": ["x", "y"]})
-    labelled = [{"at": "", "text": "", "label": "xy"[int(row[1])]} for row in truth]
+    labelled = [{"location": "", "text": "", "label": "xy"[int(row[1])]} for row in truth]
     sharp = np.stack([np.zeros(300), logits[:, 1] * 8], -1)  # far too sure
     plain = [a["label"] for a in one.decode(sharp)]
     one.learnt |= one.tune(sharp, labelled)
@@ -254,13 +254,13 @@ def test_thresholds_and_temperature_come_from_the_dev_set() -> None:
 
 def test_details_say_what_went_wrong_where() -> None:
     goal = targets.One({"labels": ["x", "y"]})
-    records = [{"at": f"f:{n}", "text": f"t{n}", "pair": "p", "label": "xyz"[n % 3]} for n in range(6)]
+    records = [{"location": f"f:{n}", "text": f"t{n}", "pair": "p", "label": "xyz"[n % 3]} for n in range(6)]
     found = goal.details(goal.decode(np.array([[2.0, 0.0]] * 3 + [[0.0, 3.0]] * 3)), records)
     assert found["confusion"] == {"labels": ["x", "y", "z"], "matrix": [[1, 1, 0], [1, 1, 0], [1, 1, 0]]}
-    assert found["errors"][0]["at"] == "f:3" and found["errors"][0] | {"score": 0} == {
-        "at": "f:3", "text": "t3 | p", "want": "x", "got": "y", "score": 0,
+    assert found["errors"][0]["location"] == "f:3" and found["errors"][0] | {"score": 0} == {
+        "location": "f:3", "text": "t3 | p", "want": "x", "got": "y", "score": 0,
     }  # fmt: skip
-    assert [e["at"] for e in found["examples"]] == ["f:0", "f:4"] and len(found["errors"]) == 4
+    assert [e["location"] for e in found["examples"]] == ["f:0", "f:4"] and len(found["errors"]) == 4
     assert [row["support"] for row in found["per_label"]] == [2, 2, 2] and [c["label"] for c in found["pr"]] == ["y"]
     assert goal.score(goal.decode(np.zeros((6, 2))), records)["accuracy"] == pytest.approx(1 / 3)  # z is never right
     assert goal.score([], []) == {} and goal.details([], [])["errors"] == []
@@ -302,7 +302,7 @@ def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"text": "a", "label": 1.5}\n{"text": "b", "label": "much"}\n{"text": "c"}\n', "utf-8")
     _, findings, _ = read(path, TaskRecipe.model_validate({"classify": {"target": "number"}}))
-    assert [(f.at.rpartition(":")[2], f.what) for f in findings] == [
+    assert [(f.location.rpartition(":")[2], f.message) for f in findings] == [
         ("2", "label is no number: 'much'"),
         ("3", "no label"),
     ]
@@ -310,11 +310,11 @@ def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:
         '{"text": "a", "label": ["x"]}\n{"text": "b", "label": [null]}\n{"text": "c", "label": []}\n', "utf-8"
     )
     found, findings, target = read(path, TaskRecipe())
-    assert target == "several" and found[2] == [] and [f.at.rpartition(":")[2] for f in findings] == ["2"]
+    assert target == "several" and found[2] == [] and [f.location.rpartition(":")[2] for f in findings] == ["2"]
     _, findings, _ = read(path, TaskRecipe.model_validate({"classify": {"target": "one"}}))
-    assert [f.at.rpartition(":")[2] for f in findings] == ["1", "2", "3"]
+    assert [f.location.rpartition(":")[2] for f in findings] == ["1", "2", "3"]
     with pytest.raises(UserError, match=r"f:2: a label that is not among"):
-        targets.One.study([{"at": "f:1", "label": "x"}, {"at": "f:2", "label": "z"}], ["x", "y"], "auto")
+        targets.One.study([{"location": "f:1", "label": "x"}, {"location": "f:2", "label": "z"}], ["x", "y"], "auto")
 
 
 def test_a_run_says_what_it_took_for_what(start: Path, tmp_path: Path) -> None:

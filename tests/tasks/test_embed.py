@@ -83,7 +83,7 @@ def read(path: str, task: TaskRecipe | None = None) -> tuple[list[dict[str, Any]
 
 def test_files_become_records(tmp_path: Path) -> None:
     rows, found = read(lines(tmp_path / "p.jsonl", [{"anchor": "a", "positive": "b"}]))
-    assert rows == [{"at": f"{tmp_path}/p.jsonl:1", "text": "a", "positive": "b"}] and not found
+    assert rows == [{"location": f"{tmp_path}/p.jsonl:1", "text": "a", "positive": "b"}] and not found
     rows, _ = read(lines(tmp_path / "t.jsonl", [{"query": "a", "pos": ["b", "c"], "neg": ["d", "e"]}]))
     assert [(r["text"], r["positive"], r["negatives"]) for r in rows] == [
         ("a", "b", ["d", "e"]),
@@ -186,8 +186,8 @@ def test_cosent_is_its_definition() -> None:
 
 def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenStore) -> None:
     model = Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE), ()).init(0).eval()
-    long = {"text": "the list of numbers is sorted in place by a method " * 8, "positive": "a list", "at": ""}
-    records = [long, {"text": "a class", "positive": "an object", "negatives": ["a string"], "at": ""}]
+    long = {"text": "the list of numbers is sorted in place by a method " * 8, "positive": "a list", "location": ""}
+    records = [long, {"text": "a class", "positive": "an object", "negatives": ["a string"], "location": ""}]
 
     def loss(width: int = 0, **settings: Any) -> float:
         task = task_of(store, **settings)

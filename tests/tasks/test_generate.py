@@ -196,7 +196,7 @@ def test_files_and_columns(tmp_path: Path) -> None:
     records = Generate.SPEC.form.read(source, TaskRecipe(), findings)
     assert records[0]["text"] == "One. Two." and records[0]["target"] == "the first one"
     assert records[0]["references"] == ["the first one", "a second one"] and "references" not in records[1]
-    assert [f.at for f in findings] == [f"{tmp_path}/a.jsonl:3", f"{tmp_path}/a.jsonl:4"]
+    assert [f.location for f in findings] == [f"{tmp_path}/a.jsonl:3", f"{tmp_path}/a.jsonl:4"]
     (tmp_path / "b.csv").write_text("article,highlights\n" + "".join(f"text {i},some words {i}\n" for i in range(5)))
     other = open_source(str(tmp_path / "b.csv"), findings)
     assert (
@@ -205,7 +205,7 @@ def test_files_and_columns(tmp_path: Path) -> None:
         and pick_task(TaskRecipe(), [other]).name == "generate"
     )
     assert Generate.SPEC.form.read(other, TaskRecipe(), findings)[1] == {
-        "at": other.at(3),
+        "location": other.location(3),
         "text": "text 1",
         "target": "some words 1",
     }
@@ -220,7 +220,7 @@ def test_files_and_columns(tmp_path: Path) -> None:
 def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) -> None:
     start(tmp_path / "m", name)
     task = task_of(tmp_path / "m", length=32, generate={"longest": 12})
-    record = {"at": "f:1", "text": "the cat sat on the mat " * 20, "target": "a cat on a mat " * 20}
+    record = {"location": "f:1", "text": "the cat sat on the mat " * 20, "target": "a cat on a mat " * 20}
     (row,) = task.rows(record)
     assert task.windowing.tally.longer.total() == 1 and len(row) <= 32 and len(row.labels["generate.targets"]) == 12
     assert row.labels["generate.targets"][-1] != task.tokenizer.sep  # what is cut does not end there
@@ -247,7 +247,7 @@ def test_what_cannot_write_is_refused(tmp_path: Path) -> None:
     for name in ("elmo-mini", "cbow-mini"):
         with pytest.raises(UserError, match="does not fit") as error:
             Generate.check(Recipe(), preset(name))
-        assert "t5" in str(error.value.valid) and "elmo" not in str(error.value.valid)
+        assert "t5" in str(error.value.expected) and "elmo" not in str(error.value.expected)
     MODELS["electra-mini"] = MODELS["bert-tiny"]
     try:
         for heads in (("rtd",), ("mlm",)):
@@ -300,7 +300,7 @@ def test_it_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     def stop(self: Trainer, number: int, batches: Any) -> Any:
         if number == 4:
-            raise Interrupted("enough", fix="go on")
+            raise Interrupted("enough", hint="go on")
         return step(self, number, batches)
 
     def run(name: str) -> Any:

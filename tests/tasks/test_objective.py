@@ -79,7 +79,7 @@ def test_a_task_is_no_objective_and_an_ignored_setting_is_refused(name: str) -> 
         return objective.check(recipe, kind.SPEC)
     with pytest.raises(UserError, match=rf"task\.hide=0\.1 with the task {name}") as error:
         objective.check(recipe, kind.SPEC)
-    assert error.value.valid == "with one of classify, tag"
+    assert error.value.expected == "with one of classify, tag"
 
 
 def test_a_run_refuses_hidden_tokens_that_its_task_would_not_hide(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_third_party_s_task_has_a_teacher_mlm_beside_it_and_hidden_tokens(
         if name == "moods":
             with pytest.raises(UserError, match=r"task\.hide") as error:
                 api.finetune(tmp_path / "model", out=tmp_path / "not", sets=["task.hide=0.1"], **given)
-            assert error.value.valid == "with one of classify, mood, tag"
+            assert error.value.expected == "with one of classify, mood, tag"
     assert json.loads((run.model / "unmask.json").read_text())["task"] == name
 
 

@@ -56,12 +56,12 @@ def test_a_form_of_fields_alone_reads_a_table(tmp_path: Path) -> None:
     source = open_source(str(tmp_path / "a.jsonl"), found)
     first, second, _ = FORM.read(source, TaskRecipe(), found)
     at = str(tmp_path / "a.jsonl")
-    want = {"at": f"{at}:1", "text": "it rains", "beside": ["wet", "grey"], "stance": "for", "weight": 2.0}
+    want = {"location": f"{at}:1", "text": "it rains", "beside": ["wet", "grey"], "stance": "for", "weight": 2.0}
     assert first == want and second["weight"] == 0.0 and "beside" not in second
-    assert [f.at for f in found if f.error] == [f"{at}:2", f"{at}:3"] and found[0].kind == "weight"
+    assert [f.location for f in found if f.error] == [f"{at}:2", f"{at}:3"] and found[0].kind == "weight"
     assert FORM.recognises(source)
     asked = FORM.read(source, TaskRecipe(columns={"text": "claim"}), [], labelled=False)
-    assert all({"text"} <= set(r) <= {"at", "text", "beside"} for r in asked)
+    assert all({"text"} <= set(r) <= {"location", "text", "beside"} for r in asked)
     assert inputs_of(SPEC, first) == ("it rains", "wet", "grey") and group_of(SPEC, first) == ("it rains",)
     assert labels_of(SPEC, first) == ["for"] and truth(SPEC, first) == "for"
 
@@ -70,7 +70,8 @@ def test_a_scored_pair_that_stands_twice_with_two_scores_is_a_contradiction(tmp_
     from unmask.labels.doctor import examine
 
     rows = [
-        {"at": f"a:{n}", "text": "a cat", "positive": "a dog", "score": score} for n, score in enumerate((1.0, 4.0))
+        {"location": f"a:{n}", "text": "a cat", "positive": "a dog", "score": score}
+        for n, score in enumerate((1.0, 4.0))
     ]
     assert [f.kind for f in examine({"train": rows}, TASKS["embed"].SPEC)] == ["contradiction"]
 

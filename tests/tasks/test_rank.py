@@ -78,7 +78,12 @@ def read(path: str, **task: Any) -> tuple[list[dict[str, Any]], list[str]]:
 def test_a_table_is_grouped_by_query(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("query,passage,relevance\nq1,a,1\nq2,b,0\nq1,c,0\nq2,d,x\nq3,,1\n", "utf-8")
     records, found = read(str(tmp_path / "t.csv"))
-    assert records[0] == {"at": f"{tmp_path}/t.csv:2", "query": "q1", "passages": ["a", "c"], "relevance": [1.0, 0.0]}
+    assert records[0] == {
+        "location": f"{tmp_path}/t.csv:2",
+        "query": "q1",
+        "passages": ["a", "c"],
+        "relevance": [1.0, 0.0],
+    }
     assert found[:2] == ["t.csv:5: relevance 'x' is not a number", "t.csv:6: no passage"]
     assert [f.split(":")[1] for f in found[2:]] == ["3", "6"]  # queries from which nothing can be learnt
     (tmp_path / "i.csv").write_text("query_id,query,passage,docid,label\n7,q1,a,d1,1\n7,other,c,d2,0\n", "utf-8")
@@ -127,7 +132,7 @@ def test_judgements_with_a_bad_line_are_judgements_still(tmp_path: Path) -> None
     findings: list[Finding] = []
     source = open_source(str(file), findings)
     assert is_qrels(source) and len(read_qrels(source, findings)) == 4
-    assert [f.at for f in findings] == [f"{file}:3"]
+    assert [f.location for f in findings] == [f"{file}:3"]
     file.write_text("a film of 1\nso it was\nno\n")
     assert not is_qrels(open_source(str(file), []))
 
@@ -144,7 +149,7 @@ def test_a_file_of_one_line_needs_no_header(tmp_path: Path) -> None:
 def test_passages_are_drawn_without_looking_at_all_of_them() -> None:
     """200 queries of 100,000 passages: 20 of each, no passage twice, every part of the collection alike."""
     passages = {str(n): f"text {n}" for n in range(100_000)}
-    records = [{"at": "f:1", "query": f"q{n}", "passages": ["text 5"], "relevance": [1.0], "ids": ["5"]} for n in range(200)]  # fmt: skip
+    records = [{"location": "f:1", "query": f"q{n}", "passages": ["text 5"], "relevance": [1.0], "ids": ["5"]} for n in range(200)]  # fmt: skip
     begun = time.perf_counter()
     judged._fill(records, passages, 20, [])
     assert time.perf_counter() - begun < 1.0

@@ -126,7 +126,7 @@ def test_the_server_takes_a_predicate(run: Path) -> None:
     assert [(e["word"], e["entity_group"]) for e in client.post(where, json=body).json()] == SECOND
     assert client.post("/models/roles", content=sample(api.load(run / "model"))).status_code == 200
     refused = client.post(where, json={"inputs": TEXT, "parameters": {"predicate": "told"}})
-    assert refused.status_code == 422 and refused.json()["error"]["valid"] == "told#1, told#2"
+    assert refused.status_code == 422 and refused.json()["error"]["expected"] == "told#1, told#2"
 
 
 def test_a_predicate_for_a_model_without_one_and_files_of_both_kinds(run: Path, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_the_row_marks_the_predicate_in_every_window(kind: str) -> None:
 
 def test_augmented_text_keeps_its_predicate() -> None:
     record = {
-        "at": "f:1",
+        "location": "f:1",
         "text": "so Ann told Bob",
         "predicate": [7, 11],
         "spans": [{"start": 3, "end": 6, "label": "A0"}],

@@ -340,12 +340,12 @@ def test_models_without_attention_tag_with_a_frozen_encoder(
 def test_details_show_what_went_wrong(tokenizers: dict[str, Tokenizer]) -> None:
     task = task_of(tokenizers["wordpiece"])
     text = "Alice left New York"
-    record = {"at": "a:1", "text": text, "spans": [{"start": 0, "end": 5, "label": "per"}]}
+    record = {"location": "a:1", "text": text, "spans": [{"start": 0, "end": 5, "label": "per"}]}
     right, wrong = ["B-per", "O", "O", "O"], ["O", "O", "B-loc", "I-loc"]
-    answers = task.decode(outputs(task, [record, record | {"at": "a:2"}], [right, wrong]))
-    found = task.details(answers, [record, record | {"at": "a:2"}])
-    assert [(e["at"], e["want"], e["got"]) for e in found["errors"]] == [("a:2", "Alice (per)", "New York (loc)")]
-    assert [(e["at"], e["got"]) for e in found["examples"]] == [("a:1", "Alice (per)")]
+    answers = task.decode(outputs(task, [record, record | {"location": "a:2"}], [right, wrong]))
+    found = task.details(answers, [record, record | {"location": "a:2"}])
+    assert [(e["location"], e["want"], e["got"]) for e in found["errors"]] == [("a:2", "Alice (per)", "New York (loc)")]
+    assert [(e["location"], e["got"]) for e in found["examples"]] == [("a:1", "Alice (per)")]
     assert [line["label"] for line in found["per_label"]] == ["loc", "per"]
     assert sum(map(sum, found["confusion"]["matrix"])) == 8
     json.dumps(found)

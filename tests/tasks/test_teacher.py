@@ -35,11 +35,12 @@ LEARNT: dict[str, dict[str, Any]] = {
 }
 RECORDS: dict[str, list[dict[str, Any]]] = {
     "choose": [
-        {"at": f"f:{n}", "text": t, "choices": TEXTS[n:] + TEXTS[: 1 + n // 2], "label": 0} for n, t in enumerate(TEXTS)
+        {"location": f"f:{n}", "text": t, "choices": TEXTS[n:] + TEXTS[: 1 + n // 2], "label": 0}
+        for n, t in enumerate(TEXTS)
     ],
     "rank": [
         {
-            "at": f"f:{n}",
+            "location": f"f:{n}",
             "query": t,
             "passages": TEXTS,
             "relevance": [2.0 if m == n else float(m == 3) for m in range(4)],
@@ -47,10 +48,10 @@ RECORDS: dict[str, list[dict[str, Any]]] = {
         for n, t in enumerate(TEXTS[:3])
     ],
     "embed": [
-        {"at": f"f:{n}", "text": t, "positive": TEXTS[n - 1], "negatives": ["the old king", "it rained"][: n % 3]}
+        {"location": f"f:{n}", "text": t, "positive": TEXTS[n - 1], "negatives": ["the old king", "it rained"][: n % 3]}
         for n, t in enumerate(TEXTS)
     ]
-    + [{"at": "f:4", "text": " ".join(TEXTS * 3), "positive": "it rained", "negatives": []}],  # several windows
+    + [{"location": "f:4", "text": " ".join(TEXTS * 3), "positive": "it rained", "negatives": []}],  # several windows
 }
 LABELS: dict[str, list[Any]] = {
     "one": ["x", "y", "z", "x"],
@@ -79,15 +80,23 @@ def records_of(kind: str) -> list[dict[str, Any]]:
         return RECORDS[kind]
     if kind == "tag":
         return [
-            {"at": f"f:{n}", "text": t, "spans": [{"start": 0, "end": 3, "label": "a"}]} for n, t in enumerate(TEXTS)
+            {"location": f"f:{n}", "text": t, "spans": [{"start": 0, "end": 3, "label": "a"}]}
+            for n, t in enumerate(TEXTS)
         ]
     if kind == "answer":
         answers = [{"text": t.split()[1], "start": t.index(t.split()[1])} for t in TEXTS]
         return [
-            {"at": f"f:{n}", "id": str(n), "question": "the cat", "context": t, "answers": [a], "impossible": False}
+            {
+                "location": f"f:{n}",
+                "id": str(n),
+                "question": "the cat",
+                "context": t,
+                "answers": [a],
+                "impossible": False,
+            }
             for n, (t, a) in enumerate(zip(TEXTS, answers))
         ]
-    return [{"at": f"f:{n}", "text": t, "label": y} for n, (t, y) in enumerate(zip(TEXTS, LABELS[kind]))]
+    return [{"location": f"f:{n}", "text": t, "label": y} for n, (t, y) in enumerate(zip(TEXTS, LABELS[kind]))]
 
 
 @pytest.mark.parametrize("kind", LEARNT)
@@ -207,7 +216,7 @@ def test_other_labels_are_refused_by_name() -> None:
         teacher.same(task, task_of("tag", tokenizer)[0])
     with pytest.raises(UserError, match="generate") as error:
         teacher.check(Recipe.build({"task": {"teacher": "x"}}), TASKS["generate"].SPEC)
-    assert "unmask predict x FILE" in str(error.value.fix)  # the way there is
+    assert "unmask predict x FILE" in str(error.value.hint)  # the way there is
     with pytest.raises(UserError, match=r"rank\.loss=point"):
         TASKS["rank"].check(Recipe.build({"task": {"teacher": "x", "rank": {"loss": "point"}}}), preset("bert-tiny"))
 

@@ -38,7 +38,7 @@ def made(target: str, texts: list[str]) -> tuple[Classify, Model, list[list[Exam
     config = preset("bert-tiny", attention_dropout=0.0, **shape, **TOKENIZER.config_ids())
     task.bind(config)
     model = Model(change(config, **task.bound.config), task.heads).init(0).eval()
-    records = [{"at": f"f:{n}", "text": t, "label": y} for n, (t, y) in enumerate(zip(texts, labels))]
+    records = [{"location": f"f:{n}", "text": t, "label": y} for n, (t, y) in enumerate(zip(texts, labels))]
     encoded = [task.rows(record) for record in records]
     rng = np.random.default_rng(0)
     for rows in encoded:

@@ -68,4 +68,4 @@ def test_a_missing_package_is_said_before_the_text_is_read(tmp_path: Path, monke
     monkeypatch.setattr(track, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="not installed") as caught:
         api.pretrain(tmp_path / "nothing", sets=["train.track=tensorboard"], out=tmp_path / "run")
-    assert caught.value.fix == "pip install 'unmask[track]'"
+    assert caught.value.hint == "pip install 'unmask[track]'"

@@ -129,7 +129,7 @@ def _roles(columns: list[str]) -> dict[str, str]:
     pairs = [text.partition("=") for text in columns]
     wrong = next((role for role, equals, name in pairs if not (role and equals and name)), None)
     if wrong is not None:
-        raise UserError(f"--column {wrong}", valid="--column ROLE=NAME or ROLE=NUMBER, e.g. --column text=review")
+        raise UserError(f"--column {wrong}", expected="--column ROLE=NAME or ROLE=NUMBER, e.g. --column text=review")
     return {role: name for role, _, name in pairs}
 
 
@@ -139,5 +139,5 @@ def only_resume(verb: str, run: Path, own: dict[str, Any], settings: dict[str, A
     if extra := [name for name, value in own.items() if value] + [flags[keyword] for keyword in settings]:
         raise UserError(
             f"--resume takes everything {but}from the run; got {', '.join(extra)} beside it",
-            fix=command(f"unmask {verb} --resume", run),
+            hint=command(f"unmask {verb} --resume", run),
         )

@@ -54,15 +54,15 @@ def verb(*examples: str) -> Callable:
             except UserError as error:
                 Console().fail(f"error: {error}")
                 if kwargs.get("as_json"):
-                    emit({"error": error.got, "valid": error.valid, "fix": error.fix})
+                    emit({"error": error.message, "expected": error.expected, "hint": error.hint})
                 raise typer.Exit(error.code) from None
             except BrokenPipeError:
                 raise typer.Exit(0) from None
             except KeyboardInterrupt as stop:
-                what, fix = stopping.message(stop, _verb(function.__name__))
-                Console().fail(f"{what}; to continue: {fix}")
+                what, hint = stopping.message(stop, _verb(function.__name__))
+                Console().fail(f"{what}; to continue: {hint}")
                 if kwargs.get("as_json"):
-                    emit({"error": what, "valid": None, "fix": fix})
+                    emit({"error": what, "expected": None, "hint": hint})
                 raise typer.Exit(stopping.exit_code(stop)) from None
 
         return run

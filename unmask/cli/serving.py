@@ -93,22 +93,22 @@ def find_key(host: str, flag: str | None, file: Path | None) -> str | None:
 
     environment = os.environ.get(KEY)
     if flag is not None and file is not None:
-        raise UserError("both --api-key and --api-key-file", fix="leave --api-key out")
+        raise UserError("both --api-key and --api-key-file", hint="leave --api-key out")
     key = read_key(file) if file is not None else flag if flag is not None else environment
     if key is not None and (not key or not key.isascii() or not key.isprintable() or " " in key):
         got = "an API key with blanks or characters beyond ASCII" if key else "an empty API key"
         raise UserError(
-            got, valid="letters, digits and signs, without blanks", fix=f"export {KEY}=$(openssl rand -hex 16)"
+            got, expected="letters, digits and signs, without blanks", hint=f"export {KEY}=$(openssl rand -hex 16)"
         )
     if flag is not None:
         Console().warn(
             "--api-key is visible to every user of this machine in the process list\n"
-            f"  fix:   {KEY} in the environment, or --api-key-file FILE"
+            f"  hint:     {KEY} in the environment, or --api-key-file FILE"
         )
     if not is_local(host) and key is None:
         Console().warn(
             f"{host} is open to other machines, and there is no key: anyone there may ask\n"
-            f"  fix:   {KEY} in the environment, or --api-key-file FILE"
+            f"  hint:     {KEY} in the environment, or --api-key-file FILE"
         )
     return key
 
@@ -120,7 +120,7 @@ def read_key(file: Path) -> str:
     except OSError as error:
         raise UserError(f"cannot read the API key from {file}: {error.strerror or error}") from None
     if len(key) > KEY_BYTES:
-        raise UserError(f"{file} has more than {KEY_BYTES:,} bytes", valid="a file that holds the API key alone")
+        raise UserError(f"{file} has more than {KEY_BYTES:,} bytes", expected="a file that holds the API key alone")
     return key.decode("utf-8", "replace").strip()
 
 
@@ -129,7 +129,7 @@ def need_packages() -> None:
 
     lacking = [name for name in ("fastapi", "granian", "prometheus_client") if importlib.util.find_spec(name) is None]
     if lacking:
-        raise UserError(f"the server needs {', '.join(lacking)}", fix="pip install 'unmask[serve]'")
+        raise UserError(f"the server needs {', '.join(lacking)}", hint="pip install 'unmask[serve]'")
 
 
 def load_models(given: Sequence[str], backend: str = "auto") -> "dict[str, Predictor]":
@@ -138,7 +138,7 @@ def load_models(given: Sequence[str], backend: str = "auto") -> "dict[str, Predi
     for each in given:
         name, path = split_name(each)
         if name in named:
-            raise UserError(f"two models are called {name}", fix=f"{name}-2={path}")
+            raise UserError(f"two models are called {name}", hint=f"{name}-2={path}")
         named[name] = path
     loaded = {}
     for name, path in named.items():
@@ -159,7 +159,9 @@ def split_name(given: str) -> tuple[str, str]:
         parts = [part for part in Path(without_revision(given)).expanduser().absolute().parts if part != "model"]
         name = parts[-1]
     if not path or not name or any(not (c.isalnum() or c in "._-") for c in name):
-        raise UserError(f"{given!r} gives no name for the model", valid="letters, digits, . _ -", fix=f"NAME={path}")
+        raise UserError(
+            f"{given!r} gives no name for the model", expected="letters, digits, . _ -", hint=f"NAME={path}"
+        )
     return name, path
 
 

@@ -134,7 +134,9 @@ def score(
     from unmask.inference.inputs import given_texts
 
     if bool(text) == bool(pairs):
-        raise UserError("both texts and --pairs" if text else "no text", fix="unmask score MODEL TEXT, or --pairs FILE")
+        raise UserError(
+            "both texts and --pairs" if text else "no text", hint="unmask score MODEL TEXT, or --pairs FILE"
+        )
     texts, _ = given_texts(text or [], column)  # a missing file is found before the model is read
     loaded: Any = unmask.load(model, backend=backend)
     if pairs:

@@ -58,8 +58,8 @@ def check_equal(model: Engine, graph: Engine, task: Task | None, pad: int) -> fl
                     raise UserError(
                         f"the exported graph is not the model: {name} differs by {far:.2g} on a row of "
                         f"{len(rows[n])} tokens; nothing was written",
-                        valid=f"a difference of at most {allowed:.2g}",
-                        fix="report it with the model's config.json, and use the folder as it is: it needs torch",
+                        expected=f"a difference of at most {allowed:.2g}",
+                        hint="report it with the model's config.json, and use the folder as it is: it needs torch",
                     )
                 worst = max(worst, far)
     return worst
@@ -133,8 +133,8 @@ def check_drift(model: Engine, graph: Engine, task: Task | None, tokenizer: Toke
     if not drift <= limit:
         raise UserError(
             f"8-bit weights change {name} by {drift:.3f} on {len(rows)} plain sentences; nothing was written",
-            valid=f"at most {limit:g}",
-            fix="leave --int8 out; or give --data FILE, so that the metric on your own file decides",
+            expected=f"at most {limit:g}",
+            hint="leave --int8 out; or give --data FILE, so that the metric on your own file decides",
         )
     return {"output": name, "kind": kind, "sentences": len(rows), "drift": drift, "limit": limit}
 
@@ -192,8 +192,8 @@ def check_metric(measure: Measure, model: Any, graph: Any) -> dict[str, Any]:
         raise UserError(
             f"{name} on {ours['records']:,} records falls from {ours[name]:.4f} to {theirs[name]:.4f}, by {points:.2f} points; "
             "nothing was written",
-            valid=f"at most {POINTS} points",
-            fix="leave --int8 out",
+            expected=f"at most {POINTS} points",
+            hint="leave --int8 out",
         )
     return {"metric": name, "records": ours["records"], "torch": ours[name], "onnx": theirs[name]}
 
@@ -215,7 +215,7 @@ def masked_accuracy(lines: Sequence[str]) -> Measure:
             if len(places):
                 rows.append(Example(row, labels={"mlm.positions": places, "mlm.targets": targets}))
         if not rows:
-            raise UserError("the file has no line of four words", valid="plain text, a line per sentence")
+            raise UserError("the file has no line of four words", expected="plain text, a line per sentence")
         found = engine.top("lm" if left else "mlm", rows, 1)
         right = np.concatenate(
             [ids[:, 0] == row.labels["mlm.targets"] for (ids, _), row in zip(found, rows, strict=True)]

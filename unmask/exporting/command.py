@@ -32,11 +32,11 @@ def export(
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ModuleNotFoundError as error:
-        raise UserError(f"{error.name} is not installed", fix="pip install 'unmask[export]'") from None
+        raise UserError(f"{error.name} is not installed", hint="pip install 'unmask[export]'") from None
     from unmask.exporting import export as gate
 
     if wanted.to not in gate.FORMATS:
-        raise UserError(f"--to {wanted.to}", valid=", ".join(gate.FORMATS))
+        raise UserError(f"--to {wanted.to}", expected=", ".join(gate.FORMATS))
     if wanted.push:
         gate.check_name(wanted.push)
     folder = model_folder(model, console.say)
@@ -70,12 +70,14 @@ def _measure(source: Any, data: Sequence[str], columns: dict[str, str], console:
     if source.model.config.decoder_layers or not {"mlm", "lm"} & set(source.model.heads):
         raise UserError(
             "--data with a model that is not fine-tuned and fills no mask: there is nothing to measure",
-            fix="leave --data out",
+            hint="leave --data out",
         )
     lines: list[str] = []
     for path in data:
         try:
             lines += [line for line in Path(path).read_text("utf-8", "replace").splitlines() if line.strip()]
         except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror}", valid="a text file, a line per sentence") from None
+            raise UserError(
+                f"cannot read {path}: {error.strerror}", expected="a text file, a line per sentence"
+            ) from None
     return masked_accuracy(lines[:LINES])

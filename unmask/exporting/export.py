@@ -46,7 +46,7 @@ def open_source(folder: str | Path) -> Source:
     if loaded.missing:
         raise UserError(
             f"{folder}: {', '.join(loaded.missing)} do not have the shape that config.json says",
-            fix="copy or download the folder again",
+            hint="copy or download the folder again",
         )
     tokenizer = Tokenizer.load(loaded.folder, loaded.config.vocab_size)
     task = task_folder.read(loaded.folder, loaded.config, loaded.model.heads, tokenizer)
@@ -58,15 +58,15 @@ def refuse_unfit(model: Model, task: Task | None) -> None:
     config = model.config
     what = {"lstm": "ELMo's LSTMs and characters", "bag": "CBOW's windows"}.get(config.encoder)
     if what:
-        raise UserError(f"a {config.family} model is not exported: {what} have no graph here", valid="Transformers")
+        raise UserError(f"a {config.family} model is not exported: {what} have no graph here", expected="Transformers")
     if config.decoder_layers and "lm" not in model.heads:
         raise UserError(
-            f"this {config.family} model has no lm head: its decoder says nothing", valid="one with the lm head"
+            f"this {config.family} model has no lm head: its decoder says nothing", expected="one with the lm head"
         )
     if task is not None and task.spec.output == "text" and not config.causal and not config.decoder_layers:
         raise UserError(
             f"a {config.family} model that writes is not exported: a graph has no prefix mask",
-            valid="GPT-2, T5 or BART",
+            expected="GPT-2, T5 or BART",
         )
 
 
@@ -160,7 +160,7 @@ def export(source: Source, out: Path, int8: bool, console: Console, measure: Any
 
 def check_free(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} is there already", fix="-o DIR with another name, or remove it")
+        raise UserError(f"{out} is there already", hint="-o DIR with another name, or remove it")
 
 
 @contextmanager
@@ -171,7 +171,7 @@ def whole_or_not(out: Path) -> Iterator[Path]:
             yield folder
     except OSError as error:
         raise UserError(
-            f"cannot write {out}: {error.strerror or error}", fix="-o DIR where you may write and there is room"
+            f"cannot write {out}: {error.strerror or error}", hint="-o DIR where you may write and there is room"
         ) from None
 
 
@@ -223,7 +223,7 @@ def write_card(source: Source, folder: Path, about: dict[str, Any]) -> None:
 
 def check_name(name: str) -> None:
     if not NAME.fullmatch(name):
-        raise UserError(f"--push {name}", valid="NAME or OWNER/NAME: letters, digits, - _ .")
+        raise UserError(f"--push {name}", expected="NAME or OWNER/NAME: letters, digits, - _ .")
 
 
 def push(folder: Path, name: str) -> str:
@@ -238,6 +238,6 @@ def push(folder: Path, name: str) -> str:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise UserError(
             f"the hub did not take {name}: {reason}; the export itself is whole, in {folder}",
-            fix=f"hf auth login, then: hf upload {name} {quote(folder)}",
+            hint=f"hf auth login, then: hf upload {name} {quote(folder)}",
         ) from None
     return str(address)

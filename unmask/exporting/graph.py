@@ -186,7 +186,7 @@ def write_graph(graph: Graph, file: Path) -> None:
         reason = str(error.__cause__ or error).splitlines()[0]
         raise UserError(
             f"torch {torch.__version__} cannot make a graph of this model: {reason}",
-            fix="report it with the model's config.json, and use the folder as it is: it needs torch",
+            hint="report it with the model's config.json, and use the folder as it is: it needs torch",
         ) from None
     assert program is not None
     proto = program.model_proto

@@ -47,7 +47,7 @@ def answers(
         if prompt.about:
             raise UserError(
                 f"{which(texts, number)} is {prompt.about:,} tokens too long; nothing is cut off silently",
-                fix="unmask predict cuts it at its end, and says so",
+                hint="unmask predict cuts it at its end, and says so",
             )
     own = {k: v for k, v in task.bound.generation.items() if not (settings.get("max_length") and k == "max_new_tokens")}
     how = own | {k: v for k, v in settings.items() if v is not None}

@@ -69,7 +69,7 @@ def _tokenizer(folder: str | Path, most: int) -> dict[str, Any]:
     try:
         t = Tokenizer.load(folder, most)
     except UserError as error:
-        return {"error": error.got}
+        return {"error": error.message}
     roles = {"pad": t.pad, "unk": t.unk, "cls": t.cls, "sep": t.sep, "mask": t.mask}
     special = {role: t.token(id) for role, id in roles.items() if id is not None}
     return {"kind": t.kind, "vocabulary": t.size, "special": special, "notes": t.notes}

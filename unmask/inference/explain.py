@@ -58,12 +58,12 @@ def explain(
         from captum.attr import LayerIntegratedGradients
     except ImportError:
         raise UserError(
-            "captum, which computes explanations, is not installed", fix="pip install 'unmask[explain]'"
+            "captum, which computes explanations, is not installed", hint="pip install 'unmask[explain]'"
         ) from None
     if steps < 1:
-        raise UserError(f"steps {steps}", valid="1 or more")
+        raise UserError(f"steps {steps}", expected="1 or more")
     if not isinstance(target, str | None):
-        raise UserError(f"target {target!r} is {type(target).__name__}", valid="text", fix=f'target="{target}"')
+        raise UserError(f"target {target!r} is {type(target).__name__}", expected="text", hint=f'target="{target}"')
     question = _question(engine, reader, task, parts, target)
     ids = torch.from_numpy(question.example.ids)[None].to(engine.device)  # (1, T)
     segments = torch.zeros_like(ids)
@@ -127,7 +127,7 @@ def _question(
             return _filled(engine, reader, parts[0], target)
     raise UserError(
         f"nothing to explain of {len(parts)} texts; the model's heads: {', '.join(engine.heads) or 'none'}",
-        valid="the answer of a task, the word at a [MASK], what is written after a text, or the likeness of two",
+        expected="the answer of a task, the word at a [MASK], what is written after a text, or the likeness of two",
     )
 
 
@@ -137,7 +137,7 @@ def _filled(engine: TorchEngine, reader: Reader, text: str, target: str | None) 
     example, tokens = reader.whole([MASKS.sub(lambda _: t.mask_token, text)])
     places = [i for i, id in enumerate(example.ids.tolist()) if id == t.mask]
     if not places:
-        raise UserError(f"no mask in the text: {text:.60}", valid=f"a text with {t.mask_token}")
+        raise UserError(f"no mask in the text: {text:.60}", expected=f"a text with {t.mask_token}")
     place, allowed = places[0] - place_before(engine.config), ordinary(t, engine.config.vocab_size)
     example.labels["mlm.positions"] = torch.tensor(places[:1]).numpy()
     chosen = int(engine.top("mlm", [example], 1, allowed)[0][0][0, 0])
@@ -145,7 +145,9 @@ def _filled(engine: TorchEngine, reader: Reader, text: str, target: str | None) 
         ids = {i for form in (target, f" {target}") for i in t.encode(form)[:2] if len(t.encode(form)) == 1}
         known = [i for i in ids if allowed[i]]
         if not known:
-            raise UserError(f"the target {target!r} is not one piece of the vocabulary", valid="a word that fill gives")
+            raise UserError(
+                f"the target {target!r} is not one piece of the vocabulary", expected="a word that fill gives"
+            )
         scores = engine.top("mlm", [example], engine.config.vocab_size, allowed)[0][0][0].tolist()
         chosen = min(known, key=scores.index)  # of "states" and " states" the likelier
 
@@ -160,9 +162,9 @@ def _similarity(
 ) -> Question:
     """The cosine of a text with another, whose vector stays as it is."""
     if len(texts) != 2:
-        raise UserError("one text", valid="two texts: what of the first makes it like the second")
+        raise UserError("one text", expected="two texts: what of the first makes it like the second")
     if target is not None:
-        raise UserError(f"target {target!r}", valid="none: the cosine of the two texts is explained")
+        raise UserError(f"target {target!r}", expected="none: the cosine of the two texts is explained")
     example, tokens = reader.whole(texts[:1])
     other = engine.hidden([reader.whole(texts[1:])[0]])[0]
     aim = torch.from_numpy(other[0] if cls else other.mean(0)).to(engine.device)
@@ -181,7 +183,7 @@ def _predicted(engine: TorchEngine, reader: Reader, task: Task, record: dict[str
     outputs = task.compute(engine, [record])
     aim = task.explain_target(outputs, record, target)
     if [e.ids.tolist() for e in outputs.examples] != [e.ids.tolist() for e, _ in rows]:
-        raise UserError("the text is cut into other tokens than one row of it has", valid="a shorter, plainer text")
+        raise UserError("the text is cut into other tokens than one row of it has", expected="a shorter, plainer text")
 
     places: list[Any] = [(slice(None), *place) for place in aim.places]  # of every row
 
@@ -207,7 +209,7 @@ def _written(engine: TorchEngine, reader: Reader, task: Task | None, text: str, 
     (encoding,) = reader.encode([prefix + text])
     prompt = causal.task_prompt(task, text) if task else Example(np.array(causal.prompt(engine, t, encoding.ids)))
     if task and prompt.about:
-        raise UserError(f"the text is {prompt.about:,} tokens too long", valid="a text that the model reads whole")
+        raise UserError(f"the text is {prompt.about:,} tokens too long", expected="a text that the model reads whole")
     row, decodes = prompt.ids.tolist(), config.decoder_layers > 0
     if target is None:
         how = task.bound.generation if task else {} if decodes else {"max_new_tokens": 1}
@@ -217,7 +219,7 @@ def _written(engine: TorchEngine, reader: Reader, task: Task | None, text: str, 
         new = causal.task_target(task, text, target) if task else plain
         reader.fits(len(new) + (0 if decodes else len(row)), 0, "the target with the text")
     if not new:
-        raise UserError("nothing is written, so nothing can be explained", fix='target="…", what might be')
+        raise UserError("nothing is written, so nothing can be explained", hint='target="…", what might be')
     first = len(prefix)
     before = next(n for n in range(len(row) + 1) if row[n : n + len(encoding)] == encoding.ids)
     tokens = [Token(t.token(id), 0, 0, 0) for id in row]

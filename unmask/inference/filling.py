@@ -60,9 +60,9 @@ class Filler:
     ) -> list[Filling]:
         for name, value, least in (("top", top, 1), ("joint", joint, 0), ("grow", grow, 1)):
             if not isinstance(value, int) or value < least:
-                raise UserError(f"{name} {value!r}", valid=f"{least} or more")
+                raise UserError(f"{name} {value!r}", expected=f"{least} or more")
         if candidates is not None and grow > 1:
-            raise UserError("both grow and candidates", valid="one of them: candidates may have several pieces")
+            raise UserError("both grow and candidates", expected="one of them: candidates may have several pieces")
         mask = self.tokenizer.mask_token
         texts = [MASKS.sub(lambda _: mask, t) for t in texts]
         words = self._words(texts, grow, candidates)
@@ -96,7 +96,7 @@ class Filler:
             pieces = Pieces(self.engine, self.allowed)
             return pieces if grow == 1 else Grown(self.engine, self.tokenizer, self.allowed, grow)
         if isinstance(candidates, str) or not (wanted := list(dict.fromkeys(several(candidates)))):
-            raise UserError(f"candidates {candidates!r:.60}", valid="a list of words, one or more")
+            raise UserError(f"candidates {candidates!r:.60}", expected="a list of words, one or more")
         written = {}
         for number, encoding in enumerate(self.tokenizer.encode_batch(texts)):
             where = [i for i, id in enumerate(encoding.ids) if id == self.tokenizer.mask]
@@ -115,7 +115,7 @@ class Filler:
         own = ids[len(left) : len(ids) - len(right)] if apart else self.tokenizer.encode(text)
         if not own or not all(self.allowed[id] for id in own):
             raise UserError(
-                f"the candidate {text!r}: the vocabulary cannot write it", valid="words of known characters"
+                f"the candidate {text!r}: the vocabulary cannot write it", expected="words of known characters"
             )
         return tuple(own)
 
@@ -127,8 +127,8 @@ class Filler:
             if not where:
                 raise UserError(
                     f"no mask in {which(texts, number)}: {short(texts[number])}",
-                    valid=f"{t.mask_token}, written exactly so, wherever the model should put a word",
-                    fix=f'"the president of the united {t.mask_token}"',
+                    expected=f"{t.mask_token}, written exactly so, wherever the model should put a word",
+                    hint=f'"the president of the united {t.mask_token}"',
                 )
             start, end = self.reader.window(
                 len(encoding), where[0], where[-1] + 1, more * len(where), which(texts, number), long

@@ -21,11 +21,11 @@ def model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str |
         return folder / "model"
     several = sorted(p.parent for base in (folder, folder / "model") for p in base.glob("*/config.json"))
     if several:  # tasks that were trained together
-        raise UserError(f"{folder} holds several models", valid=", ".join(str(p) for p in several))
+        raise UserError(f"{folder} holds several models", expected=", ".join(str(p) for p in several))
     if not (folder / "recipe.yaml").is_file():
         raise UserError(
             f"{folder} holds neither a model (config.json) nor a run (recipe.yaml)",
-            valid="a model folder, a run folder, or owner/name on the Hugging Face hub",
+            expected="a model folder, a run folder, or owner/name on the Hugging Face hub",
         )
     from unmask.train import checkpoint
     from unmask.train.run import Run
@@ -34,7 +34,7 @@ def model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str |
     if last is None:
         raise UserError(
             f"the run {folder} has neither a model nor a checkpoint yet",
-            fix=f"wait, or if it was stopped: unmask {Run(folder).verb() or 'pretrain'} --resume {quote(folder)}",
+            hint=f"wait, or if it was stopped: unmask {Run(folder).verb() or 'pretrain'} --resume {quote(folder)}",
         )
     say(f"{folder} is not finished: this is its checkpoint of step {last.state['step']:,}")
     return last.model

@@ -23,11 +23,11 @@ def many(text: Any) -> bool:
 
 def several(text: str | Iterable[str]) -> list[str]:
     if isinstance(text, bytes | Mapping) or not isinstance(text, Iterable):
-        raise UserError(f"{text!r:.80} is {type(text).__name__}, not text", valid="a str, or a list of them")
+        raise UserError(f"{text!r:.80} is {type(text).__name__}, not text", expected="a str, or a list of them")
     texts = [text] if isinstance(text, str) else list(text)
     for item in texts:
         if not isinstance(item, str):
-            raise UserError(f"{item!r:.80} is not text", valid="a str, or a list of them")
+            raise UserError(f"{item!r:.80} is not text", expected="a str, or a list of them")
     # Half of a surrogate pair (a shell argument that is not UTF-8) can be neither encoded nor printed.
     return [re.sub("[\ud800-\udfff]", "\ufffd", item) for item in texts]
 
@@ -61,7 +61,7 @@ def named_files(items: Sequence[Any]) -> list[str]:
     if items and all(isinstance(item, str | Path) and _is_file(item) for item in items):
         return [str(Path(item).expanduser()) for item in items]
     if len(items) == 1 and isinstance(items[0], str | Path) and _looks_like_file(str(items[0])):
-        raise UserError(f"{items[0]}: no such file", valid="a text, or the path of an existing file")
+        raise UserError(f"{items[0]}: no such file", expected="a text, or the path of an existing file")
     return []
 
 

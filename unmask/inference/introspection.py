@@ -43,10 +43,10 @@ class LookMethods:
             texts = several(text)
             pairs: Sequence[str | None] = [None] * len(texts) if pair is None else several(pair)
             if len(texts) != len(pairs):
-                raise UserError(f"{len(texts)} texts and {len(pairs)} pairs", valid="as many of each")
+                raise UserError(f"{len(texts)} texts and {len(pairs)} pairs", expected="as many of each")
             return [self.attention(a, b) for a, b in zip(texts, pairs)]
         if pair is not None and not isinstance(pair, str):
-            raise UserError("one text and a list of pairs", valid="two texts, or two lists of one length")
+            raise UserError("one text and a list of pairs", expected="two texts, or two lists of one length")
         texts = several([text] if pair is None else [text, pair])
         self.check_known(texts)
         example, tokens = self.reader.whole(texts)
@@ -72,7 +72,7 @@ class LookMethods:
     def _torch(self, method: str) -> TorchEngine:
         if self.engine.kind != "torch":
             raise UserError(
-                f"{method} of a model loaded with backend {self.engine.kind}", fix='load(…, backend="torch")'
+                f"{method} of a model loaded with backend {self.engine.kind}", hint='load(…, backend="torch")'
             )
         engine: Any = self.engine
         return engine

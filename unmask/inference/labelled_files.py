@@ -51,7 +51,7 @@ def read(
             records += read_one(source, own)
         findings += own if labelled else _without_label(own, source, task, given)
     rows = not any(f.error and f.kind in (*bad_rows.WHOLE, "not of the task") for f in findings)
-    refuse(findings, fix=SKIP if skip is False and rows else None)
+    refuse(findings, hint=SKIP if skip is False and rows else None)
     warn_of(findings, console)
     return records, skipped
 
@@ -80,14 +80,18 @@ def _read_one(
         )
         if lines and not task.SPEC.form.recognises(source):  # a text on each line
             spec = task.spec  # which is made at each access
-            return [inputs.ask(spec, text) | {"at": source.at(line)} for line, text in source.lines if text.strip()]
+            return [
+                inputs.ask(spec, text) | {"location": source.location(line)}
+                for line, text in source.lines
+                if text.strip()
+            ]
     settings = task.settings.model_copy(update={"columns": given})
-    names = {source.at(line): row["id"] for line, row in source.rows if row.get("id") not in (None, "")}
+    names = {source.location(line): row["id"] for line, row in source.rows if row.get("id") not in (None, "")}
     try:
         found = task.SPEC.form.read(source, settings, findings, labelled)
     except UserError as error:
         raise explained(error, source, task.SPEC, settings) from None
-    return [{"id": names[record["at"]]} | record if record["at"] in names else record for record in found]
+    return [{"id": names[record["location"]]} | record if record["location"] in names else record for record in found]
 
 
 def _without_label(findings: list[Finding], source: Source, task: Task, given: dict[str, str]) -> list[Finding]:
@@ -96,9 +100,9 @@ def _without_label(findings: list[Finding], source: Source, task: Task, given: d
         return findings
     columns = columns_of(task.SPEC.fields, source, task.settings.model_copy(update={"columns": given}))
     labels = {name for role, name in columns.items() if role in targets(task.SPEC.fields)}
-    lacking = {source.at(line): set(source.columns) - set(row) for line, row in source.rows}
+    lacking = {source.location(line): set(source.columns) - set(row) for line, row in source.rows}
     short = {at for at, names in lacking.items() if names and names <= labels}
-    return [replace(f, error=False) if f.kind == "ragged_rows" and f.at in short else f for f in findings]
+    return [replace(f, error=False) if f.kind == "ragged_rows" and f.location in short else f for f in findings]
 
 
 def evaluate(
@@ -135,7 +139,7 @@ def _skipped(skipped: Sequence[Finding], console: Console) -> dict[str, Any]:
     """How many rows were left out, and each of them with its reason."""
     for group in by_kind(skipped):
         console.warn(f"skipped: {group}")
-    return {"skipped": len({finding.at for finding in skipped}), "skipped_rows": as_rows(skipped)}
+    return {"skipped": len({finding.location for finding in skipped}), "skipped_rows": as_rows(skipped)}
 
 
 def check_labels(task: Task, records: Sequence[Record], console: Console) -> None:
@@ -151,9 +155,9 @@ def check_labels(task: Task, records: Sequence[Record], console: Console) -> Non
     if len(strange) == len(counts):
         unnamed = all(re.fullmatch(r"LABEL_\d+", label) for label in known)
         raise UserError(
-            f"{records[0]['at']}: none of the labels is known to the model: {said}",
-            valid=shown,
-            fix='name them in the "id2label" of its config.json, or fine-tune with --labels in the order of its outputs'
+            f"{records[0]['location']}: none of the labels is known to the model: {said}",
+            expected=shown,
+            hint='name them in the "id2label" of its config.json, or fine-tune with --labels in the order of its outputs'
             if unnamed
             else "write the labels as the model has them, or name the column with --column label=NAME",
         )

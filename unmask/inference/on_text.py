@@ -34,7 +34,7 @@ def evaluate(
     store, split = _text(predictor, sources, console)
     track = running(split, predictor.tokenizer, predictor.config, kind, length, rows)
     if not track.batches:
-        raise UserError(f"{', '.join(sources)}: no token to predict", valid="text that the model's tokenizer knows")
+        raise UserError(f"{', '.join(sources)}: no token to predict", expected="text that the model's tokenizer knows")
     engine: Any = predictor.engine
     predicted = sum(track.objective.counts(batch)[kind] for batch in track.batches)
     found = measure(engine.model, track.objective, track.batches, engine.device, False, World(0, 1))
@@ -60,7 +60,7 @@ def objective_of(predictor: Predictor) -> str:
     """What the model is measured by: "mlm" or "clm"."""
     config, heads = predictor.config, set(predictor.heads)
     if predictor.engine.kind != "torch":
-        raise UserError("an exported model answers, and has no loss", fix="the model folder that was exported")
+        raise UserError("an exported model answers, and has no loss", hint="the model folder that was exported")
     if config.encoder == "transformer" and not config.decoder_layers:
         if heads & {"lm", "mlm"} and (config.causal or config.predicts == "next"):
             return "clm"
@@ -68,7 +68,7 @@ def objective_of(predictor: Predictor) -> str:
             return "mlm"
     raise UserError(
         f"a {config.family} model with the heads {', '.join(sorted(heads)) or 'none'} has no loss on plain text",
-        valid="a model that predicts masked tokens (BERT, RoBERTa, ModernBERT, …; of ELECTRA its generator/ folder) or the "
+        expected="a model that predicts masked tokens (BERT, RoBERTa, ModernBERT, …; of ELECTRA its generator/ folder) or the "
         "next token (GPT), or a fine-tuned model with a labelled file",
     )
 
@@ -76,7 +76,7 @@ def objective_of(predictor: Predictor) -> str:
 def _length(predictor: Predictor, length: int | None) -> int:
     longest = predictor.config.max_positions
     if length is not None and not 8 <= length <= longest:
-        raise UserError(f"--length {length}", valid=f"8 to {longest}, the positions of this model")
+        raise UserError(f"--length {length}", expected=f"8 to {longest}, the positions of this model")
     return length or min(LENGTH, longest)
 
 
@@ -87,7 +87,7 @@ def _text(predictor: Predictor, sources: Sequence[str], console: Console) -> tup
         if store.tokenizer.fingerprint() != own.fingerprint():
             raise UserError(
                 f"{sources[0]} was cut with another tokenizer than the model's: its ids mean other words",
-                fix="give the text itself in place of the store",
+                hint="give the text itself in place of the store",
             )
         return store, store.heldout if len(store.heldout.tokens) else store.train
     corpus = Corpus(list(sources), DataRecipe())

@@ -45,8 +45,8 @@ def open_engine(source: str | Path, device: str = "auto") -> tuple[OnnxEngine, P
     if not is_export(folder):
         raise UserError(
             f"{source} holds no exported graph ({FILE})",
-            valid="a folder that unmask export wrote",
-            fix=f"unmask export {quote(Path(source))} --to onnx",
+            expected="a folder that unmask export wrote",
+            hint=f"unmask export {quote(Path(source))} --to onnx",
         )
     return OnnxEngine(folder, device), folder
 
@@ -130,12 +130,12 @@ class OnnxEngine:
     def lacks(self, what: str) -> UserError:
         return UserError(
             f"an exported graph has no {what}",
-            fix='load the folder that it was exported from: unmask.load(folder, backend="torch")',
+            hint='load the folder that it was exported from: unmask.load(folder, backend="torch")',
         )
 
     def _need(self, head: str) -> None:
         if head not in self.heads:
-            raise UserError(f"this graph has no head {head}", valid=", ".join(self.heads) or "none")
+            raise UserError(f"this graph has no head {head}", expected=", ".join(self.heads) or "none")
 
     def _groups(self, examples: Sequence[Example], most: int = 0) -> Iterator[tuple[list[int], dict[str, Any]]]:
         """(numbers of rows, their arrays), every row once; with `most`, so many chosen places at a time, or one row's."""
@@ -197,7 +197,7 @@ class OnnxEngine:
         how.only_execute_path_to_fetches = True  # no vocabulary logits for one who wants vectors
         length, most = feeds["input_ids"].shape[-1], self.config.max_positions
         if self.config.positions != "relative" and length > most:
-            raise UserError(f"a sequence of {length} tokens", valid=f"at most {most}, the model's positions")
+            raise UserError(f"a sequence of {length} tokens", expected=f"at most {most}, the model's positions")
         with self.turn():
             return self.sessions[name].run(list(outputs), feeds, how)
 
@@ -208,10 +208,10 @@ def _about(file: Path) -> dict[str, Any]:
     known = found.get("version") == VERSION and {"task", "pooling", "heads", "graphs", "outputs"} <= set(found)
     graphs = found.get("graphs") if known else None
     if not isinstance(graphs, dict) or not set(graphs) & {"model", "decoder_model"}:
-        raise UserError(f"{file} is not of this version", valid=f"version {VERSION}", fix="export the model again")
+        raise UserError(f"{file} is not of this version", expected=f"version {VERSION}", hint="export the model again")
     for name in graphs.values():
         if not isinstance(name, str) or not re.fullmatch(r"onnx/\w[\w.-]*", name):
-            raise UserError(f"{file} names the file {name!r}", valid="plain names of files in onnx/")
+            raise UserError(f"{file} names the file {name!r}", expected="plain names of files in onnx/")
     spec = None if found["task"] is None or "output" in found else TASKS[found["task"]].SPEC
     older = {"output": None if spec is None else spec.output, "grouped": spec is not None and spec.grouped}
     return older | found
@@ -237,10 +237,10 @@ def _session(file: Path, device: str) -> Any:
     try:
         import onnxruntime
     except ModuleNotFoundError:
-        raise UserError("onnxruntime is not installed", fix="pip install 'unmask[onnx]'") from None
+        raise UserError("onnxruntime is not installed", hint="pip install 'unmask[onnx]'") from None
     provider = DEVICES.get(device)
     if provider not in onnxruntime.get_available_providers():
-        raise UserError(f"device {device!r}: this onnxruntime has no such device", valid="auto, cpu")
+        raise UserError(f"device {device!r}: this onnxruntime has no such device", expected="auto, cpu")
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 3  # errors
     # As for torch (unmask/__init__.py): so many threads as the user says, and none that burns its time waiting.
@@ -250,4 +250,4 @@ def _session(file: Path, device: str) -> Any:
         return onnxruntime.InferenceSession(file, settings, providers=[provider])
     except Exception as error:  # onnxruntime has an exception class for each of its codes, and no common one
         reason = str(error).splitlines()[0]
-        raise UserError(f"cannot read {file}: {reason}", fix="copy the folder, or export the model, again") from None
+        raise UserError(f"cannot read {file}: {reason}", hint="copy the folder, or export the model, again") from None

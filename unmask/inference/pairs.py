@@ -33,7 +33,7 @@ def read(source: str | PathLike[str] | Iterable[Mapping[str, Any]]) -> list[tupl
     folder = Path(source).expanduser()
     files = sorted(str(p) for p in folder.glob("*") if is_table(p.name)) if folder.is_dir() else [str(source)]
     if not files:
-        raise UserError(f"{folder}: no files with pairs in it", valid="jsonl, csv, tsv, json or parquet files")
+        raise UserError(f"{folder}: no files with pairs in it", expected="jsonl, csv, tsv, json or parquet files")
     out: list[tuple[str, str, str]] = []
     for file in files:
         findings: list[Finding] = []
@@ -47,17 +47,17 @@ def read(source: str | PathLike[str] | Iterable[Mapping[str, Any]]) -> list[tupl
 def _pairs(rows: Sequence[tuple[str, Mapping[str, Any]]], where: str) -> list[tuple[str, str, str]]:
     for at, row in rows:
         if not isinstance(row, Mapping):
-            raise UserError(f"{at}: {row!r:.60} is {type(row).__name__}", valid=FORM)
+            raise UserError(f"{at}: {row!r:.60} is {type(row).__name__}", expected=FORM)
     columns = list(dict.fromkeys(key for _, row in rows for key in row))
     if not columns:
-        raise UserError(f"{where}: no pairs", valid=FORM)
+        raise UserError(f"{where}: no pairs", expected=FORM)
     names = assign(columns, ROLES, {}, ("good", "bad"), where)
     out, findings = [], list[Finding]()
     for at, row in rows:
         good, bad = (text_of(row.get(names[role]), at, role, findings) for role in ("good", "bad"))
         out.append((good, bad, str(row.get(names.get("phenomenon", "")) or "")))
     if error := next((f for f in findings if f.error), None):
-        raise UserError(str(error), valid=FORM)
+        raise UserError(str(error), expected=FORM)
     return out
 
 

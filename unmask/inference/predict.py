@@ -53,13 +53,13 @@ def predict_given(
     if predicate is not None:
         field = next((field for field in spec.fields if field.use == "input" and field.holds == "place"), None)
         if field is None:
-            raise UserError(f"a predicate for the task {spec.name}, which reads none", fix="leave --predicate out")
+            raise UserError(f"a predicate for the task {spec.name}, which reads none", hint="leave --predicate out")
         items = [record | {field.key: predicate} for record in inputs.records(spec, items)]
     with console.bar("predict") as update:
         found = predict(predictor, items, update, long)
     for what in found.warnings:
         console.warn(what)
-    asked = {"at", "id", *(field.key for field in spec.fields)} - set(targets(spec.fields))
+    asked = {"location", "id", *(field.key for field in spec.fields)} - set(targets(spec.fields))
     return [
         {key: value for key, value in record.items() if key in asked} | prediction
         for record, prediction in zip(found.records, found.predictions)
@@ -77,7 +77,7 @@ def records_given(predictor: TaskMethods, given: Any, columns: dict[str, str], c
 
         return read(task, files, columns, False, console)[0]
     if any(isinstance(item, str) and not item.strip() for item in items):
-        raise UserError("an empty text", valid="a text with words in it")
+        raise UserError("an empty text", expected="a text with words in it")
     return items
 
 
@@ -87,4 +87,4 @@ def _lines(spec: TaskSpec, lines: Iterable[str]) -> Iterable[Record]:
     for number, line in enumerate(lines, 1):
         text = line.rstrip("\r\n").removeprefix("\ufeff")
         if text.strip():
-            yield inputs.ask(spec, *(text.split("\t") if several else [text])) | {"at": f"-:{number}"}
+            yield inputs.ask(spec, *(text.split("\t") if several else [text])) | {"location": f"-:{number}"}

@@ -71,7 +71,7 @@ def load(
     `backend`: "onnx" answers from an exported graph (unmask export), without torch; "auto" does where the folder is one.
     """
     if backend not in BACKENDS:
-        raise UserError(f"backend {backend!r}", valid=", ".join(BACKENDS))
+        raise UserError(f"backend {backend!r}", expected=", ".join(BACKENDS))
     tell = say or Console().say
     source = model_folder(path, tell)
     if backend == "auto":
@@ -81,8 +81,8 @@ def load(
     try:
         tokenizer = Tokenizer.load(source, engine.config.vocab_size)
     except UserError as error:
-        fix = error.fix or f"copy the tokenizer.json that the model was trained with into {source}"
-        raise UserError(error.got, valid=error.valid, fix=fix) from None
+        hint = error.hint or f"copy the tokenizer.json that the model was trained with into {source}"
+        raise UserError(error.message, expected=error.expected, hint=hint) from None
     for note in tokenizer.notes:
         tell(note)
     return Predictor(engine, tokenizer, task=task_folder.read(folder, engine.config, engine.heads, tokenizer))
@@ -166,7 +166,7 @@ class Predictor(TaskMethods, LookMethods):
         firsts, seconds = several(a), several(b)
         self.check_known([*firsts, *seconds])
         if len(firsts) != len(seconds):
-            raise UserError(f"{len(firsts)} first and {len(seconds)} second texts", valid="as many of each")
+            raise UserError(f"{len(firsts)} first and {len(seconds)} second texts", expected="as many of each")
         out = []
         for logits in self.engine.logits("nsp", self.reader.pairs(firsts, seconds)):  # (2,): 0 = B follows A
             yes, no = np.exp(logits - np.logaddexp(*logits)).tolist()
@@ -300,8 +300,8 @@ class Predictor(TaskMethods, LookMethods):
         if head not in self.heads:
             raise UserError(
                 f"this model cannot {what}: its heads are {', '.join(self.heads) or 'none'}",
-                valid=f"a model with the {head} head",
-                fix="its generator can: name the folder generator/ inside its model folder"
+                expected=f"a model with the {head} head",
+                hint="its generator can: name the folder generator/ inside its model folder"
                 if head == "mlm" and "generator" in self.heads
                 else TRAIN[head],
             )

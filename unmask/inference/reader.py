@@ -50,8 +50,8 @@ class Reader:
         if tokens + special > most:
             raise UserError(
                 f"{what} has {tokens:,} tokens and {special} special ones; the model reads {most:,}",
-                valid=f"at most {most - special:,} tokens; nothing is cut off silently",
-                fix='give it in parts, or long="windows" (--long windows) where the method has it',
+                expected=f"at most {most - special:,} tokens; nothing is cut off silently",
+                hint='give it in parts, or long="windows" (--long windows) where the method has it',
             )
 
     def row(self, ids: Sequence[int], positions: Sequence[int] = ()) -> Example:
@@ -87,5 +87,5 @@ class Reader:
 
 def chosen(long: str) -> str:
     if long not in get_args(Long):
-        raise UserError(f"long {long!r}", valid=", ".join(get_args(Long)))
+        raise UserError(f"long {long!r}", expected=", ".join(get_args(Long)))
     return long

@@ -42,14 +42,14 @@ def score(
     update: Update | None = None,
 ) -> list[Score]:
     if method not in get_args(Method):
-        raise UserError(f"method {method!r}", valid=", ".join(get_args(Method)))
+        raise UserError(f"method {method!r}", expected=", ".join(get_args(Method)))
     t, left = reader.tokenizer, from_left(engine)
     encodings, where = reader.encode(texts, long), []
     for number, encoding in enumerate(encodings):
         if t.mask in encoding.ids and not left:
             raise UserError(
                 f"a mask in {which(texts, number)}: a hidden word has no score",
-                fix=f'unmask fill MODEL "{short(texts[number])}"',
+                hint=f'unmask fill MODEL "{short(texts[number])}"',
             )
         where.append([i for i, id in enumerate(encoding.ids) if id == t.unk or not t.special[id]])
         if not where[-1]:

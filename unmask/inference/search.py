@@ -51,7 +51,7 @@ class Index:
             raise UserError("no passages to search")
         self.embedder, self.reranker = _model(embedder), _model(reranker, "text-ranking")
         if not bm25 and self.embedder is None:
-            raise UserError("nothing to search with", fix="leave BM25 on, or give a model that embeds")
+            raise UserError("nothing to search with", hint="leave BM25 on, or give a model that embeds")
         console = console or Console(quiet=True)
         self.bm25 = _bm25(self.texts, console) if bm25 else None
         self.vectors = _vectors(self.texts, self.embedder, console) if self.embedder else None
@@ -64,7 +64,7 @@ class Index:
         self, queries: Sequence[str], top: int = 10, rerank: int = 50, console: Console | None = None
     ) -> list[list[dict[str, Any]]]:
         if top < 1:
-            raise UserError(f"top {top}", valid="1 or more passages")
+            raise UserError(f"top {top}", expected="1 or more passages")
         depth = min(len(self.texts), max(FOUND, top))
         stages = {}
         if self.bm25 is not None:
@@ -161,7 +161,7 @@ def _vectors(texts: Sequence[str], model: Predictor, console: Console) -> Any:
     try:
         import faiss
     except ImportError:
-        raise UserError("search needs faiss-cpu", fix="pip install 'unmask[search]'") from None
+        raise UserError("search needs faiss-cpu", hint="pip install 'unmask[search]'") from None
     index = faiss.IndexFlatIP(model.config.hidden)
     with console.bar("vectors") as update:
         for start in range(0, len(texts), PART):
@@ -181,7 +181,7 @@ def _model(model: AnyModel, pipeline: str = "") -> Predictor | None:
         try:
             found.need_pipeline(pipeline)
         except UserError as error:
-            raise UserError(f"{model} cannot put passages in order: {error.got}", fix=error.fix) from None
+            raise UserError(f"{model} cannot put passages in order: {error.message}", hint=error.hint) from None
     return found
 
 

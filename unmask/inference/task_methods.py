@@ -95,12 +95,12 @@ class TaskMethods:
         if self.task is None:
             raise UserError(
                 f"this model is not fine-tuned for a task; its heads: {', '.join(self.engine.heads) or 'none'}",
-                fix="unmask finetune MODEL --train FILE",
+                hint="unmask finetune MODEL --train FILE",
             )
         if name is not None and self.task.name != name:
             raise UserError(
                 f"this model is fine-tuned for the task {self.task.name}, not for {name}",
-                fix=f"unmask finetune MODEL --task {name} --train FILE",
+                hint=f"unmask finetune MODEL --task {name} --train FILE",
             )
         return self.task
 
@@ -118,7 +118,7 @@ class TaskMethods:
         columns = [list(part) if many(part) else [] for part in parts]
         if len({len(column) for column in columns}) > 1:
             counts = ", ".join(f"{len(c):,}" if many(p) else "one text" for c, p in zip(columns, parts))
-            raise UserError(f"lists that do not go together: {counts}", valid="lists of one length")
+            raise UserError(f"lists that do not go together: {counts}", expected="lists of one length")
         return self.predict(columns[0] if len(columns) == 1 else zip(*columns), long=long)
 
 
@@ -130,5 +130,5 @@ def task_for(pipeline: str) -> str:
 
 def _listed(texts: Any, what: str) -> list[str]:
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise UserError(f"the {what} are {type(texts).__name__}: {texts!r:.60}", valid="a list of texts")
+        raise UserError(f"the {what} are {type(texts).__name__}: {texts!r:.60}", expected="a list of texts")
     return list(texts)

@@ -28,7 +28,7 @@ def open_engine(source: str | Path, device: str = "auto") -> tuple["TorchEngine"
     if loaded.missing:  # drawn at random by hf.load, which is for training: here it would answer nonsense
         raise UserError(
             f"{source}: {', '.join(loaded.missing)} do not have the shape that config.json says",
-            fix="copy or download the folder again",
+            hint="copy or download the folder again",
         )
     return TorchEngine(loaded.model, device), loaded.folder
 
@@ -104,7 +104,7 @@ class TorchEngine:
     def hidden(self, examples: Sequence[Example], layer: int = -1) -> list[np.ndarray]:
         most = self.config.layers
         if not -1 <= layer <= most:
-            raise UserError(f"layer {layer}", valid=f"0 (the embeddings) to {most}, or -1 for what the model gives")
+            raise UserError(f"layer {layer}", expected=f"0 (the embeddings) to {most}, or -1 for what the model gives")
         out = [np.empty(0, np.float32)] * len(examples)
         for group, batch in self._batches(examples):
             if layer == -1:
@@ -131,7 +131,9 @@ class TorchEngine:
     def attention(self, example: Example) -> np.ndarray:
         """(layers, heads, T, T) float32 of one row."""
         if self.config.encoder != "transformer":
-            raise UserError(f"a {self.config.family} model has no attention", valid="a Transformer: bert, gpt2, t5 …")
+            raise UserError(
+                f"a {self.config.family} model has no attention", expected="a Transformer: bert, gpt2, t5 …"
+            )
         weights: list[Tensor] = []
         batch = collate([example], 0).to(self.device)
         with self.turn():

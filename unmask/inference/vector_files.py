@@ -27,14 +27,14 @@ class Wish:
 
 def embed(model: Predictor, items: list[str], column: str, wish: Wish, as_json: bool) -> None:
     if wish.out is not None and wish.out.suffix != ".npy":
-        raise UserError(f"--out {wish.out}", valid="a name that ends with .npy")
+        raise UserError(f"--out {wish.out}", expected="a name that ends with .npy")
     if wish.plot is not None and wish.word is None:
-        raise UserError("--plot without --word", fix="unmask embed MODEL FILE --word bank --plot bank.png")
+        raise UserError("--plot without --word", hint="unmask embed MODEL FILE --word bank --plot bank.png")
     if wish.plot is not None and wish.plot.suffix not in (".png", ".svg", ".pdf"):
-        raise UserError(f"--plot {wish.plot}", valid="a name that ends with .png, .svg or .pdf")
+        raise UserError(f"--plot {wish.plot}", expected="a name that ends with .png, .svg or .pdf")
     texts, senses = given_texts(items, column)
     if not texts:
-        raise UserError("no texts", valid="texts, a file that holds some, or lines on standard input")
+        raise UserError("no texts", expected="texts, a file that holds some, or lines on standard input")
     if wish.word is not None:
         return _word(model, texts, senses, wish, as_json)
     vectors = model.embed(texts, wish.pooling, wish.layer, wish.long)
@@ -80,5 +80,5 @@ def _save(path: Path, vectors: Any) -> None:
             np.save(path, vectors)
             size = f"{' × '.join(f'{n:,}' for n in vectors.shape)}, float32"
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}", fix="another --out") from None
+        raise UserError(f"cannot write {path}: {error.strerror or error}", hint="another --out") from None
     Console().say(f"{path}: {size}")  # standard output may be JSON

@@ -34,7 +34,7 @@ def embed(
 ) -> np.ndarray | list[np.ndarray]:
     """(N, D) float32, or by `token` a list of (T, D)."""
     if pooling not in get_args(Pooling):
-        raise UserError(f"pooling {pooling!r}", valid=", ".join(get_args(Pooling)))
+        raise UserError(f"pooling {pooling!r}", expected=", ".join(get_args(Pooling)))
     if long is not None:
         chosen(long)
     own = task if task is not None and task.spec.output == "vector" and pooling == "auto" else None
@@ -63,7 +63,7 @@ def hidden(
     Of a long text each token's vector is from the window in which it stands most inside; one vector is the windows' mean.
     """
     if not isinstance(layer, Integral):
-        raise UserError(f"layer {layer!r}", valid=f"a whole number, -1 to {engine.config.layers}")
+        raise UserError(f"layer {layer!r}", expected=f"a whole number, -1 to {engine.config.layers}")
     rows: list[Example] = []
     cuts = []
     for encoding in reader.encode(texts, long):
@@ -94,12 +94,12 @@ def word_vectors(
 ) -> WordVectors:
     """Wherever the word stands in the texts, in upper or lower case: the mean of its tokens' vectors there."""
     if not word.strip():
-        raise UserError("an empty word", valid='a word that stands in the texts, e.g. "bank"')
+        raise UserError("an empty word", expected='a word that stands in the texts, e.g. "bank"')
     bound = "" if is_ideograph(word) else r"\b"
     pattern = re.compile(f"{bound}{re.escape(word.strip())}{bound}", re.IGNORECASE)
     chosen = [n for n, text in enumerate(texts) if pattern.search(text)]
     if not chosen:
-        raise UserError(f"the word {word!r} stands in none of the {len(texts):,} texts", valid="texts that hold it")
+        raise UserError(f"the word {word!r} stands in none of the {len(texts):,} texts", expected="texts that hold it")
     kept = [texts[n] for n in chosen]
     places, vectors = [], []
     before = len(reader.first)
@@ -112,5 +112,5 @@ def word_vectors(
                 places.append(Occurrence(number, text, first, end))
                 vectors.append(own[tokens].mean(0))
     if not vectors:
-        raise UserError(f"the tokenizer drops {word!r}: it has no token there", valid="a word of known characters")
+        raise UserError(f"the tokenizer drops {word!r}: it has no token there", expected="a word of known characters")
     return WordVectors(word.strip(), layer, places, np.stack(vectors))

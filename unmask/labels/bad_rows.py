@@ -25,7 +25,7 @@ Read = Callable[[Source, list[Finding]], list[Record]]
 
 def check(bad: str) -> None:
     if bad not in CHOICES:
-        raise UserError(f"--bad {bad}", valid=", ".join(CHOICES), fix="--bad skip")
+        raise UserError(f"--bad {bad}", expected=", ".join(CHOICES), hint="--bad skip")
 
 
 def good_records(
@@ -34,29 +34,33 @@ def good_records(
     """(records, findings that are left, errors of the rows that were skipped). `findings`: of opening the file."""
     first: list[Finding] = []
     records = read(source, first)
-    lines = {source.at(line) for line, _ in (*source.rows, *source.lines)} | {record["at"] for record in records}
+    lines = {source.location(line) for line, _ in (*source.rows, *source.lines)} | {
+        record["location"] for record in records
+    }
     skipped = [f for f in (*findings, *first) if f.error and _of_a_row(f, lines)]
     if not skipped:
         return records, [*findings, *first], []
-    bad = {finding.at for finding in skipped}
+    bad = {finding.location for finding in skipped}
     again: list[Finding] = []
-    records = [record for record in read(without(source, bad, spec.form.blocks), again) if record["at"] not in bad]
-    left = [f for f in (*findings, *again) if not (f.error and f.at in bad and _of_a_row(f, lines))]
+    records = [
+        record for record in read(without(source, bad, spec.form.blocks), again) if record["location"] not in bad
+    ]
+    left = [f for f in (*findings, *again) if not (f.error and f.location in bad and _of_a_row(f, lines))]
     return records, left, skipped
 
 
 def _of_a_row(finding: Finding, lines: set[str]) -> bool:
-    return finding.kind not in WHOLE and (finding.at in lines or finding.kind in NEVER_READ)
+    return finding.kind not in WHOLE and (finding.location in lines or finding.kind in NEVER_READ)
 
 
 def without(source: Source, bad: set[str], blocks: bool) -> Source:
     """The file without the rows at these places; of words on lines, without the sentences that hold them."""
-    rows = [row for row in source.rows if source.at(row[0]) not in bad]
+    rows = [row for row in source.rows if source.location(row[0]) not in bad]
     lines: list[tuple[int, str]] = []
     for _, several in groupby(source.lines, key=lambda line: blocks and bool(line[1].strip())):
         block = list(several)
-        hit = {source.at(number) for number, _ in block} & bad
-        lines += [] if hit and blocks else [line for line in block if source.at(line[0]) not in bad]
+        hit = {source.location(number) for number, _ in block} & bad
+        lines += [] if hit and blocks else [line for line in block if source.location(line[0]) not in bad]
     return replace(source, rows=rows, lines=lines)
 
 
@@ -72,5 +76,5 @@ def known_labels(
             good.append(record)
         else:
             what = f"the label {strange!r:.60} is unknown to the model"
-            skipped.append(Finding(record["at"], what, "write it as the model has it", kind="unknown label"))
+            skipped.append(Finding(record["location"], what, "write it as the model has it", kind="unknown label"))
     return good, skipped

@@ -30,8 +30,8 @@ def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> RecordSpec:
     if unsure := next((source for source in sources if source.layout.doubt), None):
         raise UserError(
             f"{unsure.path}: a table or plain text? {unsure.layout.why}",
-            valid=f"a table with a line of column names, such as text and label; or plain text, for {of_plain_text(specs)}",
-            fix=f"{command('unmask doctor', Path(unsure.path))} {of_plain_text(specs)} (if it is plain text)",
+            expected=f"a table with a line of column names, such as text and label; or plain text, for {of_plain_text(specs)}",
+            hint=f"{command('unmask doctor', Path(unsure.path))} {of_plain_text(specs)} (if it is plain text)",
         )
     by_role = {name: spec for name, spec in specs.items() if set(settings.columns) <= set(usual_columns(spec.fields))}
     fitting = [
@@ -58,7 +58,7 @@ def of_plain_text(specs: Mapping[str, RecordSpec]) -> str:
 
 def several_fit(source: Source, fitting: Sequence[str]) -> UserError:
     what = f"{source.path}: {' and '.join(fitting)} both fit what is in it (the columns {shown(source.columns)})"
-    return UserError(what, valid=", ".join(fitting), fix=" or ".join(f"--task {name}" for name in fitting))
+    return UserError(what, expected=", ".join(fitting), hint=" or ".join(f"--task {name}" for name in fitting))
 
 
 def none_fits(source: Source, settings: TaskRecipe, specs: Mapping[str, RecordSpec]) -> UserError:
@@ -69,17 +69,18 @@ def none_fits(source: Source, settings: TaskRecipe, specs: Mapping[str, RecordSp
     if source.form == "text":
         plain = of_plain_text(specs)
         valid = f"csv, tsv, jsonl, parquet or json with columns; CoNLL; plain text of whole sentences for {plain}"
-        return UserError(f"{what} (lines of text, no table)", valid=valid)
+        return UserError(f"{what} (lines of text, no table)", expected=valid)
     why = f"; {source.layout.why}: its first line names no columns" if source.layout.columns else ""
     seen = looks(source)
     said = "; ".join(str(look) for look in seen if look.kind != "other")
     doctor = command("unmask doctor", Path(source.path))
     commands = [f"{doctor} {flag}" for flag in flags(specs.values(), seen, settings.columns, source.columns)]
-    fix = ", or ".join(commands) + " (finetune takes the same --task and --column)" if commands else None
+    hint = ", or ".join(commands) + " (finetune takes the same --task and --column)" if commands else None
     return UserError(
         f"{what} (the columns {shown(source.columns)}{why})",
-        valid=said or "a column of texts and one of labels, or what another task reads: docs/classify.md lists names",
-        fix=fix or f"--task TASK --column ROLE=NAME, where TASK is one of {', '.join(TASKS.names())}",
+        expected=said
+        or "a column of texts and one of labels, or what another task reads: docs/classify.md lists names",
+        hint=hint or f"--task TASK --column ROLE=NAME, where TASK is one of {', '.join(TASKS.names())}",
     )
 
 
@@ -95,7 +96,7 @@ def explained(error: UserError, source: Source, spec: RecordSpec, settings: Task
     if not fitting:
         return error
     said = "; ".join(str(look) for look in seen if look.kind != "other")
-    return UserError(error.got, valid=f"{error.valid}; {said}", fix=fitting[0].split(" ", 2)[2])
+    return UserError(error.message, expected=f"{error.expected}; {said}", hint=fitting[0].split(" ", 2)[2])
 
 
 def nested_json(source: Source, what: str) -> UserError:
@@ -111,11 +112,13 @@ def nested_json(source: Source, what: str) -> UserError:
         says = f"each of {shown(list(value))} holds a column"
     else:
         valid = '[{"text": "…", "label": "…"}, …]'
-        return UserError(f"{what} (a JSON {type(value).__name__} without records)", valid=valid)
+        return UserError(f"{what} (a JSON {type(value).__name__} without records)", expected=valid)
     code = f"import json, sys; [print(json.dumps(r)) {each}]"
     files = [quote(name) for name in (Path(source.path), Path(source.path).with_suffix(".jsonl"))]
-    fix = f"python -c {quote(code)} < {files[0]} > {files[1]}" if source.path.lower().endswith(".json") else None
-    return UserError(f"{what} (nested JSON: {says})", valid="a record on each line, or one list of records", fix=fix)
+    hint = f"python -c {quote(code)} < {files[0]} > {files[1]}" if source.path.lower().endswith(".json") else None
+    return UserError(
+        f"{what} (nested JSON: {says})", expected="a record on each line, or one list of records", hint=hint
+    )
 
 
 def records_in(value: Any, path: tuple[str, ...] = ()) -> tuple[str, ...] | None:

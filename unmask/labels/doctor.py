@@ -56,22 +56,22 @@ def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]
     for record in train:
         for label in dict.fromkeys(labels_of(spec, record)):
             if label:
-                first.setdefault(label, record["at"])
+                first.setdefault(label, record["location"])
                 counts[label] += 1
     if not counts:
         return found
     known = set(given or counts)
     for name, records in sets.items():
         found += _unknown(name, records, spec, known, bool(given))
-    top = train[0]["at"] if train else ""
+    top = train[0]["location"] if train else ""
     # words outside a span are a label too
     several = tags_words(spec) or any(len(labels_of(spec, r)) != 1 for r in train)
     if len(train) >= ENOUGH and not several and len(counts) > len(train) / 2:
         numbers = all(number_of(label) is not None for label in counts)
-        fix = "--column label=NAME, if another column holds the label"
-        fix += _hint(spec, "numbers as labels") if numbers else ""
+        hint = "--column label=NAME, if another column holds the label"
+        hint += _hint(spec, "numbers as labels") if numbers else ""
         what = f"{len(counts):,} different labels in {len(train):,} records: probably not the label"
-        return [*found, Finding(top, what, fix, error=False, kind="label column")]
+        return [*found, Finding(top, what, hint, error=False, kind="label column")]
     for label in counts:
         if label.strip().casefold() in MISSING and not (label == "-" and "+" in counts):
             what = f"the label {label!r} ({many(counts[label])}) looks like a missing one"
@@ -85,15 +85,15 @@ def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]
     for label, count in sorted(counts.items(), key=lambda item: item[1]):
         if count < RARE and len(counts) > 1 and len(train) >= ENOUGH:
             what = f"the label {label!r} has {many(count)}, too few to learn or judge it by"
-            fix = "more records, or one label for several rare ones"
-            found.append(Finding(first[label], what, fix, error=False, kind="rare label"))
+            hint = "more records, or one label for several rare ones"
+            found.append(Finding(first[label], what, hint, error=False, kind="rare label"))
     usual = {label: count for label, count in counts.items() if count >= RARE}
     if len(usual) > 1 and not several:
         most, least = max(usual, key=usual.__getitem__), min(usual, key=usual.__getitem__)
         if usual[most] >= UNEVEN * usual[least]:
             what = f"{usual[most]:,} records of {most!r}, {usual[least]:,} of {least!r}: accuracy says little here"
-            fix = "go by the macro F1" + _hint(spec, "imbalance")
-            found.append(Finding(first[least], what, fix, error=False, kind="imbalance"))
+            hint = "go by the macro F1" + _hint(spec, "imbalance")
+            found.append(Finding(first[least], what, hint, error=False, kind="imbalance"))
     return found
 
 
@@ -108,14 +108,14 @@ def _unknown(name: str, records: Sequence[Record], spec: RecordSpec, known: set[
     for record in records:
         for label in dict.fromkeys(labels_of(spec, record)):
             if label and label not in known:
-                places[label].append(record["at"])
+                places[label].append(record["location"])
     found = []
     shown = ", ".join(map(repr, sorted(known)[:8])) + (", …" if len(known) > 8 else "")
     for label, where in places.items():
         lacks = "is not among those given" if given else "is never seen in the training records"
         what = f"the label {label!r} of {name} ({many(len(where))}) {lacks}"
-        fix = f"one of {shown}; or put records with it into the training file"
-        found.append(Finding(where[0], what, fix, kind="unknown label"))
+        hint = f"one of {shown}; or put records with it into the training file"
+        found.append(Finding(where[0], what, hint, kind="unknown label"))
     return found
 
 
@@ -132,8 +132,8 @@ def _alike(counts: Counter[str], first: Mapping[str, str]) -> list[Finding]:
             what = (
                 f"the label {other!r} ({many(counts[other])}) is written otherwise than {usual!r} ({counts[usual]:,})"
             )
-            fix = f"write {usual!r}, if they mean the same"
-            found.append(Finding(first[other], what, fix, error=False, kind="labels alike"))
+            hint = f"write {usual!r}, if they mean the same"
+            found.append(Finding(first[other], what, hint, error=False, kind="labels alike"))
     return found
 
 
@@ -152,7 +152,7 @@ def _repeats(sets: Sets, spec: RecordSpec) -> list[Finding]:
             question = tuple(plain(text) for text in inputs_of(spec, record))
             if not any(question):
                 continue
-            at, answer = record["at"], truth(spec, record)
+            at, answer = record["location"], truth(spec, record)
             if holder := next((other for other, known in earlier.items() if question in known), None):
                 leaks[holder].append((at, earlier[holder][question][0]))
             if question not in seen:
@@ -165,8 +165,8 @@ def _repeats(sets: Sets, spec: RecordSpec) -> list[Finding]:
                 what = (
                     f"the same text as {_beside(before, at)}, with another label: {answer:.60} here, {other:.60} there"
                 )
-                fix = "keep the right one"
-                found.append(Finding(at, what, fix, error=False, kind="contradiction"))
+                hint = "keep the right one"
+                found.append(Finding(at, what, hint, error=False, kind="contradiction"))
         for where in copies.values():
             what = f"the same record as {_beside(where[0], where[1])} ({len(where)} times in all)"
             found.append(Finding(where[1], what, "keep one of them", error=False, kind="duplicate"))
@@ -206,7 +206,7 @@ def _near(sets: Sets, spec: RecordSpec) -> list[Finding]:
     found: list[Finding] = []
     for name in ("dev", "test"):
         train, held = (
-            [(plain(" ".join(inputs_of(spec, r))), r["at"]) for r in spread(sets.get(part, ()), NEAR_SAMPLE // 2)]
+            [(plain(" ".join(inputs_of(spec, r))), r["location"]) for r in spread(sets.get(part, ()), NEAR_SAMPLE // 2)]
             for part in ("train", name)
         )
         equal = {text for text, _ in train}

@@ -22,7 +22,7 @@ ORDER = (  # of warnings, the most serious last; kinds that are not named come b
 
 def kind_of(finding: Finding) -> str:
     """Findings whose words differ in numbers and quoted things alone are of one kind."""
-    return finding.kind or re.sub(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*", "…", finding.what)
+    return finding.kind or re.sub(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*", "…", finding.message)
 
 
 def severity(finding: Finding) -> tuple[bool, int]:
@@ -62,7 +62,7 @@ def by_kind(findings: Iterable[Finding]) -> list[Group]:
         kinds[finding.error, kind_of(finding)].append(finding)
     groups = []
     for several in kinds.values():
-        places = [f.at for f in several if f.count == 1] or [several[0].at]
+        places = [f.location for f in several if f.count == 1] or [several[0].location]
         groups.append(Group(several[0], sum(f.count for f in several), tuple(dict.fromkeys(places))[:PLACES]))
     return sorted(groups, key=lambda group: severity(group.first))
 
@@ -76,7 +76,7 @@ def condense(findings: Sequence[Finding], per_kind: int) -> list[Finding]:
     """
     kinds: dict[tuple[bool, str, str], list[Finding]] = defaultdict(list)
     for finding in findings:
-        kinds[finding.error, kind_of(finding), finding.at.rpartition(":")[0]].append(finding)
+        kinds[finding.error, kind_of(finding), finding.location.rpartition(":")[0]].append(finding)
     out: list[Finding] = []
     for (_, kind, file), several in sorted(kinds.items(), key=lambda item: severity(item[1][0])):
         out += several[:per_kind]
@@ -85,6 +85,10 @@ def condense(findings: Sequence[Finding], per_kind: int) -> list[Finding]:
                 Finding(file, f"{left:,} more like this ({kind})", error=several[0].error, kind=kind, count=left)
             )
     return out
+
+
+# Keys of a finding in a file, and what they were called before version 0.2.
+KEYS = (("location", "at"), ("message", "what"), ("hint", "fix"), ("kind", "kind"))
 
 
 def as_rows(findings: Sequence[Finding], per_kind: int | None = None) -> list[dict[str, Any]]:
@@ -98,8 +102,8 @@ def from_rows(rows: Iterable[Any]) -> list[Finding]:
     found = []
     for row in rows:
         if isinstance(row, dict):
-            at, what, fix, kind = (str(row.get(key) or "") for key in ("at", "what", "fix", "kind"))
+            at, what, hint, kind = (str(row.get(new) or row.get(old) or "") for new, old in KEYS)
             count = row.get("count")
             count = count if isinstance(count, int) and count > 0 else 1
-            found.append(Finding(at, what, fix, row.get("error") is True, kind, count))
+            found.append(Finding(at, what, hint, row.get("error") is True, kind, count))
     return found

@@ -41,7 +41,7 @@ class Form:
         for at, row in table_rows(source, f"csv, tsv, jsonl or parquet with the columns {' and '.join(needed)}"):
             cells = [(field, row.get(columns[field.name])) for field in fields]
             given = [(f, cell) for f, cell in cells if f.required or cell not in (None, "")]
-            records.append({"at": at} | {f.key: _value(f, cell, at, findings) for f, cell in given})
+            records.append({"location": at} | {f.key: _value(f, cell, at, findings) for f, cell in given})
         return records
 
 
@@ -58,7 +58,7 @@ def _value(field: Field, cell: Any, at: str, findings: list[Finding]) -> Any:
     return [number_in(each, at, field.name, findings) for each in several] if field.holds == "grades" else cell
 
 
-def number_in(cell: Any, at: str, name: str, findings: list[Finding], fix: str = "write a number") -> float:
+def number_in(cell: Any, at: str, name: str, findings: list[Finding], hint: str = "write a number") -> float:
     """A cell as a number; 0, and a finding of the field's name, where it is none."""
     try:
         number = float(cell)
@@ -66,5 +66,5 @@ def number_in(cell: Any, at: str, name: str, findings: list[Finding], fix: str =
         number = np.nan
     if np.isfinite(number):
         return number
-    findings.append(Finding(at, f"{name} {cell!r:.40} is not a number", fix, kind=name))
+    findings.append(Finding(at, f"{name} {cell!r:.40} is not a number", hint, kind=name))
     return 0.0

@@ -36,7 +36,7 @@ class Sets:
 def open_files(settings: TaskRecipe, findings: list[Finding]) -> dict[str, list[Source]]:
     """The files of a task by their role, read but not yet understood."""
     if not settings.train:
-        raise UserError("no file to learn from", valid="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json")
+        raise UserError("no file to learn from", expected="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json")
     return {
         name: [open_source(path, findings, columns=settings.columns) for path in getattr(settings, name)]
         for name in ("train", "dev", "test")
@@ -52,7 +52,7 @@ def read_sets(settings: TaskRecipe) -> tuple[RecordSpec, Sets]:
         spec = pick_task(settings, parts["train"])
     except UserError as error:  # errors in the files may say why no task fits
         empty = any(source.empty for source in parts["train"])
-        refuse(findings, fix="" if empty else error.fix or "")
+        refuse(findings, hint="" if empty else error.hint or "")
         raise
     columns = columns_of(spec.fields, parts["train"][0], settings)
     settings = spec.form.settle(parts["train"], settings)
@@ -71,25 +71,25 @@ def read_source(spec: RecordSpec, source: Source, settings: TaskRecipe, findings
     try:
         return spec.form.read(source, settings, findings)
     except UserError as error:
-        if not error.got.startswith(source.path):
+        if not error.message.startswith(source.path):
             raise
         error = explained(error, source, spec, settings)
-        what = error.got.removeprefix(source.path).lstrip("0123456789: ")
-        help = "; ".join(text for text in (error.valid and f"valid: {error.valid}", error.fix) if text)
-        findings.append(Finding(source.at(1), what, help, kind="not of the task"))
+        what = error.message.removeprefix(source.path).lstrip("0123456789: ")
+        help = "; ".join(text for text in (error.expected and f"expected: {error.expected}", error.hint) if text)
+        findings.append(Finding(source.location(1), what, help, kind="not of the task"))
         return []
 
 
-def refuse(findings: Sequence[Finding], fix: str | None = None) -> None:
-    """Stop when a finding is an error, with all of them. `fix`: what to do beside that; by default, how to list those not shown."""
+def refuse(findings: Sequence[Finding], hint: str | None = None) -> None:
+    """Stop when a finding is an error, with all of them. `hint`: what to do beside that; by default, how to list those not shown."""
     errors = [f for f in findings if f.error]
     if errors:
         shown = condense(errors, SHOWN)
-        if fix is None and any(f not in errors for f in shown):  # one that stands for others
-            fix = "unmask doctor FILE --json gives all of them"
+        if hint is None and any(f not in errors for f in shown):  # one that stands for others
+            hint = "unmask doctor FILE --json gives all of them"
         lines = "\n".join(map(str, shown))
         count = f"{len(errors):,} problem{'s' * (len(errors) > 1)}"
-        raise UserError(f"{count} in the labelled files:\n{lines}", fix=fix or None)
+        raise UserError(f"{count} in the labelled files:\n{lines}", hint=hint or None)
 
 
 def warn_of(findings: Sequence[Finding], console: Console) -> None:

@@ -22,7 +22,7 @@ from unmask.text.layout import Layout, shifted
 from unmask.text.readers import Reading
 from unmask.text.report import Problem, Report
 
-Record = dict[str, Any]  # a task's own keys, and "at": the file and line it came from
+Record = dict[str, Any]  # a task's own keys, and "location": the file and line it came from
 READ = ("text", "pair", "question", "context", "query", "passage")  # roles of which a number is seldom meant
 HARMLESS = {"repaired_bytes", "repaired_surrogates", "control_characters"}  # kinds of problem that are warnings
 FIXES = {  # kind of problem → what a person does about it
@@ -47,15 +47,15 @@ class Finding:
     a.csv:7: no label; fill it in, or remove the row
     """
 
-    at: str  # file:line
-    what: str
-    fix: str = ""
+    location: str  # file:line
+    message: str
+    hint: str = ""
     error: bool = True  # False = a warning: training goes on
     kind: str = ""  # findings of one kind are shown together
     count: int = 1  # how many findings it stands for, where a run leaves out the others of its kind
 
     def __str__(self) -> str:
-        return f"{self.at}: {self.what}" + (f"; {self.fix}" if self.fix else "")
+        return f"{self.location}: {self.message}" + (f"; {self.hint}" if self.hint else "")
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Source:
     value: Any = None
     layout: Layout = field(default_factory=lambda: Layout("table"))  # header or not; whether it is in doubt
 
-    def at(self, line: int) -> str:
+    def location(self, line: int) -> str:
         return f"{self.path}:{line}"
 
     @property
@@ -101,8 +101,8 @@ def open_source(
     if not file_path.is_file():
         what = "a folder" if file_path.is_dir() else "no such file"
         inside = sorted(p.name for p in file_path.glob("*") if is_table(p.name)) if file_path.is_dir() else []
-        fix = f"name the files in it: {', '.join(inside[:5])}" if inside else None
-        raise UserError(f"{path}: {what}", valid="a csv, tsv, jsonl, parquet, json or CoNLL file", fix=fix)
+        hint = f"name the files in it: {', '.join(inside[:5])}" if inside else None
+        raise UserError(f"{path}: {what}", expected="a csv, tsv, jsonl, parquet, json or CoNLL file", hint=hint)
     report, header, given = _Everything(), "", set((columns or {}).values())
     file, layout = probe_labelled(file_path, path, encoding, given)
     reading = Reading(file, report)
@@ -132,13 +132,13 @@ def _of_layout(source: Source, given: set[str]) -> list[Finding]:
     """What is taken one way and could be meant another: a first line that is data, a text that may be a table."""
     why = source.layout.why
     if source.layout.doubt:
-        fix = "if it is a table, put a line with the names of its columns first"
-        return [Finding(source.at(1), f"{why}: read as plain text", fix, error=False, kind="layout")]
+        hint = "if it is a table, put a line with the names of its columns first"
+        return [Finding(source.location(1), f"{why}: read as plain text", hint, error=False, kind="layout")]
     if not why or any(name in source.columns for name in given):
         return []
     what = f"the first line looks like data, not like names of columns: {why}"
-    fix = f"the columns are numbered 1 to {len(source.columns)}: --column text=N; or put a line with their names first"
-    return [Finding(source.at(1), what, fix, error=False, kind="header")]
+    hint = f"the columns are numbered 1 to {len(source.columns)}: --column text=N; or put a line with their names first"
+    return [Finding(source.location(1), what, hint, error=False, kind="header")]
 
 
 def _problems(source: Source, report: Report) -> list[Finding]:
@@ -149,12 +149,12 @@ def _problems(source: Source, report: Report) -> list[Finding]:
     displaced = shifted(source.rows, {problem.line for problem in extra}, source.layout.separator) if extra else set()
     found = []
     for problem in noted:
-        what, fix, error = problem.what, FIXES.get(problem.kind, ""), problem.kind not in HARMLESS
+        what, hint, error = problem.what, FIXES.get(problem.kind, ""), problem.kind not in HARMLESS
         if problem.kind == "damaged_files":
             what = f"damaged or cut off after this: {what}"
         if problem.kind == "extra_fields" and problem.line not in displaced:
-            fix, error = "those after the last column are not read", False
-        found.append(Finding(source.at(problem.line or last), what, fix, error=error, kind=problem.kind))
+            hint, error = "those after the last column are not read", False
+        found.append(Finding(source.location(problem.line or last), what, hint, error=error, kind=problem.kind))
     return found
 
 
@@ -194,7 +194,7 @@ def _of_csv(reading: Reading, source: Source, line: int, names: Sequence[str]) -
     for name, times in Counter(name.strip() for name in names).items():
         if times > 1 and name:
             what = f"{times} columns are called {name!r}; only the last one is read"
-            found.append(Finding(source.at(line), what, "give each its own name", kind="columns"))
+            found.append(Finding(source.location(line), what, "give each its own name", kind="columns"))
     if file.quotes and source.rows:
         first, row = source.rows[-1]
         if any("\n" in value for value in row.values() if isinstance(value, str)):
@@ -203,8 +203,8 @@ def _of_csv(reading: Reading, source: Source, line: int, names: Sequence[str]) -
                 what = (
                     f"a quote opens in this row and nothing closes it: the {len(quotes)} lines to the end are one row"
                 )
-                fix = 'close it; a quote inside a field is written twice: "so ""good"""'
-                found.append(Finding(source.at(first), what, fix, kind="quotes"))
+                hint = 'close it; a quote inside a field is written twice: "so ""good"""'
+                found.append(Finding(source.location(first), what, hint, kind="quotes"))
     return found
 
 
@@ -222,7 +222,7 @@ def _json_source(path: Path, name: str, report: Report, findings: list[Finding])
         with open(path, "rb") as raw:
             data = decompress(raw).read()
     except damage() as error:
-        raise UserError(f"{name}: cannot be read: {error}", fix=FIXES["damaged_files"]) from None
+        raise UserError(f"{name}: cannot be read: {error}", hint=FIXES["damaged_files"]) from None
     if what := why_binary(data[:HEAD]):
         raise UserError(f"{name}: not text but {what}")
     text = "".join(decode(io.BytesIO(data), detect_encoding(data[:HEAD]), note))
@@ -230,8 +230,8 @@ def _json_source(path: Path, name: str, report: Report, findings: list[Finding])
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
-        fix = f"{command('python -m json.tool', Path(name))} shows the place"
-        raise UserError(f"{name}:{line}: not JSON: {error}", fix=fix) from None
+        hint = f"{command('python -m json.tool', Path(name))} shows the place"
+        raise UserError(f"{name}:{line}: not JSON: {error}", hint=hint) from None
     if not (isinstance(value, list) and any(isinstance(item, dict) for item in value)):
         return Source(name, "json", value=value)
     rows = _objects(name, zip(_lines_of(text), value), findings)
@@ -281,11 +281,11 @@ def text_of(value: Any, at: str, role: str, findings: list[Finding]) -> str:
         what = f"no {role}"
     elif isinstance(value, str):
         what = f"an empty {role}"
-    fix = "fill it in, or remove the row"
+    hint = "fill it in, or remove the row"
     if isinstance(value, dict):
         key = next((key for key, inside in value.items() if isinstance(inside, str)), "KEY")
-        fix = f"--column {role}=NAME.{key}, where NAME is this column's name"
-    findings.append(Finding(at, what, fix, kind=f"no {role}"))
+        hint = f"--column {role}=NAME.{key}, where NAME is this column's name"
+    findings.append(Finding(at, what, hint, kind=f"no {role}"))
     return ""
 
 
@@ -307,6 +307,6 @@ def whole(value: Any) -> int | None:
 def table_rows(source: Source, wanted: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """("file:line", values) of a table; UserError when the file is of another form."""
     if source.form != "table":
-        raise UserError(f"{source.path}: not a table with columns", valid=wanted)
+        raise UserError(f"{source.path}: not a table with columns", expected=wanted)
     for line, row in source.rows:
-        yield source.at(line), row
+        yield source.location(line), row

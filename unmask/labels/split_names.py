@@ -58,6 +58,6 @@ def roles_of(files: Sequence[str], given: Mapping[str, Sequence[str]]) -> dict[s
     if not out["train"]:
         held = next((role for role in ROLES if out[role]), None)
         if held is None:
-            raise UserError("no file to look at", fix="unmask doctor train.csv test.csv --task classify")
+            raise UserError("no file to look at", hint="unmask doctor train.csv test.csv --task classify")
         out["train"].append(out[held].pop(0))
     return out

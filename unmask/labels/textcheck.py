@@ -25,16 +25,16 @@ def texts_of(records: Sequence[Record], spec: RecordSpec) -> list[Finding]:
                     what = (
                         f"characters read in a wrong encoding: {text[max(0, match.start() - 12) : match.end() + 12]!r}"
                     )
-                    fix = "export the file as UTF-8 from where it came (ftfy repairs such text)"
-                    found.append(Finding(record["at"], what, fix, error=False, kind="encoding"))
+                    hint = "export the file as UTF-8 from where it came (ftfy repairs such text)"
+                    found.append(Finding(record["location"], what, hint, error=False, kind="encoding"))
                 elif "\ufffd" in text:
                     what = "U+FFFD stands for characters that were lost"
-                    fix = "export the file as UTF-8 from where it came"
-                    found.append(Finding(record["at"], what, fix, error=False, kind="encoding"))
+                    hint = "export the file as UTF-8 from where it came"
+                    found.append(Finding(record["location"], what, hint, error=False, kind="encoding"))
         numbers += all(number_of(text) is not None for text in texts) and bool(texts)
     if records and len(records) > 1 and numbers == len(records):
         what = "every text is a number: probably an index or an id, not the text"
-        found.append(Finding(records[0]["at"], what, "--column text=NAME", error=False, kind="text column"))
+        found.append(Finding(records[0]["location"], what, "--column text=NAME", error=False, kind="text column"))
     return found
 
 
@@ -56,7 +56,7 @@ def too_long(
         return []
     seen = "" if len(sample) == len(records) else f" (of {len(sample):,} looked at)"
     what = f"{len(longer) / len(sample):.1%} of the records{seen} have more than the {room:,} tokens of a row, the longest {max(sizes):,}: {fate}"
-    return [Finding(sample[longer[0]]["at"], what, "--length and --long change that", error=False, kind="length")]
+    return [Finding(sample[longer[0]]["location"], what, "--length and --long change that", error=False, kind="length")]
 
 
 def number_of(text: str) -> float | None:

@@ -177,8 +177,8 @@ class ModelConfig:
                 return name
         raise UserError(
             f"no class of transformers holds a {self.family} encoder with {sorted(have) or 'no heads'}",
-            valid="; ".join(f"{name}: {', '.join(held)}" for name, held in classes.items()),
-            fix=f"keep one of these sets, e.g. heads={next(reversed(classes.values()))}",
+            expected="; ".join(f"{name}: {', '.join(held)}" for name, held in classes.items()),
+            hint=f"keep one of these sets, e.g. heads={next(reversed(classes.values()))}",
         )
 
     def __post_init__(self) -> None:
@@ -187,29 +187,29 @@ class ModelConfig:
             object.__setattr__(self, "embedding", 0)  # one spelling
         if self.family not in FAMILIES:
             raise UserError(
-                f"unknown family {self.family!r}{nearest(self.family, list(FAMILIES))}", valid=", ".join(FAMILIES)
+                f"unknown family {self.family!r}{nearest(self.family, list(FAMILIES))}", expected=", ".join(FAMILIES)
             )
         for f in fields(self):
             self._check(f.name, getattr(self, f.name), f.type)
         if not self.head_size and self.hidden % self.heads:
             raise UserError(
                 f"hidden {self.hidden} cannot be divided among {self.heads} attention heads",
-                valid="hidden = heads × a whole number",
-                fix=f"heads: {max(1, self.hidden // 64)}" if self.hidden % 64 == 0 else "hidden: a multiple of heads",
+                expected="hidden = heads × a whole number",
+                hint=f"heads: {max(1, self.hidden // 64)}" if self.hidden % 64 == 0 else "hidden: a multiple of heads",
             )
         if self.positions == "rope" and self.head_dim % 2:
-            raise UserError(f"rope rotates pairs, but hidden / heads is {self.head_dim}", valid="an even number")
+            raise UserError(f"rope rotates pairs, but hidden / heads is {self.head_dim}", expected="an even number")
         if self.position_offset is None and self.pad_id is None:
-            raise UserError("pad_id: null, but positions are counted from it", valid="pad_id: the padding's id")
+            raise UserError("pad_id: null, but positions are counted from it", expected="pad_id: the padding's id")
         if self.generator > 1:
-            raise UserError(f"generator: {self.generator}", valid="above 0, at most 1: a share of the model's size")
+            raise UserError(f"generator: {self.generator}", expected="above 0, at most 1: a share of the model's size")
         if self.encoder == "lstm" and (self.hidden % 2 or 2 * self.intermediate < self.hidden):
             raise UserError(
                 f"hidden {self.hidden} with {self.intermediate} cells (intermediate) in each direction",
-                valid="an even hidden, half of which is at most intermediate",
+                expected="an even hidden, half of which is at most intermediate",
             )
         if self.global_every > 1 and self.local_window < 2:
-            raise UserError(f"local_window {self.local_window} with local layers", valid="2 or more tokens")
+            raise UserError(f"local_window {self.local_window} with local layers", expected="2 or more tokens")
         family = FAMILIES[self.family]
         plain = {name: value for name, value in PLAIN.items() if name not in {*family.defaults, *family.fields}}
         for name, value in (plain | family.fixed).items():
@@ -217,7 +217,7 @@ class ModelConfig:
                 why = "such a model has no use for it" if family.own else "transformers could not open it"
                 raise UserError(
                     f"{name}: {getattr(self, name)!r} is not {self.family}: {why}",
-                    valid=f"{name}: {value!r}, or a preset of another family "
+                    expected=f"{name}: {value!r}, or a preset of another family "
                     f"({', '.join(n for n in presets() if n not in family.presets)})",
                 )
 
@@ -229,24 +229,24 @@ class ModelConfig:
         good = isinstance(value, accepted) or (float in accepted and type(value) is int)
         if not good or (isinstance(value, bool) and bool not in accepted):
             names = " or ".join("null" if t is type(None) else t.__name__ for t in accepted)
-            raise UserError(f"{name}: {shown(value)}", valid=names)
+            raise UserError(f"{name}: {shown(value)}", expected=names)
         if name in CHOICES and value not in CHOICES[name]:
             raise UserError(
                 f"{name}: {shown(value)}{nearest(value, list(CHOICES[name]))}",
-                valid=", ".join(filter(None, CHOICES[name])),
+                expected=", ".join(filter(None, CHOICES[name])),
             )
         if value is None or isinstance(value, str | bool):
             return
         if not value < 1e30:  # nor NaN: nothing that is computed in float32 holds it
-            raise UserError(f"{name}: {shown(value)}", valid="below 1e30")
+            raise UserError(f"{name}: {shown(value)}", expected="below 1e30")
         if name.endswith("_id"):
             if not 0 <= value < self.vocab_size:
-                raise UserError(f"{name}: {value}", valid=f"an id below vocab_size {self.vocab_size}, or null")
+                raise UserError(f"{name}: {value}", expected=f"an id below vocab_size {self.vocab_size}, or null")
         elif name.endswith("dropout"):
             if not 0 <= value < 1:
-                raise UserError(f"{name}: {value}", valid="0 or more, below 1")
+                raise UserError(f"{name}: {value}", expected="0 or more, below 1")
         elif value < 0 or (value == 0 and name not in MAY_BE_ZERO):
-            raise UserError(f"{name}: {value}", valid="above 0")
+            raise UserError(f"{name}: {value}", expected="above 0")
 
 
 def presets() -> dict[str, dict[str, Any]]:
@@ -266,7 +266,7 @@ def preset(name: str, **changes: Any) -> ModelConfig:
     """
     known = presets()
     if name not in known:
-        raise UserError(f"unknown preset {name!r}{nearest(name, list(known))}", valid=", ".join(known))
+        raise UserError(f"unknown preset {name!r}{nearest(name, list(known))}", expected=", ".join(known))
     return change(ModelConfig(**known[name]), **changes)
 
 
@@ -296,7 +296,7 @@ def change(config: ModelConfig, **changes: Any) -> ModelConfig:
     valid = [f.name for f in fields(ModelConfig)]
     for key in changes:
         if key not in valid:
-            raise UserError(f"unknown model field {key!r}{nearest(key, valid)}", valid=", ".join(valid))
+            raise UserError(f"unknown model field {key!r}{nearest(key, valid)}", expected=", ".join(valid))
     if "layers" in changes and config.decoder_layers == config.layers:  # both halves are as deep, unless told otherwise
         changes = {"decoder_layers": changes["layers"], **changes}
     return replace(config, **changes)

@@ -47,17 +47,17 @@ def read_config(raw: dict[str, Any], file: str | Path = "config.json") -> ModelC
     """config.json → ModelConfig. A key that is not there has the value that transformers gives it."""
     name = raw.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        raise UserError(f"{file}: model_type is {shown(name)}", valid=", ".join(FAMILIES))
+        raise UserError(f"{file}: model_type is {shown(name)}", expected=", ".join(FAMILIES))
     family = FAMILIES[name]
     check_fields(file, raw, RULES)
     try:
         return _config(raw, name, file)
     except UserError as error:
-        if error.got.startswith(str(file)):
+        if error.message.startswith(str(file)):
             raise
-        field = error.got.partition(":")[0]
-        got = error.got.replace(field, family.fields.get(field, field), 1)[:400]
-        raise UserError(f"{file}: {got}", valid=error.valid, fix=error.fix) from None
+        field = error.message.partition(":")[0]
+        got = error.message.replace(field, family.fields.get(field, field), 1)[:400]
+        raise UserError(f"{file}: {got}", expected=error.expected, hint=error.hint) from None
 
 
 def _config(raw: dict[str, Any], name: str, file: str | Path) -> ModelConfig:
@@ -87,7 +87,7 @@ def _labels(names: dict[str, Any], file: str | Path) -> tuple[str, ...]:
     for number in map(str, range(len(names))):
         if number not in names:
             raise UserError(
-                f"{file}: id2label has no {number}", valid=f"the numbers 0 to {len(names) - 1}, each a name"
+                f"{file}: id2label has no {number}", expected=f"the numbers 0 to {len(names) - 1}, each a name"
             )
         check(file, f"id2label.{number}", names[number], (lambda v: isinstance(v, str | int | float), "a name"))
         out.append(str(names[number]))

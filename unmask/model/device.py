@@ -16,8 +16,8 @@ def pick_device(name: str) -> torch.device:
     if not there.get(name):
         raise UserError(
             f"--device {name}, but torch {torch.__version__} finds none here",
-            valid=", ".join(device for device, present in there.items() if present),
-            fix="--device cpu, or leave it out",
+            expected=", ".join(device for device, present in there.items() if present),
+            hint="--device cpu, or leave it out",
         )
     return torch.device(name)
 
@@ -32,6 +32,6 @@ def use_bf16(precision: str, device: torch.device) -> bool:
         if subprocess.run([sys.executable, "-c", trial], capture_output=True, check=False).returncode:
             raise UserError(
                 "this processor announces bfloat16 and fails at it (the process would be killed)",
-                fix="--precision fp32, or in the shell: export ONEDNN_MAX_CPU_ISA=AVX2",
+                hint="--precision fp32, or in the shell: export ONEDNN_MAX_CPU_ISA=AVX2",
             )
     return True

@@ -148,7 +148,7 @@ class Encoder(nn.Module):
 def check_length(config: ModelConfig, length: int) -> None:
     if config.positions != "relative" and config.max_positions < length:
         raise UserError(
-            f"a sequence of {length} tokens", valid=f"at most {config.max_positions}, the model's positions"
+            f"a sequence of {length} tokens", expected=f"at most {config.max_positions}, the model's positions"
         )
 
 

@@ -85,4 +85,4 @@ def check_only(raw: dict[str, Any], what: str, **allowed: Any) -> None:
     """Refuses a config.json with another value of a key than the one that the family here has."""
     for key, only in allowed.items():
         if raw.get(key, only) != only:
-            raise UserError(f"{what} folder with {key}: {raw[key]!r}", valid=f"{key}: {only!r}")
+            raise UserError(f"{what} folder with {key}: {raw[key]!r}", expected=f"{key}: {only!r}")

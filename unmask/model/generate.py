@@ -44,7 +44,7 @@ def generate(
     how.check_ids(config.vocab_size)
     writing_head(model)  # or an error that says why it cannot
     if not all(len(prompt) for prompt in prompts):
-        raise UserError("an empty prompt", valid="one token or more")
+        raise UserError("an empty prompt", expected="one token or more")
     out: list[list[int]] = [[] for _ in prompts]
     done = 0
     for group in _groups([len(prompt) for prompt in prompts], how, config.decoder_layers > 0):
@@ -84,7 +84,7 @@ def _next(steps: Steps) -> np.ndarray:
     if not np.isfinite(scores.max()):
         raise UserError(
             "the model's logits are not finite numbers: its weights are broken, or too large for its precision",
-            fix="copy or download the folder again",
+            hint="copy or download the folder again",
         )
     return scores
 

@@ -68,24 +68,24 @@ class Generation:
         valid = [f.name for f in fields(cls)]
         for key in given:
             if key not in valid:
-                raise UserError(f"unknown setting {key!r}{nearest(key, valid)}", valid=", ".join(valid))
+                raise UserError(f"unknown setting {key!r}{nearest(key, valid)}", expected=", ".join(valid))
         stated = {key: value for key, value in folder.items() if value is not None}
         for key, value in stated.items():
             if key in UNSUPPORTED and value not in (0, 1, [], {}):  # False and 1.0 too: switched off
-                raise UserError(f"generation_config.json asks for {key}: {value!r}", valid=", ".join(valid))
+                raise UserError(f"generation_config.json asks for {key}: {value!r}", expected=", ".join(valid))
         changes = {key: value for key, value in given.items() if value is not None}
         if "max_length" in changes and "max_new_tokens" not in changes:
             stated.pop("max_new_tokens", None)
         try:
             made = replace(cls(), **({key: value for key, value in stated.items() if key in valid} | changes))
         except UserError as error:
-            if error.got.split()[0] in stated.keys() - changes.keys():
-                raise UserError(f"generation_config.json: {error.got[:200]}", valid=error.valid) from None
+            if error.message.split()[0] in stated.keys() - changes.keys():
+                raise UserError(f"generation_config.json: {error.message[:200]}", expected=error.expected) from None
             raise
         idle = [key for key in DRAWING if key in changes and changes[key] != getattr(cls, key)]
         if idle and not made.do_sample:
             what = f"{idle[0]} {changes[idle[0]]!r} without do_sample: the likeliest tokens are taken, nothing is drawn"
-            raise UserError(what, fix="do_sample=True (--do-sample)")
+            raise UserError(what, hint="do_sample=True (--do-sample)")
         return made
 
     def check_ids(self, size: int) -> None:
@@ -95,14 +95,14 @@ class Generation:
             if token is not None and not 0 <= token < size:
                 raise UserError(
                     f"{name} {token}, from generation_config.json or given",
-                    valid=f"0 to {size - 1:,}, the model's vocabulary",
+                    expected=f"0 to {size - 1:,}, the model's vocabulary",
                 )
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             if not _is_a(value, field.type):
-                raise UserError(f"{field.name} {value!r}", valid=_named(field.type))
+                raise UserError(f"{field.name} {value!r}", expected=_named(field.type))
         for name, good, valid in (
             ("max_new_tokens", self.max_new_tokens is None or self.max_new_tokens > 0, "1 or more tokens"),
             ("num_beams", 0 < self.num_beams <= MOST_BEAMS, f"1 to {MOST_BEAMS:,}"),
@@ -115,10 +115,10 @@ class Generation:
             ("early_stopping", self.early_stopping in (True, False, "never"), "true, false or never"),
         ):
             if not good:
-                raise UserError(f"{name} {getattr(self, name)!r}", valid=valid)
+                raise UserError(f"{name} {getattr(self, name)!r}", expected=valid)
         if self.do_sample and self.num_beams > 1:
             raise UserError(
-                f"do_sample with {self.num_beams} beams", valid="one of them", fix="num_beams=1, or do_sample=False"
+                f"do_sample with {self.num_beams} beams", expected="one of them", hint="num_beams=1, or do_sample=False"
             )
 
 

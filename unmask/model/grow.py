@@ -42,7 +42,7 @@ def remake(
             missing.append(name)
         else:
             got = "is not there" if value is None else f"has shape {tuple(value.shape)}"
-            raise UserError(f"{name} of the model {got}", valid=f"shape {tuple(empty.shape)}, as `model:` asks for")
+            raise UserError(f"{name} of the model {got}", expected=f"shape {tuple(empty.shape)}, as `model:` asks for")
     new.generation = model.generation
     new.load_state_dict(state, strict=False)
     new.init(seed, only=missing)

@@ -196,7 +196,7 @@ def classifier_dropout(config: ModelConfig) -> nn.Dropout:
 
 def label_count(config: ModelConfig, head: str) -> int:
     if not config.labels:
-        raise UserError(f"a {head} head without labels", valid='labels=("negative", "positive") in the config')
+        raise UserError(f"a {head} head without labels", expected='labels=("negative", "positive") in the config')
     return len(config.labels)
 
 

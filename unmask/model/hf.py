@@ -201,7 +201,7 @@ def _state(
             got = f"has shape {tuple(value.shape)}" if value is not None else "has another shape"
             raise UserError(
                 f"{folder}: {' + '.join(keys)} {got if held else 'is not there'}",
-                valid=f"shape {tuple(empty[name].shape)}, as config.json says",
+                expected=f"shape {tuple(empty[name].shape)}, as config.json says",
             )
     return state, missing
 
@@ -255,7 +255,7 @@ def _check_new(missing: list[str], shape: Model, tensors: dict[str, Tensor], fil
     if new > max(LARGEST_NEW, 2 * known):
         raise UserError(
             f"{file}: {', '.join(missing)} would have {new:,} parameters, and the weights have {known:,}",
-            valid="the config.json that the weights were saved with",
+            expected="the config.json that the weights were saved with",
         )
 
 

@@ -63,7 +63,7 @@ class Characters(nn.Module):
         if bool((spelled < 0).any()):
             raise UserError(
                 "this model reads characters, but does not know how its tokens are spelled",
-                fix="model.encoder.embeddings.tokens.spell(spellings(tokenizer)), from unmask.text.token_bytes",
+                hint="model.encoder.embeddings.tokens.spell(spellings(tokenizer)), from unmask.text.token_bytes",
             )
         x = self.symbols(spelled).mT  # (U, 16, S)
         y = torch.cat([f(x).amax(-1) for f in self.filters], -1).relu()
@@ -180,7 +180,7 @@ class LSTMEncoder(nn.Module):
         if prefix is not None or documents is not None:
             raise UserError(
                 f"{'a prefix' if prefix is not None else 'packed documents'} in a model of LSTMs, which read every token",
-                valid="whole rows; a preset of a Transformer hides tokens from each other",
+                expected="whole rows; a preset of a Transformer hides tokens from each other",
             )
         x = self.embeddings(ids)
         states = [] if states is None else states

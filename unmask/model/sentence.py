@@ -61,8 +61,8 @@ def read(folder: Path) -> Sentence | None:
     if unknown or "Pooling" not in kinds:
         raise UserError(
             f"{folder / MODULES} asks for {', '.join(unknown)[:200] or 'no Pooling'}",
-            valid="Transformer, Pooling and Normalize",
-            fix="remove modules.json to use the transformer alone",
+            expected="Transformer, Pooling and Normalize",
+            hint="remove modules.json to use the transformer alone",
         )
     transformer = _inside(folder, kinds.get("Transformer", "")) / TRANSFORMER
     texts = read_object(transformer) if is_there(transformer) else {}
@@ -75,7 +75,9 @@ def read(folder: Path) -> Sentence | None:
 def _inside(folder: Path, name: str) -> Path:
     """A module's folder. It lies in the model's: a path that leads elsewhere would open what is not the model's."""
     if not re.fullmatch(r"[\w.-]*", name) or name == "..":
-        raise UserError(f"{folder / MODULES} names the folder {shown(name)}", valid="plain names of folders beside it")
+        raise UserError(
+            f"{folder / MODULES} names the folder {shown(name)}", expected="plain names of folders beside it"
+        )
     return folder / name
 
 
@@ -95,7 +97,7 @@ def _pooling(file: Path) -> str:
         on = [key for key, value in values.items() if key.startswith("pooling_mode_") and value is True]
         name = "+".join(key.removeprefix("pooling_mode_").removesuffix("_token").removesuffix("_tokens") for key in on)
     if name not in POOLINGS:
-        raise UserError(f"{file}: pooling_mode is {shown(name)}", valid=" or ".join(POOLINGS))
+        raise UserError(f"{file}: pooling_mode is {shown(name)}", expected=" or ".join(POOLINGS))
     return str(name)
 
 

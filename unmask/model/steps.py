@@ -52,7 +52,7 @@ class Steps:
         if how.max_new_tokens is not None or self.start >= most:
             raise UserError(
                 f"a prompt of {self.start:,} tokens and {wanted - self.start:,} new ones",
-                valid=f"together at most {most:,}, the model's positions",
+                expected=f"together at most {most:,}, the model's positions",
             )
         return most
 
@@ -97,7 +97,7 @@ class GraphSteps(Steps):
         if not self.decodes and not config.causal:
             raise UserError(
                 "an exported encoder cannot continue a text: its graph has no prefix mask",
-                fix='load the folder that it was exported from: unmask.load(folder, backend="torch")',
+                hint='load the folder that it was exported from: unmask.load(folder, backend="torch")',
             )
         super().__init__(config, first(len(prompts), how) if self.decodes else self.ids)
         self._last = last
@@ -127,7 +127,7 @@ def pad(prompts: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
 def first(count: int, how: Generation) -> np.ndarray:
     """The first token of a decoder's rows, (N, 1)."""
     if how.decoder_start_token_id is None:
-        raise UserError("the decoder has no first token", valid="decoder_start_token_id, or the tokenizer's own ids")
+        raise UserError("the decoder has no first token", expected="decoder_start_token_id, or the tokenizer's own ids")
     return np.full((count, 1), how.decoder_start_token_id, np.int64)
 
 
@@ -138,12 +138,12 @@ def writing_head(writer: Writer) -> str:
     if head is None:
         raise UserError(
             f"this model cannot continue a text: its heads are {', '.join(heads) or 'none'}",
-            valid="a model with the lm or mlm head",
+            expected="a model with the lm or mlm head",
         )
     if not config.decoder_layers and not config.causal and config.predicts == "here":
         raise UserError(
             "this model cannot continue a text: it was trained to fill masks, not to write the next token",
-            valid="a model trained with clm, prefix or hybrid, or an encoder–decoder; this one can fill: unmask fill",
-            fix="train it to write: unmask pretrain FILES --from MODEL --objective prefix",
+            expected="a model trained with clm, prefix or hybrid, or an encoder–decoder; this one can fill: unmask fill",
+            hint="train it to write: unmask pretrain FILES --from MODEL --objective prefix",
         )
     return head

@@ -132,8 +132,8 @@ def read_index(path: Path) -> tuple[dict[str, Entry], int]:
     except (OSError, ValueError, IndexError, TypeError) as error:
         raise UserError(
             f"cannot read {path}: {error or type(error).__name__}",
-            valid="the .index of a TensorFlow checkpoint, version 2, not compressed",
-            fix="copy or download the file again",
+            expected="the .index of a TensorFlow checkpoint, version 2, not compressed",
+            hint="copy or download the file again",
         ) from None
 
 
@@ -158,7 +158,7 @@ def _read(index: Path, variable: str, entry: Entry, shards: int) -> np.ndarray:
     except (OSError, ValueError, OverflowError) as error:
         raise UserError(
             f"cannot read {variable} from {path}: {getattr(error, 'strerror', None) or error}",
-            fix="copy or download the file again",
+            hint="copy or download the file again",
         ) from None
 
 

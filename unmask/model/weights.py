@@ -65,7 +65,7 @@ def settings_file(folder: Path) -> Path:
             return folder / name
     raise UserError(
         f"{folder} is not a model folder: it has no config.json",
-        valid="a folder with config.json or bert_config.json",
+        expected="a folder with config.json or bert_config.json",
     )
 
 
@@ -92,12 +92,14 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     if found := checkpoints(folder):
         if len(found) > 1 and found[0].name != "bert_model.ckpt.index":
             names = ", ".join(file.stem for file in found)
-            raise UserError(f"{folder} has {len(found)} checkpoints: {names}", valid="one", fix="move the others away")
+            raise UserError(
+                f"{folder} has {len(found)} checkpoints: {names}", expected="one", hint="move the others away"
+            )
         return read_checkpoint(found[0])
     raise UserError(
         f"no weights in {folder}",
-        valid=f"{' or '.join(FORMATS)}, whole or in shards with their .index.json, or bert_model.ckpt.index and its data",
-        fix="it was exported: it answers with backend onnx; to train or change it, use the folder that it was made from"
+        expected=f"{' or '.join(FORMATS)}, whole or in shards with their .index.json, or bert_model.ckpt.index and its data",
+        hint="it was exported: it answers with backend onnx; to train or change it, use the folder that it was made from"
         if (folder / "export.json").is_file()
         else None,
     )
@@ -115,10 +117,10 @@ def read_shards(index: Path) -> list[str]:
     """The files that an index names. They lie beside it: a path that leads elsewhere would open what is not the model's."""
     places = read_object(index).get("weight_map", {})
     if not isinstance(places, dict):
-        raise UserError(f"{index}: its weight_map is not an object", valid="weight_map: tensor → file name")
+        raise UserError(f"{index}: its weight_map is not an object", expected="weight_map: tensor → file name")
     for shard in places.values():
         if not isinstance(shard, str) or not re.fullmatch(r"[^/\\:\0]+", shard) or shard in (".", ".."):
-            raise UserError(f"{index} names the file {shard!r}", valid="plain names of files beside it")
+            raise UserError(f"{index} names the file {shard!r}", expected="plain names of files beside it")
     return sorted(set(places.values()))
 
 
@@ -135,18 +137,18 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except pickle.UnpicklingError as error:
         name = re.search(r"GLOBAL (\S+)|[Uu]nsupported (?:class|global) (\S+)", str(error))
         if name is None:
-            raise UserError(f"cannot read {path}: it is damaged, or holds more than tensors", fix=AGAIN) from None
+            raise UserError(f"cannot read {path}: it is damaged, or holds more than tensors", hint=AGAIN) from None
         raise UserError(
             f"cannot read {path}: it asks to run {name[1] or name[2]}, so it holds more than tensors, and was not opened",
-            valid="a file of tensors alone",
-            fix="ask its author for model.safetensors",
+            expected="a file of tensors alone",
+            hint="ask its author for model.safetensors",
         ) from None
     except Exception as error:  # a malformed pickle raises whatever its operations raise
-        raise UserError(f"cannot read {path}: it is damaged ({first_line(error)})", fix=AGAIN) from None
+        raise UserError(f"cannot read {path}: it is damaged ({first_line(error)})", hint=AGAIN) from None
     found = found if isinstance(found, dict) else {}
     tensors = {str(key): value for key, value in found.items() if isinstance(value, Tensor)}
     if not tensors:
-        raise UserError(f"{path} holds no tensors by name", valid="the state of a model, as torch.save writes it")
+        raise UserError(f"{path} holds no tensors by name", expected="the state of a model, as torch.save writes it")
     _check_plain(path, tensors, size)
     return tensors
 
@@ -155,7 +157,9 @@ def _check_header(path: Path) -> None:
     with open_regular(path) as handle:
         length = int.from_bytes(handle.read(8), "little")
     if length > HEADER:
-        raise UserError(f"cannot read {path}: its header has {length:,} bytes", valid=f"at most {HEADER:,}", fix=AGAIN)
+        raise UserError(
+            f"cannot read {path}: its header has {length:,} bytes", expected=f"at most {HEADER:,}", hint=AGAIN
+        )
 
 
 def _check_stored(path: Path) -> None:
@@ -166,7 +170,7 @@ def _check_stored(path: Path) -> None:
         with zipfile.ZipFile(handle) as archive:
             packed = next((i.filename for i in archive.infolist() if i.compress_type != zipfile.ZIP_STORED), None)
     if packed is not None:
-        raise UserError(f"cannot read {path}: {packed} in it is compressed", valid="a file as torch.save writes it")
+        raise UserError(f"cannot read {path}: {packed} in it is compressed", expected="a file as torch.save writes it")
 
 
 def _check_plain(path: Path, tensors: dict[str, Tensor], size: int) -> None:
@@ -175,12 +179,12 @@ def _check_plain(path: Path, tensors: dict[str, Tensor], size: int) -> None:
     for name, value in tensors.items():
         plain = value.layout is torch.strided and value.device.type == "cpu"
         if not plain or value.is_quantized or value.is_complex():
-            raise UserError(f"cannot read {path}: {name} is no plain tensor of real numbers", fix=AGAIN)
+            raise UserError(f"cannot read {path}: {name} is no plain tensor of real numbers", hint=AGAIN)
         total += value.numel() * value.element_size()
         if total > SHARED * size:
             raise UserError(
                 f"cannot read {path}: its tensors up to {name} would take {total:,} bytes, and the file has {size:,}",
-                fix=AGAIN,
+                hint=AGAIN,
             )
 
 
@@ -191,7 +195,7 @@ def check_sizes(config: ModelConfig, tensors: dict[str, Tensor], file: Path) -> 
     if len(config.labels) > max(MOST_LABELS, found):
         raise UserError(
             f"{file}: id2label has {len(config.labels):,} names, far more than the weights have",
-            valid="the config.json that the weights were saved with",
+            expected="the config.json that the weights were saved with",
         )
     keys = FAMILIES[config.family].fields
     for field in fields(config):
@@ -200,7 +204,7 @@ def check_sizes(config: ModelConfig, tensors: dict[str, Tensor], file: Path) -> 
         if isinstance(value, int) and value > most:
             raise UserError(
                 f"{file}: {keys.get(field.name, field.name)} is {value:,}, far more than the weights have",
-                valid="the config.json that the weights were saved with",
+                expected="the config.json that the weights were saved with",
             )
 
 
@@ -208,6 +212,6 @@ def check_finite(name: str, value: Tensor, folder: Path) -> None:
     if value.numel() and not all(map(math.isfinite, value.aminmax())):
         raise UserError(
             f"{folder}: the weights {name} hold NaN or infinity, so the model would answer nonsense",
-            valid="finite numbers",
-            fix="an earlier checkpoint of the run that diverged, or download the weights again",
+            expected="finite numbers",
+            hint="an earlier checkpoint of the run that diverged, or download the weights again",
         )

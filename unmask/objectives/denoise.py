@@ -36,7 +36,8 @@ class Denoise(Written):
         self.noise = set(self.settings.noise.split("+"))
         if "infill" in self.noise and tokenizer.mask is None:
             raise UserError(
-                "denoise.noise=infill needs a mask token, and this tokenizer has none", fix="--set denoise.noise=delete"
+                "denoise.noise=infill needs a mask token, and this tokenizer has none",
+                hint="--set denoise.noise=delete",
             )
 
     @classmethod
@@ -46,7 +47,7 @@ class Denoise(Written):
         if template and "mask" not in template.roles and "infill" in recipe.denoise.noise.split("+"):
             raise UserError(
                 f"denoise.noise={recipe.denoise.noise} needs a mask token, which the tokenizer of a {config.family} model does not have",
-                fix=f"--set denoise.noise=delete, or --objective {config.default_objective}",
+                hint=f"--set denoise.noise=delete, or --objective {config.default_objective}",
             )
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:

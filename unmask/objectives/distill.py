@@ -49,12 +49,12 @@ class Distill(MLM):
         if longest > teacher.max_positions:
             raise UserError(
                 f"rows of {longest} tokens, but the teacher {recipe.distill.teacher} has {teacher.max_positions} positions",
-                fix=f"--length {teacher.max_positions}",
+                hint=f"--length {teacher.max_positions}",
             )
         same_width(teacher, config, recipe.distill.cosine)
         if not (recipe.distill.soft or recipe.distill.cosine):
             raise UserError(
-                "distill.soft and distill.cosine are both 0: nothing of the teacher is read", fix="--objective mlm"
+                "distill.soft and distill.cosine are both 0: nothing of the teacher is read", hint="--objective mlm"
             )
 
     @classmethod
@@ -95,7 +95,7 @@ def same_width(teacher: ModelConfig, student: ModelConfig, cosine: float) -> Non
     if cosine and teacher.hidden != student.hidden:
         raise UserError(
             f"distill.cosine compares hidden states, of {teacher.hidden} numbers in the teacher and {student.hidden} in the student",
-            fix=f"--set distill.cosine=0, or --set model.hidden={teacher.hidden}",
+            hint=f"--set distill.cosine=0, or --set model.hidden={teacher.hidden}",
         )
 
 
@@ -103,19 +103,19 @@ def need_teacher(recipe: Recipe) -> None:
     if not recipe.distill.teacher:
         raise UserError(
             "objective distill without a teacher",
-            valid="the folder or hub name of a masked language model",
-            fix="--set distill.teacher=FOLDER",
+            expected="the folder or hub name of a masked language model",
+            hint="--set distill.teacher=FOLDER",
         )
 
 
 def load_teacher(path: str, tokenizer: Tokenizer) -> Model:
     found = hf.load(path, heads=("mlm",))
     if found.missing:
-        raise UserError(f"the teacher {path} has no MLM head", valid="a folder of a masked language model")
+        raise UserError(f"the teacher {path} has no MLM head", expected="a folder of a masked language model")
     if Tokenizer.load(path).fingerprint() != tokenizer.fingerprint():
         raise UserError(
             f"the text was cut with another tokenizer than that of the teacher {path}",
-            fix=f"--tokenizer {quote(Path(path))}",
+            hint=f"--tokenizer {quote(Path(path))}",
         )
     return found.model.eval().requires_grad_(False)
 

@@ -44,7 +44,7 @@ class MLM(Objective):
         if tokenizer.mask is None:
             raise UserError(
                 f"objective {self.name} hides tokens behind a mask token, and this tokenizer has none",
-                fix="--objective clm, or a tokenizer with a mask token",
+                hint="--objective clm, or a tokenizer with a mask token",
             )
 
     @classmethod
@@ -53,7 +53,7 @@ class MLM(Objective):
         if recipe.mlm.unit == "named":
             read_phrases(recipe.mlm.phrases)
         elif recipe.mlm.phrases:
-            raise UserError("mlm.phrases is read by the unit named alone", fix="--mask-unit named")
+            raise UserError("mlm.phrases is read by the unit named alone", hint="--mask-unit named")
 
     @classmethod
     def files(cls, recipe: Recipe) -> dict[str, list[Path]]:

@@ -75,14 +75,14 @@ class Objective:
             fitting = [name for name in presets() if not cls.unfit(preset(name))]
             raise UserError(
                 f"objective {cls.name} does not fit a {config.family} model: {reason}",
-                valid=f"--preset {', '.join(fitting)}" if fitting else None,
-                fix=f"--objective {config.default_objective}, which is {config.family}'s own",
+                expected=f"--preset {', '.join(fitting)}" if fitting else None,
+                hint=f"--objective {config.default_objective}, which is {config.family}'s own",
             )
         if recipe.train.packing == "apart" and (cls.decoder or cls.rows != "stream" or config.encoder != "transformer"):
             raise UserError(
                 f"train.packing=apart with the objective {cls.name} and a {config.family} model: only attention over "
                 "rows that are runs of documents can keep them apart",
-                fix="leave train.packing out",
+                hint="leave train.packing out",
             )
 
     def bind(self, config: ModelConfig) -> None:
@@ -256,25 +256,27 @@ def parse(text: str) -> list[type[Objective]]:
     names = text.split("+")
     once = list(dict.fromkeys(names))
     if names != once:
-        raise UserError(f"objective {text} names a part twice", fix=f"--objective {'+'.join(once)}")
+        raise UserError(f"objective {text} names a part twice", hint=f"--objective {'+'.join(once)}")
     kinds: list[type[Objective]] = [OBJECTIVES[name] for name in names]
     if len(kinds) == 1:
         return kinds
     for kind in kinds:
         if kind.alone:
-            raise UserError(f"objective {text}: {kind.name} stands alone: {kind.alone}", fix=f"--objective {kind.name}")
+            raise UserError(
+                f"objective {text}: {kind.name} stands alone: {kind.alone}", hint=f"--objective {kind.name}"
+            )
     special = [k for k in kinds if k.rows != "stream"]
     if len({k.rows for k in special}) > 1:
         raise UserError(
             f"objective {text}: {' and '.join(k.name for k in special)} need different rows: each says by itself "
             "what the second half is",
-            fix=f"--objective {'+'.join(n for n in names if n not in {k.name for k in special[1:]})}",
+            hint=f"--objective {'+'.join(n for n in names if n not in {k.name for k in special[1:]})}",
         )
     terms = [t for k in kinds for t in k.terms]
     twice = next((t for t in terms if terms.count(t) > 1), None)
     if twice:
         both = [k.name for k in kinds if twice in k.terms]
         raise UserError(
-            f"objective {text}: {' and '.join(both)} both have the term {twice}", fix=f"--objective {both[-1]}"
+            f"objective {text}: {' and '.join(both)} both have the term {twice}", hint=f"--objective {both[-1]}"
         )
     return kinds

@@ -30,7 +30,7 @@ class Span(Written):
         if len(self.sentinels) < 2:
             raise UserError(
                 "objective span needs sentinels (<extra_id_0>, <extra_id_1>, …), and this tokenizer has none",
-                fix="leave out --tokenizer and --kind: a T5 preset trains one that has them",
+                hint="leave out --tokenizer and --kind: a T5 preset trains one that has them",
             )
 
     @classmethod
@@ -39,7 +39,7 @@ class Span(Written):
         if (template := new_template(recipe, config)) and not template.last:
             raise UserError(
                 f"objective span needs sentinels (<extra_id_0>, …), which the tokenizer of a {config.family} model does not have",
-                fix=f"--preset t5-mini, or --objective {config.default_objective}",
+                hint=f"--preset t5-mini, or --objective {config.default_objective}",
             )
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:

@@ -159,8 +159,8 @@ class Phrases:
         if len(missing) == len(self.lines):
             raise UserError(
                 f"none of the {len(missing):,} phrases of {self.path} occurs in the text, e.g. {missing[0]!r}",
-                valid="phrases as the text has them: whole words, with the same signs between them",
-                fix="--mask-unit word, or a file of phrases of this text",
+                expected="phrases as the text has them: whole words, with the same signs between them",
+                hint="--mask-unit word, or a file of phrases of this text",
             )
         whole = read >= sum(len(split.tokens) for split in splits)
         where = "the text" if whole or not missing else f"the {read:,} tokens looked at"
@@ -182,12 +182,14 @@ def scattered(total: int) -> list[int]:
 def read_phrases(path: str) -> list[str]:
     """Lines that are not empty; of a tab-separated one, the first column."""
     if not path:
-        raise UserError("mlm.unit=named without a file of phrases", fix="--set mlm.phrases=FILE, one phrase per line")
+        raise UserError("mlm.unit=named without a file of phrases", hint="--set mlm.phrases=FILE, one phrase per line")
     try:
         lines = Path(path).read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the phrases {path}: {error}", valid="a UTF-8 file, one phrase per line") from None
+        raise UserError(
+            f"cannot read the phrases {path}: {error}", expected="a UTF-8 file, one phrase per line"
+        ) from None
     phrases = [line.split("\t")[0].strip() for line in lines]
     if not any(phrases):
-        raise UserError(f"no phrases in {path}", valid="one phrase per line")
+        raise UserError(f"no phrases in {path}", expected="one phrase per line")
     return [phrase for phrase in phrases if phrase]

@@ -51,7 +51,7 @@ class RunView:
         try:
             value = self.run.read_json(name)
         except UserError as error:
-            self.problems.append(error.got)
+            self.problems.append(error.message)
             return empty
         return value if isinstance(value, type(empty)) else empty
 

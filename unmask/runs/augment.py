@@ -53,10 +53,10 @@ def check(recipe: Recipe, config: ModelConfig, task: str) -> None:
     if not training.rewrites:
         specs: dict[str, Any] = all_specs()
         able = ", ".join(name for name, spec in specs.items() if spec.training.rewrites)
-        raise UserError(f"--augment with the task {task}: {training.why_not_rewritten}", valid=able)
+        raise UserError(f"--augment with the task {task}: {training.why_not_rewritten}", expected=able)
     if "mlm" not in FAMILIES[config.family].heads or config.predicts == "next":
         raise UserError(
-            f"--augment: a {config.family} model of this kind fills no masks", valid="a model with an MLM head"
+            f"--augment: a {config.family} model of this kind fills no masks", expected="a model with an MLM head"
         )
 
 
@@ -70,7 +70,7 @@ def rows(recipe: Recipe, records: Sequence[Record], run: Run, world: World, cons
         if loaded.missing:
             raise UserError(
                 f"--augment: {recipe.start} has no MLM head to rewrite with",
-                fix="a model that fills masks (unmask info says which heads one has), or without --augment",
+                hint="a model that fills masks (unmask info says which heads one has), or without --augment",
             )
         fields = TASKS[recipe.task.kind].SPEC.training.rewrites
         made = rewrite(loaded.model, tokenizer, records, share(recipe), recipe.seed, console.say, fields)
@@ -104,10 +104,10 @@ def rewrite(
 ) -> list[Record]:
     """So many new records as `share` says; one that has no word to change, or none to put in its place, is left out."""
     if tokenizer.kind not in KINDS:
-        raise UserError(f"--augment: tokens of a {tokenizer.kind} tokenizer are no words", valid=", ".join(KINDS))
+        raise UserError(f"--augment: tokens of a {tokenizer.kind} tokenizer are no words", expected=", ".join(KINDS))
     if all("O" not in r["tags"] for r in records if "tags" in r) and any("tags" in r for r in records):
         raise UserError(
-            "--augment: every word has a tag, so none can be changed", valid="entities, with words outside of them"
+            "--augment: every word has a tag, so none can be changed", expected="entities, with words outside of them"
         )
     order = generator(seed, "augment").permutation(len(records))
     count = round(share * len(records))
@@ -143,7 +143,7 @@ def rewrite(
                 put = changed.setdefault(blank.record, {}).setdefault(blank.role, [])
                 put.append((start, end, as_cased(old, piece(tokenizer, drawn).strip())))
     if stayed and not changed:
-        raise UserError("--augment: the tokenizer has no whole words to put in", fix="a larger vocabulary")
+        raise UserError("--augment: the tokenizer has no whole words to put in", hint="a larger vocabulary")
     if stayed:
         say(f"--augment: for {stayed:,} words the vocabulary has no other of their kind: they stay")
     return [put_in(new[n], changed[n]) for n in sorted(changed)]
@@ -234,7 +234,7 @@ def put_in(record: Record, changed: dict[str, list[tuple[int, int, str]]]) -> Re
     >>> put_in(old, {"text": [(3, 6, "ancient"), (12, 15, "then")]})
     {'at': 'f:1, rewritten', 'text': 'in ancient Rome then', 'spans': [{'start': 11, 'end': 15, 'label': 'loc'}]}
     """
-    out: dict[str, Any] = {**record, "at": f"{record['at']}, rewritten"}
+    out: dict[str, Any] = {**record, "location": f"{record['location']}, rewritten"}
     for role, words in changed.items():
         text, done, parts = record[role], 0, []
         for start, end, word in words:

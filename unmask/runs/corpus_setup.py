@@ -32,11 +32,11 @@ def train_tokenizer(recipe: Recipe, folder: Path, console: Console) -> dict[str,
     """Train a tokenizer on a corpus and save it in `folder`; a report on text held out from its training."""
     recipe = with_tokenizer(recipe)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} exists already", fix="another folder with -o")
+        raise UserError(f"{folder} exists already", hint="another folder with -o")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot make the folder {folder}: {error.strerror}", fix="another folder with -o") from None
+        raise UserError(f"cannot make the folder {folder}: {error.strerror}", hint="another folder with -o") from None
     try:
         return _train_tokenizer(recipe, folder, console)
     except (UserError, KeyboardInterrupt):  # a new folder is still empty, and nobody needs it
@@ -79,8 +79,8 @@ def open_corpus(recipe: Recipe, console: Console) -> Corpus:
     if not recipe.data.corpus:
         raise UserError(
             "no corpus given",
-            valid="paths, folders, globs, '-' or sample:NAME",
-            fix="unmask pretrain sample:python-docs",
+            expected="paths, folders, globs, '-' or sample:NAME",
+            hint="unmask pretrain sample:python-docs",
         )
     corpus = Corpus(recipe.data.corpus, recipe.data)
     console.say(corpus.describe())
@@ -97,12 +97,12 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
         if changed:
             raise UserError(
                 f"--from {recipe.start} brings its own tokenizer; {', '.join(sorted(changed))} cannot be changed",
-                fix="leave out the tokenizer's settings",
+                hint="leave out the tokenizer's settings",
             )
     elif settings.extend:
         raise UserError(
             f"--extend-vocab {settings.extend} without a model to continue: a new model gets a tokenizer of this text",
-            fix="--from MODEL --extend-vocab N, or --vocab-size N for a new tokenizer",
+            hint="--from MODEL --extend-vocab N, or --vocab-size N for a new tokenizer",
         )
     if settings.path or recipe.start:
         tokenizer = Tokenizer.load(settings.path or recipe.start)
@@ -136,7 +136,7 @@ def prepare(recipe: Recipe, console: Console, out: str | Path | None = None, len
         if recipe.tokenizer.extend and store.tokenizer.fingerprint() == Tokenizer.load(recipe.start).fingerprint():
             raise UserError(
                 f"--extend-vocab: the store {store.path} is cut already, without new words",
-                fix="give the text itself in place of the store",
+                hint="give the text itself in place of the store",
             )
         return store
     source = open_corpus(recipe, console)

@@ -144,7 +144,7 @@ def memory(model: Model, recipe: Recipe, vocabulary_rows: int) -> dict[str, int]
 def _text(recipe: Recipe) -> TextEstimate:
     sources = recipe.data.corpus
     if not sources:
-        raise UserError("no corpus given", valid="paths, folders, globs, '-' or sample:NAME")
+        raise UserError("no corpus given", expected="paths, folders, globs, '-' or sample:NAME")
     if len(sources) == 1 and (Path(sources[0]) / "meta.json").exists():
         store = TokenStore.open(sources[0])
         return TextEstimate(store.tokenizer, store.meta["train"]["tokens"], "counted in the store")

@@ -70,7 +70,7 @@ class Finetune(TrainingKind[FinetuneJob]):
         if resume_state and key != resume_state.run.read_json("data.json")["key"]:
             raise UserError(
                 f"the labelled files of {resume_state.run.path} have changed since it was begun",
-                fix="a new run: unmask finetune with another --out",
+                hint="a new run: unmask finetune with another --out",
             )
         findings = [f for part in parts.values() for f in part.sets.findings]
         if not ctx.watch:  # a trial of many says nothing; how many texts are too long is said where they are read
@@ -161,13 +161,13 @@ def check_unused(recipe: Recipe) -> None:
     if train.tokens is not None:
         raise UserError(
             f"train.tokens={train.tokens}: labelled records differ in length, so tokens say little of how often each is seen",
-            valid="train.epochs, train.steps or train.minutes",
-            fix="--epochs 3",
+            expected="train.epochs, train.steps or train.minutes",
+            hint="--epochs 3",
         )
     for name, instead in PRETRAINING.items():
         if (value := getattr(train, name)) != getattr(usual, name):
             raise UserError(
-                f"train.{name}={value}: only pre-training reads it", fix=instead or f"leave train.{name} out"
+                f"train.{name}={value}: only pre-training reads it", hint=instead or f"leave train.{name} out"
             )
 
 
@@ -254,7 +254,7 @@ def assess(part: Part, run: Run, console: Console, prefix: str = "") -> tuple[di
         results[name] = {"records": len(records), **task.score(answers, records)}
         between[name] = intervals(task, answers, records, results[name])
         details[name] = task.details(answers, records)
-        lines = [{"at": r["at"], **a} for r, a in zip(records, answers)]
+        lines = [{"location": r["location"], **a} for r, a in zip(records, answers)]
         text = "".join(json.dumps(line, ensure_ascii=False, default=plain) + "\n" for line in lines)
         write_text(run.path / f"{prefix}{name}.predictions.jsonl", text)
     return results | {"intervals": between}, details

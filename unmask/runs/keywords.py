@@ -62,7 +62,7 @@ def make_recipe(
         several = [corpus] if isinstance(corpus, str | Path) else corpus
         if not isinstance(several, list | tuple) or not all(isinstance(c, str | Path) for c in several):
             raise UserError(
-                f"corpus: {corpus!r}", valid="a path, a folder, a glob, '-', sample:NAME, or a list of these"
+                f"corpus: {corpus!r}", expected="a path, a folder, a glob, '-', sample:NAME, or a list of these"
             )
         values = merge(values, {"data": {"corpus": [str(c) for c in several]}})
     if any(short.get(b) is not None for b in BUDGETS):  # a flag replaces the file's budget, whatever its unit
@@ -71,7 +71,7 @@ def make_recipe(
     if short.get("preset") and short.get("start"):
         raise UserError(
             f"--from {short['start']} is a model with a shape of its own; --preset {short['preset']} is another",
-            fix="leave out one of them",
+            hint="leave out one of them",
         )
     made = Recipe.build(values, [sets] if isinstance(sets, str) else list(sets))
     return pinned(made.changed(start=model_in(made.start), distill={"teacher": model_in(made.distill.teacher)}))
@@ -101,13 +101,13 @@ def placed(values: dict[str, Any], verb: str, short: dict[str, Any]) -> dict[str
     table = keywords(verb)
     unknown = sorted(set(short) - set(table))
     if unknown:
-        raise UserError(f"unknown keyword {unknown[0]!r}{nearest(unknown[0], list(table))}", valid=", ".join(table))
+        raise UserError(f"unknown keyword {unknown[0]!r}{nearest(unknown[0], list(table))}", expected=", ".join(table))
     budgets = [f"--{name}" for name in BUDGETS if short.get(name) is not None]
     if len(budgets) > 1:
         raise UserError(
             f"{' and '.join(budgets)} each say how long to train",
-            valid=f"one of {', '.join(f'--{name}' for name in BUDGETS if name in table)}",
-            fix=f"leave out {' or '.join(budgets)}",
+            expected=f"one of {', '.join(f'--{name}' for name in BUDGETS if name in table)}",
+            hint=f"leave out {' or '.join(budgets)}",
         )
     for name, value in short.items():
         if value is not None:
@@ -138,5 +138,5 @@ def task_recipe(model: str | Path, recipe: AnyRecipe = None, sets: Sequence[str]
     values = placed(values, "finetune", short)
     made = part.make_recipe(values, [sets] if isinstance(sets, str) else list(sets))
     if not made.start:
-        raise UserError("no model to fine-tune", fix="unmask finetune MODEL --train FILE")
+        raise UserError("no model to fine-tune", hint="unmask finetune MODEL --train FILE")
     return pinned(made)

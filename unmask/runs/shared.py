@@ -37,24 +37,24 @@ def check(recipe: Recipe) -> None:
     """Everything that can be wrong with several tasks at once."""
     asked = ["--seeds"] * (recipe.task.seeds > 1) + ["--baseline"] * recipe.task.baseline
     if asked:
-        raise UserError(f"{asked[0]} with several tasks", fix=f"{asked[0]} with one task at a time")
+        raise UserError(f"{asked[0]} with several tasks", hint=f"{asked[0]} with one task at a time")
     if recipe.task.train or recipe.task.kind != "auto":
         raise UserError(
-            "both `task` and `tasks` name files or a kind", fix="give each of `tasks` its own train, dev, test"
+            "both `task` and `tasks` name files or a kind", hint="give each of `tasks` its own train, dev, test"
         )
     if wrong := next((name for name in recipe.tasks if not name.isidentifier()), None):
-        raise UserError(f"tasks: {wrong!r}", valid="names of letters, digits and _, as they become folders")
+        raise UserError(f"tasks: {wrong!r}", expected="names of letters, digits and _, as they become folders")
     for name, own in recipe.tasks.items():
         other = {key for key in OF_ALL if getattr(own, key) != getattr(recipe.task, key)} & own.model_fields_set
         if shared := min(other, default=None):
-            raise UserError(f"tasks.{name}.{shared}: all tasks have it in common", fix=f"task: {{{shared}: …}}")
+            raise UserError(f"tasks.{name}.{shared}: all tasks have it in common", hint=f"task: {{{shared}: …}}")
         if alone := next((key for key in ALONE if getattr(own, key) or getattr(recipe.task, key)), None):
             raise UserError(
-                f"tasks.{name}.{alone}: of one task alone, not of several at once", fix=f"leave {alone} out"
+                f"tasks.{name}.{alone}: of one task alone, not of several at once", hint=f"leave {alone} out"
             )
     tasks = [own if "freeze" in own.model_fields_set else recipe.task for own in recipe.tasks.values()]
     if len({task.freeze for task in tasks}) > 1:
-        raise UserError("tasks that share an encoder freeze it or not together", fix="task: {freeze: encoder}")
+        raise UserError("tasks that share an encoder freeze it or not together", hint="task: {freeze: encoder}")
 
 
 def recipes(recipe: Recipe) -> dict[str, Recipe]:

@@ -48,7 +48,7 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise UserError("unmask tune needs Optuna, which is not installed", fix="pip install 'unmask[tune]'") from None
+        raise UserError("unmask tune needs Optuna, which is not installed", hint="pip install 'unmask[tune]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
@@ -61,7 +61,7 @@ def space(recipe: Recipe, names: list[str] | None = None) -> dict[str, dict[str,
     config, kind, train = hf.config_of(recipe.start), TASKS[recipe.task.kind], recipe.train
     wrong = [name for name in names or [] if name not in SETTINGS]
     if wrong:
-        raise UserError(f"--search {wrong[0]}", valid=", ".join(SETTINGS))
+        raise UserError(f"--search {wrong[0]}", expected=", ".join(SETTINGS))
     found: dict[str, dict[str, Any]] = {
         "lr": {"low": train.lr / 5, "high": train.lr * 5, "log": True},
         "batch": {"choices": sorted({max(2, train.batch // 2), train.batch, train.batch * 2})},
@@ -80,7 +80,7 @@ def space(recipe: Recipe, names: list[str] | None = None) -> dict[str, dict[str,
     if not given and (pooling == "own" or (pooling == "head" and "pooling" in FAMILIES[config.family].fields)):
         found["pooling"] = {"choices": ["cls", "mean"]}
     if idle := next((name for name in names or [] if name not in found), None):
-        raise UserError(f"--search {idle}: this model and recipe leave no choice of it", valid=", ".join(found))
+        raise UserError(f"--search {idle}: this model and recipe leave no choice of it", expected=", ".join(found))
     return {name: found[name] for name in names or SETTINGS if name in found}
 
 
@@ -127,19 +127,19 @@ class Tune(Loop[TuneJob]):
         _optuna()
         if recipe.tasks:
             raise UserError(
-                "a search over several tasks at once", fix="unmask tune with one task, then a recipe of several"
+                "a search over several tasks at once", hint="unmask tune with one task, then a recipe of several"
             )
         return Finetune().check(recipe, ctx)
 
     def prepare(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None = None) -> TuneJob:
         """Everything that can be wrong is found here; what is asked for is written down."""
         if ctx.world.size > 1:
-            raise UserError("unmask tune under torchrun", fix="run it as one process")
+            raise UserError("unmask tune under torchrun", hint="run it as one process")
         if resume_state:
             return TuneJob(recipe, "", asked=resume_state.run.read_json("tune.json"))
         part = Finetune().prepare(recipe, ctx).parts[""]
         if not part.sets.dev:
-            raise UserError("a search needs a dev set to compare by", fix="--dev FILE, or more records in --train")
+            raise UserError("a search needs a dev set to compare by", hint="--dev FILE, or more records in --train")
         ranges = space(part.recipe, self.search)
         asked = {"trials": self.trials, "minutes": self.minutes, "space": ranges, "first": own(part, ranges)}
         return TuneJob(part.recipe, part.task.name, {"tune.json": asked}, asked=asked)
@@ -176,14 +176,14 @@ class Tune(Loop[TuneJob]):
             if results["metric"] not in results["dev"]:
                 raise UserError(
                     f"{results['metric']}, which decides between trials, is not defined on this dev set",
-                    fix="--dev FILE with more records, whose labels differ",
+                    hint="--dev FILE with more records, whose labels differ",
                 )
             score, state = float(results["dev"][results["metric"]]), "COMPLETE"
         except Pruned:
             score, state = float(max(_reported(study, trial).values())), "PRUNED"
         except Interrupted as stopped:
             said = f"stopped after {_ended(study)} trials; everything up to here is saved"
-            raise Interrupted(said, fix=stopped.fix or "", code=stopped.code) from None
+            raise Interrupted(said, hint=stopped.hint or "", code=stopped.code) from None
         except UserError as error:
             if not isinstance(error.__cause__, NonFinite):  # a full disk, say
                 raise
@@ -199,7 +199,7 @@ class Tune(Loop[TuneJob]):
         """The best model, judged on the test set too."""
         best, study = _best(job.study), job.study
         if best is None:
-            raise UserError("no trial came to its end", fix="a smaller learning rate: --lr, or more records")
+            raise UserError("no trial came to its end", hint="a smaller learning rate: --lr, or more records")
         folder, recipe = Run(run.path / _folder(best)), with_values(job.recipe, best.params)
         recipe.write(run.path / "best.yaml")
         for name in COPIED:

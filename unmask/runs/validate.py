@@ -29,7 +29,7 @@ def check_up(recipe: Recipe, files: dict[str, list[str]], model: str = "") -> di
             study = kind.study(Given(recipe, config, tokenizer, others), sets.train)
         except UserError as error:  # of records that nothing can be learnt from
             if not any(finding.error for finding in found):
-                found.append(Finding(sets.train[0]["at"], error.got, error.fix or "", kind="study"))
+                found.append(Finding(sets.train[0]["location"], error.message, error.hint or "", kind="study"))
         else:
             reads = kind(recipe, tokenizer, study.learnt).windowing
             found += textcheck.too_long(sets.train, spec, tokenizer, reads.length, f"they are {reads.fate()}")

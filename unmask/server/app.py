@@ -104,7 +104,7 @@ def handle_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
         missing = Refused(
-            404, "not_found", f"nothing is at {request.url.path[:200]}", fix="GET /docs lists what there is"
+            404, "not_found", f"nothing is at {request.url.path[:200]}", hint="GET /docs lists what there is"
         )
         other = Refused(error.status_code, str(error.status_code), str(error.detail), headers=dict(error.headers or {}))
         return answer(request, missing if error.status_code == 404 else other)
@@ -122,4 +122,4 @@ def explain(errors: Sequence[Any]) -> Refused:
         said.append(f"{place}: {'unknown' if error['type'] == 'extra_forbidden' else error['msg'].lower()}")
     said = list(dict.fromkeys(said))
     more = f" (and {len(said) - 4} more)" if len(said) > 4 else ""
-    return Refused(422, "invalid", "; ".join(said[:4])[:600] + more, fix="GET /docs says what it takes")
+    return Refused(422, "invalid", "; ".join(said[:4])[:600] + more, hint="GET /docs says what it takes")

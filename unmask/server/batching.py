@@ -69,7 +69,7 @@ class Batcher:
         """
         predictor = find(self.models, model)
         if method not in (*TOGETHER, *ALONE):
-            raise UserError(f"unknown method {method!r}", valid=", ".join((*TOGETHER, *ALONE)))
+            raise UserError(f"unknown method {method!r}", expected=", ".join((*TOGETHER, *ALONE)))
         many, items = unfold(method, args)
         if not items:
             return []
@@ -101,14 +101,14 @@ class Batcher:
             (texts, "texts", TEXTS * self.limits.inputs),
         ):
             if found > most:
-                raise Refused(413, "too_many_inputs", f"{found:,} {what}", valid=f"at most {most:,} in a request")
+                raise Refused(413, "too_many_inputs", f"{found:,} {what}", expected=f"at most {most:,} in a request")
         cost.check_characters(predictor, method, items)
         self.costs(predictor, method, items, [0] * len(items), settings)  # too many already by their characters?
         counts = await self.count(predictor, items)
         costs = self.costs(predictor, method, items, counts, settings)
         if self.tokens and self.tokens + sum(costs) > self.limits.queue:
             raise Refused(
-                429, "busy", f"{self.tokens:,} tokens wait already", fix="ask again in a moment", headers={"retry-after": "1"}
+                429, "busy", f"{self.tokens:,} tokens wait already", hint="ask again in a moment", headers={"retry-after": "1"}
             )  # fmt: skip
         self.reserve(sizes.estimate(predictor, method, items, counts, settings))
         return costs
@@ -129,8 +129,8 @@ class Batcher:
                 413,
                 "too_many_tokens",
                 f"the model would read at least {sum(costs):,} tokens for this",
-                valid=f"at most {self.limits.tokens:,} in a request",
-                fix="send it in parts, or start the server with a greater --max-tokens",
+                expected=f"at most {self.limits.tokens:,} in a request",
+                hint="send it in parts, or start the server with a greater --max-tokens",
             )
         return costs
 
@@ -154,8 +154,8 @@ class Batcher:
                 413,
                 "response_too_large",
                 f"the response would have about {size:,} bytes",
-                valid=f"at most {self.limits.response:,} bytes",
-                fix="ask for fewer candidates, send fewer or shorter texts, or start the server with a greater --max-response",
+                expected=f"at most {self.limits.response:,} bytes",
+                hint="ask for fewer candidates, send fewer or shorter texts, or start the server with a greater --max-response",
             )
         current.request().reserve(size)
 
@@ -180,7 +180,7 @@ class Batcher:
         for number, answer in enumerate(answers, 1):
             if isinstance(answer, UserError) and len(items) > 1:
                 where = f"input {number} of {len(items)}"
-                raise UserError(f"{where}: {answer.got}", valid=answer.valid, fix=answer.fix)
+                raise UserError(f"{where}: {answer.message}", expected=answer.expected, hint=answer.hint)
             if isinstance(answer, BaseException):
                 raise answer
         return answers
@@ -271,7 +271,7 @@ class Batcher:
 
 def find(models: Mapping[str, "Predictor"], name: str) -> "Predictor":
     if name not in models:
-        raise Refused(404, "model_not_found", f"no model {name!r:.80}", valid=", ".join(models) or "none")
+        raise Refused(404, "model_not_found", f"no model {name!r:.80}", expected=", ".join(models) or "none")
     return models[name]
 
 

@@ -73,7 +73,7 @@ class Bodies:
         if size.isdigit() and int(size[:20]) > self.limits.body:
             raise self._too_long(f"the body has {int(size[:20]):,} bytes")
         if _encoding(headers) not in PACKED:
-            raise Refused(415, "encoding", f"Content-Encoding {_encoding(headers)!r:.40}", valid=", ".join(PACKED))
+            raise Refused(415, "encoding", f"Content-Encoding {_encoding(headers)!r:.40}", expected=", ".join(PACKED))
 
     def unpack(self, raw: bytes, encoding: str) -> bytes:
         """
@@ -93,8 +93,8 @@ class Bodies:
             413,
             "body_too_large",
             what,
-            valid=f"at most {self.limits.body:,} bytes, also once it is unpacked",
-            fix="send it in parts, or start the server with a greater --max-body",
+            expected=f"at most {self.limits.body:,} bytes, also once it is unpacked",
+            hint="send it in parts, or start the server with a greater --max-body",
             headers={"connection": "close"},
         )
 

@@ -29,8 +29,8 @@ def check_characters(predictor: "Predictor", method: str, items: Sequence[Any]) 
             413,
             "too_long",
             f"a text has {longest:,} characters; the model reads {predictor.config.max_positions:,} tokens",
-            valid=f"at most {most:,} characters: {CHARACTERS} for each token",
-            fix="send it in parts",
+            expected=f"at most {most:,} characters: {CHARACTERS} for each token",
+            hint="send it in parts",
         )
 
 

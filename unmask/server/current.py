@@ -30,7 +30,7 @@ class Budget:
     def take(self, count: int) -> None:
         if self.held and self.held + count > self.limit:
             message = f"responses of {self.held:,} bytes in total are already in progress"
-            raise Refused(503, "busy", message, fix="ask again in a moment", headers={"retry-after": "1"})
+            raise Refused(503, "busy", message, hint="ask again in a moment", headers={"retry-after": "1"})
         self.held += count
 
 

@@ -1,6 +1,6 @@
 """What a client is told when something is refused: a status, and a short JSON that says what was got, what is valid, what to do.
 
-    {"error": {"code": "too_long", "message": "…", "valid": "…", "fix": "…"}}
+    {"error": {"code": "too_long", "message": "…", "expected": "…", "hint": "…"}}
 
 The openai client shows `error.message`; huggingface_hub shows the header X-Error-Message, which says the same.
 """
@@ -17,8 +17,8 @@ Headers = list[tuple[bytes, bytes]]
 
 class Refused(Exception):
     """
-    >>> Refused(429, "busy", "too much waits", fix="ask again later").as_dict()
-    {'error': {'code': 'busy', 'message': 'too much waits', 'valid': None, 'fix': 'ask again later'}}
+    >>> Refused(429, "busy", "too much waits", hint="ask again later").as_dict()
+    {'error': {'code': 'busy', 'message': 'too much waits', 'expected': None, 'hint': 'ask again later'}}
     """
 
     def __init__(
@@ -27,16 +27,16 @@ class Refused(Exception):
         code: str,
         message: str,
         *,
-        valid: str | None = None,
-        fix: str | None = None,
+        expected: str | None = None,
+        hint: str | None = None,
         headers: dict[str, str] | None = None,
     ):
         super().__init__(message)
-        self.status, self.code, self.message, self.valid, self.fix = status, code, message, valid, fix
+        self.status, self.code, self.message, self.expected, self.hint = status, code, message, expected, hint
         self.headers = headers or {}
 
     def as_dict(self) -> dict[str, Any]:
-        return {"error": {"code": self.code, "message": self.message, "valid": self.valid, "fix": self.fix}}
+        return {"error": {"code": self.code, "message": self.message, "expected": self.expected, "hint": self.hint}}
 
     def body(self) -> bytes:
         return to_json(self.as_dict())
@@ -47,7 +47,7 @@ class Refused(Exception):
 
 def refusal(error: UserError) -> Refused:
     """A mistake in what was asked, as the Predictor says it."""
-    return Refused(422, "invalid", _clean(error.got), valid=error.valid, fix=error.fix)
+    return Refused(422, "invalid", _clean(error.message), expected=error.expected, hint=error.hint)
 
 
 def in_a_header(text: str) -> str:

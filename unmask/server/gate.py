@@ -126,7 +126,7 @@ class Gate:
                 raise ClientGone
             if not answering.done():
                 said = f"no answer within {self.limits.wait:g} seconds"
-                raise Refused(503, "timeout", said, fix="ask for less, or again later")
+                raise Refused(503, "timeout", said, hint="ask for less, or again later")
             if answering.cancelled():
                 raise Refused(503, "draining", "the server stopped before this was done")
             await answering
@@ -150,7 +150,7 @@ class Gate:
         name = host_name(headers.get(b"host", b"").decode("latin-1"))
         if name not in self.hosts:
             valid = ", ".join(dict.fromkeys(self.hosts))
-            raise Refused(421, "host", f"Host {name!r:.80}", valid=valid, fix="--allow-host NAME")
+            raise Refused(421, "host", f"Host {name!r:.80}", expected=valid, hint="--allow-host NAME")
 
     def _check_origin(self, visit: "Visit") -> None:
         origin = visit.headers.get(b"origin", b"").decode("latin-1")
@@ -158,7 +158,7 @@ class Gate:
         if not origin or origin.partition("://")[2].lower() == host.lower():
             return
         if origin not in self.cors and "*" not in self.cors:
-            raise Refused(403, "origin", f"a page of {origin!r:.80} may not ask", fix="start with --cors ORIGIN")
+            raise Refused(403, "origin", f"a page of {origin!r:.80} may not ask", hint="start with --cors ORIGIN")
         visit.origin = origin
 
     def _check_key(self, headers: dict[bytes, bytes]) -> None:
@@ -167,7 +167,7 @@ class Gate:
                 401,
                 "key",
                 "the API key is missing or wrong",
-                fix="Authorization: Bearer KEY",
+                hint="Authorization: Bearer KEY",
                 headers={"www-authenticate": 'Bearer, Basic realm="unmask", charset="UTF-8"'},
             )
 

@@ -42,12 +42,12 @@ def read(raw: bytes) -> Any:
         value = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         raise Refused(
-            400, "invalid_json", f"the body is not JSON: {error}", valid='UTF-8 JSON such as {"inputs": "a text"}'
+            400, "invalid_json", f"the body is not JSON: {error}", expected='UTF-8 JSON such as {"inputs": "a text"}'
         ) from None
     if most_keys(value) > KEYS:
-        raise Refused(422, "invalid", f"an object has {most_keys(value):,} keys", valid=f"at most {KEYS:,}")
+        raise Refused(422, "invalid", f"an object has {most_keys(value):,} keys", expected=f"at most {KEYS:,}")
     if rb"\u0000" in raw and _holds_nul(value):
-        raise Refused(422, "invalid", "a text holds NUL (\\u0000)", valid="texts without it")
+        raise Refused(422, "invalid", "a text holds NUL (\\u0000)", expected="texts without it")
     return value
 
 
@@ -59,7 +59,7 @@ def _check_many(raw: bytes) -> None:
     found = sum(map(bare.count, (b",", b"[", b"{")))
     if found > VALUES:
         raise Refused(
-            413, "too_many_values", f"the body holds about {found:,} values", valid=f"at most {VALUES:,}", fix="send it in parts"
+            413, "too_many_values", f"the body holds about {found:,} values", expected=f"at most {VALUES:,}", hint="send it in parts"
         )  # fmt: skip
 
 

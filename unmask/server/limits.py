@@ -15,7 +15,7 @@ class Limits:
     >>> Limits(inputs=0)
     Traceback (most recent call last):
     unmask.errors.UserError: inputs 0
-      valid: above 0
+      expected: above 0
     """
 
     body: int = 2 << 20  # bytes of a request, as sent and after decompression
@@ -36,7 +36,7 @@ class Limits:
     def __post_init__(self) -> None:
         for field in fields(self):
             if getattr(self, field.name) <= 0:
-                raise UserError(f"{field.name} {getattr(self, field.name)}", valid="above 0")
+                raise UserError(f"{field.name} {getattr(self, field.name)}", expected="above 0")
 
 
 DEFAULT = Limits()

@@ -159,5 +159,5 @@ def free_port(host: str, port: int) -> int:
     except (OSError, OverflowError) as error:
         raise UserError(
             f"cannot listen on {host} port {port}: {getattr(error, 'strerror', None) or error}",
-            fix="--port 0 takes a free one",
+            hint="--port 0 takes a free one",
         ) from None

@@ -43,8 +43,8 @@ class Request(Strict):
 class Problem(Strict):
     code: str
     message: str
-    valid: str | None
-    fix: str | None
+    expected: str | None
+    hint: str | None
 
 
 class ErrorBody(Strict):
@@ -77,7 +77,7 @@ def sized(vectors: np.ndarray, dimensions: int | None, normalize: bool) -> np.nd
     array([[0.6, 0.8]])
     """
     if dimensions is not None and dimensions > vectors.shape[1]:
-        raise UserError(f"dimensions {dimensions}", valid=f"1 to {vectors.shape[1]}")
+        raise UserError(f"dimensions {dimensions}", expected=f"1 to {vectors.shape[1]}")
     return unit(vectors[:, :dimensions], normalize)
 
 

@@ -43,7 +43,9 @@ def parse(text: str, option: str = "--aux", most: float = float("inf"), usual: f
         number = None
     if name != HEAD or number is None or not 0 < number <= most or number == float("inf"):
         most_said = "" if most == float("inf") else f" and at most {most:g}"
-        raise UserError(f"{option} {text}", valid=f"mlm:NUMBER, above 0{most_said}", fix=f"{option} mlm:{usual or 0.1}")
+        raise UserError(
+            f"{option} {text}", expected=f"mlm:NUMBER, above 0{most_said}", hint=f"{option} mlm:{usual or 0.1}"
+        )
     return number
 
 
@@ -57,13 +59,15 @@ def check(recipe: Recipe, config: ModelConfig, spec: TaskSpec) -> None:
         return
     if not spec.training.aux_mlm:
         valid = f"one of {', '.join(tasks_with('aux_mlm'))}"
-        raise UserError(f"--aux {recipe.task.aux} with the task {spec.name}", valid=valid)
+        raise UserError(f"--aux {recipe.task.aux} with the task {spec.name}", expected=valid)
     if HEAD not in FAMILIES[config.family].heads:
         fitting = ", ".join(name for name, family in FAMILIES.working() if HEAD in family.heads)
-        raise UserError(f"--aux {recipe.task.aux}: a {config.family} model has no place for an MLM head", valid=fitting)
+        raise UserError(
+            f"--aux {recipe.task.aux}: a {config.family} model has no place for an MLM head", expected=fitting
+        )
     if recipe.task.freeze == "encoder":
         raise UserError(
-            "--aux with --freeze encoder: the second loss would train nothing that the task reads", fix="leave one out"
+            "--aux with --freeze encoder: the second loss would train nothing that the task reads", hint="leave one out"
         )
 
 

@@ -153,7 +153,7 @@ def details(answers: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]]
     if not answers or not all("similarity" in answer for answer in answers):
         return {}
     rows = [
-        {"at": r.get("at", ""), "text": f"{r['text']} | {r['positive']}", "score": a["similarity"]}
+        {"location": r.get("location", ""), "text": f"{r['text']} | {r['positive']}", "score": a["similarity"]}
         for a, r in zip(answers, records)
     ]
     for row, a, r in zip(rows, answers, records):

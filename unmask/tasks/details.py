@@ -26,7 +26,7 @@ def said(value: Any) -> str:
 def shown(record: Record, want: Any, got: Any, score: float) -> dict[str, Any]:
     text = " | ".join(str(record[key]) for key in ("text", "pair") if key in record)
     return {
-        "at": record.get("at", ""),
+        "location": record.get("location", ""),
         "text": text if len(text) <= CHARACTERS else text[: CHARACTERS - 1] + "…",
         "want": said(want),
         "got": said(got),

@@ -47,7 +47,7 @@ def usual_target(task: Task, outputs: Outputs, record: Record, target: str | Non
 
 def _span(task: Task, outputs: Outputs, target: str | None) -> Target:
     if target is not None:
-        raise UserError(f"target {target!r}", valid="none: the likeliest span is explained")
+        raise UserError(f"target {target!r}", expected="none: the likeliest span is explained")
     values = outputs.values[0]  # (T, 2)
     start = int(values[:, 0].argmax())
     end = start + int(values[start:, 1].argmax())
@@ -57,5 +57,5 @@ def _span(task: Task, outputs: Outputs, target: str | None) -> Target:
 
 def find(target: str, names: Sequence[str], what: str) -> int:
     if target not in names:
-        raise UserError(f"no {what} {target!r}{nearest(target, list(names))}", valid=", ".join(names[:12]))
+        raise UserError(f"no {what} {target!r}{nearest(target, list(names))}", expected=", ".join(names[:12]))
     return list(names).index(target)

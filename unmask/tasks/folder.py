@@ -41,7 +41,7 @@ def read(folder: Path, config: ModelConfig, heads: Iterable[str], tokenizer: Tok
         if lacking := [head for head in task.heads if not set(head.split("|")) & set(heads)]:
             raise UserError(
                 f"{file}: task is {shown(values['task'])}, and the model has no head {lacking[0]}",
-                valid=f"the heads that it has: {', '.join(heads) or 'none'}",
+                expected=f"the heads that it has: {', '.join(heads) or 'none'}",
             )
     else:
         found = _of_another_program(Path(folder), config, set(heads))
@@ -77,14 +77,14 @@ def check_learnt(file: Path, task: str, learnt: dict[str, Any], config: ModelCon
     check_fields(file, learnt, needed | spec.may_learn, tuple(needed), "learnt.")
     most = config.max_positions
     if learnt["length"] < SHORTEST or (config.positions != "relative" and learnt["length"] > most):
-        raise UserError(f"{file}: learnt.length is {learnt['length']:,}", valid=f"{SHORTEST} to {most:,}")
+        raise UserError(f"{file}: learnt.length is {learnt['length']:,}", expected=f"{SHORTEST} to {most:,}")
     if "labels" not in spec.learnt:
         return
     count = len(config.labels)
     for name in ("labels", "thresholds", "weights", "counts"):
         if (learnt.get(name) and len(learnt[name]) != count) or (name == "labels" and not learnt[name]):
             raise UserError(
-                f"{file}: learnt.{name} has {len(learnt[name]):,} items", valid=f"{count:,}, as config.json"
+                f"{file}: learnt.{name} has {len(learnt[name]):,} items", expected=f"{count:,}, as config.json"
             )
 
 
@@ -92,7 +92,7 @@ def _settings(file: Path, values: dict[str, Any]) -> Recipe:
     try:
         return Recipe.build({"task": values["settings"]})
     except UserError as error:
-        raise UserError(f"{file}: settings: {error.got}", valid=error.valid, fix="fine-tune again") from None
+        raise UserError(f"{file}: settings: {error.message}", expected=error.expected, hint="fine-tune again") from None
 
 
 def _values(file: Path) -> dict[str, Any]:
@@ -100,8 +100,8 @@ def _values(file: Path) -> dict[str, Any]:
     if values.get("version") != VERSION:
         raise UserError(
             f"{file} is not of this version: version is {shown(values.get('version'))}",
-            valid=f"version {VERSION}",
-            fix="fine-tune again",
+            expected=f"version {VERSION}",
+            hint="fine-tune again",
         )
     rules = {"task": one_of(*TASKS.names()), "settings": OBJECT, "learnt": OBJECT}
     check_fields(file, values, rules, tuple(rules))

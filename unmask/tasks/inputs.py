@@ -22,11 +22,11 @@ def ask(spec: TaskSpec, *parts: Any) -> Record:
     """Parts in the order of the fields. Several texts may be one list, after which come the fields that are not required; else they are last."""
     least, most = spec.parts
     if len(parts) < least or (most is not None and len(parts) > most):
-        raise UserError(f"{len(parts)} texts for the task {spec.name}", valid=spec.asks)
+        raise UserError(f"{len(parts)} texts for the task {spec.name}", expected=spec.asks)
     for part in parts:
         for each in part if isinstance(part, list | tuple) and most is None else (part,):
             if not isinstance(each, str):
-                raise UserError(f"{each!r:.80} is {type(each).__name__}, not text", valid=spec.asks)
+                raise UserError(f"{each!r:.80} is {type(each).__name__}, not text", expected=spec.asks)
     several = next((field for field in spec.inputs if field.holds == "texts"), None)
     single = [field for field in spec.inputs if field.holds != "texts" and (field.required or several is None)]
     record: Record = {field.key: part for field, part in zip(single, parts)}
@@ -37,10 +37,10 @@ def ask(spec: TaskSpec, *parts: Any) -> Record:
             record |= {field.key: part for field, part in zip(optional, rest[1:]) if part}
             rest = list(rest[0])
         if len(rest) < several.min_count or not all(isinstance(each, str) for each in rest):
-            raise UserError(f"{len(rest)} {several.name}", valid=spec.asks)
+            raise UserError(f"{len(rest)} {several.name}", expected=spec.asks)
         record[several.key] = rest
     if spec.output == "span" and (empty := next((key for key, text in record.items() if not text.strip()), None)):
-        raise UserError(f"the {empty} is empty", valid=spec.asks)
+        raise UserError(f"the {empty} is empty", expected=spec.asks)
     return record
 
 
@@ -48,10 +48,10 @@ def record(spec: TaskSpec, item: Any, number: int) -> Record:
     """A text, its parts, or a record, as a record that the task can answer."""
     if not isinstance(item, dict):
         return ask(spec, *item) if isinstance(item, list | tuple) else ask(spec, item)
-    at, needed = item.get("at", f"record {number}"), required(spec.fields, labelled=False)
+    at, needed = item.get("location", f"record {number}"), required(spec.fields, labelled=False)
     lacking = next((key for key in needed if key not in item), None)
     if lacking is not None:
-        raise UserError(f"{at} has no {lacking!r}: {item!r:.80}", valid=f"the keys {', '.join(needed)}")
+        raise UserError(f"{at} has no {lacking!r}: {item!r:.80}", expected=f"the keys {', '.join(needed)}")
     for field in spec.fields:
         held = item.get(field.key, () if field.holds == "texts" else "")
         if field.use == "target":
@@ -77,12 +77,12 @@ def _check_second(spec: TaskSpec, item: Record, at: str) -> None:
             what = f"{field.caption.lower()} ({field.name})"
             raise UserError(
                 f"{at} has {'no' if paired else 'a'} {what}, and the model learnt from {'pairs' if paired else 'single texts'}",
-                valid=spec.asks,
-                fix=f"--column {field.name}=NAME" if paired else "the texts without that column or key",
+                expected=spec.asks,
+                hint=f"--column {field.name}=NAME" if paired else "the texts without that column or key",
             )
 
 
 def records(spec: TaskSpec, items: Any) -> Sequence[Record]:
     if isinstance(items, str | bytes | dict) or not hasattr(items, "__iter__"):
-        raise UserError(f"{items!r:.80} is {type(items).__name__}", valid="a list of records or texts")
+        raise UserError(f"{items!r:.80} is {type(items).__name__}", expected="a list of records or texts")
     return [record(spec, item, number) for number, item in enumerate(items, 1)]

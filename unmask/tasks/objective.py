@@ -73,8 +73,8 @@ def check(recipe: Recipe, spec: TaskSpec) -> None:
     if recipe.task.hide and not spec.training.token_dropout:
         raise UserError(
             f"task.hide={recipe.task.hide:g} with the task {spec.name}: its tokens are never masked in training",
-            valid=f"with one of {', '.join(tasks_with('token_dropout'))}",
-            fix="leave task.hide out",
+            expected=f"with one of {', '.join(tasks_with('token_dropout'))}",
+            hint="leave task.hide out",
         )
 
 

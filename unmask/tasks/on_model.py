@@ -21,11 +21,11 @@ def check_fit(spec: TaskSpec, recipe: Recipe, config: ModelConfig) -> None:
     if reason := _unfit(spec, config):
         raise UserError(
             f"the task {spec.name} does not fit a {config.family} model: {reason}",
-            valid=", ".join(name for name, family in FAMILIES.working() if has_heads(spec, family)),
+            expected=", ".join(name for name, family in FAMILIES.working() if has_heads(spec, family)),
         )
     wish = recipe.task.pooling
     if wish != "auto" and (reason := _unpooled(spec, wish, config)):
-        raise UserError(f"--pooling {wish}: {reason}", fix="leave it out")
+        raise UserError(f"--pooling {wish}: {reason}", hint="leave it out")
 
 
 def has_heads(spec: TaskSpec, family: Any) -> bool:

@@ -97,7 +97,7 @@ def row_length(recipe: Recipe, config: ModelConfig) -> int:
     most = config.max_positions
     if recipe.task.length and not SHORTEST <= recipe.task.length <= most:
         what = f"the model has {most:,} positions" if recipe.task.length > most else "no room for a text"
-        raise UserError(f"--length {recipe.task.length}: {what}", valid=f"{SHORTEST} to {most:,}")
+        raise UserError(f"--length {recipe.task.length}: {what}", expected=f"{SHORTEST} to {most:,}")
     return recipe.task.length or min(LONGEST, most)
 
 
@@ -265,7 +265,7 @@ class Task:
         """The same task with another `long`: what becomes of a text that is longer than a row."""
         valid = get_args(TaskRecipe.model_fields["long"].annotation)
         if long is not None and long not in valid:
-            raise UserError(f"long {long!r}", valid=", ".join(valid))
+            raise UserError(f"long {long!r}", expected=", ".join(valid))
         other = copy.copy(self)
         other.settings = self.settings.model_copy(update={} if long is None else {"long": long})
         vars(other).pop("windowing", None)

@@ -43,8 +43,8 @@ def check(recipe: Recipe, spec: TaskSpec) -> None:
         told = f"unmask predict {quote(Path(recipe.task.teacher))} FILE --json, then learn what it wrote: as `target` beside each text"
         raise UserError(
             f"--teacher with the task {spec.name}",
-            valid=f"one of {', '.join(tasks_with('distillable'))}",
-            fix=told if spec.output == "text" else "leave it out",
+            expected=f"one of {', '.join(tasks_with('distillable'))}",
+            hint=told if spec.output == "text" else "leave it out",
         )
 
 
@@ -134,7 +134,7 @@ def _of_tokens(
 ) -> None:
     longest, most, done = max(map(len, rows)), teacher.config.max_positions, 0
     if longest > most and teacher.config.positions != "relative":
-        raise UserError(f"rows of {longest} tokens, but the teacher has {most} positions", fix=f"--length {most}")
+        raise UserError(f"rows of {longest} tokens, but the teacher has {most} positions", hint=f"--length {most}")
     teacher.eval()
     for group in groups([len(row) for row in rows]):
         batch = collate([rows[n] for n in group], task.tokenizer.pad).to(teacher.embedding.device)
@@ -163,7 +163,9 @@ def fingerprint(model: Model, task: Task) -> str:
 def same(task: Task, theirs: Task) -> None:
     """Refuses a teacher that answers another question."""
     if task.name != theirs.name:
-        raise UserError(f"the teacher's task is {theirs.name}, this one is {task.name}", valid=f"a {task.name} model")
+        raise UserError(
+            f"the teacher's task is {theirs.name}, this one is {task.name}", expected=f"a {task.name} model"
+        )
     if task.spec.output != theirs.spec.output:
         raise UserError(f"the teacher's output is {theirs.spec.output}, the training file asks for {task.spec.output}")
     ours, known = task.spec.labels, theirs.spec.labels
@@ -173,11 +175,11 @@ def same(task: Task, theirs: Task) -> None:
         parts += [f"it knows {', '.join(more[:10])}, which the training file has not"] if more else []
         raise UserError(
             f"the teacher has other labels: {'; '.join(parts)}",
-            valid="the same labels",
-            fix=f"--labels {','.join(known)}" if not lacks else None,
+            expected="the same labels",
+            hint=f"--labels {','.join(known)}" if not lacks else None,
         )
     if task.SPEC.reads == "tokens" and theirs.tokenizer.fingerprint() != task.tokenizer.fingerprint():
         raise UserError(
             f"the teacher has another tokenizer, and what it says of its tokens fits no token of this model's ({task.name})",
-            valid="a teacher with the same tokenizer; any, with a task that reads whole texts",
+            expected="a teacher with the same tokenizer; any, with a task that reads whole texts",
         )

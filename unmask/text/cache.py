@@ -29,7 +29,7 @@ def cache_dir() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot use {folder} as the cache: {error}", fix="UNMASK_CACHE=FOLDER") from None
+        raise UserError(f"cannot use {folder} as the cache: {error}", hint="UNMASK_CACHE=FOLDER") from None
     return folder
 
 

@@ -43,20 +43,20 @@ def write_folder_sums(folder: Path) -> None:
         write_sums(path)
 
 
-def verify_folder(folder: Path, fix: str) -> None:
+def verify_folder(folder: Path, hint: str) -> None:
     """Every file of a folder that was written with checksums, whole; hidden files (a desktop's .DS_Store) are not ours."""
     for path in sorted({p.with_suffix("") if p.suffix == ".sum" else p for p in folder.glob("[!.]*")}):
-        read_checked(path, fix)
+        read_checked(path, hint)
 
 
-def read_checked(path: Path, fix: str, summed: bool = True) -> bytes:
+def read_checked(path: Path, hint: str, summed: bool = True) -> bytes:
     """A small file, whole and verified."""
     try:
         size = path.stat().st_size
-        Checked(path, size, fix, summed).verify(0, size)
+        Checked(path, size, hint, summed).verify(0, size)
         return path.read_bytes()
     except OSError as error:
-        raise UserError(f"this file is damaged: {path}: {error.strerror}", fix=fix) from None
+        raise UserError(f"this file is damaged: {path}: {error.strerror}", hint=hint) from None
 
 
 def write_summed(path: Path, blocks: Iterable[bytes]) -> None:
@@ -69,11 +69,11 @@ def write_summed(path: Path, blocks: Iterable[bytes]) -> None:
 
 
 class Checked:
-    """A file of `size` bytes and which of its blocks were verified. `fix` says how to rebuild the file."""
+    """A file of `size` bytes and which of its blocks were verified. `hint` says how to rebuild the file."""
 
-    def __init__(self, path: Path, size: int, fix: str, summed: bool = True):
+    def __init__(self, path: Path, size: int, hint: str, summed: bool = True):
         """`summed`: False for a file of the time before checksums, of which only the size is compared."""
-        self.path, self.fix = path, fix
+        self.path, self.hint = path, hint
         found = self._size(path)
         if found != size:
             raise self.damaged(f"it has {found:,} bytes, not {size:,}")
@@ -118,7 +118,7 @@ class Checked:
         return values if self._seen.find(0) < 0 else Lazy(self, values)
 
     def damaged(self, why: str) -> UserError:
-        return UserError(f"this file is damaged: {self.path}: {why}", fix=self.fix)
+        return UserError(f"this file is damaged: {self.path}: {why}", hint=self.hint)
 
     def _size(self, path: Path) -> int:
         try:

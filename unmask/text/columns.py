@@ -104,7 +104,9 @@ def find_column(columns: Sequence[str], wanted: str) -> str | None:
 
 def no_column(where: str, wanted: str, columns: Sequence[str]) -> UserError:
     numbers = f", or a number from 1 to {len(columns)}" if wanted.lstrip("-").isdecimal() else ""
-    return UserError(f"{where}: no column {wanted!r}{nearest(wanted, list(columns))}", valid=shown(columns) + numbers)
+    return UserError(
+        f"{where}: no column {wanted!r}{nearest(wanted, list(columns))}", expected=shown(columns) + numbers
+    )
 
 
 def assign(
@@ -124,7 +126,7 @@ def assign(
     """
     unknown = next((role for role in given if role not in roles), None)
     if unknown is not None:
-        raise UserError(f"no role {unknown!r}{nearest(unknown, list(roles))}", valid=", ".join(roles))
+        raise UserError(f"no role {unknown!r}{nearest(unknown, list(roles))}", expected=", ".join(roles))
     found: dict[str, str] = {}
     names = {plain_name(name): name for name in reversed(columns)}
     for role in given:
@@ -142,10 +144,10 @@ def assign(
         usual_names = ", ".join(roles[lacking][:6])
         error = Unassigned(
             f"{where}: no column for {lacking!r}" + ("" if columns else ", as it is not a table"),
-            valid=f"{shown(columns)}; usually called {usual_names}"
+            expected=f"{shown(columns)}; usually called {usual_names}"
             if columns
             else f"a table with a column {usual_names}",
-            fix=f"--column {lacking}=NAME" if columns else None,
+            hint=f"--column {lacking}=NAME" if columns else None,
         )
         error.role = lacking
         raise error

@@ -59,7 +59,7 @@ class Corpus:
             if report.documents == before:
                 report.add("empty_files", file.name, 0, "no text in it")
         if not report.documents:
-            raise UserError(f"the corpus is empty: no text in {self._names()}\n{report}", fix=_FIX)
+            raise UserError(f"the corpus is empty: no text in {self._names()}\n{report}", hint=_FIX)
 
     @property
     def read_bytes(self) -> int:
@@ -116,7 +116,7 @@ class Corpus:
                     files.append(probe(path, name, settings, html))
                 except UserError as error:
                     problems.append(error)
-                    self.skipped.append((name, error.got.removeprefix(f"{name}: ")))
+                    self.skipped.append((name, error.message.removeprefix(f"{name}: ")))
             self.files += files
             return files
 
@@ -134,7 +134,7 @@ class Corpus:
         if not self.files and problems:
             raise problems[0]
         if not any(file.size for file in self.files):
-            raise UserError(f"the corpus is empty: no text in {self._names()}", fix=_FIX)
+            raise UserError(f"the corpus is empty: no text in {self._names()}", hint=_FIX)
         choose_modes(asked, self.settings.documents, "as asked")
 
     def _new_report(self) -> Report:
@@ -168,13 +168,13 @@ def _expand(source: str) -> Iterator[tuple[Path, str]]:
     elif glob.has_magic(source):
         matches = sorted(glob.glob(str(path), recursive=True))
         if not matches:
-            raise UserError(f"no file matches {source!r}", fix=_FIX)
+            raise UserError(f"no file matches {source!r}", hint=_FIX)
         for match in matches:
             found = Path(match)
             yield from ((inner, str(inner)) for inner in (_walk(found) if found.is_dir() else [found]))
     else:
         siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise UserError(f"no such file or folder: {source}{nearest(path.name, siblings)}", fix=_FIX)
+        raise UserError(f"no such file or folder: {source}{nearest(path.name, siblings)}", hint=_FIX)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -204,5 +204,5 @@ def _spool(stream: BinaryIO) -> Path:
             name = hashlib.file_digest(written, "blake2b").hexdigest()[:32]
         rename(copy, folder / name)
     except OSError as error:  # the disk is full, mostly
-        raise UserError(f"cannot copy the input to {folder}: {error}", fix="UNMASK_CACHE=FOLDER") from None
+        raise UserError(f"cannot copy the input to {folder}: {error}", hint="UNMASK_CACHE=FOLDER") from None
     return folder / name

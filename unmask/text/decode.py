@@ -182,8 +182,8 @@ def check_codec(name: str) -> str:
         valid = ["auto", "utf-8", "utf-16", "gb18030", "big5", "cp1252", "latin-1", "shift_jis", "euc-kr", "koi8-r"]
         raise UserError(
             f"unknown encoding {name!r}{nearest(name, valid)}",
-            valid=f"{', '.join(valid)}, … (any Python codec)",
-            fix="--set data.encoding=auto",
+            expected=f"{', '.join(valid)}, … (any Python codec)",
+            hint="--set data.encoding=auto",
         ) from None
     return "utf-8" if codec.name in ("utf-8", "utf-8-sig", "ascii") else codec.name
 

@@ -60,12 +60,12 @@ def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> Fi
         return file
     sample = Beginning(data, file.encoding)
     if file.kind == "parquet":
-        raise UserError(f"{name}: not a parquet file, though its name says so", valid=VALID)
+        raise UserError(f"{name}: not a parquet file, though its name says so", expected=VALID)
     if guess and sample.text.lstrip().startswith("{") and sample.records():
         file.kind = "jsonl"
     elif ending == ".json":
-        fix = f"jq -c '.[]' {name} > {path.stem}.jsonl"
-        raise UserError(f"{name}: one JSON value, not one record per line", valid=VALID, fix=fix)
+        hint = f"jq -c '.[]' {name} > {path.stem}.jsonl"
+        raise UserError(f"{name}: one JSON value, not one record per line", expected=VALID, hint=hint)
     if file.kind != "text":
         _probe_records(file, sample, settings.column)
     return file
@@ -81,13 +81,13 @@ def probe_labelled(path: Path, name: str, encoding: str, given: Collection[str] 
         return _probe_parquet(file, ""), Layout("table")
     sample = Beginning(data, file.encoding, LABELLED)
     if ending == ".parquet":
-        raise UserError(f"{name}: not a parquet file, though its name says so", valid=VALID)
+        raise UserError(f"{name}: not a parquet file, though its name says so", expected=VALID)
 
     layout = Layout("text") if ending in CONLL_ENDINGS else layout_of(sample.text, ending, given, sample.whole)
     if ending == ".json" and layout.kind == "text" and sample.text.strip():
         layout = Layout("json")  # whose reader says what is wrong with it
     if KINDS.get(ending) == "jsonl" and layout.kind == "text" and sample.text.strip():
-        raise UserError(f"{name}: no line is a JSON object", valid='{"text": "…"} on each line')
+        raise UserError(f"{name}: no line is a JSON object", expected='{"text": "…"} on each line')
     if layout.kind == "table":
         file.kind, file.delimiter = "tsv" if layout.separator == "\t" else "csv", layout.separator
         file.quotes, file.columns = layout.quotes, layout.columns
@@ -109,12 +109,12 @@ def begin(path: Path, name: str, encoding: str, size: int) -> tuple[File, bytes 
             if file.encoding == "auto":
                 if what := why_binary(head):
                     codec = guess_utf16(head) if "UTF-16" in what else ""
-                    fix = (
+                    hint = (
                         f"--encoding {codec} (of all text files), or iconv -f {codec.replace('16-', '16')} {name}"
                         if codec
                         else None
                     )
-                    raise UserError(f"{name}: not text but {what}", valid=VALID, fix=fix)
+                    raise UserError(f"{name}: not text but {what}", expected=VALID, hint=hint)
                 file.encoding = detect_encoding(head)
             return file, head + read_exactly(stream, size - HEAD) if len(head) == HEAD else head
     except damage() as error:
@@ -166,7 +166,7 @@ def _probe_records(file: File, sample: Beginning, column: str) -> None:
     if file.kind == "jsonl":
         records = sample.records()
         if not records and sample.whole:
-            raise UserError(f"{file.name}: no line is a JSON object", valid='{"text": "…"} on each line')
+            raise UserError(f"{file.name}: no line is a JSON object", expected='{"text": "…"} on each line')
         objects = [record for record in records if isinstance(record, dict)]
         if not objects:  # bare strings, or a first record longer than the sample
             file.column = column
@@ -178,7 +178,7 @@ def _probe_records(file: File, sample: Beginning, column: str) -> None:
         file.quotes = file.kind == "csv" or not bare_quotes(lines)
         rows = parse(lines, file.delimiter, file.quotes, RECORDS)
         if not rows:
-            raise UserError(f"{file.name}: no line names the columns", valid="text,label in the first line")
+            raise UserError(f"{file.name}: no line names the columns", expected="text,label in the first line")
         columns = [name.strip() for name in rows[0]]
         texts = {
             name
@@ -242,8 +242,8 @@ def choose_column(file: str, columns: Sequence[str], texts: set[str], wanted: st
             return guess[0], f"there is no column 'text', and {guess[0]!r} is the one that holds text"
     raise UserError(
         f"{file}: no column {wanted!r}{nearest(wanted, list(columns))}",
-        valid=shown(columns) + " (the first line names the columns)" * file.endswith(("csv", "tsv")),
-        fix="--column NAME, or --set data.column=NAME",
+        expected=shown(columns) + " (the first line names the columns)" * file.endswith(("csv", "tsv")),
+        hint="--column NAME, or --set data.column=NAME",
     )
 
 
@@ -265,8 +265,8 @@ def choose_modes(files: list[File], wanted: str, why: str) -> None:
     if wanted == "record" and texts:
         raise UserError(
             f"{texts[0].name}: text, which has no records",
-            valid="file, block, line for text; record for csv, tsv, jsonl, parquet",
-            fix="--documents auto",
+            expected="file, block, line for text; record for csv, tsv, jsonl, parquet",
+            hint="--documents auto",
         )
     if wanted != "auto":
         for file in files:

@@ -221,8 +221,8 @@ def _refuse(tokenizer: Tokenizer) -> None:
     if reason:
         raise UserError(
             f"--extend-vocab: {reason}",
-            valid="a wordpiece, bpe or unigram tokenizer",
-            fix="leave out --extend-vocab; the model continues with its own vocabulary",
+            expected="a wordpiece, bpe or unigram tokenizer",
+            hint="leave out --extend-vocab; the model continues with its own vocabulary",
         )
 
 

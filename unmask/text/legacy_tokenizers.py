@@ -55,8 +55,8 @@ def read(file: Path, config: dict[str, Any], named: dict[str, str], most: int | 
     except BaseException as error:  # the library raises bare Exception, or panics, which is none
         raise UserError(
             f"cannot read the tokenizer {file}: {first_line(error)}",
-            valid="tokenizer.json, vocab.txt, vocab.json, spiece.model",
-            fix=AGAIN,
+            expected="tokenizer.json, vocab.txt, vocab.json, spiece.model",
+            hint=AGAIN,
         ) from None
     return backend, notes
 
@@ -78,8 +78,8 @@ def _add(backend: tokenizers.Tokenizer, file: Path) -> None:
         if (got := backend.token_to_id(token)) != number:
             raise UserError(
                 f"{file}: the id of {token!r} is {number}, but its place is {'none' if got is None else got}",
-                valid="ids that count on from the last of the vocabulary, without a gap",
-                fix="a folder with tokenizer.json",
+                expected="ids that count on from the last of the vocabulary, without a gap",
+                hint="a folder with tokenizer.json",
             )
 
 
@@ -127,7 +127,7 @@ def _bert(file: Path, config: dict[str, Any], named: dict[str, str], most: int) 
 def _bytes(file: Path, config: dict[str, Any], named: dict[str, str], most: int) -> Foreign:
     merges = file.with_name("merges.txt")
     if not merges.is_file():
-        raise UserError(f"{file} without merges.txt beside it", valid="both, or tokenizer.json")
+        raise UserError(f"{file} without merges.txt beside it", expected="both, or tokenizer.json")
     size_of(merges)
     vocabulary = _vocabulary(file)
     check_fits(len(vocabulary), most)
@@ -172,15 +172,15 @@ def _sentencepiece(file: Path, config: dict[str, Any], named: dict[str, str], mo
     elif first == ["<pad>", "</s>", "<unk>"]:
         count = config.get("extra_ids", SENTINELS)
         if type(count) is not int or not 0 <= count <= MOST_SENTINELS:
-            raise UserError(f"extra_ids: {count!r} beside {file}", valid=f"a number from 0 to {MOST_SENTINELS}")
+            raise UserError(f"extra_ids: {count!r} beside {file}", expected=f"a number from 0 to {MOST_SENTINELS}")
         last = [f"<extra_id_{n}>" for n in reversed(range(count))]
         template = Template(template.roles, template.single, template.pair, last)
         vocabulary += [(token, 0.0) for token in last]
     else:
         raise UserError(
             f"{file}: its first pieces are {' '.join(first)}",
-            valid="the SentencePiece file of ALBERT ([CLS] [SEP] [MASK]), T5 (<pad> </s> <unk>) or XLM-R (<unk> <s> </s>)",
-            fix="a folder with tokenizer.json",
+            expected="the SentencePiece file of ALBERT ([CLS] [SEP] [MASK]), T5 (<pad> </s> <unk>) or XLM-R (<unk> <s> </s>)",
+            hint="a folder with tokenizer.json",
         )
     unk = next(n for n, (piece, _) in enumerate(vocabulary) if piece == template.roles["unk"])
     backend = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=unk, byte_fallback=bool(settings.get(35))))
@@ -214,8 +214,8 @@ def _precompiled(charsmap: bytes, file: Path) -> normalizers.Normalizer:
     except BaseException:
         raise UserError(
             f"cannot read {file}: its table of normalisation is damaged",
-            valid="a SentencePiece model",
-            fix="copy or download the file again",
+            expected="a SentencePiece model",
+            hint="copy or download the file again",
         ) from None
     return table
 
@@ -241,7 +241,7 @@ def read_pieces(file: Path) -> tuple[list[tuple[str, float, int]], bytes, dict[i
     except UserError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise UserError(f"cannot read {file}: {error}", valid="a SentencePiece model") from None
+        raise UserError(f"cannot read {file}: {error}", expected="a SentencePiece model") from None
     if settings.get(3, 1) != 1:
-        raise UserError(f"{file} is not a unigram model", valid="SentencePiece with --model_type=unigram")
+        raise UserError(f"{file} is not a unigram model", expected="SentencePiece with --model_type=unigram")
     return pieces, charsmap, settings

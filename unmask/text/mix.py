@@ -33,7 +33,9 @@ def parts(mix: list[str]) -> list[Part]:
             share = Fraction(0)
         if not source or not 0 < share < 1:
             raise UserError(
-                f"--mix {text}", valid="PATH:SHARE, with a share of the rows above 0 and below 1", fix="--mix PATH:0.2"
+                f"--mix {text}",
+                expected="PATH:SHARE, with a share of the rows above 0 and below 1",
+                hint="--mix PATH:0.2",
             )
         name = Path(source.removeprefix("sample:")).stem or "mix"
         taken = {p.name for p in out}
@@ -43,7 +45,7 @@ def parts(mix: list[str]) -> list[Part]:
     if total >= 1:
         raise UserError(
             f"--mix: the shares add up to {float(total):g}, which leaves no row to the corpus itself",
-            valid="shares that add up to less than 1",
+            expected="shares that add up to less than 1",
         )
     return out
 

@@ -228,7 +228,7 @@ class _Build:
     def _changed(self) -> None:
         shutil.rmtree(self.folder)
         raise UserError(
-            "the corpus changed while it was being prepared", fix="run the same command when it is complete"
+            "the corpus changed while it was being prepared", hint="run the same command when it is complete"
         )
 
     def _meta(
@@ -241,7 +241,7 @@ class _Build:
             shutil.rmtree(self.folder)
             raise UserError(
                 f"none of the {plan.documents:,} documents ({plan.characters:,} characters) gave a token to train on",
-                fix="a tokenizer trained on this text: unmask tokenizer train CORPUS",
+                hint="a tokenizer trained on this text: unmask tokenizer train CORPUS",
             )
         share = counts[counts > 0] / counts.sum()
         signatures = np.fromfile(self.folder / "signatures.bin", np.uint32).reshape(-1, PERMUTATIONS)
@@ -284,7 +284,7 @@ def _is_there(path: Path, key: str, parts: dict[str, Any]) -> bool:
     meta = read_meta(path)
     if meta is None:
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-            raise UserError(f"{path} exists and is not a token store", fix="another folder with -o")
+            raise UserError(f"{path} exists and is not a token store", hint="another folder with -o")
         return False
     if meta.get("key") != key:
         old = meta.get("parts", {})
@@ -295,7 +295,7 @@ def _is_there(path: Path, key: str, parts: dict[str, Any]) -> bool:
         ]
         raise UserError(
             f"{path} holds a token store made from something else: {'; '.join(changes)}",
-            fix="another folder with -o, or delete this one",
+            hint="another folder with -o, or delete this one",
         )
     return True
 
@@ -312,7 +312,7 @@ def _publish(partial: Path, path: Path, key: str, parts: dict[str, Any]) -> None
 
 def _explain(error: OSError, path: Path, partial: Path, corpus: Corpus) -> UserError:
     if error.errno not in _FULL:
-        return UserError(f"cannot prepare {path}: {error}", fix="another folder with -o")
+        return UserError(f"cannot prepare {path}: {error}", hint="another folder with -o")
     written = sum(file.stat().st_size for file in partial.rglob("*") if file.is_file())
     # Tokens and flags of English take about three bytes for four of its text; boundaries and hashes the rest.
     needed = max(int(1.2 * corpus.bytes()) - written, 0)
@@ -320,7 +320,7 @@ def _explain(error: OSError, path: Path, partial: Path, corpus: Corpus) -> UserE
     return UserError(
         f"the disk is full: {error.strerror} after {written / 1e6:,.1f} MB in {partial}; "
         f"about {needed / 1e6:,.1f} MB more are needed, {free / 1e6:,.1f} MB are free",
-        fix="make room and run the same command again (it goes on where it was), or another disk with -o",
+        hint="make room and run the same command again (it goes on where it was), or another disk with -o",
     )
 
 

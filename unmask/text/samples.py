@@ -50,7 +50,7 @@ class Sample:
         files = self._files()
         if not files:
             raise UserError(
-                f"sample:{self.name} needs the package {self.package}, which is not installed", fix=self.pip
+                f"sample:{self.name} needs the package {self.package}, which is not installed", hint=self.pip
             )
         return [str(path) for path in files]
 
@@ -146,7 +146,7 @@ def find_sample(name: str) -> Sample:
     """
     if name not in SAMPLES:
         names = list(SAMPLES)
-        raise UserError(f"no sample {name!r}{nearest(name, names)}", valid=", ".join(names), fix="unmask samples")
+        raise UserError(f"no sample {name!r}{nearest(name, names)}", expected=", ".join(names), hint="unmask samples")
     return SAMPLES[name]
 
 

@@ -50,8 +50,8 @@ USED = "used"  # an empty file whose time says when the store was last opened; `
 class Split:
     """One side of the held-out split; its arrays are memory-mapped, read-only and verified before they are used."""
 
-    def __init__(self, path: Path, dtype: str, counts: dict[str, Any], fix: str, summed: bool):
-        """`fix`: how to rebuild the store; `summed`: whether it has checksums."""
+    def __init__(self, path: Path, dtype: str, counts: dict[str, Any], hint: str, summed: bool):
+        """`hint`: how to rebuild the store; `summed`: whether it has checksums."""
         self.path, self.counts, self.summed = path, counts, summed
         tokens, documents, sentences = counts["tokens"], counts["documents"], counts["sentences"]
         shapes = {
@@ -63,7 +63,7 @@ class Split:
         }
         self.dtypes = {name: kind for name, (kind, _) in shapes.items()}
         self.files = {
-            name: Checked(path / f"{name}.bin", count * kind.itemsize, fix, summed)
+            name: Checked(path / f"{name}.bin", count * kind.itemsize, hint, summed)
             for name, (kind, count) in shapes.items()
         }
         arrays = {name: file.map(self.dtypes[name]) for name, file in self.files.items()}
@@ -146,7 +146,7 @@ class TokenStore:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, UserError):
                 raise
-            raise UserError(f"this file is damaged: {path / 'meta.json'}: {error!r}", fix=again) from None
+            raise UserError(f"this file is damaged: {path / 'meta.json'}: {error!r}", hint=again) from None
 
     @classmethod
     def open(cls, path: str | Path) -> "TokenStore":
@@ -155,16 +155,16 @@ class TokenStore:
         if meta is None:
             raise UserError(
                 f"{path} is not a token store (no meta.json)" if path.exists() else f"no such token store: {path}",
-                valid="a folder that `unmask prepare` wrote",
-                fix=f"unmask prepare CORPUS, and the folder that it prints in place of {path}"
+                expected="a folder that `unmask prepare` wrote",
+                hint=f"unmask prepare CORPUS, and the folder that it prints in place of {path}"
                 if path.exists()  # a run or a corpus: no place to write a store to
                 else f"unmask prepare CORPUS -o {quote(path)}",
             )
         if meta.get("format") != FORMAT:
             raise UserError(
                 f"the token store {path} has format {meta.get('format')}",
-                valid=f"format {FORMAT}",
-                fix="prepare it again into another folder",
+                expected=f"format {FORMAT}",
+                hint="prepare it again into another folder",
             )
         store = cls(path, meta)
         with suppress(OSError):  # a read-only store is fine; it only looks unused
@@ -216,9 +216,9 @@ def read_meta(path: Path) -> dict[str, Any] | None:
     try:
         meta = parse_json(text)
     except ValueError as error:  # of a store without checksums
-        raise UserError(f"cannot read {file}: {error}", fix=rebuild(path)) from None
+        raise UserError(f"cannot read {file}: {error}", hint=rebuild(path)) from None
     if not isinstance(meta, dict):
-        raise UserError(f"{file} is not the description of a token store", fix=rebuild(path))
+        raise UserError(f"{file} is not the description of a token store", hint=rebuild(path))
     return meta
 
 

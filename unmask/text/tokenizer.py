@@ -76,8 +76,8 @@ class Tokenizer:
         if missing:
             raise UserError(
                 f"the tokenizer has no {', no '.join(missing)} token",
-                valid="a tokenizer of a masked language model, with pad, unk, cls, sep and mask tokens",
-                fix="name them in special_tokens_map.json, or train one: unmask tokenizer train CORPUS",
+                expected="a tokenizer of a masked language model, with pad, unk, cls, sep and mask tokens",
+                hint="name them in special_tokens_map.json, or train one: unmask tokenizer train CORPUS",
             )
         self.roles = {role: id for role, id in roles.items() if id is not None}
         # Every tokenizer has something to fill rows, to stand for the unknown, and to end a text with.
@@ -128,7 +128,7 @@ class Tokenizer:
         if file is None:
             raise UserError(
                 f"no tokenizer in {path}",
-                valid="a folder with tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model",
+                expected="a folder with tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model",
             )
         config = _read_json(folder / "tokenizer_config.json") | _read_json(folder / "special_tokens_map.json")
         named = {name: _named(config, name, folder) for name in NAMES}
@@ -185,7 +185,7 @@ class Tokenizer:
         except OSError as error:
             raise UserError(
                 f"cannot write the tokenizer to {folder}: {error.strerror or error}",
-                fix="make room (unmask cache prune), or another folder",
+                hint="make room (unmask cache prune), or another folder",
             ) from error
 
     def config_ids(self) -> dict[str, int | None]:
@@ -267,7 +267,7 @@ class Tokenizer:
         if self.mask is None:
             raise UserError(
                 "this tokenizer has no mask token, so nothing can be masked",
-                valid="a model of BERT's kind: bert, roberta, albert, distilbert, electra, modernbert",
+                expected="a model of BERT's kind: bert, roberta, albert, distilbert, electra, modernbert",
             )
         return self.token(self.mask)
 

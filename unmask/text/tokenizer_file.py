@@ -44,7 +44,7 @@ def read(file: Path, most: int | None = None) -> tokenizers.Tokenizer:
     try:
         raw = parse_json(text, EACH * limit + OTHER)
     except ValueError as error:
-        raise UserError(f"cannot read the tokenizer {file}: {error}", valid="a tokenizer.json", fix=AGAIN) from None
+        raise UserError(f"cannot read the tokenizer {file}: {error}", expected="a tokenizer.json", hint=AGAIN) from None
     check(file, "the file", raw, OBJECT)
     check_fields(file, raw, dict.fromkeys(PARTS, or_null(OBJECT)) | {"model": OBJECT}, ("model",))
     check_fields(file, raw, dict.fromkeys(("truncation", "padding"), or_null(OBJECT)))
@@ -64,7 +64,7 @@ def check_fits(size: int, vocabulary: int) -> None:
     if size > vocabulary:
         raise UserError(
             f"the tokenizer has {size:,} tokens, the model {vocabulary:,}: they are not a pair",
-            fix="put the tokenizer.json that the model was trained with beside its weights",
+            hint="put the tokenizer.json that the model was trained with beside its weights",
         )
 
 
@@ -77,10 +77,10 @@ def try_out(backend: tokenizers.Tokenizer, file: Path) -> None:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of the library is no Exception
-        raise UserError(f"{file}: the tokenizer fails on a text ({first_line(error)})", fix=AGAIN) from None
+        raise UserError(f"{file}: the tokenizer fails on a text ({first_line(error)})", hint=AGAIN) from None
     size = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
     if wrong := [i for i in encoding.ids if i >= size]:
-        raise UserError(f"{file}: post_processor adds the id {wrong[0]}", valid=f"an id below {size:,}", fix=AGAIN)
+        raise UserError(f"{file}: post_processor adds the id {wrong[0]}", expected=f"an id below {size:,}", hint=AGAIN)
 
 
 def _check_model(file: Path, model: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ def _ids(file: Path, model: dict[str, Any]) -> Iterator[int]:
         if not isinstance(piece, str):
             check(file, where, item, ((lambda v: False), "[piece, score]"))
         elif len(piece) > LONG:
-            raise UserError(f"{file}: {where}: a piece of {len(piece):,} characters", valid=f"at most {LONG:,}")
+            raise UserError(f"{file}: {where}: a piece of {len(piece):,} characters", expected=f"at most {LONG:,}")
         value, rule = (vocab[item], COUNT) if isinstance(vocab, dict) else (item[1], NUMBER)
         if not rule[0](value):
             check(file, where, value, rule)
@@ -121,14 +121,14 @@ def _check_steps(file: Path, raw: dict[str, Any]) -> None:
         for where, step in _steps(file, raw.get(part), part):
             count += 1
             if count > STEPS:
-                raise UserError(f"{file}: {part} has more than {STEPS} steps", valid=f"at most {STEPS} in all parts")
+                raise UserError(f"{file}: {part} has more than {STEPS} steps", expected=f"at most {STEPS} in all parts")
             growth *= _growth(file, where, step)
             if step.get("type") == "TemplateProcessing":
                 _check_template(file, where, step)
             if growth > GROWTH:
                 raise UserError(
                     f"{file}: {where} makes a text more than {GROWTH} times as long, with the steps before it",
-                    valid=f"at most {GROWTH} characters for each",
+                    expected=f"at most {GROWTH} characters for each",
                 )
 
 
@@ -150,7 +150,7 @@ def _growth(file: Path, where: str, step: dict[str, Any]) -> float:
         return _table(file, where, step.get("precompiled_charsmap"))
     for name, value in step.items():
         if isinstance(value, str) and len(value) > LONG:
-            raise UserError(f"{file}: {where}.{name} has {len(value):,} characters", valid=f"at most {LONG:,}")
+            raise UserError(f"{file}: {where}.{name} has {len(value):,} characters", expected=f"at most {LONG:,}")
     pattern = step.get("pattern")
     if not isinstance(pattern, dict):
         return 1.0
@@ -158,10 +158,10 @@ def _growth(file: Path, where: str, step: dict[str, Any]) -> float:
     if isinstance(regex, str) and not is_quick(regex):
         raise UserError(
             f"{file}: {where}.pattern is {regex[:200]!r}, a regular expression that may need very long on some texts",
-            valid="patterns as GPT-2's or Llama's: + and * repeat one character or class, with nothing needed behind it",
+            expected="patterns as GPT-2's or Llama's: + and * repeat one character or class, with nothing needed behind it",
         )
     if isinstance(literal, str) and not 0 < len(literal) <= LONG:
-        raise UserError(f"{file}: {where}.pattern has {len(literal):,} characters", valid=f"1 to {LONG:,}")
+        raise UserError(f"{file}: {where}.pattern has {len(literal):,} characters", expected=f"1 to {LONG:,}")
     content = step.get("content")
     if not isinstance(content, str) or not content or step.get("type") != "Replace":
         return 1.0
@@ -190,7 +190,7 @@ def _table(file: Path, where: str, value: Any) -> float:
     try:
         return table_growth(base64.b64decode(value or "", validate=True))
     except (TypeError, ValueError, binascii.Error):
-        raise UserError(f"{file}: {where}.precompiled_charsmap is not base64", fix=AGAIN) from None
+        raise UserError(f"{file}: {where}.precompiled_charsmap is not base64", hint=AGAIN) from None
 
 
 def table_growth(table: bytes) -> float:
@@ -207,8 +207,8 @@ def _make(file: Path, text: str, raw: dict[str, Any]) -> tokenizers.Tokenizer:
     except BaseException as error:
         raise UserError(
             f"cannot read the tokenizer {file}: {_culprit(raw)}: {first_line(error)}",
-            valid="tokenizer.json, vocab.txt, vocab.json, spiece.model",
-            fix=AGAIN,
+            expected="tokenizer.json, vocab.txt, vocab.json, spiece.model",
+            hint=AGAIN,
         ) from None
 
 

@@ -59,22 +59,24 @@ def learn(
     if not any(piece.strip() for piece in pieces):
         raise UserError(
             f"no text to train a tokenizer on ({counts['documents']:,} documents, all empty)",
-            valid="text files, folders, globs, '-' or sample:NAME",
-            fix="unmask samples lists text that is at hand",
+            expected="text files, folders, globs, '-' or sample:NAME",
+            hint="unmask samples lists text that is at hand",
         )
     backend = _LEARN[settings.kind](pieces, settings, special)
     size = backend.get_vocab_size() + last
     if size == len(special) + last:
         raise UserError(
             f"no character occurs {settings.min_frequency} times in the text ({counts['used_bytes']:,} bytes)",
-            fix="more text, or --set tokenizer.min_frequency=1",
+            hint="more text, or --set tokenizer.min_frequency=1",
         )
     if size < asked and settings.kind in ("wordpiece", "bpe", "unigram"):
         raise UserError(
             f"a vocabulary of {asked:,} is larger than the text supports: "
             f"{counts['used_bytes']:,} bytes gave {size:,} {settings.kind} pieces",
-            valid=f"at most {size:,} for this text",
-            fix=f"--vocab-size {size - size % 64 if size >= 512 else size}, or more text" if size >= 8 else "more text",
+            expected=f"at most {size:,} for this text",
+            hint=f"--vocab-size {size - size % 64 if size >= 512 else size}, or more text"
+            if size >= 8
+            else "more text",
         )
     return backend, special, counts
 
@@ -128,7 +130,7 @@ def _special_tokens(settings: TokenizerRecipe) -> list[str]:
     bad = [token for token in own if not token.strip() or token in built_in or own.count(token) > 1]
     if bad:
         raise UserError(
-            f"special_tokens {bad[0]!r}: empty, given twice, or one of the built-in", valid="e.g. <url>, [E1]"
+            f"special_tokens {bad[0]!r}: empty, given twice, or one of the built-in", expected="e.g. <url>, [E1]"
         )
     special = [*template.tokens, *own]
     count = len(special) + len(template.last)
@@ -136,8 +138,8 @@ def _special_tokens(settings: TokenizerRecipe) -> list[str]:
     if settings.kind != "byte" and settings.vocab_size < least:
         raise UserError(
             f"vocab_size {settings.vocab_size}: no room for {count} special tokens and the alphabet",
-            valid=f"at least {least} for {settings.kind}",
-            fix=f"--vocab-size {least}",
+            expected=f"at least {least} for {settings.kind}",
+            hint=f"--vocab-size {least}",
         )
     return special
 

@@ -146,8 +146,8 @@ class Windowing:
         if self.overflow == "refuse":
             whole = not self.cut and not pair
             raise UserError(
-                f"{record.get('at', what)}: {tokens:,} tokens, a row has room for {room:,}",
-                fix="--long windows reads all of it, --long first its beginning" if whole else "--long first cuts it",
+                f"{record.get('location', what)}: {tokens:,} tokens, a row has room for {room:,}",
+                hint="--long windows reads all of it, --long first its beginning" if whole else "--long first cuts it",
             )
         self.tally.longer[self.fate(pair)] += 1
         return True

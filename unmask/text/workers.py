@@ -98,7 +98,7 @@ class _Worker:
             code = self.process.wait()
             raise UserError(
                 f"a worker process ended with code {code}" + (" (killed: out of memory?)" if code == -9 else ""),
-                fix="run the same command again, it goes on where it was; with less memory: --set data.workers=1",
+                hint="run the same command again, it goes on where it was; with less memory: --set data.workers=1",
             ) from None
         if isinstance(answer, BaseException):
             raise answer

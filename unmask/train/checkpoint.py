@@ -79,7 +79,7 @@ def disk_error(error: OSError, path: Path) -> UserError:
         free = "free space unknown"
     return UserError(
         f"cannot write {path}: {error.strerror or error} ({free}); earlier checkpoints are whole",
-        fix="make room (unmask cache prune), then continue with --resume",
+        hint="make room (unmask cache prune), then continue with --resume",
     )
 
 
@@ -89,7 +89,7 @@ def read(path: Path) -> Checkpoint:
         sums, state = read_object(path / SUMS), read_object(path / "state.json", finite=False)
         check(path / "state.json", "step", state.get("step"), COUNT)
     except UserError as error:
-        raise UserError(f"checkpoint {path} is damaged: {error.got}") from None
+        raise UserError(f"checkpoint {path} is damaged: {error.message}") from None
     for name, expected in sums.items():
         file = path / name
         if not file.is_file() or checksum(file) != expected:
@@ -108,7 +108,7 @@ def latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
         try:
             return read(path)
         except UserError as error:
-            say(f"{error.got}; trying the one before it")
+            say(f"{error.message}; trying the one before it")
     return None
 
 

@@ -27,8 +27,8 @@ Watch = Callable[[float], None]  # gets the score that decides at each evaluatio
 class Interrupted(UserError):
     """Stopped by a signal, after a checkpoint was saved."""
 
-    def __init__(self, got: str, *, fix: str, code: int = 128 + signal.SIGINT):
-        super().__init__(got, fix=fix)
+    def __init__(self, message: str, *, hint: str, code: int = 128 + signal.SIGINT):
+        super().__init__(message, hint=hint)
         self.code = code
 
 
@@ -97,8 +97,8 @@ def fit(run: Run, training: Training, console: Console, last: checkpoint.Checkpo
         fitting.write("error", step=state.step, text=str(error))
         raise UserError(
             f"training stopped: {error}. Nothing of that step was kept; the last checkpoint is whole",
-            valid="a finite loss; usual causes: a learning rate too high, or bf16 on a device that is poor at it",
-            fix="--set train.lr=… and train.muon_lr=… at half their value (or --precision fp32), in a new run",
+            expected="a finite loss; usual causes: a learning rate too high, or bf16 on a device that is poor at it",
+            hint="--set train.lr=… and train.muon_lr=… at half their value (or --precision fp32), in a new run",
         ) from error
     finally:
         if log:
@@ -142,7 +142,7 @@ class _Fit:
             if stop:
                 raise Interrupted(
                     f"stopped at step {state.step:,} of {self.total:,}; everything up to here is saved",
-                    fix=command(f"unmask {self.run.verb() or self.training.title} --resume", self.run.path),
+                    hint=command(f"unmask {self.run.verb() or self.training.title} --resume", self.run.path),
                     code=128 + (stopped or [signal.SIGINT])[0],  # another process may have got the signal
                 )
 

@@ -61,7 +61,7 @@ def heldout(
         count = rows.count(phase.length)
     except UserError as error:
         if "mlm" not in objective.terms or objective.terms == ("mlm",):
-            _note(notes, f"no held-out evaluation{of}: {error.got}")
+            _note(notes, f"no held-out evaluation{of}: {error.message}")
             return Heldout(objective, [], key)
         _note(
             notes,

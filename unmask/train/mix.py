@@ -45,7 +45,7 @@ def loader(store: TokenStore, mixed: Sequence[Mixed], recipe: Recipe, objective:
         if other.store.tokenizer.fingerprint() != store.tokenizer.fingerprint():
             raise UserError(
                 f"--mix: {other.part.source} was cut with another tokenizer than the corpus: its ids mean other words",
-                fix="give the text itself in place of the store: it is then cut alike",
+                hint="give the text itself in place of the store: it is then cut alike",
             )
         others.append(_loader(other.store.train, store, recipe, objective, address(recipe.seed, "mix", n) >> 1))
     return MixedLoader(own, others, Turns([other.part.share for other in mixed]))

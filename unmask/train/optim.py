@@ -155,7 +155,7 @@ class Optimizers:
             if value.ndim and value.shape != p.shape and isinstance(optimizer, torch.optim.AdamW | Muon):
                 raise UserError(
                     f"the checkpoint's optimizer has {tuple(value.shape)} for {parameter}, this run {tuple(p.shape)}",
-                    fix="a run that another version, or another kind of device, began has to be begun anew",
+                    hint="a run that another version, or another kind of device, began has to be begun anew",
                 )
             # AdamW's fused kernel keeps its step count beside the parameter, in fp32
             optimizer.state[p][key] = value.to(p.device) if value.ndim else value.clone().to(p.device)

@@ -54,7 +54,7 @@ class Run:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             verb = cls(path).verb()
             resume = f", or go on with it: {command(f'unmask {verb} --resume', path)}" if verb else ""
-            raise UserError(f"{path} exists already, and a run is never overwritten", fix=f"another --out{resume}")
+            raise UserError(f"{path} exists already, and a run is never overwritten", hint=f"another --out{resume}")
 
     def kind(self) -> str:
         """What the folder holds: "pretrain", "finetune", "seeds", "tune", "quickstart", as run.json says; "" when it is no run."""
@@ -123,14 +123,14 @@ class Run:
         except FileExistsError:
             raise
         except OSError as error:
-            raise UserError(f"cannot make the run folder {path}: {error.strerror}", fix="another --out") from None
+            raise UserError(f"cannot make the run folder {path}: {error.strerror}", hint="another --out") from None
         return cls(path)
 
     @classmethod
     def open(cls, path: str | Path) -> "Run":
         run = cls(path)
         if not (run.path / "recipe.yaml").exists():
-            raise UserError(f"{path} is not a run folder (no recipe.yaml in it)", fix="ls runs/*/ shows yours")
+            raise UserError(f"{path} is not a run folder (no recipe.yaml in it)", hint="ls runs/*/ shows yours")
         return run
 
     def recipe(self) -> Recipe:
@@ -148,7 +148,7 @@ class Run:
             handle = os.fdopen(os.open(self.path / "lock", flags, 0o666), "a+")
         except OSError as error:
             why = error.strerror or "lock is not a regular file"
-            raise UserError(f"cannot write into {self.path}: {why}", fix="another --out") from None
+            raise UserError(f"cannot write into {self.path}: {why}", hint="another --out") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -156,7 +156,7 @@ class Run:
             owner = handle.read().strip() or "another process"
             handle.close()
             raise UserError(
-                f"{self.path} is in use by {owner}", fix="wait until it ends, or give another folder with --out"
+                f"{self.path} is in use by {owner}", hint="wait until it ends, or give another folder with --out"
             ) from None
         try:
             handle.truncate(0)
@@ -176,7 +176,7 @@ class Run:
         if not (self.path / "lock" if self.locked else self.path).exists():
             raise UserError(
                 f"{self.path} was deleted or moved while a run was writing into it",
-                fix="put it back and continue with --resume, or begin again with another --out",
+                hint="put it back and continue with --resume, or begin again with another --out",
             ) from None
 
     def in_use(self) -> bool:
@@ -206,7 +206,7 @@ class Run:
         if files.get(name, found) != found:
             raise UserError(
                 f"{name} has changed since {self.path} was begun",
-                fix="put back what it was, or a new run with another --out",
+                hint="put back what it was, or a new run with another --out",
             )
         if main and name not in files:
             self.write_json("data.json", known | {"files": files | {name: found}})

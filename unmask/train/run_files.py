@@ -38,7 +38,7 @@ def shown(path: str | Path) -> Iterator[None]:
         check_files(Path(path))
         raise UserError(
             f"{path}: one of its files holds something else than a run writes there ({type(error).__name__}: {error})",
-            valid="a run folder as unmask wrote it",
+            expected="a run folder as unmask wrote it",
         ) from None
 
 
@@ -53,4 +53,4 @@ def check_files(folder: Path) -> None:
     try:
         Recipe.build(recipe)
     except UserError as error:
-        raise UserError(f"{folder / 'recipe.yaml'}: {error.got[:400]}", valid=error.valid) from None
+        raise UserError(f"{folder / 'recipe.yaml'}: {error.message[:400]}", expected=error.expected) from None

@@ -21,7 +21,7 @@ def check(track: str) -> None:
     if track == "tensorboard" and find_spec("tensorboard") is None:
         raise UserError(
             "train.track=tensorboard needs the package tensorboard, which is not installed",
-            fix="pip install 'unmask[track]'",
+            hint="pip install 'unmask[track]'",
         )
 
 

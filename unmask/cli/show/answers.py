@@ -72,7 +72,7 @@ def _vector(found: Found, spec: TaskSpec) -> str:
 
 
 def _plain(found: Found, spec: TaskSpec) -> str:
-    asked = {"at", "id", *(f.key for f in spec.fields if f.use != "target")}
+    asked = {"location", "id", *(f.key for f in spec.fields if f.use != "target")}
     rest = {key: value for key, value in found.items() if key not in asked}
     return json.dumps(rest, ensure_ascii=False, default=plain)
 

@@ -42,7 +42,7 @@ def attention_table(found: Attention, layer: int | None, head: int | None) -> St
     layers, heads = found.weights.shape[:2]
     for name, given, most in (("layer", layer, layers), ("head", head, heads)):
         if given is not None and not 1 <= given <= most:
-            raise UserError(f"{name} {given}", valid=f"1 to {most}")
+            raise UserError(f"{name} {given}", expected=f"1 to {most}")
     weights = found.weights[(layer or layers) - 1]  # (heads, T, T)
     weights = weights.mean(0) if head is None else weights[head - 1]
     table = Table.grid(padding=(0, 2, 0, 0))

@@ -101,14 +101,14 @@ def label_all(records: Sequence[Record], labels: Sequence[tuple[Any, list[str]]]
     )
     if from_one:
         what = "labels count from 1: no label is 0, and one is the number of choices"
-        findings.append(Finding(records[0]["at"], what, "letters, or numbers from 0, are plain", error=False))
+        findings.append(Finding(records[0]["location"], what, "letters, or numbers from 0, are plain", error=False))
     for record, (value, names) in zip(records, labels):
         record["label"] = _index(value, names, record, int(from_one), findings)
 
 
 def _index(value: Any, names: list[str], record: Record, first: int, findings: list[Finding]) -> int:
     """0 when it cannot be found, and the reason in `findings`."""
-    at, choices = record["at"], record["choices"]
+    at, choices = record["location"], record["choices"]
     if value is None or value == "" or value != value:
         findings.append(Finding(at, "no label", "fill it in, or remove the row", kind="no label"))
         return 0

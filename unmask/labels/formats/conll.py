@@ -70,7 +70,7 @@ def read_conll(
 ) -> list[dict[str, Any]]:
     unknown = next((role for role in columns if role not in ROLES), None)
     if unknown is not None:
-        raise UserError(f"no role {unknown!r}{nearest(unknown, list(ROLES))}", valid=", ".join(ROLES))
+        raise UserError(f"no role {unknown!r}{nearest(unknown, list(ROLES))}", expected=", ".join(ROLES))
     if not labelled:
         columns = {role: name for role, name in columns.items() if role != "tag"}
     reader = _universal if is_universal(source) else _columns
@@ -94,7 +94,9 @@ def _columns(
         what = (
             "one column, where a word and its tag are wanted" if width < 2 else "the tag is in the column of the word"
         )
-        raise UserError(f"{source.path}: {what}", valid="a word, a tab and its tag on each line", fix="--column tag=N")
+        raise UserError(
+            f"{source.path}: {what}", expected="a word, a tab and its tag on each line", hint="--column tag=N"
+        )
     sentences: list[list[Line]] = []
     for block in blocks(source):
         rows: list[Line] = []
@@ -106,12 +108,16 @@ def _columns(
                 continue  # a comment; "#" with a tag is a word
             if len(row) != width and (labelled or len(row) <= word):  # without labels, a word is enough
                 what = f"{len(row)} columns, the other lines have {width}: {text[:40]!r}"
-                fix = f"a word and its tag with {'a tab' if tabs else 'a blank'} between, a blank line after a sentence"
-                findings.append(Finding(source.at(line), what, fix, kind="columns"))
+                hint = (
+                    f"a word and its tag with {'a tab' if tabs else 'a blank'} between, a blank line after a sentence"
+                )
+                findings.append(Finding(source.location(line), what, hint, kind="columns"))
             elif not row[word]:
-                findings.append(Finding(source.at(line), "a tag without a word", "write the word", kind="no word"))
+                findings.append(
+                    Finding(source.location(line), "a tag without a word", "write the word", kind="no word")
+                )
             elif tag >= 0 and not row[tag]:
-                findings.append(Finding(source.at(line), f"{row[word]!r} has no tag", "write it", kind="no tag"))
+                findings.append(Finding(source.location(line), f"{row[word]!r} has no tag", "write it", kind="no tag"))
             else:
                 rows.append((line, [row[word], row[tag] if tag >= 0 else ""]))
         if rows:
@@ -146,8 +152,8 @@ def place(name: str, width: int, names: Sequence[str], source: Source) -> int:
     if not 1 <= abs(number) <= width:
         raise UserError(
             f"{source.path}: no column {name!r}{nearest(name.lower(), lower)}",
-            valid=f"1 to {width}" + (f", or {', '.join(lower)}" if names else ""),
-            fix="--column tag=N",
+            expected=f"1 to {width}" + (f", or {', '.join(lower)}" if names else ""),
+            hint="--column tag=N",
         )
     return number - 1 if number > 0 else width + number
 
@@ -170,7 +176,7 @@ def _without_places(source: Source, sentences: list[list[Line]], findings: list[
         return sentences
     (line, (word, _)), (_, (character, _)) = sentences[0][0], out[0][0]
     what = f"every character carries its place in a segment ({word}): it is read without ({character})"
-    findings.append(Finding(source.at(line), what, error=False, kind="segments"))
+    findings.append(Finding(source.location(line), what, error=False, kind="segments"))
     return out
 
 
@@ -205,7 +211,7 @@ def join(words: Sequence[str], blanks: Sequence[bool]) -> tuple[str, list[list[i
 def _sentence(
     source: Source, text: str, spans: list[list[int]], tags: list[str] | None, lines: list[int]
 ) -> dict[str, Any]:
-    sentence: dict[str, Any] = {"at": source.at(lines[0]), "text": text, "words": spans, "lines": lines}
+    sentence: dict[str, Any] = {"location": source.location(lines[0]), "text": text, "words": spans, "lines": lines}
     return sentence if tags is None else sentence | {"tags": tags}
 
 
@@ -230,7 +236,7 @@ def _universal(
             if len(row) != width or not _NUMBER.fullmatch(row[0]):
                 what = f"{len(row)} columns, CoNLL-U has {width}" if len(row) != width else f"{row[0]!r} is no number"
                 findings.append(
-                    Finding(source.at(line), what, "tabs between them, _ where one is empty", kind="columns")
+                    Finding(source.location(line), what, "tabs between them, _ where one is empty", kind="columns")
                 )
                 continue
             if "." in row[0]:  # an empty node stands in no text
@@ -244,7 +250,7 @@ def _universal(
                 continue
             if labelled and row[tag] == "_" != row[word]:
                 findings.append(
-                    Finding(source.at(line), f"{row[word]!r} has no {UNIVERSAL[tag]}", "write it", kind="no tag")
+                    Finding(source.location(line), f"{row[word]!r} has no {UNIVERSAL[tag]}", "write it", kind="no tag")
                 )
             words.append(row[word])
             tags.append(row[tag])
@@ -266,7 +272,7 @@ def _universal(
             if found is None:
                 what = f"the words are not those of # text = {said[:40]}"
                 findings.append(
-                    Finding(source.at(lines[0]), what, "the words are read, without it", error=False, kind="text")
+                    Finding(source.location(lines[0]), what, "the words are read, without it", error=False, kind="text")
                 )
             else:
                 text, spans = said, found

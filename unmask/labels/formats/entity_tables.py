@@ -59,7 +59,7 @@ def read_table(
             record = _of_words(at, row, found, labels, findings)
         else:
             text = text_of(row.get(found["text"]), at, "text", findings)
-            record = {"at": at, "text": text}
+            record = {"location": at, "text": text}
             value = row.get(found.get("spans", ""))
             if labelled:
                 record["spans"] = _spans(value, text, at, findings)
@@ -90,7 +90,7 @@ def _of_words(
     spans = find_words(text, words) if isinstance(text, str) else None
     if spans is None:
         text, spans = join(words, [True] * len(words))
-    record: dict[str, Any] = {"at": at, "text": text, "words": spans}
+    record: dict[str, Any] = {"location": at, "text": text, "words": spans}
     if tags is None:
         return record
     if not isinstance(tags, list) or len(tags) != len(words):
@@ -100,8 +100,8 @@ def _of_words(
     named = [_name(tag, labels) for tag in tags]
     if None in named:
         what = f"the tag {tags[named.index(None)]!r:.20} is no name"
-        fix = "name the numbers, from 0 on: --labels O,B-PER,I-PER"
-        findings.append(Finding(at, what, fix, kind="numbers"))
+        hint = "name the numbers, from 0 on: --labels O,B-PER,I-PER"
+        findings.append(Finding(at, what, hint, kind="numbers"))
         return {}
     return record | {"tags": named}
 
@@ -128,8 +128,8 @@ def _ends(item: Any) -> tuple[Any, Any, Any, Any] | None:
 def _spans(value: Any, text: str, at: str, findings: list[Finding]) -> list[dict[str, Any]]:
     """Spans that can be used, in their order; what is wrong with the others is found."""
 
-    def wrong(what: str, fix: str, kind: str) -> None:
-        findings.append(Finding(at, what, fix, kind=kind))
+    def wrong(what: str, hint: str, kind: str) -> None:
+        findings.append(Finding(at, what, hint, kind=kind))
 
     if value is None:
         return []

@@ -98,7 +98,7 @@ def read_roles(source: Source, columns: Mapping[str, str], findings: list[Findin
         if not width:
             if rows:
                 what = f"lines of {len(rows[0][1])} and of other numbers of columns in one sentence"
-                findings.append(Finding(source.at(rows[0][0]), what, "one column per predicate", kind="columns"))
+                findings.append(Finding(source.location(rows[0][0]), what, "one column per predicate", kind="columns"))
             continue
         usual = "2" if form == "heads" else "4" if _is_2012(rows) else "1"
         word = place(columns.get("word", usual), width, (), source)
@@ -107,15 +107,15 @@ def read_roles(source: Source, columns: Mapping[str, str], findings: list[Findin
         for at, own, found in (_of_heads if form == "heads" else _of_brackets)(source, rows, findings):
             tags = schemes.write([x for x in found if x[2] not in VERB], len(words), "BIO")
             records.append(
-                {"at": source.at(rows[at][0]), "text": text, "words": spans, "tags": tags,
+                {"location": source.location(rows[at][0]), "text": text, "words": spans, "tags": tags,
                  "predicate": [spans[own[0]][0], spans[own[1] - 1][1]], "lines": [line for line, _ in rows]}
             )  # fmt: skip
     if not records and len(findings) == before:
-        findings.append(Finding(source.at(1), "no predicate in the file", "mark one: (V*)", kind="no predicate"))
+        findings.append(Finding(source.location(1), "no predicate in the file", "mark one: (V*)", kind="no predicate"))
     elif form == "brackets" and records and _without_words(records):
         raise UserError(
             f"{source.path}: the column of words is missing",
-            fix="paste words.txt props.txt > train.conll; or --column word=N",
+            hint="paste words.txt props.txt > train.conll; or --column word=N",
         )
     return records
 
@@ -147,16 +147,16 @@ def _of_brackets(source: Source, rows: Sequence[Row], findings: list[Finding]) -
             opened += [(n, label) for label in re.findall(r"\(([^\s()*]+)", begins)]
             for _ in range(ends.count(")")):
                 if not opened:
-                    findings.append(Finding(source.at(line), "a bracket closes that none opens", kind="brackets"))
+                    findings.append(Finding(source.location(line), "a bracket closes that none opens", kind="brackets"))
                     continue
                 first, label = opened.pop()
                 if opened:
                     what = f"{label} inside {opened[0][1]}: only the outer role is read"
-                    findings.append(Finding(source.at(line), what, error=False, kind="nested roles"))
+                    findings.append(Finding(source.location(line), what, error=False, kind="nested roles"))
                 else:
                     roles.append((first, n + 1, label))
         for first, label in opened:
-            findings.append(Finding(source.at(rows[first][0]), f"({label} is never closed", kind="brackets"))
+            findings.append(Finding(source.location(rows[first][0]), f"({label} is never closed", kind="brackets"))
         verb = next(((a, b) for a, b, label in roles if label == "V"), None)
         if verb:
             yield verb[0], verb, roles
@@ -166,7 +166,9 @@ def _of_heads(source: Source, rows: Sequence[Row], findings: list[Finding]) -> F
     predicates = _heads(rows)
     if len(rows[0][1]) != FIXED + len(predicates):
         what = f"{len(predicates)} predicates (Y in FILLPRED) and {len(rows[0][1]) - FIXED} columns of roles"
-        findings.append(Finding(source.at(rows[0][0]), what, "one column of roles for each predicate", kind="columns"))
+        findings.append(
+            Finding(source.location(rows[0][0]), what, "one column of roles for each predicate", kind="columns")
+        )
         return
     for k, at in enumerate(predicates):
         labels = [row[FIXED + k] for _, row in rows]
@@ -177,16 +179,16 @@ def _of_line(source: Source, number: int, text: str, findings: list[Finding]) ->
     match = _LINE.fullmatch(text)
     if not match:
         if text.strip():
-            what, fix = f"not a line per predicate: {text[:40]!r}", "1 Ann runs home ||| B-A0 B-V B-A4"
-            findings.append(Finding(source.at(number), what, fix, kind="columns"))
+            what, hint = f"not a line per predicate: {text[:40]!r}", "1 Ann runs home ||| B-A0 B-V B-A4"
+            findings.append(Finding(source.location(number), what, hint, kind="columns"))
         return None
     words, tags = match[2].split(), match[3].split()
     if len(words) != len(tags):
         what = f"{len(tags)} tags for {len(words)} words"
-        findings.append(Finding(source.at(number), what, "one tag for each word", kind="columns"))
+        findings.append(Finding(source.location(number), what, "one tag for each word", kind="columns"))
         return None
     joined, spans = _joined(words)
-    record = {"at": source.at(number), "text": joined, "words": spans, "tags": tags}
+    record = {"location": source.location(number), "text": joined, "words": spans, "tags": tags}
     return give_predicate(record, int(match[1]), findings)
 
 
@@ -205,7 +207,7 @@ def give_predicate(record: Record, value: Any, findings: list[Finding]) -> Recor
     try:
         record["predicate"] = locate(text, value)
     except UserError as error:
-        findings.append(Finding(record["at"], error.got, error.valid or "", kind="predicate"))
+        findings.append(Finding(record["location"], error.message, error.expected or "", kind="predicate"))
         return None
     if "tags" in record:
         record["tags"] = [schemes.OUTSIDE if schemes.parse(tag)[1] in VERB else tag for tag in record["tags"]]
@@ -227,13 +229,13 @@ def locate(text: str, predicate: Any) -> list[int]:
         if 0 <= start < end <= len(text) and text[start:end].strip():
             return [start, end]
         raise UserError(
-            f"the predicate {start}–{end} is no place in the text", valid=f"0 to {len(text)}, end after start"
+            f"the predicate {start}–{end} is no place in the text", expected=f"0 to {len(text)}, end after start"
         )
     if not isinstance(predicate, str) or not predicate.strip():
         raise UserError(
             f"no predicate for {text!r:.60}" if predicate is None else f"the predicate {predicate!r:.40} is no word",
-            valid="a word of the text, or its [start, end]",
-            fix="unmask predict MODEL TEXT --predicate WORD",
+            expected="a word of the text, or its [start, end]",
+            hint="unmask predict MODEL TEXT --predicate WORD",
         )
     return _occurrence(text, predicate.strip())
 
@@ -248,14 +250,14 @@ def _occurrence(text: str, word: str) -> list[int]:
         words = re.findall(r"\w+(?:[-'’]\w+)*", text)
         raise UserError(
             f"the predicate {word!r:.40} is not in the text{nearest(word, words)}",
-            valid=", ".join(dict.fromkeys(words))[:200],
+            expected=", ".join(dict.fromkeys(words))[:200],
         )
     if number > len(found) or (len(found) > 1 and not number):
         times = "once" if len(found) == 1 else f"{len(found)} times"
         raise UserError(
             f"the predicate {word!r:.40} occurs {times} in the text",
-            valid=", ".join(f"{word}#{n}" for n in range(1, len(found) + 1)),
-            fix=f"--predicate '{word}#1'",
+            expected=", ".join(f"{word}#{n}" for n in range(1, len(found) + 1)),
+            hint=f"--predicate '{word}#1'",
         )
     return found[number - 1 if number else 0]
 

@@ -26,7 +26,7 @@ LINE = re.compile(r"\s+")
 
 
 class Judgement(NamedTuple):
-    at: str  # file:line
+    location: str  # file:line
     query: str
     passage: str
     relevance: float
@@ -71,7 +71,7 @@ def _table(source: Source, findings: list[Finding], given: dict[str, str]) -> li
         columns = assign(source.columns, {"id": ID, "title": TITLE, "text": TEXT}, given, ("text",), source.path)
     out = []
     for number, (line, row) in enumerate(rows, 1):
-        at = source.at(line)
+        at = source.location(line)
         text = text_of(row.get(columns["text"]), at, "text", findings)
         title = str(row.get(columns.get("title", "")) or "")
         name = row.get(columns["id"]) if "id" in columns else number
@@ -104,7 +104,7 @@ def _xml(whole: str, path: str) -> list[tuple[str, str, str]]:
 
 
 def _lines(source: Source) -> list[tuple[str, str, str]]:
-    lines = [(source.at(n), n, line.strip()) for n, line in source.lines if line.strip()]
+    lines = [(source.location(n), n, line.strip()) for n, line in source.lines if line.strip()]
     if all("\t" in line for _, _, line in lines):
         return [(at, *(part.strip() for part in line.split("\t", 1))) for at, _, line in lines]  # type: ignore[misc]
     return [(at, str(n), line) for at, n, line in lines]
@@ -135,13 +135,13 @@ def read_qrels(source: Source, findings: list[Finding]) -> list[Judgement]:
                 rows.append((line, [fields[0], fields[2], fields[3]]))
             elif text.strip():
                 what = f"{len(fields)} fields, not 4: {text.strip():.40}"
-                findings.append(Finding(source.at(line), what, "write: query 0 passage relevance"))
+                findings.append(Finding(source.location(line), what, "write: query 0 passage relevance"))
     out = []
     for line, (query, passage, grade) in rows:
         try:
-            out.append(Judgement(source.at(line), query.strip(), passage.strip(), float(grade)))
+            out.append(Judgement(source.location(line), query.strip(), passage.strip(), float(grade)))
         except ValueError:
-            findings.append(Finding(source.at(line), f"relevance {grade!r} is not a number", "write 0, 1, 2 …"))
+            findings.append(Finding(source.location(line), f"relevance {grade!r} is not a number", "write 0, 1, 2 …"))
     return out
 
 
@@ -155,7 +155,9 @@ def read_run(path: str, findings: list[Finding]) -> dict[str, dict[str, float]]:
         except (IndexError, ValueError):
             if text.strip():
                 findings.append(
-                    Finding(source.at(line), f"not a line of a run: {text:.40}", "query Q0 passage rank score name")
+                    Finding(
+                        source.location(line), f"not a line of a run: {text:.40}", "query Q0 passage rank score name"
+                    )
                 )
     return out
 

@@ -15,7 +15,7 @@ _LAYER = "albert.encoder.albert_layer_groups.{i}.albert_layers.0."
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
     for key in ("num_hidden_groups", "inner_group_num"):
         if raw.get(key, 1) != 1:
-            raise UserError(f"an albert folder with {key}: {raw[key]}", valid=f"{key}: 1, one layer for all")
+            raise UserError(f"an albert folder with {key}: {raw[key]}", expected=f"{key}: 1, one layer for all")
     return bert.read(raw)
 
 

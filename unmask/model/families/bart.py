@@ -17,7 +17,7 @@ def _size(layers: int, hidden: int) -> dict[str, Any]:
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
     for a, b, default in (("encoder_attention_heads", "decoder_attention_heads", 16), ("encoder_ffn_dim", "decoder_ffn_dim", 4096)):  # fmt: skip
         if raw.get(a, default) != raw.get(b, default):
-            raise UserError(f"a bart folder with {a} {raw.get(a)} and {b} {raw.get(b)}", valid="the same in both")
+            raise UserError(f"a bart folder with {a} {raw.get(a)} and {b} {raw.get(b)}", expected="the same in both")
     # Folders of 2020 call other models so, with norms in other places.
     check_only(raw, "a bart", normalize_before=False, add_final_layer_norm=False, normalize_embedding=True)
     start = raw.get("decoder_start_token_id", 2)

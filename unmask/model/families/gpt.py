@@ -19,7 +19,7 @@ def size(layers: int, hidden: int) -> dict[str, Any]:
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
     name = raw.get("afn", "gelu")
     if name not in _ACTIVATIONS:
-        raise UserError(f"an openai-gpt folder with afn: {name!r}", valid=", ".join(_ACTIVATIONS))
+        raise UserError(f"an openai-gpt folder with afn: {name!r}", expected=", ".join(_ACTIVATIONS))
     return {"activation": _ACTIVATIONS[name]}
 
 

@@ -21,10 +21,10 @@ def _read(raw: dict[str, Any]) -> dict[str, Any]:
     ):
         given = rope.get(kind) or {}
         if given.get("rope_type", "default") != "default" or raw.get("rope_scaling"):
-            raise UserError(f"a modernbert folder with rope_type {given.get('rope_type')!r}", valid="default")
+            raise UserError(f"a modernbert folder with rope_type {given.get('rope_type')!r}", expected="default")
         theta = given.get("rope_theta", raw.get(old, default))
         if isinstance(theta, bool) or not isinstance(theta, int | float):
-            raise UserError(f"rope_parameters: {kind}.rope_theta is {shown(theta)}", valid="a number")
+            raise UserError(f"rope_parameters: {kind}.rope_theta is {shown(theta)}", expected="a number")
         thetas.append(float(theta))
     layers = raw.get("num_hidden_layers", 22)
     every = raw.get("global_attn_every_n_layers", 3)
@@ -34,7 +34,7 @@ def _read(raw: dict[str, Any]) -> dict[str, Any]:
         if not fits:
             raise UserError(
                 f"layer_types: {kinds[:4]} …, {len(kinds):,} of them",
-                valid="every n-th layer full_attention, beginning with the first",
+                expected="every n-th layer full_attention, beginning with the first",
             )
         every = fits[0]
     return {"rope_theta": thetas[0], "local_rope_theta": thetas[1], "global_every": every}

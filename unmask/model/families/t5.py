@@ -23,7 +23,9 @@ def _size(layers: int, hidden: int, heads: int, intermediate: int) -> dict[str, 
 def _read(raw: dict[str, Any]) -> dict[str, Any]:
     gated, _, name = raw.get("feed_forward_proj", "relu").rpartition("-")
     if gated not in ("", "gated"):
-        raise UserError(f"a t5 folder with feed_forward_proj: {raw['feed_forward_proj']!r}", valid="relu, gated-gelu")
+        raise UserError(
+            f"a t5 folder with feed_forward_proj: {raw['feed_forward_proj']!r}", expected="relu, gated-gelu"
+        )
     start = raw.get("decoder_start_token_id")
     return {
         "activation": "gelu_new" if (gated, name) == ("gated", "gelu") else name,

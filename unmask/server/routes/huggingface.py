@@ -67,7 +67,7 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
     @router.post("/models/{name}/pipeline/{task}", include_in_schema=False)
     async def unknown(name: Name, task: str) -> Answer:
         valid = ", ".join(possible(find(models, name)))
-        raise Refused(404, "no_pipeline", f"no pipeline {task!r:.80}{nearest(task, list(PIPELINES))}", valid=valid)
+        raise Refused(404, "no_pipeline", f"no pipeline {task!r:.80}{nearest(task, list(PIPELINES))}", expected=valid)
 
     return router
 

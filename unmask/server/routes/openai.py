@@ -56,8 +56,8 @@ def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
         if not all(isinstance(text, str) for text in texts):
             raise UserError(
                 "the input is token numbers, which belong to another tokenizer",
-                valid="a text, or a list of texts",
-                fix="send text (LangChain: check_embedding_ctx_length=False)",
+                expected="a text, or a list of texts",
+                hint="send text (LangChain: check_embedding_ctx_length=False)",
             )
         found = await ask(body.model, "embed", list(texts))
         used = current.request().tokens

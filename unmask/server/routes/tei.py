@@ -121,7 +121,7 @@ def _choose(models: Mapping[str, "Predictor"], name: str | None, pipeline: str =
     if name is None:
         task = task_for(pipeline or "feature-extraction")
         raise UserError(
-            f"no served model is fine-tuned for {task}", fix=f"unmask finetune MODEL --task {task} --train FILE"
+            f"no served model is fine-tuned for {task}", hint=f"unmask finetune MODEL --task {task} --train FILE"
         )
     predictor = find(models, name)
     if pipeline:

@@ -297,4 +297,4 @@ async def prediction(ask: Ask, name: str, predictor: "Predictor", body: Predicti
 def check_keys(record: dict[str, Any], known: list[str]) -> None:
     """A record from outside holds what the model reads, and nothing else."""
     if strange := next((key for key in record if key not in known), None):
-        raise UserError(f"no field {strange!r:.80}{nearest(strange, known)}", valid=", ".join(known))
+        raise UserError(f"no field {strange!r:.80}{nearest(strange, known)}", expected=", ".join(known))

@@ -114,7 +114,7 @@ def _plotly() -> Path:
     try:
         import plotly
     except ImportError:
-        raise UserError("plots need the package plotly", fix="pip install 'unmask[serve]'") from None
+        raise UserError("plots need the package plotly", hint="pip install 'unmask[serve]'") from None
     return Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 
 
@@ -144,14 +144,14 @@ def _questions(router: APIRouter, models: Mapping[str, Predictor], ask: Ask) -> 
         parts = list(q.record.values())
         if q.method == GENERATE:
             if len(parts) != 1 or not isinstance(parts[0], str):
-                raise UserError(f"{len(parts)} parts for {q.method}", valid="one text")
+                raise UserError(f"{len(parts)} parts for {q.method}", expected="one text")
             return await _asked(ask(q.model, q.method, parts[0], max_new_tokens=q.length))
         if q.method in told.FORMS:
             if len(parts) != 2 or not all(isinstance(part, str) for part in parts):
-                raise UserError(f"{len(parts)} parts for {q.method}", valid="two texts")
+                raise UserError(f"{len(parts)} parts for {q.method}", expected="two texts")
             return Answer({q.method: await ask(q.model, q.method, *parts)})
         if q.method != "predict":
-            raise UserError(f"unknown method {q.method!r:.80}", valid=", ".join(["predict", *told.FORMS]))
+            raise UserError(f"unknown method {q.method!r:.80}", expected=", ".join(["predict", *told.FORMS]))
         check_keys(q.record, [field.key for field in find(models, q.model).need_task().spec.inputs])
         return await _asked(ask(q.model, q.method, q.record))
 
@@ -165,7 +165,7 @@ def _looks(router: APIRouter, ask: Ask) -> None:
         weights = np.asarray(found.weights)  # (layers, heads, T, T)
         if weights.shape[-1] > DRAWN:
             raise UserError(
-                f"{weights.shape[-1]} tokens are too many to draw lines between", valid=f"at most {DRAWN} tokens"
+                f"{weights.shape[-1]} tokens are too many to draw lines between", expected=f"at most {DRAWN} tokens"
             )
 
         # A byte each: 256 shades are more than an eye tells apart, and JSON of the numbers would be 10 times as long.
@@ -187,7 +187,7 @@ def _looks(router: APIRouter, ask: Ask) -> None:
         found = await ask(q.model, "word_vectors", q.word, q.sentences, layer=q.layer)
         if len(found.places) < 3:
             raise UserError(
-                f"{q.word!r} stands in {len(found.places)} places", valid="three or more, to see which are near"
+                f"{q.word!r} stands in {len(found.places)} places", expected="three or more, to see which are near"
             )
 
         def projected() -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _runs(router: APIRouter, root: Path | None) -> None:
 
     def runs() -> Runs:
         if found is None:
-            raise UserError("this server shows no runs", fix="unmask studio runs/")
+            raise UserError("this server shows no runs", hint="unmask studio runs/")
         return found
 
     @router.get("/studio/runs")

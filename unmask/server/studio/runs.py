@@ -36,7 +36,7 @@ class Runs:
     def __init__(self, root: str | Path):
         self.root = Path(root).expanduser().resolve()
         if not self.root.is_dir():
-            raise UserError(f"{root} is no folder", valid="a folder with runs in it", fix="unmask studio runs/")
+            raise UserError(f"{root} is no folder", expected="a folder with runs in it", hint="unmask studio runs/")
         self._known: dict[str, tuple[Any, dict[str, Any]]] = {}  # name → what it was read from, and what was found
 
     def entries(self) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ class Runs:
         path = self.root / name
         if "\0" in name or Path(name).is_absolute() or ".." in Path(name).parts or not self._is_run(path):
             names = [str(entry["name"]) for entry in self.entries()]
-            raise UserError(f"no run {name!r:.120} here{nearest(name, names)}", valid=", ".join(names[:8]) or "none")
+            raise UserError(f"no run {name!r:.120} here{nearest(name, names)}", expected=", ".join(names[:8]) or "none")
         return Run(path)
 
     def details(self, name: str) -> dict[str, Any]:
@@ -92,9 +92,9 @@ class Runs:
         run = self.open(name)
         store = self._json(run, "data.json").get("store")
         if not isinstance(store, str):
-            raise UserError(f"{name} has no masked batch", valid="a run of unmask pretrain that has begun to train")
+            raise UserError(f"{name} has no masked batch", expected="a run of unmask pretrain that has begun to train")
         if not (Path(store) / "meta.json").exists():
-            raise UserError(f"the tokens of {name} are gone from the cache", fix="unmask prepare CORPUS")
+            raise UserError(f"the tokens of {name} are gone from the cache", hint="unmask prepare CORPUS")
         return show_batch(store, Recipe.build(Recipe.read(self._own(run, "recipe.yaml"))), rows).as_dict()
 
     def compare(self, a: str, b: str) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ class Runs:
         """The run's report.html."""
         path = self._own(self.open(name), "report.html")
         if not path.exists():
-            raise UserError(f"{name} has no report yet", valid="a run that has ended")
+            raise UserError(f"{name} has no report yet", expected="a run that has ended")
         return read_bytes(path, REPORT)
 
     def models(self, most: int) -> list[str]:
@@ -181,7 +181,7 @@ class Runs:
                     raise UserError("the name of its folder is not UTF-8")
                 self._known[name] = stamp, self._read(run)
             except Exception as error:  # whatever is wrong with one run, the others are listed
-                why = error.got if isinstance(error, UserError) else f"it cannot be read ({type(error).__name__})"
+                why = error.message if isinstance(error, UserError) else f"it cannot be read ({type(error).__name__})"
                 problem = readable(why.replace(f"{self.root}{os.sep}", ""))
                 self._known[name] = (
                     stamp,

@@ -48,13 +48,13 @@ def questions(source: Source, findings: list[Finding]) -> Iterator[Raw]:
     places = _places(source)
 
     def at(value: Any) -> str:
-        return places.get(id(value), source.at(1))
+        return places.get(id(value), source.location(1))
 
-    for n, article in enumerate(_list(source.value, "data", source.at(1), findings), 1):
+    for n, article in enumerate(_list(source.value, "data", source.location(1), findings), 1):
         if "question" in article:
             yield at(article), article
             continue
-        where, held = source.at(1), f"article {n}"
+        where, held = source.location(1), f"article {n}"
         if isinstance(article.get("title"), str):
             held += f" ({article['title']:.40})"
         for paragraph in _list(article, "paragraphs", where, findings, held):
@@ -91,7 +91,7 @@ def _places(source: Source) -> dict[int, str]:
     out = {}
     for owner, line in lines.items():
         column = first[owner] - (breaks[line - 1] if line else -1)
-        out[owner] = f"{source.at(line + 1)}:{column}" if shared else source.at(line + 1)
+        out[owner] = f"{source.location(line + 1)}:{column}" if shared else source.location(line + 1)
     return out
 
 
@@ -115,7 +115,7 @@ def record_of(
     def get(role: str) -> Any:
         return raw.get(columns[role]) if role in columns else None
 
-    record: Record = {"at": at}
+    record: Record = {"location": at}
     if get("id") not in (None, ""):
         record["id"] = str(get("id"))
     record |= {role: text_of(get(role), at, role, findings) for role in ("question", "context")}
@@ -216,8 +216,8 @@ def place(
         what = f"answer_start {number} of {shown} is outside of the context, which has {len(context)} characters"
     nearest = min(exactly, key=lambda start: abs(start - number), default=None)
     here = f"; it is at {_some(exactly, nearest)}"
-    fix = "copy the answer from the context" if nearest is None else f"answer_start: {nearest}"
-    findings.append(Finding(at, what + here, fix, kind="answer place"))
+    hint = "copy the answer from the context" if nearest is None else f"answer_start: {nearest}"
+    findings.append(Finding(at, what + here, hint, kind="answer place"))
     return None
 
 

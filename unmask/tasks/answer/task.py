@@ -178,7 +178,7 @@ class Answer(base.Task):
     def details(self, answers: Sequence[base.Answer], records: Sequence[Record]) -> dict[str, Any]:
         golds, got = _golds(records), [a["answer"] for a in answers]
         wrong = spans.raw_scores(got, golds)[self.spec.metric()] < 1
-        asked = [{"at": r.get("at", ""), "text": r["question"]} for r in records]
+        asked = [{"location": r.get("location", ""), "text": r["question"]} for r in records]
         want = [" | ".join(dict.fromkeys(gold)) or "(no answer)" for gold in golds]
         sure = np.array([a["probability"] for a in answers])
         return cases(asked, want, [text or "(no answer)" for text in got], wrong, sure)
@@ -190,19 +190,19 @@ class Answer(base.Task):
             (found,) = self.decode(outputs)
             found = found if found["answer"] else (found["candidates"] or [found])[0]
             if not found["answer"]:
-                raise UserError("the model gives no answer to explain", fix='target="…", a part of the context')
+                raise UserError("the model gives no answer to explain", hint='target="…", a part of the context')
             start, end = found["start"], found["end"]
         else:
             start = context.find(target)
             if start < 0 or not target:
                 raise UserError(
-                    f"the target {target!r} is not in the context", valid="a part of it, exactly as it stands"
+                    f"the target {target!r} is not in the context", expected="a part of it, exactly as it stands"
                 )
             end = start + len(target)
         window = outputs.examples[0].about
         own = [n for n, (a, b) in enumerate(window.offsets.tolist(), window.first) if a < end and b > start]
         if not own:
-            raise UserError(f"the target {target!r} has no token", valid="a part of known characters")
+            raise UserError(f"the target {target!r} has no token", expected="a part of known characters")
         return Target(0, ((own[0], 0), (own[-1], 1)), context[start:end])
 
 
@@ -224,8 +224,8 @@ def _too_large(sizes: Sequence[tuple[Record, int]], longest: int, length: int) -
         f"{len(over):,} of {len(sizes):,} answers have more than the {longest:,} tokens of {limit}, "
         f"the longest {most:,}: they are never given whole"
     )
-    fix = f"--set task.answer.longest={most + EDGES}" if limit != "a row" else "--length N, or shorter answers"
-    return [Finding(over[0][0]["at"], what, fix, error=False, kind="answer length")]
+    hint = f"--set task.answer.longest={most + EDGES}" if limit != "a row" else "--length N, or shorter answers"
+    return [Finding(over[0][0]["location"], what, hint, error=False, kind="answer length")]
 
 
 def _best(answers: Sequence[base.Answer]) -> tuple[list[str], list[float]]:

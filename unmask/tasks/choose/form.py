@@ -36,7 +36,7 @@ class ChooseForm(Form):
         columns = assign(left, roles, settings.columns, needed, source.path)
         records, labels = [], []
         for at, row in table_rows(source, "csv, tsv, jsonl or parquet with text, choices and label"):
-            record: Record = {"at": at, "text": text_of(row.get(columns["text"]), at, "text", findings)}
+            record: Record = {"location": at, "text": text_of(row.get(columns["text"]), at, "text", findings)}
             if columns.get("context") and row.get(columns["context"]) not in (None, ""):
                 record["context"] = text_of(row[columns["context"]], at, "context", findings)
             names: list[str] = []

@@ -50,8 +50,8 @@ def settle(values: Sequence[Any], target: str, separator: str) -> tuple[str, str
     if not separator:  # YAML's own `|` gives nothing
         raise UserError(
             "task.classify.separator is empty",
-            valid="; , | or another text",
-            fix="""--set "task.classify.separator='|'\"""",
+            expected="; , | or another text",
+            hint="""--set "task.classify.separator='|'\"""",
         )
     filled = [v for v in values if not empty(v)]
     texts = [str(v) for v in filled if not several(v)]
@@ -149,8 +149,8 @@ def numbered(cells: Sequence[tuple[str, Any]]) -> list[Finding]:
     if texts and None not in numbers and any(number != int(number) for number in numbers if number is not None):
         listed = ", ".join(map(repr, labels[:4])) + (", …" if len(labels) > 4 else "")
         what = f"the labels are numbers, some of them no whole ones: read as {len(labels)} labels ({listed})"
-        fix = "if they are scores to predict: --set task.classify.target=number"
-        found.append(Finding(texts[0][0], what, fix, error=False, kind="numbers as labels"))
+        hint = "if they are scores to predict: --set task.classify.target=number"
+        found.append(Finding(texts[0][0], what, hint, error=False, kind="numbers as labels"))
     return found
 
 
@@ -169,8 +169,8 @@ def unsplit(cells: Sequence[tuple[str, Any]]) -> list[Finding]:
         hits = [text for text, part in known.items() if part]
         if hits and len(hits) >= LISTED * len(joined):
             what = f"the label {hits[0]!r:.60} looks like several: {known[hits[0]]!r:.40} is one by itself elsewhere"
-            fix = f"""--set task.classify.target=several --set "task.classify.separator='{separator}'" reads it so"""
-            return [Finding(texts[hits[0]], what, fix, error=False, kind="several labels")]
+            hint = f"""--set task.classify.target=several --set "task.classify.separator='{separator}'" reads it so"""
+            return [Finding(texts[hits[0]], what, hint, error=False, kind="several labels")]
     return []
 
 

@@ -43,13 +43,13 @@ class ClassifyForm(Form):
             return self.read(source, self.settle([source], settings), findings, labelled)
         records: list[Record] = []
         for at, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns text and label"):
-            record: Record = {"at": at, "text": text_of(row.get(columns["text"]), at, "text", findings)}
+            record: Record = {"location": at, "text": text_of(row.get(columns["text"]), at, "text", findings)}
             if "pair" in columns:
                 record["pair"] = text_of(row.get(columns["pair"]), at, "pair", findings)
             if labelled:
                 record["label"] = cells.read(row.get(columns["label"]), target, separator, at, findings)
             records.append(record)
         if labelled and target == "one":
-            written = [(source.at(line), row.get(columns["label"])) for line, row in source.rows]
+            written = [(source.location(line), row.get(columns["label"])) for line, row in source.rows]
             findings += cells.unsplit(written) + cells.numbered(written)
         return records

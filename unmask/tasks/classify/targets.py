@@ -52,16 +52,17 @@ class One:
         """`given`: labels in the user's order; `choice`: whether rare ones weigh more."""
         counts = Counter(name for record in records for name in cls.names(record))
         labels = list(given) or sorted(counts)
-        strange = [r["at"] for r in records if not set(labels).issuperset(cls.names(r))]
+        strange = [r["location"] for r in records if not set(labels).issuperset(cls.names(r))]
         if strange:
             raise UserError(
                 f"{strange[0]}: a label that is not among those given ({len(strange):,} such records)",
-                valid=", ".join(labels),
-                fix="--labels with all of them, or without --labels: those of the file",
+                expected=", ".join(labels),
+                hint="--labels with all of them, or without --labels: those of the file",
             )
         if len(labels) < cls.fewest:
             raise UserError(
-                f"{records[0]['at']}: every record has the label {''.join(labels)!r}", valid="two labels or more"
+                f"{records[0]['location']}: every record has the label {''.join(labels)!r}",
+                expected="two labels or more",
             )
         found: dict[str, Any] = {"labels": labels, "counts": [counts[label] for label in labels]}
         weights = balance(found["counts"], choice)

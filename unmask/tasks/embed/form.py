@@ -44,7 +44,7 @@ class EmbedForm(Form):
         self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
     ) -> list[Record]:
         if source.form == "text":
-            return [{"at": source.at(n), "text": line.strip()} for n, line in source.lines if line.strip()]
+            return [{"location": source.location(n), "text": line.strip()} for n, line in source.lines if line.strip()]
         columns = assign_columns(self.fields, source, settings, ("text",))
         if not labelled:
             columns = {role: name for role, name in columns.items() if role in ("text", "positive")}
@@ -52,7 +52,7 @@ class EmbedForm(Form):
             columns = assign_columns(self.fields, source, settings, ("text", "positive"))
         records: list[Record] = []
         for at, row in table_rows(source, "csv, tsv, jsonl or parquet with anchor and positive, or plain text"):
-            record: Record = {"at": at, "text": text_of(row.get(columns["text"]), at, "text", findings)}
+            record: Record = {"location": at, "text": text_of(row.get(columns["text"]), at, "text", findings)}
             if "score" in columns:
                 cell = row.get(columns["score"])
                 record["score"] = number_in(cell, at, "score", findings, "write how alike they are, e.g. 0 to 5")

@@ -75,11 +75,11 @@ class Embed(Task):
         super().check(recipe, config)
         if recipe.task.freeze == "encoder" and config.encoder != "lstm":  # ELMo's mix of layers still learns
             raise UserError(
-                "--freeze encoder: the vectors are the encoder's own, nothing would learn", fix="leave it out"
+                "--freeze encoder: the vectors are the encoder's own, nothing would learn", hint="leave it out"
             )
         wide = [size for size in recipe.task.embed.sizes if size >= config.hidden]
         if wide:
-            raise UserError(f"task.embed.sizes: {wide[0]}", valid=f"below {config.hidden}, the whole vector's size")
+            raise UserError(f"task.embed.sizes: {wide[0]}", expected=f"below {config.hidden}, the whole vector's size")
 
     @classmethod
     def study(cls, given: Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> Study:
@@ -89,12 +89,12 @@ class Embed(Task):
         forms = {"scored" if "score" in r else "pairs" if "positive" in r else "text" for r in records}
         if len(forms) > 1:
             raise UserError(
-                f"files of several kinds: {' and '.join(sorted(forms))}", fix="fine-tune on one, then another"
+                f"files of several kinds: {' and '.join(sorted(forms))}", hint="fine-tune on one, then another"
             )
         loss = next(iter(forms), "pairs")
         if loss == "text" and not recipe.model.get("dropout", config.dropout):
             raise UserError(
-                "text without labels is learnt by dropout, and this model has none", fix="--set model.dropout=0.1"
+                "text without labels is learnt by dropout, and this model has none", hint="--set model.dropout=0.1"
             )
         own = (sentence.read(resolve(recipe.start, sentence.PATTERNS)) if recipe.start else None) or sentence.Sentence()
         asked = [p for p in (recipe.task.embed.pooling, recipe.task.pooling) if p != "auto"]
@@ -189,7 +189,7 @@ class Embed(Task):
             return [{"vector": v.tolist()} for v in unit(vectors[0], self.learnt["normalised"])]
         if len(set(outputs.record[roles == POSITIVE].tolist())) < count:
             raise UserError(
-                "some records have a second text and others have none", fix="ask for them one after the other"
+                "some records have a second text and others have none", hint="ask for them one after the other"
             )
         texts = {role: [""] * count for role in (0, 1)}
         for example, n in zip(outputs.examples, outputs.record):

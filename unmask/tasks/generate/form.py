@@ -45,7 +45,7 @@ class GenerateForm(Form):
             text = row.get(columns["text"])
             if isinstance(text, list) and all(isinstance(part, str) for part in text):
                 text = " ".join(part.strip() for part in text)
-            record: Record = {"at": at, "text": text_of(text, at, "text", findings)}
+            record: Record = {"location": at, "text": text_of(text, at, "text", findings)}
             if labelled:
                 wanted = [text_of(one, at, "target", findings) for one in _list(row.get(columns["target"]))]
                 record["target"] = wanted[0]

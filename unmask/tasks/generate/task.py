@@ -61,18 +61,18 @@ class Generate(Task):
         if longest > most:
             raise UserError(
                 f"task.generate.longest {longest}: answers of so many tokens",
-                valid=f"at most {most} with this model and this length",
-                fix=f"--set task.generate.longest={most // 2}"
+                expected=f"at most {most} with this model and this length",
+                hint=f"--set task.generate.longest={most // 2}"
                 + ("" if config.decoder_layers else ", or a greater --length"),
             )
         if recipe.task.freeze == "encoder" and not config.decoder_layers:
-            raise UserError("task.freeze=encoder: this model writes with its encoder", fix="leave --freeze out")
+            raise UserError("task.freeze=encoder: this model writes with its encoder", hint="leave --freeze out")
         from unmask.model.weights import PATTERNS, read_settings
 
         settings = read_settings(resolve(recipe.start, PATTERNS)) if recipe.start else {}
         if "rtd" in FAMILIES[config.family].architectures.get((settings.get("architectures") or [""])[0], ()):
             what = f"{recipe.start} is a discriminator: it tells words apart, and has no head that writes any"
-            raise UserError(what, fix=f"unmask finetune {quote(Path(recipe.start, 'generator'))}, where that is there")
+            raise UserError(what, hint=f"unmask finetune {quote(Path(recipe.start, 'generator'))}, where that is there")
 
     @classmethod
     def study(cls, given: Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> Study:
@@ -154,7 +154,12 @@ class Generate(Task):
         rows = []
         for answer, r in zip(answers, records, strict=True):
             score = metrics.rouge(references(r), answer["output"], self.learnt["language"])["rougeL"]
-            shown = {"at": r.get("at", ""), "text": r["text"][:500], "want": r["target"], "got": answer["output"]}
+            shown = {
+                "location": r.get("location", ""),
+                "text": r["text"][:500],
+                "want": r["target"],
+                "got": answer["output"],
+            }
             rows.append(shown | {"score": round(score, 4)})
         rows.sort(key=lambda row: row["score"])
         return {"errors": rows[:SHOWN], "examples": rows[::-1][: SHOWN // 2]}

@@ -56,9 +56,9 @@ def _pairs(source: Source, settings: TaskRecipe, findings: list[Finding], labell
     for at, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns query, passage and relevance"):
         query = text_of(row.get(columns["query"]), at, "query", findings)
         key = str(row.get(columns["query_id"])) if "query_id" in columns else query
-        record = records.setdefault(key, {"at": at, "query": query, "passages": [], "relevance": []})
+        record = records.setdefault(key, {"location": at, "query": query, "passages": [], "relevance": []})
         if query != record["query"]:
-            what = f"the query of id {key!r} is another one than in {record['at']}"
+            what = f"the query of id {key!r} is another one than in {record['location']}"
             findings.append(Finding(at, what, "give each query an id of its own", kind="query"))
         record["passages"].append(text_of(row.get(columns["passage"]), at, "passage", findings))
         if "passage_id" in columns:
@@ -84,7 +84,7 @@ def _whole(
             findings.append(Finding(at, what, "as many of each", kind="relevance"))
             grades = [0.0] * len(passages)
         query = text_of(row.get(columns["query"]), at, "query", findings)
-        records.append({"at": at, "query": query, "passages": passages, "relevance": grades})
+        records.append({"location": at, "query": query, "passages": passages, "relevance": grades})
     if labelled:
         _complete(records, settings.rank.pool, findings)
     return records
@@ -101,7 +101,7 @@ def _lists(
         good = _texts(row.get(columns["positives"]), at, "positive", findings)
         bad = _texts(row.get(columns.get("negatives", "")) or [], at, "negative", findings)
         grades = [float(labelled)] * len(good) + [0.0] * len(bad)
-        records.append({"at": at, "query": query, "passages": good + bad, "relevance": grades})
+        records.append({"location": at, "query": query, "passages": good + bad, "relevance": grades})
         lacking += [] if bad else [records[-1]]
     if not labelled:
         return records
@@ -117,11 +117,11 @@ def _qrels(source: Source, settings: TaskRecipe, findings: list[Finding]) -> lis
     if lacking:
         raise UserError(
             f"{source.path} holds judgements by id: the {lacking} are in another file",
-            fix="--column queries=FILE --column passages=FILE (csv, tsv, jsonl, lines or TREC's xml)",
+            hint="--column queries=FILE --column passages=FILE (csv, tsv, jsonl, lines or TREC's xml)",
         )
     unknown = sorted(set(settings.columns) - set(files(FIELDS)))
     if unknown:
-        raise UserError(f"--column {unknown[0]}=… beside judgements by id", valid=", ".join(files(FIELDS)))
+        raise UserError(f"--column {unknown[0]}=… beside judgements by id", expected=", ".join(files(FIELDS)))
     queries = read_texts(settings.columns["queries"], findings)
     passages = read_texts(settings.columns["passages"], findings)
     run = read_run(settings.columns["candidates"], findings) if "candidates" in settings.columns else {}
@@ -138,14 +138,16 @@ def _qrels(source: Source, settings: TaskRecipe, findings: list[Finding]) -> lis
         if wrong:
             name = getattr(j, wrong)
             findings.append(
-                Finding(j.at, f"no {wrong} has the id {name!r}; left out", error=False, kind=f"no such {wrong}")
+                Finding(j.location, f"no {wrong} has the id {name!r}; left out", error=False, kind=f"no such {wrong}")
             )
             continue
         record = records.setdefault(
-            j.query, {"at": j.at, "query": queries[j.query], "passages": [], "relevance": [], "ids": []}
+            j.query, {"location": j.location, "query": queries[j.query], "passages": [], "relevance": [], "ids": []}
         )
         if (j.query, j.passage) in known:
-            findings.append(Finding(j.at, f"the passage {j.passage!r} is judged twice; the first counts", error=False))
+            findings.append(
+                Finding(j.location, f"the passage {j.passage!r} is judged twice; the first counts", error=False)
+            )
             continue
         known.add((j.query, j.passage))
         record["ids"].append(j.passage)
@@ -180,7 +182,9 @@ def _fill(records: Sequence[Record], passages: Mapping[str, str], pool: int, fin
         filled += len(record["passages"]) > before
     if filled:
         what = f"{filled:,} queries have fewer than {pool} passages: others were drawn and count as not relevant"
-        findings.append(Finding(records[0]["at"], what, "task.rank.pool, or --column candidates=RUN", False, "pool"))
+        findings.append(
+            Finding(records[0]["location"], what, "task.rank.pool, or --column candidates=RUN", False, "pool")
+        )
 
 
 def _complete(records: Sequence[Record], pool: int, findings: list[Finding]) -> None:
@@ -195,7 +199,9 @@ def _alike(records: Sequence[Record], findings: list[Finding]) -> None:
     for r in records:
         if not any(g > 0 for g in r["relevance"]) or len(set(r["relevance"])) < 2:
             what = "nothing to learn from this query, or to judge by: its passages are all alike in relevance"
-            findings.append(Finding(r["at"], what, "add a relevant and another passage", error=False, kind="alike"))
+            findings.append(
+                Finding(r["location"], what, "add a relevant and another passage", error=False, kind="alike")
+            )
 
 
 def _texts(value: Any, at: str, role: str, findings: list[Finding]) -> list[str]:

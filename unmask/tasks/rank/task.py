@@ -52,7 +52,7 @@ class Rank(Task):
         if recipe.task.teacher and recipe.task.rank.loss == "point":
             raise UserError(
                 "--teacher with task.rank.loss=point: its scores say which passage is better, not how relevant one is",
-                fix="leave task.rank.loss out",
+                hint="leave task.rank.loss out",
             )
 
     @classmethod
@@ -74,8 +74,8 @@ class Rank(Task):
         """Labelled: by `list` an example per relevant passage, `more` are those it may be compared with; else a row per passage."""
         if not record["passages"]:
             raise UserError(
-                f"{record.get('at', record['query'])}: no passages to put in order",
-                fix='unmask predict MODEL "query" "passage" "passage" …',
+                f"{record.get('location', record['query'])}: no passages to put in order",
+                hint='unmask predict MODEL "query" "passage" "passage" …',
             )
         query = self.tokenizer.encode(record["query"])
         passages, room = [self.tokenizer.encode(text) for text in record["passages"]], self.windowing.room(pair=True)
@@ -115,7 +115,7 @@ class Rank(Task):
         right: list[dict[str, Any]] = []
         for answer, record in zip(answers, records):
             best, grades = answer["order"][0], record["relevance"]
-            row = {"at": record["at"], "text": record["query"], "got": record["passages"][best]}
+            row = {"location": record["location"], "text": record["query"], "got": record["passages"][best]}
             row |= {"want": record["passages"][int(np.argmax(grades))], "score": _ranked(answer, record)["ndcg@10"]}
             (right if grades[best] > 0 else errors).append(row)
         return {"errors": sorted(errors, key=lambda row: row["score"])[:SHOWN], "examples": right[:10]}

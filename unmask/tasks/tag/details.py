@@ -24,7 +24,13 @@ def details(task: "Tag", answers: Sequence[dict[str, Any]], records: Sequence[Re
         text = record["text"]
         if "predicate" in record:
             text += f"  [{text[slice(*record['predicate'])]}]"
-        line = {"at": record.get("at", ""), "text": text, "want": want, "got": got, "score": answer["score"]}
+        line = {
+            "location": record.get("location", ""),
+            "text": text,
+            "want": want,
+            "got": got,
+            "score": answer["score"],
+        }
         lines.append((wrong, line))
     bad = sorted((x for x in lines if x[0]), key=lambda x: (-x[0], -x[1]["score"]))
     return {

@@ -34,12 +34,12 @@ class TagForm(Form):
             records = roles.read_roles(source, settings.columns, findings)
         elif source.form == "text":
             if not labelled and not conll.is_conll(source) and not settings.columns:  # a text on each line
-                return [{"at": source.at(n), "text": text} for n, text in source.lines if text.strip()]
+                return [{"location": source.location(n), "text": text} for n, text in source.lines if text.strip()]
             records = conll.read_conll(source, settings.columns, findings, labelled)
         elif conll.is_misnamed(source):
             raise UserError(
                 f"{source.path}: words and tags from the first line on, where a table has the names of its columns",
-                fix=command("mv", Path(source.path), Path(source.path).with_suffix(".conll")),
+                hint=command("mv", Path(source.path), Path(source.path).with_suffix(".conll")),
             )
         else:
             records = entity_tables.read_table(source, settings.columns, settings.labels, findings, labelled)
@@ -55,27 +55,27 @@ def checked(records: list[Record], path: str, settings: TaskRecipe, findings: li
         scheme = wanted
     if scheme == "IOB1":
         what = "the tags are IOB1 (B- only between two entities of one label): read as BIO"
-        findings.append(Finding(records[0]["at"], what, error=False, kind="scheme"))
+        findings.append(Finding(records[0]["location"], what, error=False, kind="scheme"))
     named = any("-" in tag and schemes.parse(tag)[0] for tags in tagged for tag in tags)
     for record in records:
         lines = record.pop("lines", None)
 
         def at(n: int, lines: Any = lines, record: Record = record) -> str:
-            return f"{path}:{lines[n]}" if lines else record["at"]
+            return f"{path}:{lines[n]}" if lines else record["location"]
 
         if "tags" in record and scheme != "none":
             tags = record["tags"]
             for n, tag in enumerate(tags):
                 if not schemes.parse(tag)[0]:
-                    fix = "O, or B- or I- and a label; parts of speech: --set task.tag.scheme=none"
-                    findings.append(Finding(at(n), f"the tag {tag!r} is not of the scheme {scheme}", fix, kind="tag"))
+                    hint = "O, or B- or I- and a label; parts of speech: --set task.tag.scheme=none"
+                    findings.append(Finding(at(n), f"the tag {tag!r} is not of the scheme {scheme}", hint, kind="tag"))
                 elif named and tag != schemes.OUTSIDE and "-" not in tag:
                     what = f"the tag {tag!r} has no label, as others have"
                     findings.append(Finding(at(n), what, f"{tag}-LABEL, or O", kind="tag"))
             for n, what in schemes.faults(tags, scheme):
                 right = "I- begins an entity in IOB1" if scheme == "IOB1" else "B- begins an entity"
-                fix = right if refuse else "read as the beginning of an entity"
-                findings.append(Finding(at(n), f"{what} ({scheme})", fix, error=refuse, kind="order of tags"))
+                hint = right if refuse else "read as the beginning of an entity"
+                findings.append(Finding(at(n), f"{what} ({scheme})", hint, error=refuse, kind="order of tags"))
             found = schemes.read(tags)
             record["tags"] = schemes.write(found, len(tags), "BIO" if scheme == "IOB1" else scheme)
             words = record["words"]
@@ -85,6 +85,6 @@ def checked(records: list[Record], path: str, settings: TaskRecipe, findings: li
             for span in record["spans"]:
                 if not {span["start"], span["end"]} <= edges:
                     what = "the span {start}–{end} ({label}) cuts a word".format(**span)
-                    fix = "the word is cut there for training; answers are whole words"
-                    findings.append(Finding(record["at"], what, fix, error=False, kind="cut word"))
+                    hint = "the word is cut there for training; answers are whole words"
+                    findings.append(Finding(record["location"], what, hint, error=False, kind="cut word"))
     return records

@@ -101,7 +101,7 @@ class Tag(Task):
             {label for r in records for label in (r.get("tags", ()) if scheme == "none" else labels_of(SPEC, r))}
         )
         if not seen:
-            raise UserError("no entity in the training files", valid=entity_tables.WANTED)
+            raise UserError("no entity in the training files", expected=entity_tables.WANTED)
         labels = recipe.task.labels or seen
         if scheme != "none" and schemes.OUTSIDE not in labels:
             labels = schemes.tag_names(labels, scheme)
@@ -109,15 +109,15 @@ class Tag(Task):
         if strange := [name for name in wanted if name not in labels]:
             raise UserError(
                 f"task.labels lacks {', '.join(strange[:10])}, which the training files have (scheme {scheme})",
-                valid=", ".join(wanted),
+                expected=", ".join(wanted),
             )
         learnt: dict[str, Any] = {"labels": labels, "scheme": scheme}
         boundaries = Boundaries.learn((r["text"], r["words"]) for r in records if "words" in r)
         learnt |= {"boundaries": boundaries} if boundaries else {}
-        lacking = [r.get("at", "a record") for r in records if "predicate" not in r]
+        lacking = [r.get("location", "a record") for r in records if "predicate" not in r]
         if lacking and len(lacking) < len(records):
             raise UserError(
-                f"{lacking[0]}: no predicate, where other records have one", fix="train on one kind of file"
+                f"{lacking[0]}: no predicate, where other records have one", hint="train on one kind of file"
             )
         return learnt | ({} if lacking else {"predicate": True})
 
@@ -131,7 +131,7 @@ class Tag(Task):
         """The record's tags for these words."""
         if ("tags" if self.scheme == "none" else "spans") not in record:
             what = "tags of words" if self.scheme == "none" else f"entities ({self.scheme})"
-            raise UserError(f"{record.get('at', 'the record')}: the model knows {what}, and the file has none")
+            raise UserError(f"{record.get('location', 'the record')}: the model knows {what}, and the file has none")
         if self.scheme == "none":
             return list(record["tags"])
         return schemes.write(in_words(schemes.places(record["spans"]), words), len(words), self.scheme)
@@ -173,12 +173,12 @@ class Tag(Task):
             try:
                 return roles.locate(record["text"], value)
             except UserError as error:
-                where = f"{record['at']}: " if "at" in record else ""
-                raise UserError(where + error.got, valid=error.valid, fix=error.fix) from None
+                where = f"{record['location']}: " if "location" in record else ""
+                raise UserError(where + error.message, expected=error.expected, hint=error.hint) from None
         if value is not None:
             raise UserError(
-                f"{record.get('at', 'the record')}: a predicate, for a model that was trained without any",
-                fix="leave it out, or fine-tune on a file with predicates",
+                f"{record.get('location', 'the record')}: a predicate, for a model that was trained without any",
+                hint="leave it out, or fine-tune on a file with predicates",
             )
         return None
 
@@ -254,12 +254,12 @@ class Tag(Task):
         text = record["text"]
         if self.roles_of_predicates:
             raise UserError(
-                "the roles of a predicate cannot be explained", valid="a model of entities or parts of speech"
+                "the roles of a predicate cannot be explained", expected="a model of entities or parts of speech"
             )
         (answer,) = self.decode(outputs)
         words, tags = answer["words"], answer["tags"]
         if not words:
-            raise UserError(f"no word in the text: {text!r:.60}", valid="a text with words to tag")
+            raise UserError(f"no word in the text: {text!r:.60}", expected="a text with words to tag")
         wanted, _, tag = (target or "").partition("=")
         if target is None:
             entity = max(answer.get("entities", []), key=lambda e: e["score"], default=None)
@@ -270,6 +270,6 @@ class Tag(Task):
         place = {int(w): int(at) for w, at in zip(*row.about[2:])}.get(number)
         shown = text[slice(*words[number])]
         if place is None:
-            raise UserError(f"the word {shown!r} has no token", valid="a word of known characters")
+            raise UserError(f"the word {shown!r} has no token", expected="a word of known characters")
         name = self.labels[find(tag, self.labels, "tag")] if tag else tags[number]
         return Target(0, ((place, self.labels.index(name)),), f"{shown}={name}")

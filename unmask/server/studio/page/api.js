@@ -7,7 +7,7 @@ import { t } from "./texts.js";
 export class Problem extends Error {
   constructor(said) {
     super(said.message);
-    Object.assign(this, { valid: said.valid, fix: said.fix, gone: said.gone === true });
+    Object.assign(this, { expected: said.expected, hint: said.hint, gone: said.gone === true });
   }
 }
 
@@ -25,7 +25,7 @@ async function send(path, options) {
   try {
     answer = await fetch(path, options);
   } catch {
-    throw new Problem({ message: t("server.gone"), gone: true, fix: "unmask studio runs/" });
+    throw new Problem({ message: t("server.gone"), gone: true, hint: "unmask studio runs/" });
   }
   const found = await answer.json().catch(() => ({}));
   const warning = answer.headers.get("x-unmask-warning");
@@ -50,8 +50,8 @@ export function trouble(problem) {
     "div",
     { class: "trouble", role: "alert" },
     el("p", {}, problem.message),
-    problem.valid ? el("p", { class: "faint" }, `${t("problem.valid")} `, problem.valid) : null,
-    problem.fix ? el("p", { class: "faint" }, `${t("problem.fix")} `, el("code", {}, problem.fix)) : null,
+    problem.expected ? el("p", { class: "faint" }, `${t("problem.expected")} `, problem.expected) : null,
+    problem.hint ? el("p", { class: "faint" }, `${t("problem.hint")} `, el("code", {}, problem.hint)) : null,
   );
 }
 
