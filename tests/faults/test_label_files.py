@@ -27,7 +27,7 @@ RECORD = {"text": "a film", "label": "pos"}
 @dataclass
 class Case:
     files: dict[str, str | bytes]
-    at: str  # file:line
+    location: str  # file:line
     words: str  # of what is said
     hint: str  # of what to do
     error: bool = True

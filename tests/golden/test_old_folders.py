@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from golden import old_folders, recordings
+from golden.renamed import current
 
 EXPECTED = json.loads((old_folders.FOLDER / "expected.json").read_text("utf-8"))
 
@@ -24,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def assert_as_before(found: Any, expected: Any) -> None:
     """Whatever the order of the keys."""
-    found, expected = (json.loads(json.dumps(each, sort_keys=True)) for each in (found, expected))
+    found, expected = (json.loads(json.dumps(current(each), sort_keys=True)) for each in (found, expected))
     moved = list(recordings.differences(found, expected))
     assert not moved, "\n".join(moved[:10])
 

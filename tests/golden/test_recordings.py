@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from golden import recordings
+from golden.renamed import current
 
 CASES = [name for name in recordings.CASES if name not in recordings.ONLY_HERE]
 
@@ -23,8 +24,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_gives_what_was_recorded(name: str) -> None:
-    expected = json.loads(recordings.file_of(name).read_text("utf-8"))
-    found = json.loads(json.dumps(recordings.record(name)))
+    expected = current(json.loads(recordings.file_of(name).read_text("utf-8")))
+    found = current(json.loads(json.dumps(recordings.record(name))))
     moved = list(recordings.differences(found, expected))
     assert not moved, "\n".join(moved[:10])
 

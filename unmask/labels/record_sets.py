@@ -29,7 +29,9 @@ class Sets:
 
     def fingerprint(self) -> str:
         """Of everything that training reads: a resumed run has to find the same."""
-        text = json.dumps([self.train, self.dev], sort_keys=True, default=str, ensure_ascii=False)
+        # "at" is what runs of version 0.1 hashed for a record's location
+        sets = [[{"at" if k == "location" else k: v for k, v in r.items()} for r in s] for s in (self.train, self.dev)]
+        text = json.dumps(sets, sort_keys=True, default=str, ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -1,0 +1,20 @@
+"""What was recorded under names of version 0.1, under today's names: the recorded files themselves are never edited.
+
+Only keys are renamed, and texts for people (messages, hints, suggested commands) left out; every number is compared as it was recorded.
+"""
+
+from typing import Any
+
+KEYS = {"at": "location", "what": "message", "fix": "hint"}
+TEXTS = {"message", "hint"}  # worded for people
+
+
+def current(value: Any) -> Any:
+    """
+    >>> current({"findings": [{"at": "a.csv:2", "what": "no label", "count": 1}]})
+    {'findings': [{'location': 'a.csv:2', 'count': 1}]}
+    """
+    if isinstance(value, dict):
+        named = {KEYS.get(key, key): item for key, item in value.items()}
+        return {key: current(item) for key, item in named.items() if key not in TEXTS}
+    return [current(item) for item in value] if isinstance(value, list) else value
