@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from lab.tiny import labelled, model_folder
+from runs.tiny import labelled, model_folder
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 from typer.testing import CliRunner

@@ -34,7 +34,7 @@ PAGES = [ROOT / "README.md", DOCS / "objectives.md", DOCS / "results.md"]
 DOCUMENTS = [p for p in (*ROOT.glob("README*.md"), *DOCS.glob("*.md")) if p.stem not in ("log", "design")]
 NETWORK = {"owner/name": "a model of the hub", "--push": "uploads to the hub"}  # in prose: checked, not run
 ALONE = ("unmask samples", "unmask cache list")  # whole without an argument; other verbs alone are only named
-LONG = {"unmask quickstart": "15 minutes; tests/lab/test_quickstart.py runs it on few reviews"}
+LONG = {"unmask quickstart": "15 minutes; tests/runs/test_quickstart.py runs it on few reviews"}
 NAMES = {
     "MODEL": "runs/pretrain/bert-mini-1/model",
     "FOLDER": "runs/pretrain/bert-mini-1/model",

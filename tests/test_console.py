@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.tiny import labelled, model_folder
+from runs.tiny import labelled, model_folder
 from typer.testing import CliRunner
 
 import unmask

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 import torch
-from lab.tiny import model_folder, sentence
 from near import near
+from runs.tiny import model_folder, sentence
 from safetensors.torch import load_file
 from starlette.testclient import TestClient
 from third_party import look_again, pip_installed

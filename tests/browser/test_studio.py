@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from browser.trained import corpus, train
-from lab.test_task_report import INJECTIONS
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
-from serve.serving import server
+from report.test_task_report import INJECTIONS
+from server.serving import server
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=30_000)  # on a busy machine; nothing waits that long otherwise

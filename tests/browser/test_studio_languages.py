@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
-from serve.serving import SHAPE, server
+from server.serving import SHAPE, server
 
 from unmask.model import hf
 from unmask.model.config import preset

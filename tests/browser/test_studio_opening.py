@@ -5,9 +5,9 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from lab.tiny import labelled, model_folder
 from playwright.sync_api import expect, sync_playwright
-from serve.serving import server
+from runs.tiny import labelled, model_folder
+from server.serving import server
 
 from unmask import api
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from browser.test_report import chromium
-from lab.test_task_report import DETAILS, INJECTIONS, make
 from PIL import Image
+from report.test_task_report import DETAILS, INJECTIONS, make
 
 from unmask.report import write
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from contract import theirs
-from lab.tiny import train
 from near import near
+from runs.tiny import train
 from typer.testing import CliRunner
 
 import unmask

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from serve.serving import base_model, task_model
+from server.serving import base_model, task_model
 from typer.testing import CliRunner
 
 from unmask import UserError, api

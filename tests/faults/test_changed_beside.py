@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from lab.tiny import labelled, model_folder
+from runs.tiny import labelled, model_folder
 
 from unmask import UserError, api
 from unmask.model import hf

@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 import pytest
 import zstandard
-from serve.serving import FACTS, Server, base_model, server
+from server.serving import FACTS, Server, base_model, server
 from typer.testing import CliRunner
 
 import unmask

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from serve.serving import FACTS, Server, base_model, server, task_model
+from server.serving import FACTS, Server, base_model, server, task_model
 
 import unmask
 from unmask.model import hf

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from serve.serving import base_model
+from server.serving import base_model
 
 GRACE = 1
 SERVER = """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lab.tiny import labelled, model_folder
+from runs.tiny import labelled, model_folder
 
 # Runs the command line, and sends a signal to it `delay` seconds after a function is on the main thread's stack.
 CHILD = """

@@ -188,7 +188,7 @@ def test_it_answers(store: TokenStore) -> None:
 @pytest.mark.parametrize("name", ["elmo-mini", "cbow-mini"])
 def test_a_frozen_encoder_classifies(name: str, store: TokenStore, tmp_path) -> None:
     """The head alone is trained, and ELMo's mix, through the same door as everything else."""
-    from lab.tiny import train as train_part
+    from runs.tiny import train as train_part
 
     from unmask.labels.record_sets import Sets
     from unmask.recipe import Recipe

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lab.tiny import train
 from near import gap
 from parity import peer
+from runs.tiny import train
 
 from unmask.batch import Phase
 from unmask.labels.record_sets import Sets

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab.tiny import train
 from near import near
+from runs.tiny import train
 from transformers import AutoModelForSequenceClassification
 
 from unmask.batch import Phase, collate

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from lab import tiny
-from lab.tiny import WORDS
 from near import gap, near
+from runs import tiny
+from runs.tiny import WORDS
 from sentence_transformers import SentenceTransformer
 from typer.testing import CliRunner
 

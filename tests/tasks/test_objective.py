@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lab.tiny import model_folder, sentence
+from runs.tiny import model_folder, sentence
 from third_party import installed
 
 from unmask import api

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from lab.tiny import WORDS
 from near import near
+from runs.tiny import WORDS
 from sentence_transformers import CrossEncoder
 from typer.testing import CliRunner
 

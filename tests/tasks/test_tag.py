@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from lab.tiny import train
 from near import gap
+from runs.tiny import train
 from seqeval.metrics import f1_score
 from seqeval.scheme import IOB2
 from transformers import AutoModelForTokenClassification

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from lab.tiny import labelled, model_folder
+from runs.tiny import labelled, model_folder
 
 from unmask import api
 from unmask.console import Console

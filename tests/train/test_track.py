@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.tiny import labelled, model_folder
+from runs.tiny import labelled, model_folder
 
 from unmask import UserError, api
 from unmask.train import track

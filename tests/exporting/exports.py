@@ -1,0 +1,121 @@
+"""Models of every family and head, as small as they can be, and their exports."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from near import near
+
+from unmask.model import hf
+from unmask.model.config import change, preset, presets
+from unmask.model.families import FAMILIES
+from unmask.model.model import Model
+from unmask.recipe import TokenizerRecipe
+from unmask.text.tokenizer import Tokenizer
+
+TEXTS = ["a cab , a cab !", "the list is sorted", "今天天气很好"]
+LABELS = ("no", "perhaps", "yes")
+SMALL = {"hidden": 32, "heads": 2, "layers": 1, "intermediate": 48, "max_positions": 320}
+LOCAL = {"modernbert": {"layers": 2, "global_every": 2, "local_window": 16}}  # rows far longer than a window
+
+
+def smallest(family: str) -> str:
+    return next(name for name, values in presets().items() if values["family"] == family)
+
+
+def new_model(family: str, heads: tuple[str, ...], vocab_size: int = 60, **more: int) -> Model:
+    """First weights, moved about, so that no bias is zero and no logits are all alike."""
+    import torch
+
+    shape = SMALL | LOCAL.get(family, {}) | more
+    if preset(smallest(family)).decoder_layers:
+        shape["decoder_layers"] = shape["layers"]
+    free = {name: value for name, value in shape.items() if name not in FAMILIES[family].fixed}
+    config = preset(smallest(family), vocab_size=vocab_size, **free)
+    if {"classify", "tag"} & set(heads):
+        config = change(config, labels=LABELS)
+    model = Model(config, heads).init(0).eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.add_(0.05 * torch.randn_like(value))
+    return model
+
+
+def combinations() -> list[tuple[str, tuple[str, ...]]]:
+    """Every family that is exported × the heads of every class that it has in transformers; none twice."""
+    found = []
+    for family, about in FAMILIES.working():
+        config = preset(smallest(family))
+        if config.encoder == "transformer":
+            classes = dict.fromkeys(about.architectures.values())
+            found += [(family, heads) for heads in classes if "lm" in heads or not config.decoder_layers]
+    return found
+
+
+def new_folder(folder: Path, family: str, heads: tuple[str, ...], **more: int) -> Path:
+    tokenizer = Tokenizer.train(TEXTS, TokenizerRecipe(kind="char"))
+    hf.save(new_model(family, heads, tokenizer.size, **more), folder, tokenizer)
+    return folder
+
+
+def sentences(file: Path, folder: Path, count: int = 60) -> Path:
+    """A labelled file to which the model in the folder gives every right answer: the labels are its own."""
+    import csv
+
+    import unmask
+
+    texts = drawn_texts(count)
+    answers = unmask.load(folder, backend="torch").predict(texts)
+    with open(file, "w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(["text", "label"])
+        writer.writerows((text, answer["label"]) for text, answer in zip(texts, answers))
+    return file
+
+
+def classifier(folder: Path) -> tuple[Path, Path]:
+    """A model that has learnt to tell praise from blame, and a labelled file that it does not know."""
+    from runs import tiny
+
+    import unmask
+
+    train, test = tiny.labelled(folder / "train.csv", 120), tiny.labelled(folder / "test.csv", 60, first=500)
+    base = tiny.model_folder(folder / "base")
+    run = unmask.finetune(base, train=[train], epochs=6, batch=8, lr=3e-3, out=folder / "run", sets=["train.threads=1"])
+    return run.model, test
+
+
+def spoil(folder: Path, out: Path) -> Path:
+    """The same model, but one activation, which nothing reads, is a thousand times as large as the others: 8 bits lose these."""
+    import torch
+
+    shutil.copytree(folder, out)
+    model: Any = hf.load(out).model
+    with torch.no_grad():
+        model.heads["pooler"].dense.weight[:, 0] = 0.0
+        model.encoder.layers[-1].mlp_norm.bias[0] = 3000.0
+    hf.save(model, out, Tokenizer.load(out))
+    return out
+
+
+def drawn_texts(count: int) -> list[str]:
+    draw = np.random.default_rng(0)
+    return ["".join(draw.choice(list("acbthelisord "), 12)).strip() for _ in range(count)]
+
+
+def same(ours: Any, theirs: Any) -> None:
+    """Equal but for the last digits of numbers."""
+    if isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        for key in ours:
+            same(ours[key], theirs[key])
+    elif isinstance(ours, list | tuple):
+        assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs):
+            same(a, b)
+    elif isinstance(ours, float):
+        assert ours == near(theirs, 1e-4)
+    else:
+        assert ours == theirs

@@ -1,0 +1,273 @@
+"""unmask export: what is written answers as the model does, or is not written."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from exporting.exports import combinations, new_folder, same, sentences
+from near import gap, near
+from typer.testing import CliRunner
+
+import unmask
+from unmask.cli import app
+from unmask.errors import UserError
+from unmask.exporting.onnx_file import save
+from unmask.model import hf, sentence
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import TokenizerRecipe
+from unmask.text.tokenizer import Tokenizer
+
+TEXT = "a cab is sorted"
+QUICK = [
+    ("bert", ("mlm", "pooler", "nsp")),
+    ("modernbert", ("pooler", "classify")),
+    ("bert", ("pooler", "choose")),
+    ("gpt2", ("lm",)),
+    ("t5", ("lm",)),
+]  # one of each kind of graph; the whole product is slow
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """(family, heads) → (model folder, its export, what export said), each made once."""
+    base, made = tmp_path_factory.mktemp("exports"), {}
+
+    def get(family: str, heads: tuple[str, ...]) -> tuple[Path, Path, dict[str, Any]]:
+        if (family, heads) not in made:
+            folder = new_folder(base / f"{family}-{'-'.join(heads)}", family, heads)
+            made[family, heads] = (folder, Path(f"{folder}-onnx"), unmask.export(folder))
+        return made[family, heads]
+
+    return get
+
+
+def name_of(pair: tuple[str, tuple[str, ...]]) -> str:
+    return f"{pair[0]}-{'-'.join(pair[1]) or 'plain'}"
+
+
+def assert_exports(folder: Path, export: Path, said: dict[str, Any]) -> None:
+    assert said["folder"] == str(export) and said["compared"]["largest_difference"] <= 1e-4
+    assert not list(export.rglob("*.safetensors")) and not list(export.parent.glob(".*"))
+    about = json.loads((export / "export.json").read_text())
+    assert about["compared"] == said["compared"] and all((export / file).is_file() for file in about["graphs"].values())
+    assert "largest difference" in (export / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("pair", QUICK, ids=name_of)
+def test_an_export_agrees_with_torch(folders: Any, pair: tuple[str, tuple[str, ...]]) -> None:
+    assert_exports(*folders(*pair))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", [p for p in combinations() if p not in QUICK], ids=name_of)
+def test_every_family_and_head_agrees_with_torch(tmp_path: Path, pair: tuple[str, tuple[str, ...]]) -> None:
+    folder = new_folder(tmp_path / "model", *pair, layers=3)
+    assert_exports(folder, tmp_path / "model-onnx", unmask.export(folder))
+
+
+# ------------------------------------------------------------------------------------------------------------- the answers
+
+
+def test_a_graph_fills_scores_and_tells_what_follows(folders: Any) -> None:
+    folder, export, _ = folders("bert", ("mlm", "pooler", "nsp"))
+    ours, theirs = unmask.load(folder), unmask.load(export)
+    assert (ours.engine.kind, theirs.engine.kind) == ("torch", "onnx") and theirs.heads == ["mlm", "nsp"]
+    texts = ["a c[MASK]b", "the [MASK]ist is [MASK]orted", "[MASK]"]
+    same([f.as_dict() for f in ours.fill(texts, top=4)], [f.as_dict() for f in theirs.fill(texts, top=4)])
+    same([s.as_dict() for s in ours.score([TEXT, "a"])], [s.as_dict() for s in theirs.score([TEXT, "a"])])
+    same(ours.next(TEXT, "the list"), theirs.next(TEXT, "the list"))
+    assert gap(ours.embed([TEXT, "a"]), theirs.embed([TEXT, "a"])) <= 1e-5
+    same(ours.embed(TEXT, pooling="token").tolist(), theirs.embed(TEXT, pooling="token").tolist())
+
+
+def test_a_graph_writes(folders: Any) -> None:
+    for family in ("gpt2", "t5"):
+        ours, theirs = (unmask.load(folder) for folder in folders(family, ("lm",))[:2])
+        texts = [TEXT, "a", "the list"]
+        for settings in ({}, {"num_beams": 3}, {"do_sample": True, "seed": 3}):
+            new = [p.generate(texts, max_new_tokens=6, **settings) for p in (ours, theirs)]
+            assert [c.as_dict() for c in new[0]] == [c.as_dict() for c in new[1]]
+    gpt = [unmask.load(folder) for folder in folders("gpt2", ("lm",))[:2]]
+    same(*[p.score([TEXT, "a"])[0].as_dict() for p in gpt])
+
+
+def test_a_graph_answers_its_task(folders: Any) -> None:
+    ours, theirs = (unmask.load(folder) for folder in folders("modernbert", ("pooler", "classify"))[:2])
+    texts = [TEXT * n for n in range(1, 9)]
+    same(ours.predict(texts), theirs.predict(texts))
+    ours, theirs = (unmask.load(folder) for folder in folders("bert", ("pooler", "choose"))[:2])
+    same(ours.choose(TEXT, ["a cab", "the list", "b"]), theirs.choose(TEXT, ["a cab", "the list", "b"]))
+
+
+def test_what_a_graph_lacks_is_said(folders: Any) -> None:
+    folder, export, _ = folders("bert", ("mlm", "pooler", "nsp"))
+    model = unmask.load(export, backend="onnx")
+    for ask in (lambda: model.embed(TEXT, layer=0), lambda: model.attention(TEXT), lambda: model.explain("a c[MASK]b")):
+        with pytest.raises(UserError, match="torch"):
+            ask()
+    with pytest.raises(UserError, match="unmask export"):
+        unmask.load(folder, backend="onnx")
+    with pytest.raises(UserError, match="exported"):
+        unmask.load(export, backend="torch")
+    with pytest.raises(UserError, match="tokens"):
+        model.fill("a" * 400 + "[MASK]")
+
+
+def test_a_damaged_export_is_said(folders: Any, tmp_path: Path) -> None:
+    _, export, _ = folders("modernbert", ("pooler", "classify"))
+    about = json.loads((export / "export.json").read_text())
+
+    def opened(said: str, graph: bytes | None = None) -> None:
+        copy = Path(shutil.copytree(export, tmp_path / "copy"))
+        (copy / "export.json").write_text(said)
+        if graph is not None:
+            (copy / "onnx" / "model.onnx").write_bytes(graph)
+        try:
+            unmask.load(copy)
+        finally:
+            shutil.rmtree(copy)
+
+    opened(json.dumps(about))
+    for values in (
+        {},
+        about | {"version": 9},
+        about | {"graphs": []},
+        {k: v for k, v in about.items() if k != "heads"},
+    ):
+        with pytest.raises(UserError, match="not of this version"):
+            opened(json.dumps(values))
+    for file in ("../onnx/model.onnx", "/etc/passwd", 3):
+        with pytest.raises(UserError, match="names the file"):
+            opened(json.dumps(about | {"graphs": {"model": file}}))
+    with pytest.raises(UserError, match="cannot read"):
+        opened("{")
+    for graph in (b"", b"nothing", (export / "onnx/model.onnx").read_bytes()[:5000]):
+        with pytest.raises(UserError, match="cannot read"):
+            opened(json.dumps(about), graph)
+
+
+def test_the_verbs_take_an_export(folders: Any, tmp_path: Path) -> None:
+    folder, export, _ = folders("modernbert", ("pooler", "classify"))
+    file = sentences(tmp_path / "file.csv", folder)
+    for arguments in (["predict", str(export), TEXT], ["evaluate", str(export), str(file)]):
+        result = CliRunner().invoke(app, [*arguments, "--json"])
+        assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["accuracy"] == 1.0
+    mlm = str(folders("bert", ("mlm", "pooler", "nsp"))[1])
+    info = CliRunner().invoke(app, ["info", mlm])
+    assert info.exit_code == 0 and "answers" in info.output
+    for arguments in (["fill", mlm, "a c[MASK]b"], ["score", mlm, TEXT]):
+        assert CliRunner().invoke(app, [*arguments, "--json"]).exit_code == 0
+
+
+# --------------------------------------------------------------------------------------------------------------- the graph
+
+
+def test_a_graph_holds_no_path_of_this_machine(folders: Any) -> None:
+    _, export, _ = folders("bert", ("mlm", "pooler", "nsp"))
+    for file in (export / "onnx").glob("*.onnx"):
+        assert str(Path(hf.__file__).parents[2]).encode() not in file.read_bytes()
+        assert b"site-packages" not in file.read_bytes()
+
+
+def test_other_programs_see_the_names_they_know(folders: Any) -> None:
+    folder, export, _ = folders("bert", ("mlm", "pooler", "nsp"))
+    session = onnxruntime.InferenceSession(export / "onnx" / "model.onnx")
+    assert [i.name for i in session.get_inputs()] == ["input_ids", "attention_mask", "token_type_ids"]
+    assert [o.name for o in session.get_outputs()] == ["logits", "nsp_logits", "last_hidden_state"]
+    ids = np.array([[2, 5, 6, 7], [2, 5, 3, 0]])
+    mask = np.array([[1, 1, 1, 1], [1, 1, 1, 0]])
+    feeds = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    whole = session.run(["logits"], feeds)[0]
+    model = hf.load(folder).model
+    with torch.inference_mode():
+        ours = model.logits("mlm", model(torch.from_numpy(ids), torch.from_numpy(mask).bool()))
+    assert gap(whole[mask > 0], ours.numpy()[mask > 0]) <= 1e-4  # (B, T, V) when no place is named
+    some = session.run(["logits"], feeds | {"at": np.array([1, 6])})[0]
+    assert gap(some[:, 0], [whole[0, 1], whole[1, 2]]) <= 1e-5  # (N, 1, V)
+
+
+def test_transformers_opens_what_lies_beside_the_graph(folders: Any) -> None:
+    from transformers import AutoConfig, AutoTokenizer
+
+    _, export, _ = folders("bert", ("mlm", "pooler", "nsp"))
+    assert AutoConfig.from_pretrained(export).model_type == "bert"
+    tokenizer = AutoTokenizer.from_pretrained(export)
+    assert tokenizer(TEXT)["input_ids"] == [
+        tokenizer.cls_token_id,
+        *unmask.load(export).tokenizer.encode(TEXT),
+        tokenizer.sep_token_id,
+    ]
+
+
+def test_weights_of_a_large_model_lie_beside_its_graph(folders: Any, tmp_path: Path) -> None:
+    _, export, _ = folders("modernbert", ("pooler", "classify"))
+    copy = Path(shutil.copytree(export, tmp_path / "copy"))
+    file = copy / "onnx" / "model.onnx"
+    save(onnx.load(file), file, most=0)
+    assert (copy / "onnx" / "model.onnx_data").is_file() and file.stat().st_size < (
+        export / "onnx/model.onnx"
+    ).stat().st_size
+    same(unmask.load(export).predict([TEXT]), unmask.load(copy).predict([TEXT]))
+
+
+# ---------------------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize("family", ["elmo", "cbow"])
+def test_what_has_no_graph_is_refused(tmp_path: Path, family: str) -> None:
+    tokenizer = Tokenizer.train(["a cab"], TokenizerRecipe(kind="char"))
+    model = Model(preset(f"{family}-mini", vocab_size=tokenizer.size), {"elmo": ["bilm"], "cbow": ["cbow"]}[family])
+    hf.save(model.init(0), tmp_path, tokenizer)
+    with pytest.raises(UserError, match=f"a {family} model is not exported"):
+        unmask.export(tmp_path, out=tmp_path / "out")
+
+
+def test_mistakes_are_said_before_the_work(folders: Any, tmp_path: Path) -> None:
+    folder, export, _ = folders("modernbert", ("pooler", "classify"))
+    with pytest.raises(UserError, match="is there already"):
+        unmask.export(folder, out=export)
+    with pytest.raises(UserError, match="expected: onnx"):
+        unmask.export(folder, to="tflite", out=tmp_path / "a")
+    with pytest.raises(UserError, match="OWNER/NAME"):
+        unmask.export(folder, push="a/b/c", out=tmp_path / "a")
+    with pytest.raises(UserError, match="exported"):
+        unmask.export(export, out=tmp_path / "a")
+    said = unmask.export(folder, out=tmp_path / "a", dry_run=True)
+    assert said["inputs"] == {"model": ["input_ids", "attention_mask"]} and not (tmp_path / "a").exists()
+
+
+def test_a_hub_that_does_not_answer_leaves_the_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from unmask.exporting.export import push
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (tmp_path / "export.json").write_text("{}")
+    with pytest.raises(UserError, match=r"(?s)the hub did not take me/model: .*hf upload me/model"):
+        push(tmp_path, "me/model")
+
+
+# ------------------------------------------------------------------------------------------------------- sentence vectors
+
+
+def test_sentence_vectors_keep_their_pooling(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "model", "bert", ("pooler",))
+    sentence.write(folder, sentence.Sentence(pooling="cls", length=64), 32)
+    export = Path(unmask.export(folder)["folder"])
+    assert (export / "modules.json").is_file() and (export / "1_Pooling" / "config.json").is_file()
+    texts = ["a cab", TEXT, "b " * 100]  # the last is read in windows
+    ours, theirs = unmask.load(folder), unmask.load(export)
+    assert theirs.task is not None and theirs.task.name == "embed"
+    assert gap(ours.embed(texts), theirs.embed(texts)) <= 1e-5
+    assert ours.similarity("a cab", TEXT) == near(theirs.similarity("a cab", TEXT), 1e-5)
+    file = export / "export.json"
+    about = json.loads(file.read_text())
+    file.write_text(json.dumps({key: value for key, value in about.items() if key not in ("output", "grouped")}))
+    older = unmask.load(export)  # of a version that did not say what the task gives
+    assert gap(ours.embed(texts), older.embed(texts)) <= 1e-5

@@ -1,0 +1,110 @@
+"""Attention per layer and head equals transformers', and looking at it changes nothing."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from inference.tiny_models import make_folder, train
+from near import gap
+from transformers import AutoModel, AutoTokenizer, BertForMaskedLM, ModernBertForMaskedLM
+from typer.testing import CliRunner
+
+from unmask.cli import app
+from unmask.errors import UserError
+from unmask.inference.predictor import Predictor, load
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    return make_folder(tmp_path_factory.mktemp("bert"), train(), BertForMaskedLM)
+
+
+def theirs(folder, *texts):
+    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    tokens = AutoTokenizer.from_pretrained(folder)(*texts, return_tensors="pt")
+    with torch.inference_mode():
+        return torch.stack(model(**tokens, output_attentions=True).attentions)[:, 0].numpy(), tokens
+
+
+@pytest.mark.parametrize("architecture", [BertForMaskedLM, ModernBertForMaskedLM])
+def test_attention_equals_transformers(tmp_path, architecture):
+    folder = make_folder(tmp_path, train(), architecture)
+    text = "the president of the united lakes spoke to 北京 and the congress"  # longer than the local window of 8
+    found = load(folder).attention(text)
+    expected, tokens = theirs(folder, text)
+    assert found.weights.shape == expected.shape == (2, 2, len(tokens["input_ids"][0]), len(tokens["input_ids"][0]))
+    assert gap(found.weights, expected) <= 2e-5
+    assert gap(found.weights.sum(-1), 1.0) <= 1e-5
+    assert expected.std() > 1e-2  # so the comparison says something
+    assert (found.weights == 0).any() == (architecture is ModernBertForMaskedLM)  # what is too far is not seen
+
+
+def test_a_pair_stands_in_one_row(bert):
+    found = load(bert).attention("the lakes", "北京 the")
+    expected, _ = theirs(bert, "the lakes", "北京 the")
+    assert gap(found.weights, expected) <= 2e-5
+    assert [t.segment for t in found.tokens if t.end > t.start] == sorted(
+        t.segment for t in found.tokens if t.end > t.start
+    )
+    second = [("北京 the")[t.start : t.end] for t in found.tokens if t.segment == 1 and t.end > t.start]
+    assert second == ["北", "京", "the"]
+    assert [t.token for t in found.tokens if t.start == t.end] == ["[CLS]", "[SEP]", "[SEP]"]
+    value = json.loads(json.dumps(found.as_dict()))
+    assert value["weights"][0][0][0][0] == round(float(found.weights[0, 0, 0, 0]), 4)
+
+
+@pytest.mark.parametrize(
+    "name", ["albert-mini", "roberta-mini", "distilbert-mini", "electra-mini", "gpt2-mini", "t5-mini", "bart-mini"]
+)
+def test_every_family_has_weights_that_add_up(name):
+    tokenizer = train("bpe")
+    shape = {"hidden": 32, "heads": 2, "layers": 2, "max_positions": 32}
+    model = Model(
+        preset(name, vocab_size=tokenizer.size, **shape), ["lm"] if name[:2] in ("gp", "t5", "ba") else ["mlm"]
+    )
+    predictor = Predictor(model.init(0), tokenizer, "cpu")
+    before = predictor.embed("the lakes")
+    found = predictor.attention("the lakes of the union")
+    assert found.weights.shape[:2] == (2, 2)
+    assert gap(found.weights.sum(-1), 1.0) <= 1e-5
+    if model.config.causal:
+        assert np.triu(found.weights[0, 0], 1).max() == 0  # no token sees a later one
+    np.testing.assert_array_equal(predictor.embed("the lakes"), before)
+
+
+def test_attention_of_gpt2_equals_transformers(tmp_path):
+    from transformers import GPT2Model
+
+    tokenizer = train("bpe")
+    shape = {"hidden": 32, "heads": 2, "layers": 2, "max_positions": 32, "initializer_range": 0.4}
+    hf.save(Model(preset("gpt2-mini", vocab_size=tokenizer.size, **shape), ["lm"]).init(0), tmp_path, tokenizer)
+    ids = torch.tensor([tokenizer.surround(tokenizer.encode("the lakes of the union"))[0]])
+    model = GPT2Model.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    with torch.inference_mode():
+        expected = torch.stack(model(ids, output_attentions=True).attentions)[:, 0].numpy()
+    found = load(tmp_path).attention("the lakes of the union")
+    assert gap(found.weights, expected) <= 2e-5
+
+
+def test_what_has_no_attention_says_so():
+    tokenizer = train()
+    predictor = Predictor(Model(preset("elmo-mini", vocab_size=tokenizer.size), ["bilm"]).init(0), tokenizer, "cpu")
+    with pytest.raises(UserError, match="has no attention"):
+        predictor.attention("the lakes")
+    assert "attention" not in predictor.methods()
+
+
+def test_the_command_shows_where_tokens_look(bert):
+    run = CliRunner()
+    result = run.invoke(app, ["attention", str(bert), "the lakes", "--layer", "1", "--head", "2"])
+    assert result.exit_code == 0, result.output
+    assert "layer 1 of 2, head 2 of 2" in result.output
+    assert result.output.count("→") == len(load(bert).attention("the lakes").tokens)
+    weights = load(bert).attention("the lakes").weights[0, 1]
+    assert f"{weights[0].max():.1%}" in result.output
+    assert run.invoke(app, ["attention", str(bert), "the lakes", "--layer", "3"]).exit_code == 2
+    assert "tokens" in json.loads(run.invoke(app, ["attention", str(bert), "the", "lakes", "--json"]).stdout)

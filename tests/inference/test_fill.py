@@ -1,0 +1,223 @@
+"""Masks filled together, with words of several pieces, and with given words: compared with trying everything."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from inference.tiny_models import logits_of, make_folder, train
+from near import near
+from transformers import BertForMaskedLM
+
+from unmask.errors import UserError
+from unmask.inference.predictor import Predictor, load
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.text.token_text import is_ideograph, join
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train()
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory, tokenizer):
+    return make_folder(tmp_path_factory.mktemp("bert"), tokenizer, BertForMaskedLM)
+
+
+def predictor(kind, seed=0):
+    tokenizer = train(kind)
+    config = preset("bert-tiny", vocab_size=tokenizer.size, hidden=32, heads=2, initializer_range=0.6)
+    return Predictor(Model(config, heads=["mlm"]).init(seed), tokenizer, "cpu")
+
+
+def log_p(folder, ids):
+    return logits_of(folder, ids).log_softmax(-1)
+
+
+def test_joint_is_the_best_of_all_pairs(bert, tokenizer):
+    """A beam as wide as the vocabulary finds what trying all pairs finds, and `best` is its first."""
+    p, t = load(bert), tokenizer
+    text = "北京[MASK]中国[MASK]首"
+    ids = [t.cls, *t.encode(text), t.sep]
+    first, second = [i for i, id in enumerate(ids) if id == t.mask]
+    allowed = np.flatnonzero(~t.special).tolist()
+    left = log_p(bert, ids)[first]
+    totals = {}
+    for a in allowed:
+        right = log_p(bert, [*ids[:first], a, *ids[first + 1 :]])[second]
+        totals |= {(a, b): float(left[a] + right[b]) for b in allowed}
+    expected = sorted(totals.items(), key=lambda item: -item[1])[:5]
+    filling = p.fill(text, top=5, joint=len(allowed))
+    assert [j.logprob for j in filling.joint] == near([value for _, value in expected], 1e-4)
+    assert [j.tokens for j in filling.joint] == [[t.token(a), t.token(b)] for (a, b), _ in expected]
+    assert (filling.best, filling.best_spans) == (filling.joint[0].text, filling.joint[0].spans)
+    narrow = p.fill(text, top=5, joint=3)
+    assert len(narrow.joint) == 3
+    assert narrow.joint[0].logprob <= filling.joint[0].logprob + 1e-5
+    alone = tuple(m.candidates[0].id for m in filling.masks)
+    assert alone != expected[0][0]  # so this test would notice masks that are filled alone
+
+
+def test_joint_is_off_unless_asked_for_and_holds_for_many_texts(bert):
+    p = load(bert)
+    assert p.fill("the [MASK] [MASK]").joint == []
+    texts = ["the [MASK]", "北[MASK][MASK]京[MASK]", "[MASK] [MASK]"]
+    together = p.fill(texts, joint=4)
+    for text, filling in zip(texts, together, strict=True):
+        alone = p.fill(text, joint=4)
+        assert [j.text for j in filling.joint] == [j.text for j in alone.joint]
+        assert [j.logprob for j in filling.joint] == near([j.logprob for j in alone.joint], 1e-4)
+        assert [j.logprob for j in filling.joint] == sorted(
+            (j.logprob for j in filling.joint), reverse=True
+        )  # one piece each
+    single = together[0]
+    assert [j.tokens for j in single.joint] == [[c.token] for c in single.masks[0].candidates[:4]]
+
+
+def words_of_two(tokenizer):
+    """Every word of two pieces that the tokenizer itself writes so: a beginning and what goes on, or two Chinese signs."""
+    ordinary = np.flatnonzero(~tokenizer.special).tolist()
+    signs = {i for i in ordinary if is_ideograph(tokenizer.token(i))}
+    for pair in itertools.product(ordinary, ordinary):
+        goes_on = tokenizer.token(pair[1]).startswith("##") and pair[0] not in signs
+        if (goes_on or set(pair) <= signs) and tokenizer.encode(join(tokenizer, pair)) == list(pair):
+            yield pair
+
+
+def test_a_mask_grows_to_the_best_of_all_words(bert, tokenizer):
+    p, t = load(bert), tokenizer
+    text = "the united [MASK] spoke"
+    ids = [t.cls, *t.encode(text), t.sep]
+    place = ids.index(t.mask)
+    one = {(i,): float(log_p(bert, ids)[place][i]) for i in np.flatnonzero(~t.special).tolist()}
+    two_masks = [*ids[:place], t.mask, t.mask, *ids[place + 1 :]]
+    first, then = log_p(bert, two_masks)[place], {}
+    two = {}
+    for a, b in words_of_two(t):
+        if a not in then:
+            then[a] = log_p(bert, [*ids[:place], a, t.mask, *ids[place + 1 :]])[place + 1]
+        two[a, b] = float(first[a] + then[a][b])
+    assert len(two) > 100
+    expected = sorted((one | two).items(), key=lambda item: -item[1] / len(item[0]))[:12]  # by the mean of its pieces
+    assert any(len(word) == 2 for word, _ in expected)
+    (mask,) = p.fill(text, top=400, grow=2).masks  # so wide that nothing is lost on the way
+    assert [c.ids for c in mask.candidates[:12]] == [word for word, _ in expected]
+    assert [math.log(c.probability) for c in mask.candidates[:12]] == near([v for _, v in expected], 1e-4)
+    for c in mask.candidates[:40]:
+        if len(c.ids) == 2:
+            assert t.encode(c.text) == [*t.encode("the united"), *c.ids, *t.encode("spoke")]
+
+
+def test_grown_words_are_whole_words_in_every_language():
+    for kind in ("wordpiece", "bpe", "unigram", "char", "byte"):
+        p = predictor(kind)
+        for text in ("the united [MASK] spoke", "北京是[MASK]的首都"):
+            filling = p.fill(text, top=60, grow=3)
+            assert "[MASK]" not in filling.best
+            texts = [c.text for c in filling.masks[0].candidates if len(c.ids) > 1]
+            assert texts and len(set(texts)) == len(texts)  # no word twice, whatever its pieces
+            for c in filling.masks[0].candidates:
+                if len(c.ids) > 1:
+                    assert not c.token.strip().count(" "), c.token
+                    assert p.tokenizer.encode(join(p.tokenizer, c.ids)) == list(c.ids)
+    p = predictor("wordpiece")
+    grown = [c for c in p.fill("北京是[MASK]的首都", top=60, grow=2).masks[0].candidates if len(c.ids) == 2]
+    assert any(
+        all(p.tokenizer.token(i) in "北京是中国的首都我们都喜欢去看长城今天气很好" for i in c.ids) for c in grown
+    )
+
+
+def test_several_masks_grow_together():
+    p = predictor("wordpiece")
+    text = "the [MASK] of the [MASK] states"
+    for joint in (0, 3):
+        filling = p.fill(text, grow=3, joint=joint)
+        assert len(filling.best_spans) == 2
+        assert filling.best.startswith("the") and filling.best[filling.best_spans[1][1] :].strip() == "states"
+        assert " of the" in filling.best
+
+
+def test_candidates_are_judged_as_they_are_written(bert, tokenizer):
+    p, t = load(bert), tokenizer
+    text, words = "the united [MASK] spoke", ["states", "kingdom", "presidents", "lakes"]
+    ids = [t.cls, *t.encode(text), t.sep]
+    place, expected = ids.index(t.mask), {}
+    for word in words:
+        pieces, total = t.encode(word), 0.0
+        for n, piece in enumerate(pieces):
+            row = [*ids[:place], *pieces[:n], *[t.mask] * (len(pieces) - n), *ids[place + 1 :]]
+            total += float(log_p(bert, row)[place + n][piece])
+        expected[word] = total
+    assert {len(t.encode(word)) for word in words} > {1}  # some have several pieces
+    (mask,) = p.fill(text, top=9, candidates=words).masks
+    got = {c.text.split()[2]: math.log(c.probability) for c in mask.candidates}
+    assert list(got) == sorted(words, key=lambda w: -expected[w] / len(t.encode(w)))
+    assert [c.per_piece for c in mask.candidates] == sorted((c.per_piece for c in mask.candidates), reverse=True)
+    assert got == near(expected, 1e-4)
+    one = next(word for word in words if len(t.encode(word)) == 1)
+    plain = next(c for c in p.fill(text, top=200).masks[0].candidates if c.token == one)
+    assert math.exp(expected[one]) == pytest.approx(plain.probability, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])
+def test_candidates_in_every_language(kind):
+    p = predictor(kind)
+    filling = p.fill("北京是[MASK]国的首都", candidates=["中", "长", "中国"], joint=2)
+    assert {c.text for c in filling.masks[0].candidates} == {
+        "北京是中国的首都",
+        "北京是长国的首都",
+        "北京是中国国的首都",
+    }
+    assert filling.best in {c.text for c in filling.masks[0].candidates}
+    english = p.fill("the united [MASK] and the [MASK]", candidates=["states", "kingdom"])
+    assert {c.text for c in english.masks[0].candidates} == {
+        f"the united {word} and the {p.tokenizer.mask_token}" for word in ("states", "kingdom")
+    }
+    assert english.best.split()[2] in ("states", "kingdom")
+
+
+def test_a_long_text_is_filled_in_the_window_around_its_masks(bert):
+    p = load(bert)
+    far, near = "the " * 200, "we played at the [MASK] and she"
+    with pytest.raises(UserError, match="tokens and 2 special"):
+        p.fill(far + near + far)
+    filling = p.fill(f"{far}{near} {far}", long="windows")
+    (mask,) = filling.masks
+    assert filling.text[mask.start : mask.end] == "[MASK]"
+    row = p.tokenizer.encode(f"{far}{near} {far}")
+    at = row.index(p.tokenizer.mask)
+    start = at - 62 // 2
+    ids = [p.tokenizer.cls, *row[start : start + 62], p.tokenizer.sep]
+    expected = log_p(bert, ids)[at - start + 1].softmax(-1)
+    assert mask.candidates[0].probability == pytest.approx(float(expected[mask.candidates[0].id]), rel=1e-3)
+    with pytest.raises(UserError, match="tokens and 2 special"):
+        p.fill(f"[MASK] {far} [MASK]", long="windows")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"joint": -1}, "joint -1"),
+        ({"grow": 0}, "grow 0"),
+        ({"grow": 2, "candidates": ["the"]}, "both grow and candidates"),
+        ({"candidates": []}, "candidates"),
+        ({"candidates": "states"}, "candidates 'states'"),
+        ({"candidates": ["[CLS]"]}, "cannot write it"),
+        ({"candidates": ["☃"]}, "cannot write it"),
+        ({"long": "cut"}, "long 'cut'"),
+    ],
+)
+def test_mistakes_are_said(bert, settings, said):
+    with pytest.raises(UserError, match=said):
+        load(bert).fill("the [MASK]", **settings)
+
+
+def test_a_generator_of_texts_and_word_of_how_far(bert):
+    told = []
+    fillings = load(bert).fill((f"{w} [MASK]" for w in ("the", "we", "the")), update=lambda *a: told.append(a))
+    assert [f.text for f in fillings] == ["the [MASK]", "we [MASK]", "the [MASK]"]
+    assert told[-1][:2] == (3, 3)
+    assert torch.is_grad_enabled()

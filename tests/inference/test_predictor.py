@@ -1,0 +1,534 @@
+"""The predictor answers as transformers' own classes do, whatever the batch, and says what is wrong."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from inference.tiny_models import logits_of, make_folder, train
+from near import gap, near
+from tokenizers import AddedToken, models, pre_tokenizers
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertForMaskedLM,
+    BertForNextSentencePrediction,
+    BertForPreTraining,
+    BertLMHeadModel,
+    BertModel,
+    ModernBertForMaskedLM,
+    pipeline,
+)
+
+from unmask.batch import TOKENS, groups
+from unmask.errors import UserError
+from unmask.inference.predictor import Predictor, load
+from unmask.model import hf
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.recipe import Recipe
+from unmask.tasks.classify.task import Classify
+from unmask.tasks.rank.task import Rank
+from unmask.text.token_text import mask_spans, piece, put_in, readable
+from unmask.text.tokenizer import Tokenizer
+from unmask.train import checkpoint
+
+TEXTS = [
+    "The president of the united [MASK] spoke to the [MASK].",
+    "[MASK]",
+    "北京是[MASK]国的[MASK][MASK]，we played at the lakes and she was playing in the united kingdom.",
+    "unknown wörds qqq [MASK] too",
+]
+PLAIN = [
+    "The president of the united lakes.",
+    "北京是中国的首都",
+    "we qqq",
+    "the state of the union spoke to the congress!",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train()
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory, tokenizer):
+    return make_folder(tmp_path_factory.mktemp("bert"), tokenizer, BertForPreTraining)
+
+
+@pytest.fixture(scope="module")
+def modernbert(tmp_path_factory, tokenizer):
+    return make_folder(tmp_path_factory.mktemp("modernbert"), tokenizer, ModernBertForMaskedLM)
+
+
+@pytest.fixture(params=["bert", "modernbert"])
+def folder(request):
+    return request.getfixturevalue(request.param)
+
+
+# ------------------------------------------------------------------------------------------------ parity
+
+
+def test_fill_equals_the_transformers_pipeline(folder):
+    predictor = load(folder)
+    theirs = pipeline("fill-mask", model=str(folder), top_k=predictor.tokenizer.size, device="cpu")
+    special = set(np.flatnonzero(predictor.tokenizer.special).tolist())
+    fillings = predictor.fill(TEXTS, top=7)
+    assert [f.text for f in fillings] == TEXTS
+    compared = 0
+    for filling in fillings:
+        answers = theirs(filling.text)
+        for mask, answer in zip(filling.masks, answers if len(filling.masks) > 1 else [answers], strict=True):
+            words = [a for a in answer if a["token"] not in special and a["token"] < predictor.tokenizer.size]
+            assert [c.id for c in mask.candidates] == [a["token"] for a in words[:7]]
+            assert [c.probability for c in mask.candidates] == near([a["score"] for a in words[:7]], 1e-5)
+            compared += 1
+    assert compared == 7
+
+
+def test_fill_positions_are_those_of_the_masks(bert):
+    predictor = load(bert)
+    ids = AutoTokenizer.from_pretrained(bert)(TEXTS[0])["input_ids"]
+    filling = predictor.fill(TEXTS[0])
+    assert [m.position for m in filling.masks] == [i for i, id in enumerate(ids) if id == predictor.tokenizer.mask]
+    assert [TEXTS[0][m.start : m.end] for m in filling.masks] == ["[MASK]", "[MASK]"]
+
+
+def fill_all(folder, t, ids, choose):
+    """By transformers: the mask that `choose` picks from {position: probability} is filled, until none is left."""
+    ids, left = list(ids), [i for i, id in enumerate(ids) if id == t.mask]
+    allowed = torch.zeros(t.size + 5, dtype=torch.bool)
+    allowed[: t.size] = torch.from_numpy(~t.special)
+    while left:
+        best, tokens = logits_of(folder, ids).softmax(-1).masked_fill(~allowed, 0.0).max(-1)
+        for place in choose({i: float(best[i]) for i in left}):
+            ids[place] = int(tokens[place])
+            left.remove(place)
+    return ids
+
+
+def test_best_fills_the_surest_mask_first_and_asks_again(folder):
+    predictor = load(folder)
+    t, differs = predictor.tokenizer, [0, 0]
+    signs, rng = ["[MASK]", *"北京是中国的"], np.random.default_rng(0)
+    texts = [TEXTS[2], *("".join(rng.choice(signs, 12)) + "[MASK]" for _ in range(8))]
+    for text, filling in zip(texts, predictor.fill(texts), strict=True):
+        encoding = t.encode_batch([text])[0]
+        masks = [i for i, id in enumerate(encoding.ids) if id == t.mask]
+        ids = [t.cls, *encoding.ids, t.sep]
+        expected = fill_all(folder, t, ids, lambda sure: [max(sure, key=sure.get)])
+        chosen = [expected[i + 1] for i in masks]
+        best, spans = put_in(t, text, [encoding.offsets[i] for i in masks], chosen)
+        assert (filling.best, filling.best_spans) == (best, spans)
+        assert [best[a:b] for a, b in spans] == [t.token(id).removeprefix("##") for id in chosen]
+        differs[0] += fill_all(folder, t, ids, lambda sure: [min(sure)]) != expected  # left to right
+        differs[1] += fill_all(folder, t, ids, list) != expected  # all at once
+    assert all(differs)  # so this test would notice another order
+
+
+@pytest.mark.parametrize("architecture", [BertForPreTraining, BertForNextSentencePrediction])
+def test_next_equals_transformers(tmp_path, tokenizer, architecture):
+    folder = make_folder(tmp_path, tokenizer, architecture, spread=0.3)
+    model, theirs = architecture.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    firsts, seconds = ["the state spoke .", "北京", "we"], ["the union .", "we played at the lakes", "北京是中国的首都"]
+    answers = load(folder).next(firsts, seconds)
+    for a, b, answer in zip(firsts, seconds, answers, strict=True):
+        with torch.inference_mode():
+            output = model(**theirs(a, b, return_tensors="pt"))
+        logits = output.seq_relationship_logits if architecture is BertForPreTraining else output.logits
+        yes, no = logits[0].softmax(-1).tolist()
+        assert (answer["next"], answer["other"]) == near((yes, no), 1e-5)
+        assert load(folder).next(a, b) == near(answer, 1e-5)
+    assert answers[0]["next"] != near(answers[1]["next"], 1e-3)  # it does read the texts
+
+
+def test_score_equals_a_plain_loop_over_transformers(folder):
+    predictor = load(folder)
+    theirs = AutoTokenizer.from_pretrained(folder)
+    for text, score in zip(PLAIN, predictor.score(PLAIN), strict=True):
+        ids, expected = theirs(text)["input_ids"], []
+        for i in range(1, len(ids) - 1):
+            hidden = [*ids[:i], predictor.tokenizer.mask, *ids[i + 1 :]]
+            expected.append(float(logits_of(folder, hidden)[i].log_softmax(-1)[ids[i]]))
+        assert [t.id for t in score.per_token] == ids[1:-1]
+        assert [t.logprob for t in score.per_token] == near(expected, 1e-5)
+        assert score.total == near(sum(expected), 1e-4)
+        assert score.perplexity == pytest.approx(math.exp(-sum(expected) / len(expected)), rel=1e-4)
+        assert "".join(text[t.start : t.end] for t in score.per_token) == text.replace(" ", "")
+
+
+def test_embed_equals_transformers(folder):
+    predictor = load(folder)
+    encoder, theirs = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    mean, cls, token = (predictor.embed(PLAIN, pooling) for pooling in ("mean", "cls", "token"))
+    assert mean.shape == cls.shape == (len(PLAIN), 32)
+    assert mean.dtype == np.float32
+    for i, text in enumerate(PLAIN):
+        with torch.inference_mode():
+            hidden = encoder(**theirs(text, return_tensors="pt")).last_hidden_state[0].numpy()
+        assert gap(token[i], hidden) <= 2e-5
+        assert gap(mean[i], hidden.mean(0)) <= 2e-5
+        assert gap(cls[i], hidden[0]) <= 2e-5
+    assert predictor.embed(PLAIN[0]).shape == (32,)
+    assert predictor.embed([]).shape == (0, 32)
+
+
+# ------------------------------------------------------------------------------------------------ what it promises
+
+
+def test_a_scored_token_is_hidden_from_the_model(folder):
+    """Different words in one place get their scores from one distribution, that of a mask there."""
+    predictor, place, unhidden = load(folder), 3, []
+    t = predictor.tokenizer
+    (mask,) = predictor.fill("北京是[MASK]国的", top=t.size).masks
+    distribution = {c.id: math.log(c.probability) for c in mask.candidates}
+    for word in "中首很":
+        scored = predictor.score(f"北京是{word}国的").per_token[place]
+        assert scored.token == word
+        assert scored.logprob == near(distribution[scored.id], 1e-5)
+        seen = logits_of(folder, [t.cls, *t.encode(f"北京是{word}国的"), t.sep])[place + 1].log_softmax(-1)
+        unhidden.append(abs(float(seen[scored.id]) - scored.logprob))
+    assert min(unhidden) > 1e-2  # so the comparison above would notice a token that is not hidden
+
+
+def test_odd_tokens_are_those_far_below_the_mean(bert):
+    for score in load(bert).score(PLAIN):
+        logprobs = np.array([t.logprob for t in score.per_token])
+        floor = logprobs.mean() - 1.5 * logprobs.std()
+        assert [t.odd for t in score.per_token] == (logprobs < floor).tolist()
+    assert any(t.odd for score in load(bert).score(PLAIN) for t in score.per_token)
+
+
+def test_batches_change_neither_answers_nor_their_order(bert):
+    predictor = load(bert)
+    rng = np.random.default_rng(0)
+    texts = ["".join(rng.choice(list("北京是中国的首都"), n)) for n in rng.integers(1, 60, 200)]
+    assert sum(map(len, texts)) > TOKENS  # several forward passes
+    vectors = predictor.embed(texts)
+    for i in rng.choice(len(texts), 12, replace=False):
+        assert gap(vectors[i], predictor.embed(texts[i])) <= 1e-5
+    together = predictor.score(texts[:10])
+    assert [s.text for s in together] == texts[:10]
+    assert [s.total for s in together] == near([predictor.score(t).total for t in texts[:10]], 1e-3)
+    masked = [f"{t}[MASK]" for t in texts]
+    for i, filling in enumerate(predictor.fill(iter(masked), top=1)):
+        assert filling.text == masked[i]
+        assert filling.best.startswith(texts[i])
+
+
+@given(st.lists(st.integers(1, 600), max_size=60), st.integers(1, 2000))
+def test_batches_hold_every_item_once_within_the_bound(lengths, tokens):
+    made = list(groups(lengths, tokens))
+    assert sorted(i for group in made for i in group) == list(range(len(lengths)))
+    for group in made:
+        assert len(group) == 1 or len(group) * max(lengths[i] for i in group) <= tokens
+
+
+def test_candidates_are_ordinary_tokens_that_have_a_name(bert):
+    predictor = load(bert)
+    (mask,) = predictor.fill("the [MASK]", top=10_000).masks
+    ids = [c.id for c in mask.candidates]
+    assert sorted(ids) == np.flatnonzero(~predictor.tokenizer.special).tolist()  # none of the five padding rows
+    assert sum(c.probability for c in mask.candidates) < 1  # not renormalised
+
+
+def test_answers_are_json(bert):
+    predictor = load(bert)
+    filling, score = predictor.fill(TEXTS[0], top=2), predictor.score(PLAIN[0])
+    assert json.loads(json.dumps(filling.as_dict()))["masks"][1]["candidates"][0]["text"].startswith("The president")
+    assert json.loads(json.dumps(score.as_dict()))["per_token"][0]["token"] == "the"
+    json.dumps(predictor.next("a", "b"))
+
+
+# ------------------------------------------------------------------------------------------------ text put in
+
+
+@pytest.mark.parametrize("text", ["the united [MASK] spoke", "the[MASK]spoke", "[MASK].", "北[MASK]京", "( [MASK] )"])
+def test_a_word_put_in_encodes_to_the_ids_that_the_model_saw(tokenizer, text):
+    encoding = tokenizer.encode_batch([text])[0]
+    place = encoding.ids.index(tokenizer.mask)
+    checked = 0
+    for id in np.flatnonzero(~tokenizer.special).tolist():
+        if tokenizer.token(id).startswith("##"):
+            continue
+        filled, _ = put_in(tokenizer, text, [encoding.offsets[place]], [id])
+        assert tokenizer.encode(filled) == [*encoding.ids[:place], id, *encoding.ids[place + 1 :]], filled
+        checked += 1
+    assert checked > 40
+
+
+def test_a_piece_put_in_joins_the_word_before_it(tokenizer):
+    s = tokenizer.backend.token_to_id("##s")
+    assert put_in(tokenizer, "the lake [MASK].", [(9, 15)], [s]) == ("the lakes.", [(8, 9)])
+    assert put_in(tokenizer, "lake [MASK] [MASK]", [(5, 11), (12, 18)], [s, s]) == ("lakess", [(4, 5), (5, 6)])
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "char", "byte"])
+@pytest.mark.parametrize("text", ["the united [MASK] spoke", "[MASK] of", "the [MASK] [MASK]", "北[MASK][MASK]京"])
+def test_pieces_of_every_kind_read_as_the_tokenizer_decodes_them(kind, text):
+    tokenizer = train(kind)
+    encoding = tokenizer.encode_batch([text])[0]
+    places = [i for i, id in enumerate(encoding.ids) if id == tokenizer.mask]
+    spans = mask_spans(tokenizer, text, [encoding.offsets[i] for i in places])
+    rng = np.random.default_rng(0)
+    for chosen in rng.choice(np.flatnonzero(~tokenizer.special), (40, len(places))).tolist():
+        ids = list(encoding.ids)
+        for place, id in zip(places, chosen):
+            ids[place] = id
+        filled, where = put_in(tokenizer, text, spans, chosen)
+        assert filled.split() == tokenizer.decode(ids).split()
+        assert all(0 <= a <= b <= len(filled) for a, b in where)
+
+
+def test_two_bytes_make_one_character():
+    tokenizer = train("byte")
+    text, bytes_of = "北[MASK][MASK][MASK]", tokenizer.encode("京")
+    encoding = tokenizer.encode_batch([text])[0]
+    assert put_in(tokenizer, text, encoding.offsets[-3:], bytes_of)[0] == "北京"
+    assert [piece(tokenizer, id) for id in bytes_of] == ["<0xE4>", "<0xBA>", "<0xAC>"]
+    assert readable(tokenizer, [*tokenizer.encode("\\x北"), bytes_of[0]]) == "\\x北<0xE4>"
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])
+def test_every_kind_of_tokenizer_answers(kind):
+    tokenizer = train(kind)
+    model = Model(preset("bert-tiny", vocab_size=tokenizer.size), heads=["mlm"]).init(0)
+    predictor = Predictor(model, tokenizer, "cpu")
+    filling = predictor.fill("the united [MASK] 北[MASK]", top=3)
+    assert [len(m.candidates) for m in filling.masks] == [3, 3]
+    assert "[MASK]" not in filling.best
+    assert filling.best.startswith("the united")
+    score = predictor.score("the states 北京\ud800")  # half a character, as a shell may pass it
+    assert all(0 <= t.start <= t.end <= len(score.text) for t in score.per_token)
+    json.dumps(score.as_dict()).encode()
+
+
+def test_masks_may_be_typed_in_either_spelling(bert, tmp_path):
+    predictor = load(bert)
+    assert predictor.fill("the <mask> spoke") == predictor.fill("the [MASK] spoke")
+
+    roberta = tokenizers.Tokenizer(models.WordLevel({"<unk>": 0, "the": 1, "spoke": 2}, unk_token="<unk>"))
+    roberta.pre_tokenizer = pre_tokenizers.Whitespace()
+    names = ["<pad>", "<s>", "</s>", "<unk>"]
+    roberta.add_special_tokens([*names, AddedToken("<mask>", special=True, lstrip=True)])
+    tokenizer = Tokenizer(roberta)
+    predictor = Predictor(Model(preset("bert-tiny", vocab_size=tokenizer.size)).init(0), tokenizer, "cpu")
+    filling = predictor.fill("the [MASK] spoke")
+    assert filling.text == "the <mask> spoke"
+    assert filling == predictor.fill("the <mask> spoke")
+    assert [c.token for c in filling.masks[0].candidates if c.token not in ("the", "spoke")] == []
+
+
+# ------------------------------------------------------------------------------------------------ mistakes
+
+
+def test_a_text_without_a_mask_is_told_how_to_write_one(bert):
+    with pytest.raises(UserError, match=r"no mask in text 2 of 2: the \[mask\] spoke") as caught:
+        load(bert).fill(["a [MASK]", "the [mask] spoke"])
+    assert "[MASK]" in caught.value.hint
+
+
+def test_a_long_text_is_refused_with_its_count_and_one_that_just_fits_is_not(bert):
+    predictor = load(bert)
+    assert len(predictor.score(" ".join(["the"] * 62)).per_token) == 62
+    for ask in (predictor.score, predictor.embed, lambda t: predictor.fill(t + " [MASK]")):
+        with pytest.raises(UserError, match=r"the text has 6[34] tokens and 2 special ones; the model reads 64"):
+            ask(" ".join(["the"] * 63))
+    with pytest.raises(UserError, match="the pair has 62 tokens and 3 special ones"):
+        predictor.next(" ".join(["the"] * 31), " ".join(["the"] * 31))
+
+
+def test_a_missing_head_is_named_with_the_command_that_trains_it(tmp_path, modernbert, tokenizer):
+    with pytest.raises(UserError, match="heads are mlm") as caught:
+        load(modernbert).next("a", "b")
+    assert caught.value.hint == "unmask pretrain CORPUS --preset bert-mini --objective mlm+nsp"
+    headless = load(make_folder(tmp_path, tokenizer, BertModel))
+    for ask in (headless.score, headless.fill):
+        with pytest.raises(UserError, match="heads are pooler"):
+            ask("the [MASK]")
+    assert headless.embed("the").shape == (32,)
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda p: p.fill("[MASK]", top=0), "top 0"),
+        (lambda p: p.fill(["[MASK]", 7]), "7 is not text"),
+        (lambda p: p.embed(None), "None is NoneType, not text"),
+        (lambda p: p.score(b"the"), "is bytes, not text"),
+        (lambda p: p.embed({"text": "the"}), "is dict, not text"),
+        (lambda p: p.embed("the", long="cut"), "long 'cut'"),
+        (lambda p: p.score("the [MASK]"), "a hidden word has no score"),
+        (lambda p: p.score(["the", " "]), "no word in text 2 of 2"),
+        (lambda p: p.embed("the", "max"), "pooling 'max'"),
+        (lambda p: p.next(["a", "b"], ["c"]), "2 first and 1 second"),
+    ],
+)
+def test_other_mistakes_are_said(bert, ask, said):
+    with pytest.raises(UserError, match=said):
+        ask(load(bert))
+
+
+def test_a_tokenizer_that_is_missing_or_of_another_model(tmp_path, bert, tokenizer):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(bert / name, bare)
+    with pytest.raises(UserError, match="no tokenizer in") as caught:
+        load(bare)
+    assert "tokenizer.json" in caught.value.hint
+    train("bpe").save(bare)
+    with pytest.raises(UserError, match=r"the tokenizer has 3\d\d tokens, the model 115"):
+        load(bare)
+
+
+def test_a_device_that_is_not_there(tokenizer):
+    model = Model(preset("bert-tiny", vocab_size=tokenizer.size)).init(0)
+    for device in ["quantum", *([] if torch.cuda.is_available() else ["cuda"])]:
+        with pytest.raises(UserError, match=f"device {device}"):
+            Predictor(model, tokenizer, device)
+
+
+# ------------------------------------------------------------------------------------------------ where models are
+
+
+def make_run(path, bert, steps):
+    path.mkdir()
+    (path / "recipe.yaml").write_text("seed: 0\n")
+    for step in steps:
+        folder = path / "checkpoints" / f"step-{step:08d}"
+        folder.parent.mkdir(exist_ok=True)
+        checkpoint.write(folder, lambda out: shutil.copytree(bert, out), None, {"step": step})
+    return path
+
+
+def test_a_run_gives_its_model_or_its_last_whole_checkpoint(tmp_path, bert, capsys):
+    run, said = make_run(tmp_path / "run", bert, [10, 2000]), []
+    expected = load(bert).embed("the union")
+    np.testing.assert_array_equal(load(run, say=said.append).embed("the union"), expected)
+    assert said == [f"{run} is not finished: this is its checkpoint of step 2,000"]
+    load(run)
+    assert "step 2,000" in capsys.readouterr().err
+
+    damaged = run / "checkpoints" / "step-00002000" / "model" / "model.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-8] + b"\0" * 8)
+    said.clear()
+    load(run, say=said.append)
+    assert "damaged" in said[0]
+    assert said[1].endswith("step 10")
+
+    said.clear()
+    load(run / "checkpoints" / "step-00000010", say=said.append)
+    shutil.copytree(bert, run / "model")
+    load(str(run), say=said.append)
+    assert said == []
+
+
+def test_folders_that_hold_no_model(tmp_path, bert):
+    with pytest.raises(UserError, match="neither a model nor a checkpoint yet") as caught:
+        load(make_run(tmp_path / "run", bert, []))
+    assert "--resume" in caught.value.hint
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"neither a model \(config.json\) nor a run"):
+        load(tmp_path / "empty")
+    with pytest.raises(UserError, match="no such file or folder"):
+        load(tmp_path / "nowhere")
+
+
+def test_a_head_of_another_shape_is_refused_rather_than_drawn(tmp_path, bert):
+    from safetensors.torch import load_file, save_file
+
+    folder = shutil.copytree(bert, tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["cls.predictions.bias"] = tensors["cls.predictions.bias"][:-1].clone()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"heads\.mlm\.bias"):
+        load(folder)
+
+
+def test_a_bert_with_one_head_has_the_methods_of_that_head(tmp_path, tokenizer):
+    predictor = load(make_folder(tmp_path, tokenizer, BertForMaskedLM))
+    assert predictor.heads == ["mlm"]
+    assert repr(predictor) == f"Predictor(bert 2 × 32, {tokenizer.size + 5} tokens, heads: mlm)"
+
+
+def test_a_model_that_predicts_at_the_token_before_is_read_there(tmp_path):
+    """clm, prefix and hybrid train that way; the folder says so, and fill follows."""
+    tokenizer = train()
+    config = preset("modernbert-mini", vocab_size=tokenizer.size, hidden=32, heads=2, layers=2, predicts="next")
+    model = Model(config, ("mlm",)).init(3).eval()
+    hf.save(model, tmp_path, tokenizer)
+    found = load(tmp_path)
+    assert found.model.config.predicts == "next"
+    text = "the president of the [MASK] states"
+    ids = [tokenizer.cls, *tokenizer.encode(text), tokenizer.sep]
+    hidden = model(torch.tensor([ids]))[0]
+    at = ids.index(tokenizer.mask)
+    expected = {place: model.logits("mlm", hidden[[place]]).softmax(-1)[0].max().item() for place in (at - 1, at)}
+    got = found.fill(text, top=1).as_dict()["masks"][0]["candidates"][0]["probability"]
+    assert got == pytest.approx(expected[at - 1], rel=1e-4)
+    assert got != pytest.approx(expected[at], rel=1e-4)
+
+
+def test_the_score_of_an_encoder_that_predicts_the_next_token_is_from_left_to_right(tmp_path):
+    """As transformers' BERT with the causal mask: a token's logits stand at the one before it, and nothing later is seen."""
+    tokenizer = train()
+    config = preset("bert-tiny", vocab_size=tokenizer.size, hidden=32, heads=2, layers=2, predicts="next")
+    hf.save(Model(config, ("mlm",)).init(3), tmp_path, tokenizer)
+    reference = BertLMHeadModel.from_pretrained(tmp_path, is_decoder=True).eval()
+    texts = ["the president of the united states", "we played", "the united [MASK] spoke"]
+    for text, score in zip(texts, load(tmp_path).score(texts), strict=True):
+        ids = torch.tensor([[tokenizer.cls, *tokenizer.encode(text)]])
+        with torch.no_grad():
+            known = reference(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
+        expected = known[ids[0, 1:] != tokenizer.mask].tolist()
+        assert [token.logprob for token in score.per_token] == near(expected, 1e-5)
+        assert score.total == near(sum(expected), 1e-4)
+        assert not score.pseudo
+
+
+# ------------------------------------------------------------------------------------------------ tasks
+
+
+def fine_tuned(kind, head, labels, learnt):
+    tokenizer = train()
+    config = preset("bert-tiny", vocab_size=tokenizer.size, hidden=32, heads=2, initializer_range=0.4, labels=labels)
+    task = kind(Recipe(), tokenizer, {"length": 64} | learnt)
+    return Predictor(Model(config, [head]).init(0), tokenizer, "cpu", task)
+
+
+def test_a_classifier_takes_texts_and_pairs_one_or_many():
+    p = fine_tuned(Classify, "classify", ("neg", "pos"), {"labels": ["neg", "pos"], "target": "one"})
+    texts, pairs = ["the lakes", "we played", "北京"], ["the", "united", "北"]
+    both = p.classify(iter(texts), iter(pairs))
+    for text, pair, alone, together in zip(texts, pairs, p.classify(text for text in texts), both, strict=True):
+        assert alone["scores"] == near(p.classify(text)["scores"], 1e-5)
+        assert together["scores"] == near(p(text, pair)["scores"], 1e-5)
+        assert alone["scores"] != near(together["scores"], 1e-3)
+    assert set(p.methods()) >= {"classify", "predict", "explain", "attention"}
+    for ask, said in (
+        (lambda: p.classify(texts, ["a"]), "do not go together"),
+        (lambda: p.rank("a", ["b"]), "for the task classify, not for rank"),
+        (lambda: p.tag(["a"]), "for the task classify, not for tag"),
+    ):
+        with pytest.raises(UserError, match=said):
+            ask()
+
+
+def test_passages_are_ranked_best_first():
+    p = fine_tuned(Rank, "classify", ("relevance",), {"most": 1.0})
+    passages = ["we played at the lakes", "北京", "the united kingdom", "the"]
+    ranked = p.rank("the lakes", passages)
+    alone = [p.rank("the lakes", [passage])[0]["score"] for passage in passages]
+    assert [each["index"] for each in ranked] == sorted(range(4), key=lambda i: -alone[i])
+    assert [each["text"] for each in ranked] == [passages[each["index"]] for each in ranked]
+    assert [each["score"] for each in ranked] == near(sorted(alone, reverse=True), 1e-5)
+    assert "rank" in p.methods()
+    with pytest.raises(UserError, match="the passages are str"):
+        p.rank("the lakes", "the")

@@ -1,0 +1,178 @@
+"""Text that the tokenizer does not know: a warning in Python, in the terminal and over HTTP, and examples that it does know."""
+
+import asyncio
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from server.serving import FACTS, base_model, task_model
+from typer.testing import CliRunner
+
+import unmask
+from unmask.cli import app
+from unmask.errors import UnknownTextWarning
+from unmask.inference.languages import languages, own_text, own_words
+from unmask.inference.predictor import Predictor
+from unmask.inference.unknown import UNKNOWN, unknown_share
+from unmask.recipe import TokenizerRecipe
+from unmask.server.app import make_app
+from unmask.text.tokenizer import Tokenizer
+
+STRANGE = "我们今天去看电影。"
+KNOWN = FACTS[0]
+TEXTS = {
+    "en": "The old president of the united states opened his garden to the dogs and ran about the state of the union .",
+    "zh": "北京是中国的首都，我们都喜欢去北京看长城。今天天气很好。老人打开门，他的狗跑进了花园。",
+    "ru": "Москва является столицей России, и мы любим гулять по Красной площади.",
+    "protein": "E V Q L V E S G G G L V Q P G G S L R L S C A A S K F T M D W Y I N H",
+}
+
+
+def trained(language: str, kind: str) -> Tokenizer:
+    settings = TokenizerRecipe(kind=kind, vocab_size=261 if kind == "byte" else 0, min_frequency=1, lowercase=False)
+    return Tokenizer.train([TEXTS[language]] * 50, settings)
+
+
+def share(tokenizer: Tokenizer, text: str) -> float:
+    return unknown_share(tokenizer, tokenizer.encode(text))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("unknown")
+    base_model(root / "mlm", heads=("mlm", "nsp"))
+    base_model(root / "gpt", "gpt2-mini", ("lm",))
+    for name in ("classify", "rank"):
+        task_model(root / name, root / "mlm", name)
+    return root
+
+
+@pytest.fixture(scope="module")
+def models(folder: Path) -> dict[str, Predictor]:
+    return {name: unmask.load(folder / name) for name in ("mlm", "gpt", "classify", "rank")}
+
+
+# ------------------------------------------------------------------------------------------------------------ measure
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram", "char"])
+def test_a_foreign_text_is_unknown_and_ones_own_is_not(kind: str) -> None:
+    english = trained("en", kind)
+    assert share(english, TEXTS["en"]) == 0 and share(english, "") == 0
+    assert share(english, STRANGE) > 0.9  # unigram makes one token of it all
+    assert share(english, "我们, 今天. 去看; 电影!") >= UNKNOWN  # punctuation does not count
+    assert share(english, "the president of the 电影") < UNKNOWN
+
+
+@pytest.mark.parametrize("kind", ["bpe", "byte"])
+def test_where_nothing_is_unknown_nothing_is_said(kind: str) -> None:
+    assert share(trained("en", kind), STRANGE) == 0
+
+
+def test_an_unknown_token_that_also_ends_texts_is_no_sign(models: dict[str, Predictor]) -> None:
+    tokenizer = models["gpt"].tokenizer
+    assert tokenizer.unk == tokenizer.sep
+    assert share(tokenizer, tokenizer.token(tokenizer.unk) * 5) == 0
+
+
+# ------------------------------------------------------------------------------------------------------------- Python
+
+METHODS: dict[str, tuple[str, Callable[[Predictor, str], Any]]] = {
+    "fill": ("mlm", lambda p, text: p.fill(f"{text} [MASK]")),
+    "fills": ("mlm", lambda p, text: p.fill(t for t in [f"{KNOWN} [MASK]", f"{text} [MASK]"])),
+    "score": ("mlm", lambda p, text: p.score(text)),
+    "next": ("mlm", lambda p, text: p.next(KNOWN, text)),
+    "embed": ("mlm", lambda p, text: p.embed([KNOWN, text])),
+    "similarity": ("mlm", lambda p, text: p.similarity(KNOWN, text)),
+    "attention": ("mlm", lambda p, text: p.attention(text)),
+    "explain": ("mlm", lambda p, text: p.explain(f"{text} [MASK]", steps=1)),
+    "word_vectors": ("mlm", lambda p, text: p.word_vectors(text[:3], [text])),
+    "minimal_pairs": ("mlm", lambda p, text: p.minimal_pairs([{"good": text, "bad": KNOWN}])),
+    "classify": ("classify", lambda p, text: p.classify(text)),
+    "predict": ("classify", lambda p, text: p.predict([{"text": text}, KNOWN])),
+    "call": ("classify", lambda p, text: p(text)),
+    "rank": ("rank", lambda p, text: p.rank("Ann", [KNOWN, text])),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_warns_of_a_text_that_is_unknown_and_of_no_other(
+    method: str, models: dict[str, Predictor]
+) -> None:
+    name, call = METHODS[method]
+    with pytest.warns(UnknownTextWarning, match=r"% of the words of .* are unknown to the model \(\[UNK\]\)") as caught:
+        call(models[name], STRANGE)
+    assert len([w for w in caught if w.category is UnknownTextWarning]) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnknownTextWarning)
+        call(models[name], KNOWN)
+
+
+# ----------------------------------------------------------------------------------------------------------- terminal
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["fill", "mlm", "{} [MASK]"], ["score", "mlm", "{}"], ["predict", "classify", "{}"], ["predict", "classify", "{}", "--json"]],
+    ids=["fill", "score", "predict", "json"],
+)  # fmt: skip
+def test_the_terminal_warns_each_time(arguments: list[str], folder: Path) -> None:
+    verb, model, *rest = arguments
+    for text, warned in ((STRANGE, True), (STRANGE, True), (KNOWN, False)):
+        found = CliRunner().invoke(app, [verb, str(folder / model), *(part.format(text) for part in rest)])
+        assert found.exit_code == 0, found.output
+        assert ("warning: 100% of the words of the text are unknown" in found.stderr) == warned, found.stderr
+        assert "unknown to the model" not in found.stdout
+
+
+# --------------------------------------------------------------------------------------------------------------- HTTP
+
+
+def test_a_header_warns_over_http(models: dict[str, Predictor]) -> None:
+    served = make_app({name: models[name] for name in ("mlm", "classify", "gpt")}, hosts=None)
+    asked: dict[str, Callable[[str], Any]] = {
+        "/models/mlm": lambda text: {"inputs": f"{text} [MASK]"},
+        "/models/classify": lambda text: {"inputs": [KNOWN, text]},
+        "/v1/embeddings": lambda text: {"input": text, "model": "mlm"},
+        "/embed": lambda text: {"inputs": text, "model": "mlm"},
+        "/studio/score": lambda text: {"model": "mlm", "text": text},
+        "/studio/task": lambda text: {"model": "classify", "record": {"text": text}},
+    }
+
+    async def main() -> None:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://a") as client:
+            for path, body in asked.items():
+                found = await client.post(path, json=body(STRANGE))
+                assert found.status_code == 200, found.text
+                assert found.headers["x-unmask-warning"].startswith("unknown_tokens: 100% of the words of"), path
+                assert "x-unmask-warning" not in (await client.post(path, json=body(KNOWN))).headers, path
+            found = await client.post("/models/gpt", json={"inputs": STRANGE, "parameters": {"max_new_tokens": 1}})
+            assert found.status_code == 200 and "x-unmask-warning" not in found.headers
+
+    try:
+        asyncio.run(main())
+    finally:
+        for predictor in models.values():
+            predictor.warns = True
+
+
+# ----------------------------------------------------------------------------------------------------------- examples
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "unigram", "char", "bpe"])
+def test_examples_are_in_a_language_of_the_model(kind: str) -> None:
+    assert languages(trained("en", kind))[0] == "en"
+    assert languages(trained("zh", kind)) == ["zh"]
+    for other in ("ru", "protein"):
+        tokenizer = trained(other, kind)
+        assert languages(tokenizer) == []
+        words = own_words(tokenizer)
+        assert len(words) == 8 and share(tokenizer, own_text(tokenizer, words)) == 0
+        assert set("".join(words)) <= set(TEXTS[other])
+
+
+def test_bytes_know_every_text() -> None:
+    assert languages(trained("ru", "byte")) == ["en"]

@@ -1,0 +1,67 @@
+"""A fine-tuning budget in minutes is measured once and frozen; one in tokens is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs.tiny import labelled, model_folder
+
+from unmask import UserError, api
+from unmask.runs import budget
+from unmask.runs.part import make_recipe
+from unmask.train.run import Run
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unmask.report.write", lambda run: None)
+    real = budget.seconds_per_step
+    monkeypatch.setattr(
+        budget, "seconds_per_step", lambda t, rows, phase, *_: real(t, rows, phase, 0.1, False) and 0.05
+    )
+
+
+def run_in(tmp_path: Path, name: str, *sets: str, **given: Any) -> Run:
+    start, file = tmp_path / "start", tmp_path / "train.csv"
+    if not file.exists():
+        model_folder(start)
+        labelled(file, 40)
+    sets = ("train.batch=4", "train.evaluations=1", "seed=2", *sets)
+    return api.finetune(start, train=file, out=tmp_path / name, sets=sets, **given)
+
+
+def steps(run: Run) -> int:
+    return len([e for e in run.events() if e["event"] == "train"])
+
+
+def test_minutes_become_steps_and_the_weights_stay_as_they_were(tmp_path: Path) -> None:
+    timed = run_in(tmp_path, "timed", "train.minutes=0.01")  # 0.6 s at 0.05 s a step, less the evaluation
+    done, kept = steps(timed), timed.recipe().train
+    assert 6 <= done <= 12 and (kept.steps, kept.minutes, kept.epochs) == (done, None, None)
+    again = run_in(tmp_path, "again", f"train.steps={done}")
+    assert (again.model / "model.safetensors").read_bytes() == (timed.model / "model.safetensors").read_bytes()
+    assert 6 <= steps(run_in(tmp_path, "keyword", minutes=0.01)) <= 12
+
+
+def test_several_tasks_have_minutes_too(tmp_path: Path) -> None:
+    start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 40)
+    values = {"start": str(start), "tasks": {name: {"train": [str(file)]} for name in ("one", "two")}}
+    sets = ["train.minutes=0.01", "train.batch=4", "train.evaluations=1", "train.lr=0.001"]
+    recipe = make_recipe(values, sets)
+    run = api.finetune(recipe=recipe, out=tmp_path / "run")
+    assert 6 <= steps(run) <= 12 and run.recipe().train.steps == steps(run) and run.recipe().train.minutes is None
+
+
+@pytest.mark.parametrize("given", ["packing=apart", "embeddings=random", "compile=on", "length=64"])
+def test_what_only_pretraining_reads_is_refused(tmp_path: Path, given: str) -> None:
+    with pytest.raises(UserError, match=f"train.{given}: only pre-training reads it"):
+        run_in(tmp_path, "run", f"train.{given}")
+    with pytest.raises(UserError, match=f"train.{given}: only pre-training reads it"):
+        run_in(tmp_path, "run", f"train.{given}", seeds=2)
+    assert not (tmp_path / "run").exists()
+
+
+def test_tokens_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="tokens") as error:
+        run_in(tmp_path, "run", "train.tokens=1000")
+    assert "epochs" in str(error.value) and "steps" in str(error.value)

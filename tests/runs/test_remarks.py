@@ -1,0 +1,74 @@
+"""What is said before training: how many records are too long, and of how many; what several processes change."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs.tiny import model_folder, train
+
+from unmask.console import Console
+from unmask.runs import augment
+from unmask.runs.context import Context
+from unmask.runs.part import Part, make_recipe, prepare, remarks_of, rows_of
+from unmask.train.distributed import World
+
+LONG = "anna saw a good film number one . " * 20
+FILES: dict[str, list[dict[str, Any]]] = {
+    "rank": [{"query": f"film {n}", "passages": [LONG, LONG + "x", "bob"], "relevance": [1, 0, 0]} for n in range(6)],
+    "embed": [{"text": LONG, "positive": f"{LONG} {n}", "negatives": [LONG + "y"]} for n in range(6)],
+    "classify": [{"text": LONG if n < 2 else f"bob {n}", "label": "ab"[n % 2]} for n in range(6)],
+}
+
+
+class Said(Console):
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.lines: list[str] = []
+
+    def say(self, text: str, style: str | None = None) -> None:
+        self.lines.append(text)
+
+
+def job_of(name: str, tmp_path: Path, *sets: str) -> Part:
+    file = tmp_path / "train.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in FILES[name]))
+    values = {
+        "start": str(model_folder(tmp_path / "start")),
+        "task": {"kind": name, "train": [str(file)], "length": 24},
+    }
+    return prepare(make_recipe(values, sets))
+
+
+@pytest.mark.parametrize(("name", "longer"), [("rank", 6), ("embed", 6), ("classify", 2)])
+def test_records_are_counted_not_their_texts(name: str, longer: int, tmp_path: Path) -> None:
+    job = job_of(name, tmp_path)
+    rows_of(job)
+    said = remarks_of(job, Context.alone(), 9)  # 3 of them rewritten
+    assert [line for line in said if f"{longer} of 9 records are longer than a row of 24" in line]
+
+
+def test_what_is_made_beside_the_file_s_records_is_counted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `train` counts them."""
+    job, console = job_of("classify", tmp_path, "train.steps=1"), Said()
+    more = [{"location": "new:1", "text": LONG, "label": "a"}]
+    monkeypatch.setattr(augment, "rows", lambda *_: more)
+    train(job, tmp_path / "run", console=console)
+    assert [line for line in console.lines if "3 of 7 records are longer" in line]
+
+
+@pytest.mark.parametrize(
+    ("sets", "world", "rows"), [([], World(1, 2), 4), (["train.micro_batch=2"], World(0, 1), 2), ([], World(0, 1), 0)]
+)
+def test_negatives_are_those_of_a_forward_pass_and_that_is_said(
+    sets: list[str], world: World, rows: int, tmp_path: Path
+) -> None:
+    job = job_of("embed", tmp_path, "train.batch=8", *sets)
+    rows_of(job)
+    said = [line for line in remarks_of(job, Context(world, Console(quiet=True)), 6) if "negatives" in line]
+    assert len(said) == bool(rows) and all(f"{rows} of the 8 records" in line for line in said)
+
+
+def test_others_do_not_speak_of_processes(tmp_path: Path) -> None:
+    said = remarks_of(job_of("classify", tmp_path), Context(World(0, 2), Console(quiet=True)), 6)
+    assert not [line for line in said if "negatives" in line]

@@ -1,0 +1,119 @@
+"""The dev set that is taken from a training file."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs.tiny import labelled, model_folder
+
+from unmask.labels import split as labels_split
+from unmask.model.config import preset
+from unmask.recipe import Recipe, TokenizerRecipe
+from unmask.registry import TASKS
+from unmask.runs.part import make_recipe, prepare
+from unmask.tasks.task import Given, Task
+from unmask.text.tokenizer import Tokenizer
+
+TOKENIZER = Tokenizer.train(["a b c"], TokenizerRecipe(kind="char"))
+Row = dict[str, Any]
+
+
+def task_of(name: str, **learnt: Any) -> Task:
+    return TASKS[name](Recipe.build({"task": {"kind": name}}), TOKENIZER, {"length": 32, **learnt})
+
+
+def split(task: Task, records: list[Row], share: float, seed: int) -> tuple[list[Row], list[Row]]:
+    strata = task.study(Given(task.recipe, preset("bert-tiny"), TOKENIZER), records, task.learnt).strata
+    return labels_split.split(task.SPEC, records, strata or [""] * len(records), share, seed)
+
+
+def classify(labels: list[str]) -> tuple[Task, list[Row]]:
+    """A record for each of these labels, all of different texts."""
+    records = [{"location": f"f:{n}", "text": f"text {n}", "label": label} for n, label in enumerate(labels)]
+    return task_of("classify", labels=sorted(set(labels)), target="one"), records
+
+
+def test_the_share_is_that_of_the_records_and_of_each_label() -> None:
+    task, records = classify(["a"] * 300 + ["b"] * 100 + ["c"] * 13)
+    train, dev = split(task, records, 0.1, 0)
+    assert Counter(r["label"] for r in dev) == {"a": 30, "b": 10, "c": 1}
+    assert sorted([*train, *dev], key=lambda r: int(r["location"][2:])) == records
+
+
+@pytest.mark.parametrize(
+    ("labels", "each", "wanted"), [(150, 5, 75), (150, 4, 60), (77, 4, 31), (10, 2, 2), (20, 1, 2)]
+)
+def test_many_labels_with_few_records_give_their_share(labels: int, each: int, wanted: int) -> None:
+    task, records = classify([f"l{n:03}" for n in range(labels)] * each)
+    for seed in range(3):
+        dev = split(task, records, 0.1, seed)[1]
+        assert len(dev) == wanted and max(Counter(r["label"] for r in dev).values()) == 1
+
+
+def test_it_is_never_empty_and_never_everything() -> None:
+    for count in range(2, 40):
+        task, records = classify([f"l{n % 7}" for n in range(count)])
+        for share in (0.001, 0.1, 0.5, 0.999):
+            train, dev = split(task, records, share, 1)
+            assert train and dev
+
+
+def test_records_of_equal_texts_stand_on_one_side() -> None:
+    task, records = classify(["a", "b"] * 100)
+    for n, record in enumerate(records):
+        record["text"] = f"text {n // 4}"
+    for seed in range(5):
+        train, dev = split(task, records, 0.2, seed)
+        assert len(dev) == 40 and not {r["text"] for r in train} & {r["text"] for r in dev}
+
+
+def test_it_is_a_function_of_the_seed() -> None:
+    task, records = classify(["a", "b"] * 50)
+    assert split(task, records, 0.1, 3) == split(task, records, 0.1, 3)
+    assert split(task, records, 0.1, 3) != split(task, records, 0.1, 4)
+
+
+def test_all_seeds_of_a_run_have_one_dev_set_when_it_has_a_seed(tmp_path: Path) -> None:
+    start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 60)
+
+    def dev(seed: int, **settings: Any) -> list[str]:
+        values = {"start": str(start), "seed": seed, "task": {"train": [str(file)], **settings}}
+        return [r["location"] for r in prepare(make_recipe(values)).sets.dev]
+
+    assert dev(1, dev_seed=5) == dev(2, dev_seed=5) and dev(1) != dev(2)
+
+
+# ------------------------------------------------------------------------------------------- what must not be parted
+
+RECORDS: dict[str, Callable[[int], Row]] = {
+    "choose": lambda n: {"context": f"article {n // 5}", "text": f"question {n}", "choices": ["a", "b"], "label": 0},
+    "answer": lambda n: {"context": f"article {n // 5}", "question": f"q {n}", "answers": [], "impossible": True},
+    "classify": lambda n: {"text": f"premise {n // 3}", "pair": f"hypothesis {n}", "label": "ab"[n % 2]},
+}
+SHARED = {"choose": "context", "answer": "context", "classify": "text"}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_questions_of_one_text_stand_on_one_side(name: str) -> None:
+    task = task_of(name, labels=["a", "b"], target="one")
+    records = [{"location": f"f:{n}", **RECORDS[name](n)} for n in range(150)]
+    train, dev = split(task, records, 0.1, 0)
+    assert dev and not {r[SHARED[name]] for r in train} & {r[SHARED[name]] for r in dev}
+
+
+def test_questions_without_a_context_are_apart() -> None:
+    task, choices = task_of("choose"), {"choices": ["a", "b"], "label": 0}
+    train, dev = split(task, [{"location": f"f:{n}", "text": f"question {n}", **choices} for n in range(50)], 0.1, 0)
+    assert len(dev) == 5 and len(train) == 45
+
+
+def test_too_few_texts_for_a_share_are_parted() -> None:
+    """All pairs have one first text, or a file is of two articles: no dev set could be made of whole ones."""
+    for name in RECORDS:
+        task = task_of(name, labels=["a", "b"], target="one")
+        records = [{"location": f"f:{n}", **RECORDS[name](n), SHARED[name]: f"same {n % 2}"} for n in range(50)]
+        dev = split(task, records, 0.1, 0)[1]
+        assert 1 <= len(dev) <= 10, (name, len(dev), json.dumps(dev[:2]))

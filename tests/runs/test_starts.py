@@ -1,0 +1,144 @@
+"""A start model that was fine-tuned before: its head is kept where it means the same, by the names of its labels, and else drawn anew.
+
+What is learnt from the records before the first step is learnt from those that are trained on.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from runs.tiny import model_folder, sentence, train
+
+from unmask.model import hf
+from unmask.runs import part as jobs
+from unmask.runs.part import Part
+from unmask.tasks.classify import targets
+
+TEXTS = [sentence(n)[0] for n in range(30)]
+FILMS = [{"start": text.index("film"), "end": text.index("film") + 4} for text in TEXTS]
+
+
+def write(path: Path, **columns: list[Any]) -> Path:
+    rows = [dict(zip(("text", *columns), values)) for values in zip(TEXTS, *columns.values())]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def prepare(start: Path, file: Path, *sets: str, **task: Any) -> Part:
+    return jobs.prepare(jobs.make_recipe({"start": str(start), "task": {"train": [str(file)], **task}}, sets))
+
+
+def saved(job: Part, folder: Path) -> Path:
+    job.save(folder)
+    return folder
+
+
+def last(job: Part) -> tuple[torch.Tensor, torch.Tensor]:
+    out: Any = job.model.heads[job.task.heads[0]].out
+    return out.weight.detach().clone(), out.bias.detach().clone()
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return model_folder(tmp_path_factory.mktemp("start") / "model")
+
+
+NUMBER = "task.classify.target=number"
+
+
+def labels(*names: str) -> list[str]:
+    return [names[n % len(names)] for n in range(len(TEXTS))]
+
+
+def test_the_same_labels_in_another_order_keep_their_rows(start: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", label=labels("x", "y", "z"))
+    first = prepare(start, file)
+    torch.nn.init.normal_(first.model.heads["classify"].out.bias)  # type: ignore[union-attr,arg-type]
+    folder = saved(first, tmp_path / "first")
+    again = prepare(folder, file, labels=["z", "x", "y"])
+    for old, new in zip(last(first), last(again), strict=True):
+        assert torch.equal(old[[2, 0, 1]], new)
+    assert not any("drawn" in note for note in again.notes)
+    answers = [job.task.answer(job.model, job.sets.dev) for job in (first, again)]
+    assert [a["label"] for a in answers[0]] == [a["label"] for a in answers[1]]
+
+
+def test_other_labels_of_the_same_count_are_drawn_anew_and_said(start: Path, tmp_path: Path) -> None:
+    folder = saved(prepare(start, write(tmp_path / "a.jsonl", label=labels("x", "y")), "seed=1"), tmp_path / "first")
+    b = write(tmp_path / "b.jsonl", label=labels("p", "q"))
+    other = prepare(folder, b)
+    assert torch.equal(last(other)[0], last(prepare(start, b))[0]), "as without a head to begin with"
+    assert any("(x, y): drawn at random" in note for note in other.notes)
+    (folder / "unmask.json").unlink()  # of someone else: by config.json
+    assert any("(x, y): drawn at random" in note for note in prepare(folder, b).notes)
+    assert not any("drawn" in note for note in prepare(folder, tmp_path / "a.jsonl").notes)
+
+
+def test_tags_go_by_their_names_too(start: Path, tmp_path: Path) -> None:
+    def tagged(label: str) -> Path:
+        return write(tmp_path / f"{label}.jsonl", spans=[[{**span, "label": label}] for span in FILMS])
+
+    first = prepare(start, tagged("WORK"), "seed=1")
+    folder = saved(first, tmp_path / "first")
+    again = prepare(folder, tagged("WORK"), labels=["I-WORK", "O", "B-WORK"])
+    order = [first.task.learnt["labels"].index(name) for name in again.task.learnt["labels"]]
+    assert order != [0, 1, 2] and torch.equal(last(again)[0], last(first)[0][order])
+    other = prepare(folder, tagged("FILM"))
+    assert not torch.equal(last(other)[0], last(first)[0]) and any("drawn at random" in note for note in other.notes)
+
+
+def test_numbers_begin_in_the_units_of_the_start(start: Path, tmp_path: Path) -> None:
+    """Before a step is trained, a model of numbers answers as it did, whatever the new records' mean is."""
+    file = write(tmp_path / "a.jsonl", label=[1000 + 250.5 * (n % 2) for n in range(30)])
+    first = prepare(start, file, NUMBER, "train.steps=6", "train.lr=5e-3")
+    run = train(first, tmp_path / "run")
+    other = write(tmp_path / "b.jsonl", label=[900 + 100.5 * (n % 3) for n in range(30)])
+    records = first.sets.dev
+    want = [a["value"] for a in first.task.answer(first.model, records)]
+    again = prepare(run.model, other, NUMBER)
+    assert again.task.learnt["sd"] > 10
+    assert [a["value"] for a in again.task.answer(again.model, records)] == pytest.approx(want, rel=1e-5)
+    unfolded = prepare(
+        start, file, NUMBER
+    )  # a checkpoint that a user begins with has its mean and deviation beside the head
+    folder = saved(unfolded, tmp_path / "checkpoint")
+    want = [a["value"] for a in unfolded.task.answer(unfolded.model, records)]
+    again = prepare(folder, other, NUMBER)
+    assert [a["value"] for a in again.task.answer(again.model, records)] == pytest.approx(want, rel=1e-5)
+
+
+def test_one_output_is_a_number_only_where_it_was_one(start: Path, tmp_path: Path) -> None:
+    several = prepare(start, write(tmp_path / "a.jsonl", label=[["x"] * (n % 2) for n in range(30)]))
+    number = prepare(
+        saved(several, tmp_path / "several"), write(tmp_path / "b.jsonl", label=[n / 7 for n in range(30)])
+    )
+    assert isinstance(number.task.goal, targets.Number)  # type: ignore[attr-defined]
+    assert any("drawn at random" in note for note in number.notes)
+
+
+def test_the_mean_and_the_weights_are_of_the_records_that_are_trained_on(start: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", label=[float(n**2) for n in range(30)])
+    job = prepare(start, file, NUMBER, dev_share=0.3)
+    values = np.array([r["label"] for r in job.sets.train])
+    assert len(job.sets.dev) > 5
+    assert (job.task.learnt["mean"], job.task.learnt["sd"]) == pytest.approx((values.mean(), values.std()))
+    again = jobs.prepare(job.recipe, learnt={**job.task.learnt, "mean": 0.0, "sd": 1.0})
+    assert again.sets.fingerprint() == job.sets.fingerprint(), "the split goes by the file alone"
+    file = write(tmp_path / "b.jsonl", label=["rare" if n < 6 else "usual" for n in range(29)] + ["once"])
+    job = prepare(start, file, "task.classify.balance=on", dev_share=0.3)
+    counts = [sum(r["label"] == name for r in job.sets.train) for name in job.task.learnt["labels"]]
+    assert job.task.learnt["labels"] == ["once", "rare", "usual"] and job.task.learnt["counts"] == counts
+    assert job.task.learnt["weights"] == targets.balance(counts, "on") and sum(counts) < 30
+
+
+def test_a_checkpoint_is_taken_as_it_is(start: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.jsonl", label=[1000 + 250.5 * (n % 2) for n in range(30)])
+    job = prepare(start, file, NUMBER)
+    torch.nn.init.normal_(job.model.heads["classify"].out.bias)  # type: ignore[union-attr,arg-type]
+    folder = saved(job, tmp_path / "checkpoint")
+    again = jobs.prepare(job.recipe, folder, job.task.learnt)
+    assert all(torch.equal(a, b) for a, b in zip(last(job), last(again), strict=True))
+    assert hf.load(folder).config.labels == ("value",)

@@ -1,0 +1,215 @@
+"""A search: the recipe first, the best kept and judged, the same after a kill; pruned trials leave no weights."""
+
+import csv
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from near import near
+from runs.tiny import labelled, model_folder, sentence
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+pytest.importorskip("optuna")
+
+from unmask import api
+from unmask.cli import app
+from unmask.errors import UserError
+from unmask.model.sentence import Sentence, write
+from unmask.runs import tune
+from unmask.runs.part import prepare
+from unmask.train.run import Run
+from unmask.train.trainer import Trainer
+
+SETS = ["train.evaluations=3", "train.threads=1"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tune")
+    model_folder(folder / "model")
+    labelled(folder / "train.csv", 60)
+    labelled(folder / "test.csv", 20, 300)
+    return folder
+
+
+def search(folder: Path, out: str, **more) -> Run:
+    given = {"trials": 4, "search": ["lr", "batch"], "task": "classify", "steps": 6, "batch": 16, "lr": 3e-3} | more
+    return api.tune(
+        folder / "model", train=folder / "train.csv", test=folder / "test.csv", out=folder / out, sets=SETS, **given
+    )
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Run:
+    return search(folder, "run")
+
+
+def params(run: Run) -> list[dict]:
+    return [{k: v for k, v in t.items() if k not in ("seconds",)} for t in run.read_json("results.json")["trials"]]
+
+
+def test_the_best_is_kept_and_judged(run: Run, folder: Path) -> None:
+    results = run.read_json("results.json")
+    trials = results["trials"]
+    assert len(trials) == 4 and trials[0]["lr"] == pytest.approx(3e-3) and trials[0]["batch"] == 16
+    assert all(3e-3 / 5 <= t["lr"] <= 3e-3 * 5 and t["batch"] in (8, 16, 32) for t in trials)
+    finished = [t["score"] for t in trials if t["state"] == "complete"]
+    assert results["dev"][results["metric"]] == pytest.approx(max(finished))
+    assert results["test"]["records"] == 20 and api.info(run.path)["records"]["test"] == 20
+    assert (run.path / "model" / "config.json").exists() and not list(run.path.glob("trials/*/model"))
+    assert not list(run.path.glob("trials/*/checkpoints"))
+    rows = list(csv.DictReader((run.path / "trials.csv").open()))
+    assert [row["trial"] for row in rows] == ["0", "1", "2", "3"]
+    for name in ("history.png", "slices.png", "report.html", "curves.png"):
+        assert (run.path / name).stat().st_size > 1000, name
+    assert not list(run.path.glob("trials/*/test.predictions.jsonl")), "a trial never looks at the test set"
+    assert api.predict(run.path, "anna saw a good film number 3 .")[0]["label"] in ("pos", "neg")
+
+
+@pytest.mark.usefixtures("no_report")
+def test_the_command_repeats_the_best(run: Run, folder: Path) -> None:
+    command = run.read_json("results.json")["command"].split()
+    assert command[:3] == ["unmask", "finetune", "--recipe"]
+    again = api.finetune(recipe=command[3], out=folder / "again")
+    a, b = (load_file(r.model / "model.safetensors") for r in (run, again))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.usefixtures("no_report")
+def test_a_killed_search_goes_on_in_the_middle_of_a_trial(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Kill(BaseException):
+        pass
+
+    real, seen = Trainer.step, []
+
+    def step(self, number, batches):
+        if len(seen) == 10:
+            raise Kill
+        seen.append(number)
+        return real(self, number, batches)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    with pytest.raises(Kill):
+        search(folder, "killed")
+    monkeypatch.setattr(Trainer, "step", real)
+    found = api.info(folder / "killed")
+    assert found["state"] == "interrupted" and found["continue"] == f"unmask tune --resume {folder / 'killed'}"
+    result = CliRunner().invoke(app, ["tune", "--resume", str(folder / "killed"), "--json"])
+    assert result.exit_code == 0, result.output
+    assert params(Run(folder / "killed")) == params(run)
+    a, b = (load_file(r / "model" / "model.safetensors") for r in (run.path, folder / "killed"))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.usefixtures("no_report")
+def test_a_search_can_be_made_longer(folder: Path) -> None:
+    short = search(folder, "short", trials=2)
+    assert len(params(short)) == 2
+    before = params(short)
+    api.resume_tune(short.path, trials=3)
+    assert len(params(short)) == 3 and params(short)[:2] == before
+    assert (short.model / "config.json").exists()
+
+
+@pytest.mark.usefixtures("no_report")
+def test_bad_trials_are_pruned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial whose every evaluation is below the others' stops before its last step."""
+    real = tune.suggest
+
+    def suggest(trial, ranges):
+        values = real(trial, ranges)
+        return values | {"lr": 1e-9 if trial.number == 3 else 1e-2}
+
+    monkeypatch.setattr(tune, "suggest", suggest)
+    run = search(folder, "pruned", trials=4, steps=30, search=["lr"])
+    states = [t["state"] for t in run.read_json("results.json")["trials"]]
+    assert states[:3] == ["complete"] * 3 and states[3] == "pruned"
+    done = [json.loads(line) for line in (run.path / "trials" / "003" / "log.jsonl").open()]
+    assert max(e["step"] for e in done) < 30
+
+
+def test_what_is_searched_fits_the_model_and_the_task(folder: Path) -> None:
+    made = api.task_recipe(folder / "model", task="classify", train="x.csv", lr=1e-4)
+    assert set(tune.space(made)) == {"lr", "epochs", "batch", "layer_decay", "warmup"}, "BERT's pooler is its own"
+    model_folder(folder / "modern", "modernbert-mini")
+    given = {"task": "classify", "train": folder / "train.csv", "lr": 1e-4, "steps": 9, "freeze": "encoder"}
+    modern = api.task_recipe(folder / "modern", **given)
+    assert set(tune.space(modern)) == {"lr", "batch", "warmup", "pooling"}
+    assert tune.own(prepare(modern), tune.space(modern))["pooling"] == "cls"
+    tag = api.task_recipe(folder / "modern", task="tag", train="x.csv", lr=1e-4)
+    assert "pooling" not in tune.space(tag)
+    with pytest.raises(UserError, match="--search depth"):
+        tune.space(made, ["depth"])
+
+
+def test_mistakes_are_said_at_once(folder: Path, tmp_path: Path) -> None:
+    few = labelled(tmp_path / "few.csv", 8)
+    with pytest.raises(UserError, match="needs a dev set"):
+        api.tune(folder / "model", train=few, task="classify", out=tmp_path / "a")
+    result = CliRunner().invoke(app, ["tune", "--resume", str(tmp_path / "a"), "--lr", "1e-3"])
+    assert result.exit_code == 2 and "takes everything but --trials" in result.output
+
+
+def numbered(path: Path, count: int, first: int = 0) -> Path:
+    """How good a film is, far from 0 and wide."""
+    rows = [(sentence(n)[0], 1000 + 250 * (sentence(n)[1] == "pos") + n % 4) for n in range(first, first + count)]
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    return path
+
+
+@pytest.mark.usefixtures("no_report")
+def test_numbers_are_judged_as_the_best_trial_was(folder: Path) -> None:
+    """A trial's model holds mean and deviation in its last layer; they are not put in twice."""
+    numbered(folder / "numbers.csv", 60)
+    given = {"task": "classify", "trials": 2, "search": ["lr"], "steps": 20, "lr": 1e-2, "out": folder / "numbers"}
+    run = api.tune(folder / "model", train=folder / "numbers.csv", sets=[*SETS, "task.classify.target=number"], **given)
+    results = run.read_json("results.json")
+    assert results["metric"] == "r2"
+    assert results["dev"]["r2"] == near(max(t["score"] for t in results["trials"]), 1e-5)
+    assert 900 < api.predict(run.path, sentence(3)[0])[0]["value"] < 1400
+
+
+@pytest.mark.usefixtures("no_report")
+def test_a_score_that_is_not_defined_is_said(folder: Path) -> None:
+    numbered(folder / "numbers.csv", 60)
+    (folder / "constant.csv").write_text("text,label\n" + "".join(f"a good film {n},7.5\n" for n in range(8)))
+    given = {"task": "classify", "trials": 2, "search": ["lr"], "steps": 2, "out": folder / "constant"}
+    with pytest.raises(UserError, match="r2, which decides between trials, is not defined"):
+        api.tune(
+            folder / "model",
+            train=folder / "numbers.csv",
+            dev=folder / "constant.csv",
+            sets=[*SETS, "task.classify.target=number"],
+            **given,
+        )
+
+
+def test_the_first_trial_is_the_recipe_s_own(folder: Path, tmp_path: Path) -> None:
+    rows = "".join(f"{sentence(n)[0]},{sentence(n)[0]}\n" for n in range(24))
+    (tmp_path / "pairs.csv").write_text("anchor,positive\n" + rows)
+    start = shutil.copytree(folder / "model", tmp_path / "cls")
+    write(start, Sentence(pooling="cls"), 32)
+
+    def first(*sets: str) -> tuple[dict, dict]:
+        made = api.task_recipe(start, task="embed", train=tmp_path / "pairs.csv", sets=[*SETS, *sets])
+        ranges = tune.space((job := prepare(made)).recipe)
+        return ranges, tune.own(job, ranges)
+
+    ranges, values = first("train.layer_decay=0.5", "train.warmup=0.4", "train.epochs=2.5", "train.batch=1")
+    assert values["pooling"] == "cls", "as the folder of the start model says"
+    assert (values["layer_decay"], values["warmup"], values["epochs"], values["batch"]) == (0.5, 0.4, 2.5, 1)
+    study = tune._optuna().create_study()
+    study.enqueue_trial(values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # which Optuna gives for a value outside of its range
+        assert tune.suggest(study.ask(), ranges) == values
+    assert first("train.warmup=8")[0]["warmup"] == {"low": 1.0, "high": 16.0}, "of steps, as it was given"
+    for given in ("task.pooling=mean", "task.embed.pooling=mean"):
+        assert "pooling" not in first(given)[0], "what the user gave is not searched"

@@ -1,0 +1,317 @@
+"""Dynamic batching: who waits together is answered together, each with its own answer or its own error; never mixed up."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from near import gap, near
+from server.serving import FACTS, base_model, task_model
+
+import unmask
+from unmask.errors import UserError
+from unmask.inference.predictor import Predictor
+from unmask.server.app import make_app
+from unmask.server.batching import THREADS, Batcher
+from unmask.server.errors import Refused
+from unmask.server.limits import DEFAULT, Limits
+from unmask.server.metrics import Metrics
+from unmask.server.turns import Turns
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Predictor]:
+    root = tmp_path_factory.mktemp("batched")
+    base_model(root / "mlm", heads=("mlm", "nsp"))
+    base_model(root / "gpt", "gpt2-mini", ("lm",))
+    task_model(root / "classify", root / "mlm", "classify")
+    return {name: unmask.load(root / name) for name in ("mlm", "gpt", "classify")}
+
+
+class Watched(Batcher):
+    """With the calls that were made, and a gate that holds the first one back until everything else waits."""
+
+    patience = 60.0
+
+    def __init__(self, models: dict[str, Predictor], limits: Limits = DEFAULT):
+        super().__init__(models, limits, Metrics())
+        self.made: list[tuple[str, list[Any]]] = []
+        self.open = threading.Event()
+
+    def _answer(self, key: Any, questions: Any) -> list[Any]:
+        self.made.append((key[1], [q.item for q in questions]))
+        assert self.open.wait(30)
+        return super()._answer(key, questions)
+
+
+def together(batcher: Watched, *asked: tuple) -> list[Any]:
+    """All asked while a first call is held back: (model, method, args, settings) each; answers or exceptions."""
+
+    async def main() -> list[Any]:
+        first = asyncio.ensure_future(batcher.ask("mlm", "embed", "first"))
+        await asyncio.sleep(0.05)
+        waiting = [asyncio.ensure_future(batcher.ask(m, how, *args, **settings)) for m, how, args, settings in asked]
+        await asyncio.sleep(0.05)
+        batcher.open.set()
+        await first
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    return asyncio.run(main())
+
+
+def test_what_waits_is_answered_in_one_call(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models)
+    found = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS))
+    assert [how for how, _ in batcher.made] == ["embed", "embed"] and batcher.made[1][1] == FACTS
+    assert gap(found, models["mlm"].embed(FACTS)) <= 1e-5
+    assert batcher.tokens == 0
+
+
+def test_other_settings_methods_and_models_are_other_calls(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models)
+    masked = "Ann [MASK] ."
+    asked = [
+        ("mlm", "fill", (masked,), {"top": 2}),
+        ("mlm", "fill", (masked,), {"top": 3}),
+        ("mlm", "score", (FACTS[0],), {}),
+        ("mlm", "next", ("Ann", "lives"), {}),
+        ("classify", "predict", (FACTS[0],), {}),
+        ("mlm", "fill", (masked,), {"top": 2}),
+        ("mlm", "next", ("Ben", "lives"), {}),
+    ]
+    found = together(batcher, *asked)
+    assert [len(items) for _, items in batcher.made] == [1, 2, 1, 1, 2, 1]
+    assert [len(f.masks[0].candidates) for f in (found[0], found[1], found[5])] == [2, 3, 2]
+    assert found[2].total == near(models["mlm"].score(FACTS[0]).total, 1e-4)
+    assert found[3] == near(models["mlm"].next("Ann", "lives"), 1e-5)
+    assert found[4]["label"] == models["classify"].predict([FACTS[0]])[0]["label"]
+
+
+def test_a_bad_question_does_not_fail_its_neighbours(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models)
+    texts = [f"{fact} [MASK]" for fact in FACTS]
+    texts[5], texts[8] = "nothing is hidden", "word " * 100 + "[MASK]"
+    found = together(batcher, *(("mlm", "fill", (text,), {}) for text in texts))
+    bad = [n for n, answer in enumerate(found) if isinstance(answer, UserError)]
+    assert bad == [5, 8] and "no mask" in found[5].got and "tokens" in found[8].got
+    for n, answer in enumerate(found):
+        assert n in bad or answer.text.startswith(FACTS[n]), answer
+
+
+def test_an_error_says_which_input(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models)
+    (found,) = together(batcher, ("mlm", "fill", (["[MASK]", "none", "[MASK]"],), {}))
+    assert isinstance(found, UserError) and found.got.startswith("input 2 of 3: no mask")
+
+
+def test_a_fault_of_ours_stays_with_its_question(models: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch) -> None:
+    real = models["mlm"].embed
+
+    def embed(texts: list[str], **settings: Any) -> Any:
+        if "bomb" in texts:
+            raise RuntimeError("out of memory")
+        return real(texts, **settings)
+
+    monkeypatch.setattr(models["mlm"], "embed", embed)
+    found = together(Watched(models), *(("mlm", "embed", (text,), {}) for text in ("Ann", "bomb", "Ben")))
+    assert isinstance(found[1], RuntimeError) and found[0].shape == found[2].shape == (32,)
+
+
+def test_calls_are_bounded_in_tokens_and_kinds_take_turns(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models, Limits(batch=40))
+    found = together(batcher, ("mlm", "embed", (FACTS,), {}), ("mlm", "score", ("Ann",), {}))
+    assert gap(found[0], models["mlm"].embed(FACTS)) <= 1e-5
+    calls = [how for how, _ in batcher.made]
+    assert len(calls) > 4 and calls.index("score") == 2  # not after all vectors
+    assert all(len(items) <= 5 for _, items in batcher.made)
+
+
+def test_drawn_texts_do_not_depend_on_neighbours(models: dict[str, Predictor]) -> None:
+    settings = {"do_sample": True, "seed": 3, "max_new_tokens": 6}
+    alone = models["gpt"].generate(["Ann", "Ben"], **settings)
+    found = together(Watched(models), *(("gpt", "generate", (["Ann", "Ben"],), settings) for _ in range(3)))
+    assert all([a.new for a in one] == [a.new for a in alone] for one in found)
+    with pytest.MonkeyPatch.context() as patch:  # as generation_config.json may say
+        patch.setitem(models["gpt"].engine.generation, "do_sample", True)
+        own = {"seed": 3, "max_new_tokens": 6}
+        found = together(Watched(models), *(("gpt", "generate", (["Ann", "Ben"],), own) for _ in range(3)))
+    assert all([a.new for a in one] == [a.new for a in alone] for one in found)
+
+
+@pytest.mark.parametrize(
+    ("limits", "status", "ask"),
+    [
+        (Limits(inputs=3), 413, lambda b: b.ask("mlm", "embed", FACTS)),
+        (Limits(tokens=50), 413, lambda b: b.ask("mlm", "embed", FACTS)),
+        (Limits(tokens=40), 413, lambda b: b.ask("mlm", "score", FACTS[0])),
+        (Limits(tokens=500), 413, lambda b: b.ask("gpt", "generate", "Ann", max_new_tokens=100, num_beams=8)),
+        (Limits(), 404, lambda b: b.ask("other", "embed", "Ann")),
+    ],
+    ids=["inputs", "tokens", "score", "beams", "model"],
+)
+def test_too_much_is_refused(models: dict[str, Predictor], limits: Limits, status: int, ask: Callable) -> None:
+    with pytest.raises(Refused) as caught:
+        asyncio.run(ask(Batcher(models, limits, Metrics())))
+    assert caught.value.status == status and caught.value.expected
+
+
+def test_a_full_line_refuses_and_recovers(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models, Limits(queue=100))
+    found = together(batcher, *(("mlm", "embed", (FACTS[0],), {}) for _ in range(40)))
+    refused = [a for a in found if isinstance(a, Refused)]
+    assert 0 < len(refused) < 40 and all(a.status == 429 and a.headers["retry-after"] for a in refused)
+    assert batcher.tokens == 0
+    assert asyncio.run(batcher.ask("mlm", "embed", "Ann")).shape == (32,)
+
+
+def test_an_answer_that_takes_too_long_is_given_up(
+    models: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = threading.Event()
+    monkeypatch.setattr(models["mlm"], "embed", lambda texts, **_: opened.wait(60) and [np.zeros(32)] * len(texts))
+    app = make_app(models, limits=Limits(wait=0.2))
+
+    async def main() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            try:
+                return await client.post("/embed", json={"inputs": "Ann", "model": "mlm"})
+            finally:
+                opened.set()
+
+    answer = asyncio.run(main())
+    assert answer.status_code == 503 and answer.json()["error"]["code"] == "timeout"
+
+
+def test_what_nobody_waits_for_is_not_computed(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models)
+
+    async def main() -> None:
+        first = asyncio.ensure_future(batcher.ask("mlm", "embed", "first"))
+        await asyncio.sleep(0.05)
+        gone, kept = (asyncio.ensure_future(batcher.ask("mlm", "embed", text)) for text in ("gone", "kept"))
+        await asyncio.sleep(0.05)
+        gone.cancel()
+        await asyncio.sleep(0)
+        batcher.open.set()
+        await asyncio.gather(first, kept)
+
+    asyncio.run(main())
+    assert [items for _, items in batcher.made] == [["first"], ["kept"]]
+
+
+def test_the_loop_goes_on_while_a_model_computes(models: dict[str, Predictor]) -> None:
+    batcher = Watched(models)
+
+    async def main() -> int:
+        asking = asyncio.ensure_future(batcher.ask("mlm", "embed", "Ann"))
+        ticks = 0
+        while not asking.done():
+            await asyncio.sleep(0.01)
+            ticks += 1
+            if ticks == 10:
+                batcher.open.set()
+        return ticks
+
+    assert asyncio.run(main()) >= 10
+
+
+def watch_turns(models: dict[str, Predictor], batcher: Batcher, began: threading.Event) -> list[int]:
+    """Forward passes of 20 ms and more, and the threads that asked for them."""
+    log: list[int] = []
+
+    def take() -> AbstractContextManager[None]:
+        log.append(threading.get_ident())
+        began.set()
+        time.sleep(0.02)
+        return batcher.turns.take()
+
+    for predictor in models.values():
+        predictor.engine.turn = take
+    return log
+
+
+LONG = {"max_new_tokens": 50, "min_new_tokens": 50}  # a forward pass for each
+
+
+def test_a_long_question_does_not_hold_up_a_short_one(models: dict[str, Predictor]) -> None:
+    batcher = Batcher(models, Limits(batch=40), Metrics())
+    batcher.patience = 0.05
+    began = threading.Event()
+    log = watch_turns(models, batcher, began)
+
+    async def main() -> None:
+        long = [asyncio.ensure_future(batcher.ask("gpt", "generate", "Ann", **LONG)) for _ in range(THREADS + 2)]
+        await asyncio.to_thread(began.wait, 30)
+        await asyncio.sleep(0.3)  # by now, as many long ones as may compute do
+        for text in ("Ben", "Cid"):
+            assert (await batcher.ask("mlm", "embed", text)).shape == (32,)
+        assert not any(question.done() for question in long)
+        assert len(batcher.calls) == THREADS - 1 and len(set(log)) == THREADS
+        found = await asyncio.gather(*long)
+        assert all(answer.new == models["gpt"].generate("Ann", **LONG).new for answer in found)
+
+    asyncio.run(main())
+    assert batcher.tokens == 0 and not batcher.calls
+
+
+def test_what_is_computed_for_nobody_is_given_up(models: dict[str, Predictor]) -> None:
+    batcher = Batcher(models, DEFAULT, Metrics())
+    began = threading.Event()
+    log = watch_turns(models, batcher, began)
+
+    async def main() -> None:
+        long = asyncio.ensure_future(batcher.ask("gpt", "generate", "Ann", **LONG))
+        await asyncio.to_thread(began.wait, 30)
+        long.cancel()
+        await asyncio.gather(long, return_exceptions=True)
+        while batcher.calls:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert 0 < len(log) < 50 and batcher.tokens == 0
+
+
+def test_a_turn_is_given_back_by_what_fails_in_it(
+    models: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batcher = Watched(models)
+    real = models["mlm"].model.encode
+
+    def encode(batch: Any, *more: Any) -> Any:
+        if len(batch.ids) > 1:
+            raise RuntimeError("out of memory")
+        return real(batch, *more)
+
+    monkeypatch.setattr(models["mlm"].model, "encode", encode)
+    found = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS[:4]))
+    assert all(vector.shape == (32,) for vector in found)  # halved, until each was alone
+    with batcher.turns.take():  # nobody holds it
+        assert not batcher.turns._line
+
+
+def test_turns_are_taken_one_at_a_time_in_the_order_asked() -> None:
+    turns, order, inside = Turns(), [], []
+
+    def work(number: int) -> None:
+        with turns.take():
+            inside.append(number)
+            assert len(inside) == 1
+            time.sleep(0.001)
+            order.append(number)
+            inside.remove(number)
+
+    with turns.take():
+        threads = []
+        for number in range(8):
+            threads.append(threading.Thread(target=work, args=(number,)))
+            threads[-1].start()
+            while len(turns._line) <= number:
+                time.sleep(0.001)
+    for thread in threads:
+        thread.join(30)
+    assert order == list(range(8))

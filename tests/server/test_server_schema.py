@@ -1,0 +1,74 @@
+"""schemathesis makes requests of its own from /openapi.json, right and wrong ones: none may end in a 5xx."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from server.serving import ROWS, Server, base_model, server, task_model
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    root = tmp_path_factory.mktemp("served")
+    encoder = base_model(root / "mlm")
+    decoder = base_model(root / "gpt", "gpt2-mini", ("lm",))
+    for name in ROWS:
+        task_model(root / name, decoder if name == "generate" else encoder, name)
+    with server(*(str(root / name) for name in ("mlm", "gpt", *ROWS))) as found:
+        yield found
+
+
+def statuses(running: Server) -> dict[str, float]:
+    """Requests answered so far, by status, as /metrics counts them."""
+    counts: dict[str, float] = {}
+    for line in httpx.get(f"{running.url}/metrics").text.splitlines():
+        if line.startswith("unmask_requests_total{"):
+            status = line.partition('status="')[2].partition('"')[0]
+            counts[status] = counts.get(status, 0) + float(line.rpartition(" ")[2])
+    return counts
+
+
+def attack(running: Server, examples: int, folder: Path) -> float:
+    """The number of requests."""
+    before = sum(statuses(running).values())
+    found = subprocess.run(
+        [
+            str(Path(sys.executable).parent / "schemathesis"),
+            *("run", f"{running.url}/openapi.json", "--max-examples", str(examples), "--seed", "7", "--no-color"),
+            *("--phases", "coverage,fuzzing", "--checks", "not_a_server_error,content_type_conformance"),
+            *("--generation-database", "none", "--suppress-health-check", "all", "--continue-on-failure"),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+    )
+    assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
+    after = statuses(running)
+    assert not [status for status in after if status.startswith("5")], after
+    assert {"200", "422"} <= set(after), after  # it found questions to answer, and mistakes
+    assert not running.complained, running.complained
+    return sum(after.values()) - before
+
+
+def test_500_requests_end_in_no_fault_of_ours(running: Server, tmp_path: Path) -> None:
+    assert attack(running, 5, tmp_path) >= 500
+
+
+@pytest.mark.slow
+def test_5000_requests_end_in_no_fault_of_ours(running: Server, tmp_path: Path) -> None:
+    assert attack(running, 250, tmp_path) >= 5000
+
+
+def test_the_description_is_whole(running: Server) -> None:
+    spec = httpx.get(f"{running.url}/openapi.json").json()
+    for path, verbs in spec["paths"].items():
+        for verb, about in verbs.items():
+            assert about["summary"] and about["operationId"] and about["tags"], (path, verb)
+            assert "HTTPValidationError" not in json.dumps(about), path
+    assert len({a["operationId"] for verbs in spec["paths"].values() for a in verbs.values()}) == sum(
+        len(verbs) for verbs in spec["paths"].values()
+    )

@@ -1,0 +1,15 @@
+"""What `unmask serve` and `unmask studio` open."""
+
+from pathlib import Path
+
+from exporting.exports import new_folder
+
+import unmask
+from unmask.cli.serving import load_models
+
+
+def test_an_exported_folder_and_a_trained_one_are_served_together(tmp_path: Path) -> None:
+    folder = new_folder(tmp_path / "trained", "bert", ("mlm",))
+    export = unmask.export(folder, out=tmp_path / "graph")["folder"]
+    models = load_models([str(folder), f"small={export}"])
+    assert {name: model.engine.kind for name, model in models.items()} == {"trained": "torch", "small": "onnx"}

@@ -1,0 +1,92 @@
+"""Token vectors that training reaches: AdamW on them alone is AdamW on the whole table, and no other vector moves."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from near import gap
+from runs.tiny import NAMES, WORDS, model_folder, plan_of
+
+from unmask.model.config import preset
+from unmask.model.model import Model
+from unmask.runs.part import Part, make_recipe, prepare, rows_of
+from unmask.tasks.objective import objective_of
+from unmask.train.distributed import World
+from unmask.train.sparse_embedding import reached
+from unmask.train.trainer import Trainer
+
+RECORDS = [{"text": f"{NAMES[n % 4]} saw a {WORDS[n % 12]}", "label": "ab"[n % 2]} for n in range(30)]
+SETTINGS = {"steps": 12, "batch": 4, "lr": 0.01, "weight_decay": 0.0, "clip": 0.1, "threads": 1, "evaluations": 1}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reached")
+    model_folder(folder / "start")
+    (folder / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in RECORDS))
+    return folder
+
+
+def trained(folder: Path, known: bool, **task: Any) -> tuple[Part, Trainer, np.ndarray]:
+    """The job after its steps, and the tokens of its rows."""
+    values = {"kind": "classify", "train": [str(folder / "train.jsonl")], **task}
+    job = prepare(make_recipe({"start": str(folder / "start"), "task": values, "train": SETTINGS}))
+    loader = rows_of(job)
+    assert loader.tokens is not None
+    plan = plan_of(job.recipe, int(loader.lengths.max()), len(loader.lengths))
+    tokens = loader.tokens if known else None
+    trainer = Trainer(job.model, loader.objective, job.recipe.train, plan, 0, World(0, 1), tokens)
+    for _ in trainer.run(loader):
+        pass
+    return job, trainer, loader.tokens
+
+
+@pytest.mark.parametrize("task", [{}, {"hide": 0.3}], ids=["plain", "hidden"])
+def test_it_is_adamw_on_the_whole_table(folder: Path, task: dict[str, Any]) -> None:
+    (ours, trainer, tokens), (theirs, dense, _) = (trained(folder, known, **task) for known in (True, False))
+    assert trainer.reached
+    assert not dense.reached
+    before = prepare(ours.recipe).model
+    for (name, a), b in zip(ours.model.state_dict().items(), theirs.model.state_dict().values(), strict=True):
+        assert gap(a, b) <= 1e-5, name
+    moved = (ours.model.embedding != before.embedding).any(1).numpy()
+    assert 20 < moved.sum() <= len(tokens) < len(moved) / 2
+    assert set(np.flatnonzero(moved)) <= set(tokens.tolist())
+
+
+def test_what_the_optimizer_keeps_is_of_the_reached(folder: Path) -> None:
+    _, trainer, tokens = trained(folder, True)
+    state = trainer.optimizers.state()["encoder.embeddings.tokens.weight::exp_avg"]
+    assert len(state) == len(tokens)
+
+
+def test_a_table_that_others_read_is_trained_whole() -> None:
+    tokens = np.arange(5)
+    tied = Model(preset("bert-tiny", vocab_size=50, labels=("a", "b")), ("classify", "mlm"))
+    assert reached(tied, tokens) is None
+    assert reached(Model(preset("bart-mini", vocab_size=50), ("lm",)), tokens) is None
+    frozen = Model(preset("bert-tiny", vocab_size=50, labels=("a", "b")), ("classify",))
+    assert reached(frozen, tokens) is not None
+    assert reached(frozen, None) is None
+    assert not frozen.encoder.embeddings.tokens.sparse  # a later training of all has dense gradients again
+    frozen.freeze()
+    assert reached(frozen, tokens) is None
+
+
+def test_the_last_layer_computes_what_the_loss_reads(folder: Path) -> None:
+    job, _, _ = trained(folder, True)
+    batch = rows_of(job).batch(0, 4, plan_of(job.recipe, 16, 30).phase(0))
+    seen: list[torch.Size] = []
+    for layer in job.model.encoder.layers:
+        layer.mlp.register_forward_hook(lambda module, given, out: seen.append(out.shape))
+    loss = objective_of(job.task).loss(job.model.eval(), batch)["classify"][0]
+    *before, last = seen
+    assert all(shape[:2] == batch.ids.shape for shape in before)
+    assert tuple(last[:1]) == (4,)
+    assert len(last) == 2
+    logits = job.model.logits("classify", job.model.encode(batch), batch.mask)  # of all positions
+    whole = torch.nn.functional.cross_entropy(logits, batch.labels["classify.targets"].view(-1), reduction="sum")
+    torch.testing.assert_close(loss, whole)
