@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 DEV    := $(VENV)/.ready-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test cpus golden check settings format slow browser bench clean
+.PHONY: help quickstart test cpus golden check settings format slow browser bench pictures clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -43,6 +43,10 @@ browser: $(DEV) ## the reports and the studio in real Chromium (installs it)
 bench: $(DEV) ## side by side with transformers, in one run
 	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/python bench/pretrain_speed.py
+
+pictures: $(DEV) ## the pictures of the README, from real sessions (installs Chromium)
+	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
+	$(BIN)/python scripts/pictures.py
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache
