@@ -199,7 +199,7 @@ def test_chinese(tmp_path: Path) -> None:
     opened = TokenStore.open(json.loads((run.path / "data.json").read_text())["store"])
     words = np.flatnonzero(opened.train.flags & 1)
     assert 0.4 < len(words) / len(opened.train.tokens) < 0.9, "words of several characters are marked as such"
-    filling = unmask.load(run.model).fill("这家餐厅的菜很[MASK]吃。", top=3)
+    filling = unmask.load(run.model).fill("这家餐厅的菜很[MASK]吃。", top_k=3)
     assert len(filling.as_dict()["masks"][0]["candidates"]) == 3
 
 

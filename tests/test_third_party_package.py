@@ -300,7 +300,7 @@ def test_an_objective_a_family_an_optimizer_and_a_format_take_part_in_a_run(tmp_
     first = Model(loaded.config, loaded.model.heads).init(0)
     assert not torch.equal(loaded.model.heads["even"].weight, first.heads["even"].weight), "it has learnt"
     model = unmask.load(run.path)
-    assert model.engine.config.family == "extra" and len(model.fill("a fine [MASK]", top=3).masks) == 1
+    assert model.engine.config.family == "extra" and len(model.fill("a fine [MASK]", top_k=3).masks) == 1
     tuned = unmask.finetune(run.path, train=data, steps=4, batch=8, length=16, out=tmp_path / "tuned", sets=sets)
     assert {answer["label"] for answer in unmask.predict(tuned.path, ["a dull film"])} <= {"good", "bad"}
     assert FAMILIES["bert"].base == "bert-base", "a name that is taken stays ours"

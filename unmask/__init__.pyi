@@ -280,7 +280,7 @@ def retrieve(
     passages: Any,
     **settings: Any,
 ) -> Any:
-    """Passages that answer a query, best first: BM25, `embedder=`, `reranker=`, `top=`. See `inference/search.py`."""
+    """Passages that answer a query, best first: BM25, `embedder=`, `reranker=`, `top_k=`. See `inference/search.py`."""
 
 def samples() -> list[dict[str, Any]]:
     """The corpora that pip packages provide: name, size, licence, whether it is here, and how to get it."""

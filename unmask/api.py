@@ -260,9 +260,9 @@ def _paths(file: str | Path | Sequence[str | Path]) -> list[str]:
 
 
 def retrieve(query: str | Sequence[str], passages: Any, **settings: Any) -> Any:
-    """Passages that answer a query, best first: BM25, `embedder=`, `reranker=`, `top=`. See `inference/search.py`.
+    """Passages that answer a query, best first: BM25, `embedder=`, `reranker=`, `top_k=`. See `inference/search.py`.
 
-    >>> retrieve("sorted numbers", ["a class", "a list of numbers"], top=1)[0]["text"]
+    >>> retrieve("sorted numbers", ["a class", "a list of numbers"], top_k=1)[0]["text"]
     'a list of numbers'
     """
     from unmask.inference import search as lab

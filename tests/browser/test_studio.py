@@ -331,7 +331,7 @@ def test_task_of_a_model_that_writes_and_of_one_without_a_task(page: Page) -> No
     expect(page.locator(".passage b")).not_to_be_empty()
     go(page, "task", "mini")
     expect(page.locator(".bars li")).to_have_count(1)  # similarity
-    page.select_option("#form", "next")
+    page.select_option("#form", "next_sentence")
     expect(page.locator(".bars li")).to_have_count(2)
     go(page, "task", "tag", "mini")
     expect(page.locator(".answers section").nth(1).locator(".trouble")).to_contain_text("not fine-tuned")

@@ -80,9 +80,9 @@ def test_a_graph_fills_scores_and_tells_what_follows(folders: Any) -> None:
     ours, theirs = unmask.load(folder), unmask.load(export)
     assert (ours.engine.kind, theirs.engine.kind) == ("torch", "onnx") and theirs.heads == ["mlm", "nsp"]
     texts = ["a c[MASK]b", "the [MASK]ist is [MASK]orted", "[MASK]"]
-    same([f.as_dict() for f in ours.fill(texts, top=4)], [f.as_dict() for f in theirs.fill(texts, top=4)])
+    same([f.as_dict() for f in ours.fill(texts, top_k=4)], [f.as_dict() for f in theirs.fill(texts, top_k=4)])
     same([s.as_dict() for s in ours.score([TEXT, "a"])], [s.as_dict() for s in theirs.score([TEXT, "a"])])
-    same(ours.next(TEXT, "the list"), theirs.next(TEXT, "the list"))
+    same(ours.next_sentence(TEXT, "the list"), theirs.next_sentence(TEXT, "the list"))
     assert gap(ours.embed([TEXT, "a"]), theirs.embed([TEXT, "a"])) <= 1e-5
     same(ours.embed(TEXT, pooling="token").tolist(), theirs.embed(TEXT, pooling="token").tolist())
 

@@ -46,7 +46,7 @@ print(json.dumps(said.as_dict() if hasattr(said, "as_dict") else said.tolist() i
     ("family", "heads", "question"),
     [
         ("roberta", ("tag",), "model.tag('a cab')"),
-        ("distilbert", ("mlm",), "model.fill('a c[MASK]b', top=3)"),
+        ("distilbert", ("mlm",), "model.fill('a c[MASK]b', top_k=3)"),
         ("openai-gpt", ("lm",), "model.generate('a cab', max_new_tokens=4, num_beams=2)"),
     ],
     ids=["tag", "fill", "generate"],

@@ -5,7 +5,16 @@ Only keys are renamed, and texts for people (messages, hints, suggested commands
 
 from typing import Any
 
-KEYS = {"at": "location", "what": "message", "fix": "hint"}
+KEYS = {
+    "at": "location",
+    "what": "message",
+    "fix": "hint",
+    "continue": "resume_command",
+    "use": "example_command",
+    "unread": "unexpected_keys",
+    "per_piece": "mean_token_probability",
+    "ended": "finish_reason",
+}
 TEXTS = {"message", "hint"}  # worded for people
 
 
@@ -15,6 +24,8 @@ def current(value: Any) -> Any:
     {'findings': [{'location': 'a.csv:2', 'count': 1}]}
     """
     if isinstance(value, dict):
+        if isinstance(value.get("ended"), bool):
+            value = value | {"ended": "eos" if value["ended"] else "length"}
         named = {KEYS.get(key, key): item for key, item in value.items()}
         return {key: current(item) for key, item in named.items() if key not in TEXTS}
     return [current(item) for item in value] if isinstance(value, list) else value

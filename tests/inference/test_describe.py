@@ -48,4 +48,4 @@ def test_no_head_is_drawn_in_silence(folder):
     with pytest.raises(UserError, match="cannot fill a mask: its heads are pooler"):
         predictor.fill("a [MASK]")
     with pytest.raises(UserError, match=r"cannot .*: its heads are pooler"):
-        predictor.next("a", "cab")
+        predictor.next_sentence("a", "cab")

@@ -61,14 +61,14 @@ def test_a_long_text_is_read_in_windows(bert):
     with pytest.raises(UserError, match="the model reads 64"):
         predictor.embed(text)
     count = len(predictor.tokenizer.encode(text))
-    token = predictor.embed(text, "token", long="windows")
+    token = predictor.embed(text, "token", overflow="window")
     assert token.shape == (count + 2, 32)
     short = " ".join(text.split()[:8])
-    np.testing.assert_allclose(predictor.embed(short, "token", long="windows"), predictor.embed(short, "token"))
+    np.testing.assert_allclose(predictor.embed(short, "token", overflow="window"), predictor.embed(short, "token"))
     first = predictor.tokenizer.encode(text)[:62]
     (alone,) = predictor.engine.hidden([predictor.reader.row(first)])
     assert gap(token[:20], alone[:20]) <= 1e-5  # of the first window
-    mean = predictor.embed([text, short], long="windows")
+    mean = predictor.embed([text, short], overflow="window")
     assert mean.shape == (2, 32)
     assert gap(mean[1], predictor.embed(short)) <= 1e-5
 
@@ -87,12 +87,16 @@ def test_a_words_vectors_are_the_mean_of_its_tokens(bert):
     predictor = load(bert)
     texts = ["the lakes", "no such thing", "Lakes of the lakes 北京", "lakeside"]
     found = predictor.word_vectors("lakes", texts, layer=1)
-    assert [(p.number, p.text[p.start : p.end]) for p in found.places] == [(0, "lakes"), (2, "Lakes"), (2, "lakes")]
+    assert [(p.number, p.text[p.start : p.end]) for p in found.occurrences] == [
+        (0, "lakes"),
+        (2, "Lakes"),
+        (2, "lakes"),
+    ]
     token = predictor.embed("the lakes", "token", layer=1)
     own = [i + 1 for i, (a, b) in enumerate(predictor.tokenizer.encode_batch(["the lakes"])[0].offsets) if a >= 4]
     assert gap(found.vectors[0], token[own].mean(0)) <= 1e-5
-    assert predictor.word_vectors("京", texts).places[0].number == 2
-    assert json.loads(json.dumps(found.as_dict()))["places"][1]["start"] == 0
+    assert predictor.word_vectors("京", texts).occurrences[0].number == 2
+    assert json.loads(json.dumps(found.as_dict()))["occurrences"][1]["start"] == 0
     with pytest.raises(UserError, match="stands in none of the 4 texts"):
         predictor.word_vectors("bank", texts)
     with pytest.raises(UserError, match="an empty word"):
@@ -124,7 +128,7 @@ def test_the_two_senses_of_bank_come_apart(tmp_path):
     found = json.loads(result.stdout)
     assert found["nearest"] == 1.0
     assert found["silhouette"] > 0.3
-    assert len(found["places"]) == 8
+    assert len(found["occurrences"]) == 8
     assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 20_000
 
 

@@ -126,10 +126,10 @@ def test_a_predictor_asks_nothing_but_the_engine(engine: TorchEngine) -> None:
     assert isinstance(other, Engine)
     there, here = Predictor(other, TOKENIZER), Predictor(engine, TOKENIZER)
     text = "the [MASK] of the [MASK]"
-    settings: dict[str, Any] = {"joint": 3, "grow": 2}
+    settings: dict[str, Any] = {"num_beams": 3, "max_subwords": 2}
     assert there.fill(text, **settings) == here.fill(text, **settings)
     assert there.score("the lakes", "within-word") == here.score("the lakes", "within-word")
-    assert there.next("the", "lakes") == here.next("the", "lakes")
+    assert there.next_sentence("the", "lakes") == here.next_sentence("the", "lakes")
     np.testing.assert_array_equal(there.embed("the", "token", 1), here.embed("the", "token", 1))
     for ask in (there.attention, there.explain):
         with pytest.raises(UserError, match="backend onnx") as caught:
@@ -146,7 +146,7 @@ def test_importing_the_predictor_imports_no_torch() -> None:
 @pytest.mark.parametrize(
     ("name", "heads", "expected"),
     [
-        ("bert-tiny", ["mlm", "nsp"], "attention embed explain fill minimal_pairs next score similarity word_vectors"),
+        ("bert-tiny", ["mlm", "nsp"], "attention embed explain fill minimal_pairs next_sentence score similarity word_vectors"),
         ("bert-tiny", [], "attention embed explain similarity word_vectors"),
         ("gpt2-mini", ["lm"], "attention embed explain generate minimal_pairs score similarity word_vectors"),
         ("t5-mini", ["lm"], "attention embed explain generate similarity word_vectors"),

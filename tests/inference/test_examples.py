@@ -52,7 +52,7 @@ def test_example_fills_hide_a_whole_word_of_held_out_text(tmp_path, kind):
     settings = DataRecipe(corpus=[str(file)], heldout=0.3, workers=1)
     store = prepare(Corpus([str(file)], settings), tokenizer, settings, tmp_path / "store")
     model = Model(preset("bert-tiny", vocab_size=tokenizer.size)).init(0)
-    fills = Predictor(model, tokenizer, "cpu").example_fills(store, count=8, top=4)
+    fills = Predictor(model, tokenizer, "cpu").example_fills(store, count=8, top_k=4)
     assert 3 <= len(fills) <= 8
     known = {sentence.lower() for sentence in SENTENCES}
     for fill in fills:

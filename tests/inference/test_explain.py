@@ -134,7 +134,7 @@ def test_targets_are_chosen():
         (lambda: classify.explain(TEXT, steps=0), "steps 0"),
         (lambda: classify.explain(TEXT, target=1), "target 1 is int"),
         (lambda: tag.explain(" "), "no word in the text"),
-        (lambda: fine_tuned("embed").embed(TEXT, long="cut"), "long 'cut'"),
+        (lambda: fine_tuned("embed").embed(TEXT, overflow="cut"), "overflow 'cut'"),
         (lambda: classify.explain("the " * 70), "the model reads 64"),
     ):
         with pytest.raises(UserError, match=said):
@@ -159,7 +159,7 @@ def test_a_task_without_code_of_its_own_is_explained_by_its_output(case, target)
 def test_a_filled_word_is_explained(tmp_path):
     predictor = load(make_folder(tmp_path, TOKENIZER, BertForMaskedLM, spread=0.3))
     text = "the [MASK] of the united states"
-    best = predictor.fill(text, top=1).masks[0].candidates[0]
+    best = predictor.fill(text, top_k=1).masks[0].candidates[0]
     found = predictor.explain(text)
     assert found.target == best.token
     assert np.exp(found.value) == pytest.approx(best.probability, rel=1e-4)
@@ -207,7 +207,7 @@ def test_what_is_written_is_explained(name, heads, more):
     assert max(abs(t.score) for t in own) > 1e-3
     best = predictor.explain(TEXT, steps=4)
     length = {} if predictor.config.decoder_layers else {"max_new_tokens": 1}
-    new = predictor.generate(TEXT, **length).new.split()
+    new = predictor.generate(TEXT, **length).generated_text.split()
     assert best.target.split() == new or (not new and best.target.startswith("["))  # only a special token was written
     again = predictor.explain(TEXT, target=best.target, steps=4)
     assert best.target.lower() == again.target.lower() or not new

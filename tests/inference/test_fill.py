@@ -50,11 +50,11 @@ def test_joint_is_the_best_of_all_pairs(bert, tokenizer):
         right = log_p(bert, [*ids[:first], a, *ids[first + 1 :]])[second]
         totals |= {(a, b): float(left[a] + right[b]) for b in allowed}
     expected = sorted(totals.items(), key=lambda item: -item[1])[:5]
-    filling = p.fill(text, top=5, joint=len(allowed))
+    filling = p.fill(text, top_k=5, num_beams=len(allowed))
     assert [j.logprob for j in filling.joint] == near([value for _, value in expected], 1e-4)
     assert [j.tokens for j in filling.joint] == [[t.token(a), t.token(b)] for (a, b), _ in expected]
     assert (filling.best, filling.best_spans) == (filling.joint[0].text, filling.joint[0].spans)
-    narrow = p.fill(text, top=5, joint=3)
+    narrow = p.fill(text, top_k=5, num_beams=3)
     assert len(narrow.joint) == 3
     assert narrow.joint[0].logprob <= filling.joint[0].logprob + 1e-5
     alone = tuple(m.candidates[0].id for m in filling.masks)
@@ -65,9 +65,9 @@ def test_joint_is_off_unless_asked_for_and_holds_for_many_texts(bert):
     p = load(bert)
     assert p.fill("the [MASK] [MASK]").joint == []
     texts = ["the [MASK]", "北[MASK][MASK]京[MASK]", "[MASK] [MASK]"]
-    together = p.fill(texts, joint=4)
+    together = p.fill(texts, num_beams=4)
     for text, filling in zip(texts, together, strict=True):
-        alone = p.fill(text, joint=4)
+        alone = p.fill(text, num_beams=4)
         assert [j.text for j in filling.joint] == [j.text for j in alone.joint]
         assert [j.logprob for j in filling.joint] == near([j.logprob for j in alone.joint], 1e-4)
         assert [j.logprob for j in filling.joint] == sorted(
@@ -103,7 +103,7 @@ def test_a_mask_grows_to_the_best_of_all_words(bert, tokenizer):
     assert len(two) > 100
     expected = sorted((one | two).items(), key=lambda item: -item[1] / len(item[0]))[:12]  # by the mean of its pieces
     assert any(len(word) == 2 for word, _ in expected)
-    (mask,) = p.fill(text, top=400, grow=2).masks  # so wide that nothing is lost on the way
+    (mask,) = p.fill(text, top_k=400, max_subwords=2).masks  # so wide that nothing is lost on the way
     assert [c.ids for c in mask.candidates[:12]] == [word for word, _ in expected]
     assert [math.log(c.probability) for c in mask.candidates[:12]] == near([v for _, v in expected], 1e-4)
     for c in mask.candidates[:40]:
@@ -115,7 +115,7 @@ def test_grown_words_are_whole_words_in_every_language():
     for kind in ("wordpiece", "bpe", "unigram", "char", "byte"):
         p = predictor(kind)
         for text in ("the united [MASK] spoke", "北京是[MASK]的首都"):
-            filling = p.fill(text, top=60, grow=3)
+            filling = p.fill(text, top_k=60, max_subwords=3)
             assert "[MASK]" not in filling.best
             texts = [c.text for c in filling.masks[0].candidates if len(c.ids) > 1]
             assert texts and len(set(texts)) == len(texts)  # no word twice, whatever its pieces
@@ -124,7 +124,7 @@ def test_grown_words_are_whole_words_in_every_language():
                     assert not c.token.strip().count(" "), c.token
                     assert p.tokenizer.encode(join(p.tokenizer, c.ids)) == list(c.ids)
     p = predictor("wordpiece")
-    grown = [c for c in p.fill("北京是[MASK]的首都", top=60, grow=2).masks[0].candidates if len(c.ids) == 2]
+    grown = [c for c in p.fill("北京是[MASK]的首都", top_k=60, max_subwords=2).masks[0].candidates if len(c.ids) == 2]
     assert any(
         all(p.tokenizer.token(i) in "北京是中国的首都我们都喜欢去看长城今天气很好" for i in c.ids) for c in grown
     )
@@ -134,7 +134,7 @@ def test_several_masks_grow_together():
     p = predictor("wordpiece")
     text = "the [MASK] of the [MASK] states"
     for joint in (0, 3):
-        filling = p.fill(text, grow=3, joint=joint)
+        filling = p.fill(text, max_subwords=3, num_beams=joint)
         assert len(filling.best_spans) == 2
         assert filling.best.startswith("the") and filling.best[filling.best_spans[1][1] :].strip() == "states"
         assert " of the" in filling.best
@@ -152,20 +152,22 @@ def test_candidates_are_judged_as_they_are_written(bert, tokenizer):
             total += float(log_p(bert, row)[place + n][piece])
         expected[word] = total
     assert {len(t.encode(word)) for word in words} > {1}  # some have several pieces
-    (mask,) = p.fill(text, top=9, candidates=words).masks
+    (mask,) = p.fill(text, top_k=9, candidates=words).masks
     got = {c.text.split()[2]: math.log(c.probability) for c in mask.candidates}
     assert list(got) == sorted(words, key=lambda w: -expected[w] / len(t.encode(w)))
-    assert [c.per_piece for c in mask.candidates] == sorted((c.per_piece for c in mask.candidates), reverse=True)
+    assert [c.mean_token_probability for c in mask.candidates] == sorted(
+        (c.mean_token_probability for c in mask.candidates), reverse=True
+    )
     assert got == near(expected, 1e-4)
     one = next(word for word in words if len(t.encode(word)) == 1)
-    plain = next(c for c in p.fill(text, top=200).masks[0].candidates if c.token == one)
+    plain = next(c for c in p.fill(text, top_k=200).masks[0].candidates if c.token == one)
     assert math.exp(expected[one]) == pytest.approx(plain.probability, rel=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])
 def test_candidates_in_every_language(kind):
     p = predictor(kind)
-    filling = p.fill("北京是[MASK]国的首都", candidates=["中", "长", "中国"], joint=2)
+    filling = p.fill("北京是[MASK]国的首都", candidates=["中", "长", "中国"], num_beams=2)
     assert {c.text for c in filling.masks[0].candidates} == {
         "北京是中国的首都",
         "北京是长国的首都",
@@ -184,7 +186,7 @@ def test_a_long_text_is_filled_in_the_window_around_its_masks(bert):
     far, near = "the " * 200, "we played at the [MASK] and she"
     with pytest.raises(UserError, match="tokens and 2 special"):
         p.fill(far + near + far)
-    filling = p.fill(f"{far}{near} {far}", long="windows")
+    filling = p.fill(f"{far}{near} {far}", overflow="window")
     (mask,) = filling.masks
     assert filling.text[mask.start : mask.end] == "[MASK]"
     row = p.tokenizer.encode(f"{far}{near} {far}")
@@ -194,20 +196,20 @@ def test_a_long_text_is_filled_in_the_window_around_its_masks(bert):
     expected = log_p(bert, ids)[at - start + 1].softmax(-1)
     assert mask.candidates[0].probability == pytest.approx(float(expected[mask.candidates[0].id]), rel=1e-3)
     with pytest.raises(UserError, match="tokens and 2 special"):
-        p.fill(f"[MASK] {far} [MASK]", long="windows")
+        p.fill(f"[MASK] {far} [MASK]", overflow="window")
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"joint": -1}, "joint -1"),
-        ({"grow": 0}, "grow 0"),
-        ({"grow": 2, "candidates": ["the"]}, "both grow and candidates"),
+        ({"num_beams": -1}, "num_beams -1"),
+        ({"max_subwords": 0}, "max_subwords 0"),
+        ({"max_subwords": 2, "candidates": ["the"]}, "both max_subwords and candidates"),
         ({"candidates": []}, "candidates"),
         ({"candidates": "states"}, "candidates 'states'"),
         ({"candidates": ["[CLS]"]}, "cannot write it"),
         ({"candidates": ["☃"]}, "cannot write it"),
-        ({"long": "cut"}, "long 'cut'"),
+        ({"overflow": "cut"}, "overflow 'cut'"),
     ],
 )
 def test_mistakes_are_said(bert, settings, said):

@@ -270,10 +270,10 @@ def test_a_causal_model_continues_the_text(tokenizer):
     ids = [tokenizer.cls, *tokenizer.encode("the cat")]
     new = generate(p.model, [ids], max_new_tokens=6)[0]
     assert one.tokens == [tokenizer.token(i) for i in new]
-    assert "the cat" + one.new == tokenizer.decode(i for i in [*ids, *new] if not tokenizer.special[i])
+    assert "the cat" + one.generated_text == tokenizer.decode(i for i in [*ids, *new] if not tokenizer.special[i])
     assert one.continues
-    assert one.ended == (new[-1] == tokenizer.sep)
-    assert set(one.as_dict()) == {"text", "new", "tokens", "ended", "continues"}
+    assert one.finish_reason == ("eos" if new[-1] == tokenizer.sep else "length")
+    assert set(one.as_dict()) == {"text", "generated_text", "tokens", "finish_reason", "continues"}
 
 
 @pytest.mark.parametrize("name", ["t5-mini", "bart-mini"])
@@ -283,7 +283,7 @@ def test_an_encoder_decoder_gives_its_own_text(name, tokenizer):
     ids = [tokenizer.cls, *tokenizer.encode("the cat"), tokenizer.sep]
     new = generate(p.model, [ids], max_new_tokens=6, num_beams=2)[0]
     assert one.tokens == [tokenizer.token(i) for i in new]
-    assert one.new == tokenizer.decode(i for i in new if not tokenizer.special[i]).strip()
+    assert one.generated_text == tokenizer.decode(i for i in new if not tokenizer.special[i]).strip()
     assert not one.continues
 
 
@@ -334,6 +334,8 @@ def test_the_verb(tokenizer, tmp_path):
     expected = p.generate(["the cat", "a"], **settings)
     assert json.loads(run.output) == [answer.as_dict() for answer in expected]
     run = CliRunner().invoke(app, ["generate", str(tmp_path), "the cat", *flags])
-    assert run.output.rstrip("\n") == visible("the cat" + expected[0].new, "\n\t")  # a drawn model writes controls
+    assert run.output.rstrip("\n") == visible(
+        "the cat" + expected[0].generated_text, "\n\t"
+    )  # a drawn model writes controls
     run = CliRunner().invoke(app, ["generate", str(tmp_path), "the cat", "--num-beams", "0"])
     assert run.exit_code == 2

@@ -85,22 +85,22 @@ def test_a_text_too_long_is_refused_where_that_is_asked(models: dict[str, Predic
     p = models[task]
     assert len(p.predict([question])) == 1
     with pytest.raises(UserError, match="tokens") as caught:
-        p.predict([question], long="refuse")
+        p.predict([question], overflow="error")
     assert "--long" in str(caught.value)
     assert len(p.predict([question])) == 1  # the choice was for one call
     with pytest.raises(UserError, match="windows, first, refuse"):
-        p.predict([question], long="cut")
+        p.predict([question], overflow="cut")
 
 
 def test_long_changes_what_is_read(models: dict[str, Predictor]) -> None:
     text = LONG + "red blue far away " * 40
     p = models["classify"]
-    whole, first = (p.classify(text, long=long)["scores"] for long in ("windows", "first"))
+    whole, first = (p.classify(text, overflow=overflow)["scores"] for overflow in ("window", "truncate"))
     assert whole != first
     own = models["embed"]
-    assert own.embed(text).shape == own.embed(text, long="windows").shape
+    assert own.embed(text).shape == own.embed(text, overflow="window").shape
     with pytest.raises(UserError, match="tokens"):
-        own.embed(text, long="refuse")
+        own.embed(text, overflow="error")
 
 
 def test_layers_and_words_that_are_not_there(models: dict[str, Predictor]) -> None:

@@ -79,7 +79,7 @@ def test_fill_equals_the_transformers_pipeline(folder):
     predictor = load(folder)
     theirs = pipeline("fill-mask", model=str(folder), top_k=predictor.tokenizer.size, device="cpu")
     special = set(np.flatnonzero(predictor.tokenizer.special).tolist())
-    fillings = predictor.fill(TEXTS, top=7)
+    fillings = predictor.fill(TEXTS, top_k=7)
     assert [f.text for f in fillings] == TEXTS
     compared = 0
     for filling in fillings:
@@ -137,14 +137,14 @@ def test_next_equals_transformers(tmp_path, tokenizer, architecture):
     folder = make_folder(tmp_path, tokenizer, architecture, spread=0.3)
     model, theirs = architecture.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     firsts, seconds = ["the state spoke .", "北京", "we"], ["the union .", "we played at the lakes", "北京是中国的首都"]
-    answers = load(folder).next(firsts, seconds)
+    answers = load(folder).next_sentence(firsts, seconds)
     for a, b, answer in zip(firsts, seconds, answers, strict=True):
         with torch.inference_mode():
             output = model(**theirs(a, b, return_tensors="pt"))
         logits = output.seq_relationship_logits if architecture is BertForPreTraining else output.logits
         yes, no = logits[0].softmax(-1).tolist()
         assert (answer["next"], answer["other"]) == near((yes, no), 1e-5)
-        assert load(folder).next(a, b) == near(answer, 1e-5)
+        assert load(folder).next_sentence(a, b) == near(answer, 1e-5)
     assert answers[0]["next"] != near(answers[1]["next"], 1e-3)  # it does read the texts
 
 
@@ -186,7 +186,7 @@ def test_a_scored_token_is_hidden_from_the_model(folder):
     """Different words in one place get their scores from one distribution, that of a mask there."""
     predictor, place, unhidden = load(folder), 3, []
     t = predictor.tokenizer
-    (mask,) = predictor.fill("北京是[MASK]国的", top=t.size).masks
+    (mask,) = predictor.fill("北京是[MASK]国的", top_k=t.size).masks
     distribution = {c.id: math.log(c.probability) for c in mask.candidates}
     for word in "中首很":
         scored = predictor.score(f"北京是{word}国的").per_token[place]
@@ -201,8 +201,8 @@ def test_odd_tokens_are_those_far_below_the_mean(bert):
     for score in load(bert).score(PLAIN):
         logprobs = np.array([t.logprob for t in score.per_token])
         floor = logprobs.mean() - 1.5 * logprobs.std()
-        assert [t.odd for t in score.per_token] == (logprobs < floor).tolist()
-    assert any(t.odd for score in load(bert).score(PLAIN) for t in score.per_token)
+        assert [t.is_surprising for t in score.per_token] == (logprobs < floor).tolist()
+    assert any(t.is_surprising for score in load(bert).score(PLAIN) for t in score.per_token)
 
 
 def test_batches_change_neither_answers_nor_their_order(bert):
@@ -217,7 +217,7 @@ def test_batches_change_neither_answers_nor_their_order(bert):
     assert [s.text for s in together] == texts[:10]
     assert [s.total for s in together] == near([predictor.score(t).total for t in texts[:10]], 1e-3)
     masked = [f"{t}[MASK]" for t in texts]
-    for i, filling in enumerate(predictor.fill(iter(masked), top=1)):
+    for i, filling in enumerate(predictor.fill(iter(masked), top_k=1)):
         assert filling.text == masked[i]
         assert filling.best.startswith(texts[i])
 
@@ -232,7 +232,7 @@ def test_batches_hold_every_item_once_within_the_bound(lengths, tokens):
 
 def test_candidates_are_ordinary_tokens_that_have_a_name(bert):
     predictor = load(bert)
-    (mask,) = predictor.fill("the [MASK]", top=10_000).masks
+    (mask,) = predictor.fill("the [MASK]", top_k=10_000).masks
     ids = [c.id for c in mask.candidates]
     assert sorted(ids) == np.flatnonzero(~predictor.tokenizer.special).tolist()  # none of the five padding rows
     assert sum(c.probability for c in mask.candidates) < 1  # not renormalised
@@ -240,10 +240,10 @@ def test_candidates_are_ordinary_tokens_that_have_a_name(bert):
 
 def test_answers_are_json(bert):
     predictor = load(bert)
-    filling, score = predictor.fill(TEXTS[0], top=2), predictor.score(PLAIN[0])
+    filling, score = predictor.fill(TEXTS[0], top_k=2), predictor.score(PLAIN[0])
     assert json.loads(json.dumps(filling.as_dict()))["masks"][1]["candidates"][0]["text"].startswith("The president")
     assert json.loads(json.dumps(score.as_dict()))["per_token"][0]["token"] == "the"
-    json.dumps(predictor.next("a", "b"))
+    json.dumps(predictor.next_sentence("a", "b"))
 
 
 # ------------------------------------------------------------------------------------------------ text put in
@@ -300,7 +300,7 @@ def test_every_kind_of_tokenizer_answers(kind):
     tokenizer = train(kind)
     model = Model(preset("bert-tiny", vocab_size=tokenizer.size), heads=["mlm"]).init(0)
     predictor = Predictor(model, tokenizer, "cpu")
-    filling = predictor.fill("the united [MASK] 北[MASK]", top=3)
+    filling = predictor.fill("the united [MASK] 北[MASK]", top_k=3)
     assert [len(m.candidates) for m in filling.masks] == [3, 3]
     assert "[MASK]" not in filling.best
     assert filling.best.startswith("the united")
@@ -341,12 +341,12 @@ def test_a_long_text_is_refused_with_its_count_and_one_that_just_fits_is_not(ber
         with pytest.raises(UserError, match=r"the text has 6[34] tokens and 2 special ones; the model reads 64"):
             ask(" ".join(["the"] * 63))
     with pytest.raises(UserError, match="the pair has 62 tokens and 3 special ones"):
-        predictor.next(" ".join(["the"] * 31), " ".join(["the"] * 31))
+        predictor.next_sentence(" ".join(["the"] * 31), " ".join(["the"] * 31))
 
 
 def test_a_missing_head_is_named_with_the_command_that_trains_it(tmp_path, modernbert, tokenizer):
     with pytest.raises(UserError, match="heads are mlm") as caught:
-        load(modernbert).next("a", "b")
+        load(modernbert).next_sentence("a", "b")
     assert caught.value.hint == "unmask pretrain CORPUS --preset bert-mini --objective mlm+nsp"
     headless = load(make_folder(tmp_path, tokenizer, BertModel))
     for ask in (headless.score, headless.fill):
@@ -358,16 +358,16 @@ def test_a_missing_head_is_named_with_the_command_that_trains_it(tmp_path, moder
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda p: p.fill("[MASK]", top=0), "top 0"),
+        (lambda p: p.fill("[MASK]", top_k=0), "top_k 0"),
         (lambda p: p.fill(["[MASK]", 7]), "7 is not text"),
         (lambda p: p.embed(None), "None is NoneType, not text"),
         (lambda p: p.score(b"the"), "is bytes, not text"),
         (lambda p: p.embed({"text": "the"}), "is dict, not text"),
-        (lambda p: p.embed("the", long="cut"), "long 'cut'"),
+        (lambda p: p.embed("the", overflow="cut"), "overflow 'cut'"),
         (lambda p: p.score("the [MASK]"), "a hidden word has no score"),
         (lambda p: p.score(["the", " "]), "no word in text 2 of 2"),
         (lambda p: p.embed("the", "max"), "pooling 'max'"),
-        (lambda p: p.next(["a", "b"], ["c"]), "2 first and 1 second"),
+        (lambda p: p.next_sentence(["a", "b"], ["c"]), "2 first and 1 second"),
     ],
 )
 def test_other_mistakes_are_said(bert, ask, said):
@@ -471,7 +471,7 @@ def test_a_model_that_predicts_at_the_token_before_is_read_there(tmp_path):
     hidden = model(torch.tensor([ids]))[0]
     at = ids.index(tokenizer.mask)
     expected = {place: model.logits("mlm", hidden[[place]]).softmax(-1)[0].max().item() for place in (at - 1, at)}
-    got = found.fill(text, top=1).as_dict()["masks"][0]["candidates"][0]["probability"]
+    got = found.fill(text, top_k=1).as_dict()["masks"][0]["candidates"][0]["probability"]
     assert got == pytest.approx(expected[at - 1], rel=1e-4)
     assert got != pytest.approx(expected[at], rel=1e-4)
 

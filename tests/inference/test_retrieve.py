@@ -94,10 +94,10 @@ def test_vectors_are_exact_and_stages_are_fused(models: tuple[Predictor, Predict
     want = fuse([[list(PASSAGES).index(i) for i in ids] for ids in (first, [h["id"] for h in alone])])
     assert {h["id"]: h["score"] for h in both} == pytest.approx({list(PASSAGES)[p]: s for p, s in want.items()})
     assert both[0]["bm25_rank"] >= 1 and both[0]["vectors_rank"] >= 1
-    ranked = retrieve(query, PASSAGES, embedder=embedder, reranker=reranker, top=3)
+    ranked = retrieve(query, PASSAGES, embedder=embedder, reranker=reranker, top_k=3)
     scores = reranker(query, *texts)["scores"]
     assert [h["score"] for h in ranked] == near(sorted(scores, reverse=True)[:3], 1e-5)
-    several = retrieve([query, "strings"], PASSAGES, embedder=embedder, top=2)
+    several = retrieve([query, "strings"], PASSAGES, embedder=embedder, top_k=2)
     assert [len(s) for s in several] == [2, 2] and several[0] == both[:2]
 
 

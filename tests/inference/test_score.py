@@ -70,7 +70,7 @@ def test_a_long_text_is_scored_in_windows_around_each_token(bert):
     t = predictor.tokenizer
     with pytest.raises(UserError, match="the model reads 64"):
         predictor.score(text)
-    score = predictor.score(text, long="windows")
+    score = predictor.score(text, overflow="window")
     ids = t.encode(text)
     assert [k.id for k in score.per_token] == ids
     assert len(ids) > 128
@@ -89,7 +89,7 @@ def test_a_long_text_of_a_causal_model_is_scored_with_half_a_row_before_each_tok
     predictor = Predictor(model, tokenizer, "cpu")
     text = " ".join(["the lakes and she was playing"] * 6)
     ids = tokenizer.encode(text)
-    found = predictor.score(text, long="windows")
+    found = predictor.score(text, overflow="window")
     assert (len(found.per_token), found.method, found.pseudo) == (len(ids), "left-to-right", False)
     assert len(ids) > 64
     first = tokenizer.sep if tokenizer.cls is None else tokenizer.cls

@@ -84,7 +84,7 @@ METHODS: dict[str, tuple[str, Callable[[Predictor, str], Any]]] = {
     "fill": ("mlm", lambda p, text: p.fill(f"{text} [MASK]")),
     "fills": ("mlm", lambda p, text: p.fill(t for t in [f"{KNOWN} [MASK]", f"{text} [MASK]"])),
     "score": ("mlm", lambda p, text: p.score(text)),
-    "next": ("mlm", lambda p, text: p.next(KNOWN, text)),
+    "next_sentence": ("mlm", lambda p, text: p.next_sentence(KNOWN, text)),
     "embed": ("mlm", lambda p, text: p.embed([KNOWN, text])),
     "similarity": ("mlm", lambda p, text: p.similarity(KNOWN, text)),
     "attention": ("mlm", lambda p, text: p.attention(text)),

@@ -150,7 +150,7 @@ def test_summary_of_a_finished_run(tmp_path):
     assert s["heldout"]["last"]["step"] == 40
     assert s["model"]["parameters"] == 808
     assert s["data"]["unk_share"] == 128 / 5120
-    assert s["continue"] is None
+    assert s["resume_command"] is None
     assert any("[UNK]" in w["text"] for w in s["warnings"])  # 2.5 %
     json.dumps(s, allow_nan=False)
 
@@ -159,8 +159,8 @@ def test_interrupted_run_says_how_to_go_on(tmp_path):
     run = make(tmp_path / "a run", steps=25)
     s = report.summary(run)
     assert (s["state"], s["steps"]["done"]) == ("interrupted", 25)
-    assert s["continue"] == f"unmask pretrain --resume '{run.path}'"
-    assert ("go on", s["continue"]) in report.facts(s)
+    assert s["resume_command"] == f"unmask pretrain --resume '{run.path}'"
+    assert ("resume with", s["resume_command"]) in report.facts(s)
     assert s["heldout"]["last"]["step"] == 20
 
 
@@ -179,7 +179,7 @@ def test_failed_run_shows_its_error_and_no_command_to_fail_again(tmp_path):
     log.write("error", step=5, text="loss nan, gradient norm 3 at step 6")
     log.close()
     s = report.summary(run)
-    assert (s["state"], s["continue"]) == ("failed", None)
+    assert (s["state"], s["resume_command"]) == ("failed", None)
     assert "loss nan, gradient norm 3 at step 6" in page(run).text
 
 

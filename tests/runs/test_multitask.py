@@ -63,7 +63,9 @@ def test_both_tasks_are_learnt_and_judged(run: Run) -> None:
     assert results["best"]["mean"] == 1.0
     assert {"sentiment.accuracy", "people.f1"} <= set(results["best"])
     assert api.info(run.path)["state"] == "finished"
-    assert [c.split()[2] for c in api.info(run.path)["use"]] == [str(run.model / n) for n in ("sentiment", "people")]
+    assert [c.split()[2] for c in api.info(run.path)["example_command"]] == [
+        str(run.model / n) for n in ("sentiment", "people")
+    ]
     page = (run.path / "report.html").read_text()
     assert all(words in page for words in ("sentiment", "people", "Confusion"))
 
@@ -134,7 +136,7 @@ def test_a_killed_run_goes_on_bit_for_bit(folder: Path, run: Run, monkeypatch: p
         api.finetune(recipe=recipe(folder), out=folder / "killed")
     monkeypatch.setattr(shared.SharedTrainer, "step", real)
     monkeypatch.setattr("unmask.report.write", lambda run: None)  # drawing takes long
-    assert api.info(folder / "killed")["continue"] == f"unmask finetune --resume {folder / 'killed'}"
+    assert api.info(folder / "killed")["resume_command"] == f"unmask finetune --resume {folder / 'killed'}"
     again = api.resume(folder / "killed")
     for name in ("sentiment", "people"):
         a, b = (load_file(r.model / name / "model.safetensors") for r in (run, again))

@@ -99,7 +99,7 @@ def test_a_killed_search_goes_on_in_the_middle_of_a_trial(
         search(folder, "killed")
     monkeypatch.setattr(Trainer, "step", real)
     found = api.info(folder / "killed")
-    assert found["state"] == "interrupted" and found["continue"] == f"unmask tune --resume {folder / 'killed'}"
+    assert found["state"] == "interrupted" and found["resume_command"] == f"unmask tune --resume {folder / 'killed'}"
     result = CliRunner().invoke(app, ["tune", "--resume", str(folder / "killed"), "--json"])
     assert result.exit_code == 0, result.output
     assert params(Run(folder / "killed")) == params(run)

@@ -62,7 +62,7 @@ def post(running: Server, path: str, body: Any) -> Any:
 @pytest.mark.parametrize("task", ["", "fill-mask"])
 def test_hub_client_fills_masks(task: str, running: Server, alone) -> None:
     found = client(running, "mlm", task).fill_mask("Ann lives in [MASK] .", top_k=3)
-    ours = alone("mlm").fill("Ann lives in [MASK] .", top=3).masks[0].candidates
+    ours = alone("mlm").fill("Ann lives in [MASK] .", top_k=3).masks[0].candidates
     assert [(f.token, f.token_str, f.sequence) for f in found] == [(c.id, c.token, c.text) for c in ours]
     assert [f.score for f in found] == near([c.probability for c in ours], 1e-5)
 
@@ -120,7 +120,7 @@ def test_hub_client_compares_sentences(task: str, running: Server, alone) -> Non
 @pytest.mark.parametrize("task", ["", "text-generation"])
 def test_hub_client_generates(task: str, running: Server, alone) -> None:
     asking = client(running, "gpt", task)
-    new = alone("gpt").generate("Ann lives", max_new_tokens=5).new
+    new = alone("gpt").generate("Ann lives", max_new_tokens=5).generated_text
     assert asking.text_generation("Ann lives", max_new_tokens=5) == new
     assert asking.text_generation("Ann lives", max_new_tokens=5, return_full_text=True) == "Ann lives" + new
     drawn = [asking.text_generation("Ann", max_new_tokens=8, do_sample=True, seed=n, top_p=0.9) for n in (1, 1, 2)]
@@ -131,7 +131,7 @@ def test_hub_client_generates(task: str, running: Server, alone) -> None:
 @pytest.mark.parametrize(("task", "method", "key"), [("summarization", "summarization", "summary_text"), ("translation", "translation", "translation_text")])  # fmt: skip
 def test_hub_client_rewrites(task: str, method: str, key: str, running: Server, alone) -> None:
     found = getattr(client(running, "t5", task), method)("Ann lives", generate_parameters={"max_new_tokens": 4})
-    assert found[key] == alone("t5").generate("Ann lives", max_new_tokens=4).new
+    assert found[key] == alone("t5").generate("Ann lives", max_new_tokens=4).generated_text
 
 
 def test_hub_client_shows_what_is_wrong(running: Server) -> None:

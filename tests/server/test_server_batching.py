@@ -76,19 +76,19 @@ def test_other_settings_methods_and_models_are_other_calls(models: dict[str, Pre
     batcher = Watched(models)
     masked = "Ann [MASK] ."
     asked = [
-        ("mlm", "fill", (masked,), {"top": 2}),
-        ("mlm", "fill", (masked,), {"top": 3}),
+        ("mlm", "fill", (masked,), {"top_k": 2}),
+        ("mlm", "fill", (masked,), {"top_k": 3}),
         ("mlm", "score", (FACTS[0],), {}),
-        ("mlm", "next", ("Ann", "lives"), {}),
+        ("mlm", "next_sentence", ("Ann", "lives"), {}),
         ("classify", "predict", (FACTS[0],), {}),
-        ("mlm", "fill", (masked,), {"top": 2}),
-        ("mlm", "next", ("Ben", "lives"), {}),
+        ("mlm", "fill", (masked,), {"top_k": 2}),
+        ("mlm", "next_sentence", ("Ben", "lives"), {}),
     ]
     found = together(batcher, *asked)
     assert [len(items) for _, items in batcher.made] == [1, 2, 1, 1, 2, 1]
     assert [len(f.masks[0].candidates) for f in (found[0], found[1], found[5])] == [2, 3, 2]
     assert found[2].total == near(models["mlm"].score(FACTS[0]).total, 1e-4)
-    assert found[3] == near(models["mlm"].next("Ann", "lives"), 1e-5)
+    assert found[3] == near(models["mlm"].next_sentence("Ann", "lives"), 1e-5)
     assert found[4]["label"] == models["classify"].predict([FACTS[0]])[0]["label"]
 
 
@@ -135,12 +135,12 @@ def test_drawn_texts_do_not_depend_on_neighbours(models: dict[str, Predictor]) -
     settings = {"do_sample": True, "seed": 3, "max_new_tokens": 6}
     alone = models["gpt"].generate(["Ann", "Ben"], **settings)
     found = together(Watched(models), *(("gpt", "generate", (["Ann", "Ben"],), settings) for _ in range(3)))
-    assert all([a.new for a in one] == [a.new for a in alone] for one in found)
+    assert all([a.generated_text for a in one] == [a.generated_text for a in alone] for one in found)
     with pytest.MonkeyPatch.context() as patch:  # as generation_config.json may say
         patch.setitem(models["gpt"].engine.generation, "do_sample", True)
         own = {"seed": 3, "max_new_tokens": 6}
         found = together(Watched(models), *(("gpt", "generate", (["Ann", "Ben"],), own) for _ in range(3)))
-    assert all([a.new for a in one] == [a.new for a in alone] for one in found)
+    assert all([a.generated_text for a in one] == [a.generated_text for a in alone] for one in found)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_a_long_question_does_not_hold_up_a_short_one(models: dict[str, Predicto
         assert not any(question.done() for question in long)
         assert len(batcher.calls) == THREADS - 1 and len(set(log)) == THREADS
         found = await asyncio.gather(*long)
-        assert all(answer.new == models["gpt"].generate("Ann", **LONG).new for answer in found)
+        assert all(answer.generated_text == models["gpt"].generate("Ann", **LONG).generated_text for answer in found)
 
     asyncio.run(main())
     assert batcher.tokens == 0 and not batcher.calls

@@ -125,7 +125,7 @@ def test_models_say_what_they_can_do(page: Page) -> None:
     mlm, gpt = page.get("/studio/models").json()
     assert (
         "fill" in mlm["methods"]
-        and [form["name"] for form in mlm["forms"]] == ["similarity", "next"]
+        and [form["name"] for form in mlm["forms"]] == ["similarity", "next_sentence"]
         and mlm["task"] is None
     )
     assert (
@@ -187,7 +187,7 @@ def test_a_causal_model_writes(page: Page) -> None:
         ("explain", {"parts": []}),
         ("task", {"method": "similarity", "record": {"a": ["a"], "b": ["b"]}}),
         ("task", {"method": "similarity", "record": {"a": "a"}}),
-        ("task", {"method": "next", "record": {"a": "a", "b": "b", "c": "c"}}),
+        ("task", {"method": "next_sentence", "record": {"a": "a", "b": "b", "c": "c"}}),
         ("task", {"method": "generate", "record": {"a": ["a"]}}),
         ("task", {"method": "nonsense", "record": {"a": "a"}}),
     ],

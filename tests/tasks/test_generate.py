@@ -103,8 +103,8 @@ def test_it_learns_by_heart_and_reopens(learnt: tuple[str, Path]) -> None:
     predictor = load(run)
     texts, wanted = zip(*PAIRS)
     answers = predictor.predict([{"text": text} for text in texts])
-    assert [a["output"] for a in answers] == list(wanted) and all(a["ended"] for a in answers)
-    assert [c.new for c in predictor.generate(list(texts))] == list(wanted)
+    assert [a["output"] for a in answers] == list(wanted) and all(a["finish_reason"] == "eos" for a in answers)
+    assert [c.generated_text for c in predictor.generate(list(texts))] == list(wanted)
     assert len(predictor.generate(texts[0], max_new_tokens=2).tokens) == 2
     assert api.predict(run, list(texts))[3]["output"] == wanted[3]
     again = hf.load(run / "model").model
@@ -130,7 +130,7 @@ def test_transformers_writes_the_same(learnt: tuple[str, Path]) -> None:
             )
             new = new[0, ids.shape[1] :] if preset(name).causal else new[0]
             said = tokens.decode(new, skip_special_tokens=True).strip()
-            assert said == load(run).generate(text, **settings).new
+            assert said == load(run).generate(text, **settings).generated_text
             assert settings or said == target
 
 
@@ -149,7 +149,7 @@ def test_special_tokens_are_no_part_of_an_answer(tmp_path: Path, no_report: None
         new = theirs.generate(ids, attention_mask=torch.ones_like(ids))[0]
         sentinels += "<extra_id_" in tokens.decode(new)
         said = tokens.decode(new, skip_special_tokens=True).strip()
-        assert model(text)["output"] == model.generate(text).new == said
+        assert model(text)["output"] == model.generate(text).generated_text == said
     assert sentinels > 0
 
 
@@ -236,7 +236,7 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
     assert wide.windowing.tally.longer.total() == 1 and len(wide.windowing.tally.remarks()) == 1  # there is no more
     model = hf.load(tmp_path / "m", task.heads, task.bound.config).model
     (answer,) = task.answer(model, [record])
-    assert answer["cut"] == len(task.tokenizer.encode(record["text"])) - len(
+    assert answer["num_truncated_tokens"] == len(task.tokenizer.encode(record["text"])) - len(
         task.tokenizer.encode(record["text"])[: asked - (2 if name == "bert-tiny" else 1)]
     )
     with pytest.raises(UserError, match="f:1"):

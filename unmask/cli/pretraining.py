@@ -83,7 +83,7 @@ def pretrain(
     elif quiet:
         write(str(run.path))
     else:
-        write(unmask.info(run.path)["use"])
+        write(unmask.info(run.path)["example_command"])
 
 
 VERBS = (quickstart, pretrain)

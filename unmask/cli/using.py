@@ -55,7 +55,7 @@ def fill(
 
     words = None if candidates is None else [word for word in listed(candidates) or [] if word]
     predictor: Any = unmask.load(model, backend=backend)  # which refuses a `long` that it does not know
-    found = predictor.fill(text, top, joint=joint, grow=grow, candidates=words, long=long)
+    found = predictor.fill(text, top, num_beams=joint, max_subwords=grow, candidates=words, overflow=long)
     return emit(found[0] if len(found) == 1 else found) if as_json else write(fills_table(found))
 
 
@@ -101,7 +101,7 @@ def next(model: Model, a: str, b: str, as_json: Json = False) -> None:
     """Judge whether text B follows text A (models trained with nsp)."""
     from unmask.cli.show.render import next_table
 
-    answer = unmask.load(model).next(a, b)
+    answer = unmask.load(model).next_sentence(a, b)
     return emit(answer) if as_json else write(next_table(a, b, answer))
 
 

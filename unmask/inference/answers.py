@@ -24,7 +24,9 @@ class Candidate:
     probability: float  # the model's own, over the whole vocabulary; of several pieces the product, from left to right
     text: str  # the text with this one put in; other masks stay
     ids: tuple[int, ...] = ()  # all its pieces
-    per_piece: float = 0.0  # the geometric mean of their probabilities, by which words of different length are compared
+    mean_token_probability: float = (
+        0.0  # the geometric mean of their probabilities, by which words of different length are compared
+    )
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class TokenScore:
     logprob: float  # natural logarithm of its probability when it alone is hidden, or after those before it
     start: int  # characters [start, end) of the text
     end: int
-    odd: bool  # far below the text's mean
+    is_surprising: bool  # far below the text's mean
 
 
 @dataclass(frozen=True)
@@ -119,12 +121,12 @@ class Occurrence:
 class WordVectors(Answer):
     word: str
     layer: int
-    places: list[Occurrence]
-    vectors: np.ndarray  # (places, D) float32
+    occurrences: list[Occurrence]
+    vectors: np.ndarray  # (occurrences, D) float32
 
     def as_dict(self) -> dict[str, Any]:
-        places = [asdict(p) for p in self.places]
-        return {"word": self.word, "layer": self.layer, "places": places, "vectors": self.vectors.tolist()}
+        occurrences = [asdict(o) for o in self.occurrences]
+        return {"word": self.word, "layer": self.layer, "occurrences": occurrences, "vectors": self.vectors.tolist()}
 
 
 @dataclass(frozen=True)
@@ -154,10 +156,10 @@ class Explanation(Answer):
 @dataclass(frozen=True)
 class Continuation(Answer):
     text: str  # the prompt
-    new: str  # what the model wrote after it; an encoder–decoder: what it made of it
-    tokens: list[str]  # of `new`, the one that ends it too
-    ended: bool  # by itself; else at the greatest length
-    continues: bool  # `new` goes on where `text` ends; False: it stands for itself
+    generated_text: str  # after the prompt; of an encoder–decoder its whole output
+    tokens: list[str]  # of `generated_text`, with the end-of-sequence token
+    finish_reason: str  # "eos", or "length" where max_new_tokens was reached
+    continues: bool  # `generated_text` starts where `text` ends; False: an encoder–decoder wrote a text of its own
 
 
 @dataclass(frozen=True)

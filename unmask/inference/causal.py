@@ -55,7 +55,7 @@ def answers(
         made = generate(engine, [prompt.ids.tolist() for prompt in prompts], update=tell, **how)
     return [
         Continuation(
-            text, task_text(task, prompt, new)["output"], [t.token(i) for i in new], new[-1:] == [t.sep], False
+            text, task_text(task, prompt, new)["output"], [t.token(i) for i in new], finish_reason(t, new), False
         )
         for text, prompt, new in zip(texts, prompts, made, strict=True)
     ]
@@ -83,6 +83,10 @@ def unseen(engine: Engine, tokenizer: Tokenizer) -> set[int | None]:
     return {tokenizer.pad, tokenizer.cls, tokenizer.sep, engine.config.start_id}
 
 
+def finish_reason(tokenizer: Tokenizer, new: Sequence[int]) -> str:
+    return "eos" if new and new[-1] == tokenizer.sep else "length"
+
+
 def _continuation(engine: Engine, tokenizer: Tokenizer, text: str, row: list[int], new: list[int]) -> Continuation:
     silent = unseen(engine, tokenizer)
     shown = [i for i in new if i not in silent]  # sentinels and the user's own special tokens are part of the answer
@@ -92,8 +96,13 @@ def _continuation(engine: Engine, tokenizer: Tokenizer, text: str, row: list[int
         before = tokenizer.decode([i for i in row if i not in silent])
         whole = tokenizer.decode([i for i in [*row, *new] if i not in silent])
         written = whole[len(before) :] if whole.startswith(before) else tokenizer.decode(shown)
-    ended = bool(new) and new[-1] == tokenizer.sep
-    return Continuation(text, written, [tokenizer.token(i) for i in new], ended, not engine.config.decoder_layers)
+    return Continuation(
+        text,
+        written,
+        [tokenizer.token(i) for i in new],
+        finish_reason(tokenizer, new),
+        not engine.config.decoder_layers,
+    )
 
 
 def log_likelihoods(engine: Engine, tokenizer: Tokenizer, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:

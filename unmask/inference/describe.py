@@ -48,7 +48,7 @@ def _trained(folder: str | Path) -> dict[str, Any]:
         "parameters": sum(value.numel() for value in loaded.model.parameters()),
         "heads": heads,
         "missing_heads": [name for name in known if name not in heads],
-        "unread": loaded.unexpected,
+        "unexpected_keys": loaded.unexpected,
     }
 
 
@@ -60,7 +60,7 @@ def _exported(folder: Path) -> dict[str, Any]:
         "parameters": engine.about.get("parameters", 0),
         "heads": engine.heads,
         "missing_heads": [],
-        "unread": [],
+        "unexpected_keys": [],
         "export": {key: engine.about.get(key) for key in ("format", "precision", "task", "graphs", "compared")},
     }
 
@@ -83,7 +83,7 @@ def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     else:
         text = f"{tokenizer['kind']}, {tokenizer['vocabulary']:,} tokens; {' '.join(dict.fromkeys(tokenizer['special'].values()))}"
     depth = f"{found['layers']} + {found['decoder_layers']}" if found["decoder_layers"] else str(found["layers"])
-    missing, unread, export = ", ".join(found["missing_heads"]), found["unread"], found.get("export")
+    missing, unread, export = ", ".join(found["missing_heads"]), found["unexpected_keys"], found.get("export")
     out = [
         ("model", found["path"]),
         ("family", found["family"] + (f" ({found['architecture']})" if found["architecture"] else "")),

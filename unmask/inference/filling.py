@@ -14,7 +14,7 @@ from unmask.inference.engine import Engine
 from unmask.inference.examples import LONGEST, hide_words
 from unmask.inference.inputs import several, short, which
 from unmask.inference.progress import Update, in_parts
-from unmask.inference.reader import Long, Reader
+from unmask.inference.reader import Overflow, Reader
 from unmask.inference.words import Chosen, Grown, Ids, Pieces, Place, Word, Words, ordinary
 from unmask.text.store import TokenStore
 from unmask.text.token_text import mask_spans, piece, put_in, word
@@ -23,12 +23,12 @@ MASKS = re.compile(r"\[MASK\]|<mask>")  # what a person may type, whatever the t
 
 
 class FillSettings(TypedDict, total=False):
-    """What `Predictor.fill` takes beside texts and `top`."""
+    """What `Predictor.fill` takes in addition to texts and `top_k`."""
 
-    joint: int
-    grow: int
+    num_beams: int
+    max_subwords: int
     candidates: Sequence[str] | None
-    long: Long
+    overflow: Overflow
     update: Update | None
 
 
@@ -51,33 +51,35 @@ class Filler:
     def fill(
         self,
         texts: list[str],
-        top: int = 5,
-        joint: int = 0,
-        grow: int = 1,
+        top_k: int = 5,
+        num_beams: int = 0,
+        max_subwords: int = 1,
         candidates: Sequence[str] | None = None,
-        long: Long = "refuse",
+        overflow: Overflow = "error",
         update: Update | None = None,
     ) -> list[Filling]:
-        for name, value, least in (("top", top, 1), ("joint", joint, 0), ("grow", grow, 1)):
+        for name, value, least in (("top_k", top_k, 1), ("num_beams", num_beams, 0), ("max_subwords", max_subwords, 1)):
             if not isinstance(value, int) or value < least:
                 raise UserError(f"{name} {value!r}", expected=f"{least} or more")
-        if candidates is not None and grow > 1:
-            raise UserError("both grow and candidates", expected="one of them: candidates may have several pieces")
+        if candidates is not None and max_subwords > 1:
+            raise UserError(
+                "both max_subwords and candidates", expected="one of them: candidates may have several pieces"
+            )
         mask = self.tokenizer.mask_token
         texts = [MASKS.sub(lambda _: mask, t) for t in texts]
-        words = self._words(texts, grow, candidates)
-        blanks = self._read(texts, words.longest - 1, long)
+        words = self._words(texts, max_subwords, candidates)
+        blanks = self._read(texts, words.longest - 1, overflow)
         lengths = [len(b.ids) * len(b.positions) * words.longest for b in blanks]
-        return in_parts(blanks, lengths, lambda some: self._fill(some, words, top, joint), update)
+        return in_parts(blanks, lengths, lambda some: self._fill(some, words, top_k, num_beams), update)
 
-    def examples(self, store: TokenStore, count: int, top: int) -> list[dict[str, Any]]:
+    def examples(self, store: TokenStore, count: int, top_k: int) -> list[dict[str, Any]]:
         """A word hidden in a few held-out sentences: [{"text", "answer", "fills": [candidate, …]}, …]."""
         t = self.tokenizer
         rows = list(hide_words(store, count, min(LONGEST, self.engine.config.max_positions - 2)))
         mask, out = t.mask_token, []
         before, _, after = t.around[0]
         places = [Place(tuple(row.ids.tolist()), int(row.labels["mlm.positions"][0]), (0, 0)) for row in rows]
-        for row, words in zip(rows, Pieces(self.engine, self.allowed).at(places, top)):
+        for row, words in zip(rows, Pieces(self.engine, self.allowed).at(places, top_k)):
             answer = piece(t, int(row.labels["mlm.targets"][0]))
             text = t.decode(row.ids[len(before) : len(row) - len(after)])
             start = text.index(mask)
@@ -91,10 +93,10 @@ class Filler:
 
     # ------------------------------------------------------------------------------------------------ reading
 
-    def _words(self, texts: list[str], grow: int, candidates: Sequence[str] | None) -> Words:
+    def _words(self, texts: list[str], max_subwords: int, candidates: Sequence[str] | None) -> Words:
         if candidates is None:
             pieces = Pieces(self.engine, self.allowed)
-            return pieces if grow == 1 else Grown(self.engine, self.tokenizer, self.allowed, grow)
+            return pieces if max_subwords == 1 else Grown(self.engine, self.tokenizer, self.allowed, max_subwords)
         if isinstance(candidates, str) or not (wanted := list(dict.fromkeys(several(candidates)))):
             raise UserError(f"candidates {candidates!r:.60}", expected="a list of words, one or more")
         written = {}
@@ -119,7 +121,7 @@ class Filler:
             )
         return tuple(own)
 
-    def _read(self, texts: list[str], more: int, long: Long) -> list[Blanks]:
+    def _read(self, texts: list[str], more: int, overflow: Overflow) -> list[Blanks]:
         """`more`: pieces beyond one that each mask may become."""
         t, out = self.tokenizer, []
         for number, encoding in enumerate(t.encode_batch(texts)):
@@ -131,7 +133,7 @@ class Filler:
                     hint=f'"the president of the united {t.mask_token}"',
                 )
             start, end = self.reader.window(
-                len(encoding), where[0], where[-1] + 1, more * len(where), which(texts, number), long
+                len(encoding), where[0], where[-1] + 1, more * len(where), which(texts, number), overflow
             )
             row = self.reader.row(encoding.ids[start:end], [i - start for i in where])
             spans = mask_spans(t, texts[number], [encoding.offsets[i] for i in where])
@@ -142,12 +144,12 @@ class Filler:
 
     # ------------------------------------------------------------------------------------------------ filling
 
-    def _fill(self, blanks: list[Blanks], words: Words, top: int, joint: int) -> list[Filling]:
+    def _fill(self, blanks: list[Blanks], words: Words, top_k: int, num_beams: int) -> list[Filling]:
         places = [Place(b.ids, p, (b.number, m)) for b in blanks for m, p in enumerate(b.positions)]
-        found = iter(words.at(places, top))
+        found = iter(words.at(places, top_k))
         alone = [[next(found) for _ in b.positions] for b in blanks]
-        beams = self._together(blanks, words, joint)
-        best = [some[0].words for some in beams] if joint else self._surest_first(blanks, words, alone)
+        beams = self._together(blanks, words, num_beams)
+        best = [some[0].words for some in beams] if num_beams else self._surest_first(blanks, words, alone)
         out = []
         for n, (b, masks) in enumerate(zip(blanks, alone)):
             listed = [
@@ -155,7 +157,7 @@ class Filler:
                 for p, span, some in zip(b.positions, b.spans, masks)
             ]
             filled, where = put_in(self.tokenizer, b.text, b.spans, best[n])
-            out.append(Filling(b.text, listed, filled, where, [self._joint(b, beam) for beam in beams[n][:top]]))
+            out.append(Filling(b.text, listed, filled, where, [self._joint(b, beam) for beam in beams[n][:top_k]]))
         return out
 
     def _surest_first(self, blanks: list[Blanks], words: Words, alone: list[list[list[Word]]]) -> list[list[Ids]]:
@@ -165,7 +167,7 @@ class Filler:
         found = {(n, m): some[0] for n, masks in enumerate(alone) for m, some in enumerate(masks)}
         while found:
             for n in {n for n, _ in found}:
-                m = max((m for k, m in found if k == n), key=lambda m: found[n, m].per_piece)
+                m = max((m for k, m in found if k == n), key=lambda m: found[n, m].mean_logprob)
                 chosen[n][m] = found[n, m].ids
                 rows[n] = _fill_in(blanks[n], chosen[n])
             open_masks = [(n, m) for n, m in found if m not in chosen[n]]
@@ -186,7 +188,7 @@ class Filler:
             for (n, beam), found in zip(jobs, words.at(places, width)):
                 grown.setdefault(n, []).extend(Beam([*beam.words, w.ids], beam.logprob + w.logprob) for w in found)
             for n, some in grown.items():
-                beams[n] = sorted(some, key=lambda beam: -beam.per_piece)[:width]
+                beams[n] = sorted(some, key=lambda beam: -beam.mean_logprob)[:width]
         return beams
 
     def _joint(self, blanks: Blanks, beam: Beam) -> Joint:
@@ -195,8 +197,8 @@ class Filler:
 
     def _candidate(self, w: Word, text: str, span: tuple[int, int]) -> Candidate:
         filled, _ = put_in(self.tokenizer, text, [span], [w.ids])
-        token, per_piece = word(self.tokenizer, w.ids), math.exp(w.per_piece)
-        return Candidate(token, w.ids[0], math.exp(w.logprob), filled, w.ids, per_piece)
+        token = word(self.tokenizer, w.ids)
+        return Candidate(token, w.ids[0], math.exp(w.logprob), filled, w.ids, math.exp(w.mean_logprob))
 
 
 @dataclass
@@ -205,7 +207,7 @@ class Beam:
     logprob: float
 
     @property
-    def per_piece(self) -> float:
+    def mean_logprob(self) -> float:
         return self.logprob / sum(map(len, self.words))
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from unmask.tasks.task import Task
 
 EMBED, GENERATE = "embed", "generate"
-TOGETHER = ("fill", "score", EMBED, GENERATE, "predict", "next")  # a list in, a list out: clients share a call
+TOGETHER = ("fill", "score", EMBED, GENERATE, "predict", "next_sentence")  # a list in, a list out: clients share a call
 ALONE = ("similarity", "attention", "explain", "minimal_pairs", "word_vectors")
 
 
@@ -20,7 +20,7 @@ def methods_of(engine: Engine, task: Task | None) -> list[str]:
     found += ["fill"] if "mlm" in heads else []
     found += ["score", "minimal_pairs"] if "mlm" in heads or ("lm" in heads and config.causal) else []
     found += [GENERATE] if heads & {"lm", "mlm"} and writes else []
-    found += ["next"] if "nsp" in heads else []
+    found += ["next_sentence"] if "nsp" in heads else []
     if task is not None:
         found += [task.name, "predict"]
     if engine.kind == "torch":

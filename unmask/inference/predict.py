@@ -11,6 +11,7 @@ from unmask.console import Console
 from unmask.errors import UserError
 from unmask.inference.inputs import named_files
 from unmask.inference.progress import Update, shown
+from unmask.inference.reader import to_task
 from unmask.labels.fields import targets
 from unmask.labels.records import Record
 from unmask.tasks import inputs
@@ -27,10 +28,10 @@ class Predicted(NamedTuple):
 
 
 def predict(
-    predictor: TaskMethods, items: Iterable[Any], update: Update | None = None, long: str | None = None
+    predictor: TaskMethods, items: Iterable[Any], update: Update | None = None, overflow: str | None = None
 ) -> Predicted:
-    """`items`: texts, tuples of parts, records. `long`: of a text that is longer than a row; else as the model was trained."""
-    task = predictor.need_task().reading(long)
+    """`items`: texts, tuples of parts, records. `overflow`: see `Predictor.predict`."""
+    task = predictor.need_task().reading(to_task(overflow))
     records = inputs.records(task.spec, items)
     predictor.check_known(inputs.texts(task.SPEC, records))
     with shown(update) as tell:
@@ -43,7 +44,7 @@ def predict_given(
     given: Any,
     columns: dict[str, str],
     console: Console,
-    long: str | None = None,
+    overflow: str | None = None,
     predicate: str | None = None,
 ) -> list[dict[str, Any]]:
     """Each prediction with what it was asked about. `given`: a file, a text, a record, a list of texts or records, or standard
@@ -56,7 +57,7 @@ def predict_given(
             raise UserError(f"a predicate for the task {spec.name}, which reads none", hint="leave --predicate out")
         items = [record | {field.key: predicate} for record in inputs.records(spec, items)]
     with console.bar("predict") as update:
-        found = predict(predictor, items, update, long)
+        found = predict(predictor, items, update, overflow)
     for what in found.warnings:
         console.warn(what)
     asked = {"location", "id", *(field.key for field in spec.fields)} - set(targets(spec.fields))

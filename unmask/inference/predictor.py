@@ -6,7 +6,7 @@
 | score | mlm | pseudo-log-likelihood, token by token (Salazar et al. 1910.14659) |
 | score | lm, causal; mlm that predicts the next token | log-likelihood, each token after those before it |
 | generate | lm, mlm | what comes next, or what an encoder–decoder makes of a text |
-| next | nsp | whether B follows A (BERT 1810.04805 §3.1) |
+| next_sentence | nsp | whether B follows A (BERT 1810.04805 §3.1) |
 | classify, tag, answer, choose, rank | the task's | what a fine-tuned model answers (task_methods.py) |
 | embed, similarity, word_vectors | none | vectors of texts, of tokens, of a word |
 | attention, explain | none | a look inside (introspection.py) |
@@ -37,7 +37,7 @@ from unmask.inference.introspection import LookMethods
 from unmask.inference.methods import methods_of
 from unmask.inference.onnx_engine import is_export
 from unmask.inference.progress import Update
-from unmask.inference.reader import Long, Reader
+from unmask.inference.reader import Overflow, Reader
 from unmask.inference.scoring import Method
 from unmask.inference.task_methods import TaskMethods
 from unmask.inference.unknown import warn_unknown
@@ -96,10 +96,10 @@ class Predictor(TaskMethods, LookMethods):
     >>> tokenizer = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(kind="char"))
     >>> model = Model(preset("bert-tiny", vocab_size=tokenizer.size), heads=["mlm", "nsp"]).init(0)
     >>> p = Predictor(model, tokenizer)
-    >>> filling = p.fill("a c[MASK]b", top=2)
+    >>> filling = p.fill("a c[MASK]b", top_k=2)
     >>> len(filling.masks), len(filling.masks[0].candidates), len(filling.best)
     (1, 2, 5)
-    >>> len(p.score("cab").per_token), sorted(p.next("a", "cab")), p.embed(["a", "cab"]).shape
+    >>> len(p.score("cab").per_token), sorted(p.next_sentence("a", "cab")), p.embed(["a", "cab"]).shape
     (3, ['next', 'other'], (2, 128))
     """
 
@@ -130,37 +130,39 @@ class Predictor(TaskMethods, LookMethods):
         return f"Predictor({c.family} {c.layers} × {c.hidden}, {c.vocab_size:,} tokens, heads: {heads})"
 
     @overload
-    def fill(self, text: str, top: int = 5, **settings: Unpack[FillSettings]) -> Filling: ...  # type: ignore[overload-overlap]
+    def fill(self, text: str, top_k: int = 5, **settings: Unpack[FillSettings]) -> Filling: ...  # type: ignore[overload-overlap]
     @overload
-    def fill(self, text: Iterable[str], top: int = 5, **settings: Unpack[FillSettings]) -> list[Filling]: ...
+    def fill(self, text: Iterable[str], top_k: int = 5, **settings: Unpack[FillSettings]) -> list[Filling]: ...
     def fill(
         self,
         text: str | Iterable[str],
-        top: int = 5,
+        top_k: int = 5,
         *,
-        joint: int = 0,
-        grow: int = 1,
+        num_beams: int = 0,
+        max_subwords: int = 1,
         candidates: Sequence[str] | None = None,
-        long: Long = "refuse",
+        overflow: Overflow = "error",
         update: Update | None = None,
     ) -> Filling | list[Filling]:
-        """The `top` candidates for every mask, and the best whole text. A mask is [MASK] or <mask>.
+        """The `top_k` candidates for every mask, and the best whole text. A mask is [MASK] or <mask>.
 
-        `joint`: so many ways are followed of filling all masks together (0: none). `grow`: a mask may become a word of up
-        to so many pieces. `candidates`: the only words allowed. How words of several pieces are judged: words.py.
-        `long`: "refuse", or "windows" to read the part of a long text around its masks. `update`: told (done, total, "").
+        `num_beams`: fill all masks jointly by beam search of this width (0: each mask independently). `max_subwords`: the
+        most subwords that a mask may become. `candidates`: the only words allowed (see words.py for how they are scored).
+        `overflow`: "error", or "window" to read the part of a long text around its masks. `update`: called as (done, total, "").
         """
         self._need("mlm", "fill a mask")
         texts = several(text)
         self.check_known(texts)
-        out = self._filler.fill(texts, top, joint, grow, candidates, long, update)
+        out = self._filler.fill(texts, top_k, num_beams, max_subwords, candidates, overflow, update)
         return out[0] if isinstance(text, str) else out
 
     @overload
-    def next(self, a: str, b: str) -> dict[str, float]: ...  # type: ignore[overload-overlap]
+    def next_sentence(self, a: str, b: str) -> dict[str, float]: ...  # type: ignore[overload-overlap]
     @overload
-    def next(self, a: Iterable[str], b: Iterable[str]) -> list[dict[str, float]]: ...
-    def next(self, a: str | Iterable[str], b: str | Iterable[str]) -> dict[str, float] | list[dict[str, float]]:
+    def next_sentence(self, a: Iterable[str], b: Iterable[str]) -> list[dict[str, float]]: ...
+    def next_sentence(
+        self, a: str | Iterable[str], b: str | Iterable[str]
+    ) -> dict[str, float] | list[dict[str, float]]:
         """Whether `b` follows `a`: {"next": p, "other": 1 − p}."""
         self._need("nsp", "tell whether a text follows another")
         firsts, seconds = several(a), several(b)
@@ -174,13 +176,19 @@ class Predictor(TaskMethods, LookMethods):
         return out[0] if isinstance(a, str) else out
 
     @overload
-    def score(self, text: str, method: Method = ..., long: Long = ..., update: Update | None = ...) -> Score: ...  # type: ignore[overload-overlap]
+    def score(  # type: ignore[overload-overlap]
+        self, text: str, method: Method = ..., overflow: Overflow = ..., update: Update | None = ...
+    ) -> Score: ...
     @overload
     def score(
-        self, text: Iterable[str], method: Method = ..., long: Long = ..., update: Update | None = ...
+        self, text: Iterable[str], method: Method = ..., overflow: Overflow = ..., update: Update | None = ...
     ) -> list[Score]: ...
     def score(
-        self, text: str | Iterable[str], method: Method = "pll", long: Long = "refuse", update: Update | None = None
+        self,
+        text: str | Iterable[str],
+        method: Method = "pll",
+        overflow: Overflow = "error",
+        update: Update | None = None,
     ) -> Score | list[Score]:
         """How likely each token is to the model when it is hidden and the others are seen; `method`: see scoring.py.
 
@@ -192,7 +200,7 @@ class Predictor(TaskMethods, LookMethods):
             self._need("mlm", "score a text")
         texts = several(text)
         self.check_known(texts)
-        out = scoring.score(self.engine, self.reader, texts, method, long, update)
+        out = scoring.score(self.engine, self.reader, texts, method, overflow, update)
         return out[0] if isinstance(text, str) else out
 
     def minimal_pairs(
@@ -224,14 +232,16 @@ class Predictor(TaskMethods, LookMethods):
         return out[0] if isinstance(text, str) else out
 
     @overload
-    def embed(self, text: str, pooling: Pooling = ..., layer: int = ..., long: Long | None = ...) -> np.ndarray: ...  # type: ignore[overload-overlap]
+    def embed(  # type: ignore[overload-overlap]
+        self, text: str, pooling: Pooling = ..., layer: int = ..., overflow: Overflow | None = ...
+    ) -> np.ndarray: ...
     @overload
     def embed(
         self,
         text: Iterable[str],
         pooling: Literal["auto", "mean", "cls"] = ...,
         layer: int = ...,
-        long: Long | None = ...,
+        overflow: Overflow | None = ...,
         update: Update | None = ...,
     ) -> np.ndarray: ...
     @overload
@@ -240,7 +250,7 @@ class Predictor(TaskMethods, LookMethods):
         text: Iterable[str],
         pooling: Literal["token"],
         layer: int = ...,
-        long: Long | None = ...,
+        overflow: Overflow | None = ...,
         update: Update | None = ...,
     ) -> list[np.ndarray]: ...
     def embed(
@@ -248,7 +258,7 @@ class Predictor(TaskMethods, LookMethods):
         text: str | Iterable[str],
         pooling: Pooling = "auto",
         layer: int = -1,
-        long: Long | None = None,
+        overflow: Overflow | None = None,
         update: Update | None = None,
     ) -> np.ndarray | list[np.ndarray]:
         """Vectors of what the model gives (layer -1), of its embeddings (0), or of any layer between; float32.
@@ -256,20 +266,25 @@ class Predictor(TaskMethods, LookMethods):
         `auto`: as a folder of sentence vectors says (of length 1), else `mean`.
         `mean` (over all tokens, [CLS] and [SEP] too) and `cls`: (D,) for a text, (N, D) for a list.
         `token`: (T, D) for each text, [CLS] first and [SEP] last.
-        `long`: a text too long is read in "windows", or "refuse"d; unless said, a folder of sentence vectors reads its own kind in windows.
+        `overflow` for texts longer than the model reads: "window" or "error". Default: "window" for a sentence-transformers folder, else "error".
         """
         texts = several(text)
         self.check_known(texts)
-        out = vectors.embed(self.engine, self.reader, self.task, texts, pooling, layer, long, update)
+        out = vectors.embed(self.engine, self.reader, self.task, texts, pooling, layer, overflow, update)
         return out[0] if isinstance(text, str) else out
 
     def word_vectors(
-        self, word: str, texts: Iterable[str], layer: int = -1, long: Long = "refuse", update: Update | None = None
+        self,
+        word: str,
+        texts: Iterable[str],
+        layer: int = -1,
+        overflow: Overflow = "error",
+        update: Update | None = None,
     ) -> WordVectors:
         """The vectors of a word wherever it stands in the texts: a word of two senses has two kinds of them."""
         given = several(texts)
         self.check_known(given)
-        return vectors.word_vectors(self.engine, self.reader, word, given, layer, long, update)
+        return vectors.word_vectors(self.engine, self.reader, word, given, layer, overflow, update)
 
     @overload
     def similarity(self, a: str, b: str) -> float: ...  # type: ignore[overload-overlap]
@@ -282,10 +297,10 @@ class Predictor(TaskMethods, LookMethods):
             return float((x @ y.T)[0, 0])
         return (x @ y.T)[0] if isinstance(a, str) else (x @ y.T)[:, 0] if isinstance(b, str) else x @ y.T
 
-    def example_fills(self, store: TokenStore, count: int = 6, top: int = 5) -> list[dict[str, Any]]:
+    def example_fills(self, store: TokenStore, count: int = 6, top_k: int = 5) -> list[dict[str, Any]]:
         """A word hidden in a few held-out sentences: [{"text", "answer", "fills": [candidate, …]}, …]."""
         self._need("mlm", "fill a mask")
-        return self._filler.examples(store, count, top)
+        return self._filler.examples(store, count, top_k)
 
     def methods(self) -> list[str]:
         """What this model can do."""

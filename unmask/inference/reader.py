@@ -17,7 +17,7 @@ from unmask.text.token_text import piece
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.windows import around
 
-Long = Literal["refuse", "windows"]  # what becomes of a text that the model cannot read at once
+Overflow = Literal["error", "window"]  # what becomes of a text that the model cannot read at once
 
 
 class Reader:
@@ -30,18 +30,18 @@ class Reader:
         """Tokens of text in a row."""
         return self.config.max_positions - 2
 
-    def encode(self, texts: list[str], long: Long = "refuse") -> list[Encoding]:
+    def encode(self, texts: list[str], overflow: Overflow = "error") -> list[Encoding]:
         """Without special tokens; where it is not to be read in windows, every one known to fit with them."""
         encodings = self.tokenizer.encode_batch(texts)
         for number, encoding in enumerate(encodings):
-            if chosen(long) == "refuse":
+            if chosen(overflow) == "error":
                 self.fits(len(encoding), 2, which(texts, number))
         return encodings
 
-    def window(self, tokens: int, first: int, end: int, more: int, what: str, long: Long) -> tuple[int, int]:
+    def window(self, tokens: int, first: int, end: int, more: int, what: str, overflow: Overflow) -> tuple[int, int]:
         """[start, end) of the part of a text of so many tokens that is read for its tokens [first, end), which stand in
         its middle; `more` tokens may come to it."""
-        if chosen(long) == "refuse" or end - first + more > self.room:
+        if chosen(overflow) == "error" or end - first + more > self.room:
             self.fits(tokens + more, 2, what)
         return around(tokens, first, end, self.room - more)
 
@@ -51,7 +51,7 @@ class Reader:
             raise UserError(
                 f"{what} has {tokens:,} tokens and {special} special ones; the model reads {most:,}",
                 expected=f"at most {most - special:,} tokens; nothing is cut off silently",
-                hint='give it in parts, or long="windows" (--long windows) where the method has it',
+                hint='give it in parts, or overflow="window" (--long windows) where the method has it',
             )
 
     def row(self, ids: Sequence[int], positions: Sequence[int] = ()) -> Example:
@@ -85,7 +85,15 @@ class Reader:
         return Example(np.array(ids, np.int64), segments=np.array(segments, np.int64))
 
 
-def chosen(long: str) -> str:
-    if long not in get_args(Long):
-        raise UserError(f"long {long!r}", expected=", ".join(get_args(Long)))
-    return long
+def to_task(overflow: str | None) -> str | None:
+    """The value of task.long for `overflow`, until the recipe has the new names."""
+    return {"window": "windows", "truncate": "first", "error": "refuse"}.get(overflow or "", overflow)
+
+
+def chosen(overflow: str) -> str:
+    overflow = {"refuse": "error", "windows": "window"}.get(
+        overflow, overflow
+    )  # until the command line has the new values
+    if overflow not in get_args(Overflow):
+        raise UserError(f"overflow {overflow!r}", expected=", ".join(get_args(Overflow)))
+    return overflow

@@ -21,7 +21,7 @@ from unmask.inference.answers import Score, TokenScore
 from unmask.inference.engine import Engine
 from unmask.inference.inputs import short, which
 from unmask.inference.progress import Update, in_parts
-from unmask.inference.reader import Long, Reader
+from unmask.inference.reader import Overflow, Reader
 from unmask.text.token_text import is_ideograph, piece
 
 ODD = 1.5  # standard deviations below a text's mean at which a token is called odd
@@ -38,13 +38,13 @@ def score(
     reader: Reader,
     texts: list[str],
     method: Method = "pll",
-    long: Long = "refuse",
+    overflow: Overflow = "error",
     update: Update | None = None,
 ) -> list[Score]:
     if method not in get_args(Method):
         raise UserError(f"method {method!r}", expected=", ".join(get_args(Method)))
     t, left = reader.tokenizer, from_left(engine)
-    encodings, where = reader.encode(texts, long), []
+    encodings, where = reader.encode(texts, overflow), []
     for number, encoding in enumerate(encodings):
         if t.mask in encoding.ids and not left:
             raise UserError(
@@ -99,7 +99,7 @@ def _among(engine: Engine, reader: Reader, encodings: list[Encoding], hidden: li
     rows: list[Example] = []
     for h in hidden:
         ids = encodings[h.text].ids
-        start, end = reader.window(len(ids), h.first, h.first + 1, 0, "the text", "windows")
+        start, end = reader.window(len(ids), h.first, h.first + 1, 0, "the text", "window")
         row = reader.row(ids[start:end], positions=[h.first - start])
         position = int(row.labels["mlm.positions"][0])
         row.labels["mlm.targets"] = row.ids[[position]]

@@ -33,7 +33,7 @@ class Index:
     """Passages that can be searched.
 
     >>> index = Index(["a list of numbers", "a class with methods"])
-    >>> [hit["id"] for hit in index.search("which numbers?", top=1)]
+    >>> [hit["id"] for hit in index.search("which numbers?", top_k=1)]
     ['1']
     """
 
@@ -56,16 +56,16 @@ class Index:
         self.bm25 = _bm25(self.texts, console) if bm25 else None
         self.vectors = _vectors(self.texts, self.embedder, console) if self.embedder else None
 
-    def search(self, query: str, top: int = 10, rerank: int = 50) -> list[dict[str, Any]]:
+    def search(self, query: str, top_k: int = 10, rerank: int = 50) -> list[dict[str, Any]]:
         """The best passages: [{"rank", "id", "text", "score", and the place in each stage that found it}, …]."""
-        return self.search_all([query], top, rerank)[0]
+        return self.search_all([query], top_k, rerank)[0]
 
     def search_all(
-        self, queries: Sequence[str], top: int = 10, rerank: int = 50, console: Console | None = None
+        self, queries: Sequence[str], top_k: int = 10, rerank: int = 50, console: Console | None = None
     ) -> list[list[dict[str, Any]]]:
-        if top < 1:
-            raise UserError(f"top {top}", expected="1 or more passages")
-        depth = min(len(self.texts), max(FOUND, top))
+        if top_k < 1:
+            raise UserError(f"top_k {top_k}", expected="1 or more passages")
+        depth = min(len(self.texts), max(FOUND, top_k))
         stages = {}
         if self.bm25 is not None:
             stages["bm25"] = [self.bm25.best(words(query), depth) for query in queries]
@@ -76,18 +76,18 @@ class Index:
         with (console or Console(quiet=True)).bar("search") as update:
             for n, query in enumerate(queries):
                 lists = {name: found[n] for name, found in stages.items()}
-                out.append(self._answer(query, lists, top, rerank))
+                out.append(self._answer(query, lists, top_k, rerank))
                 update(n + 1, len(queries), "")
         return out
 
     def _answer(
-        self, query: str, stages: Mapping[str, Sequence[tuple[int, float]]], top: int, rerank: int
+        self, query: str, stages: Mapping[str, Sequence[tuple[int, float]]], top_k: int, rerank: int
     ) -> list[dict[str, Any]]:
         lists = list(stages.values())
         scores = dict(lists[0]) if len(lists) == 1 else fuse([[p for p, _ in found] for found in lists])
         best = sorted(scores, key=lambda p: (-scores[p], p))
         if self.reranker is not None:
-            read = best[: max(rerank, top)]
+            read = best[: max(rerank, top_k)]
             answer = self.reranker.predict([(query, [self.texts[p] for p in read])])[0] if read else {}
             given = answer.get("scores", ())
             scores = dict(zip(read, given))
@@ -96,7 +96,7 @@ class Index:
         return [
             {"rank": n, "id": self.ids[p], "text": self.texts[p], "score": float(scores[p])}
             | {f"{name}_rank": found[p] for name, found in places.items() if p in found}
-            for n, p in enumerate(best[:top], 1)
+            for n, p in enumerate(best[:top_k], 1)
         ]
 
 
@@ -106,13 +106,13 @@ def retrieve(
     bm25: bool = True,
     embedder: AnyModel = None,
     reranker: AnyModel = None,
-    top: int = 10,
+    top_k: int = 10,
     rerank: int = 50,
     console: Console | None = None,
 ) -> Any:
     """Search once: a list of hits for a query, a list of such lists for several. For many searches keep an `Index`."""
     index = Index(passages, bm25, embedder, reranker, console)
-    found = index.search_all([query] if isinstance(query, str) else list(query), top, rerank, console)
+    found = index.search_all([query] if isinstance(query, str) else list(query), top_k, rerank, console)
     return found[0] if isinstance(query, str) else found
 
 

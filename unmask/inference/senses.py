@@ -66,7 +66,7 @@ def draw(found: WordVectors, senses: Sequence[str], path: str | Path) -> None:
         for number, kind in enumerate(kinds):
             own = [n for n in range(len(points)) if not senses or senses[n] == kind]
             axes.scatter(points[own, 0], points[own, 1], s=46, color=f"C{number}", label=kind or None, zorder=3)
-        _name(axes, points, [context(place) for place in found.places])
+        _name(axes, points, [context(place) for place in found.occurrences])
         title = f"“{found.word}”, " + ("what the model gives" if found.layer == -1 else f"layer {found.layer}")
         if senses:
             figures = apart(found.vectors, senses)

@@ -33,13 +33,14 @@ class TaskMethods:
             return self.predict(parts[0])
         return self.predict([parts[0] if len(parts) == 1 else parts])[0]
 
-    def predict(self, records: Iterable[Any], update: Update | None = None, long: str | None = None) -> list[Answer]:
+    def predict(
+        self, records: Iterable[Any], update: Update | None = None, overflow: str | None = None
+    ) -> list[Answer]:
         """Answers to many records or texts, in their order.
 
-        `long`: of a text that is longer than a row, "windows" reads all, "first" the beginning, "refuse" is an error; unless
-        said, as the model was trained.
+        `overflow` for texts longer than max_length: "window" (split and aggregate), "truncate" or "error". Default: as in training.
         """
-        return predict(self, records, update, long).predictions
+        return predict(self, records, update, overflow).predictions
 
     def __getattr__(self, name: str) -> Any:
         """The name of a third party's task is a method, as `classify` is: it takes what the task asks."""
@@ -49,11 +50,11 @@ class TaskMethods:
 
     # Each of these answers one question, or for lists as many as there are in them.
 
-    def classify(self, text: Several, pair: Several | None = None, long: str | None = None) -> Any:
+    def classify(self, text: Several, pair: Several | None = None, overflow: str | None = None) -> Any:
         """The label of a text, or of a text and its pair, with probabilities."""
-        return self._ask("classify", *(text,) if pair is None else (text, pair), long=long)
+        return self._ask("classify", *(text,) if pair is None else (text, pair), overflow=overflow)
 
-    def tag(self, text: Several, long: str | None = None, predicate: Any = None) -> Any:
+    def tag(self, text: Several, overflow: str | None = None, predicate: Any = None) -> Any:
         """Entities, or parts of speech: {"entities", "tags", "words"}, with places in the text as it was given.
 
         `predicate`, for a model of semantic roles: a word of the text, `run#2` for its second occurrence, or [start, end]; for a
@@ -61,14 +62,14 @@ class TaskMethods:
         """
         self.need_task("tag")
         if predicate is None:
-            return self._ask("tag", text, long=long)
+            return self._ask("tag", text, overflow=overflow)
         if not many(text):
-            return self.predict([{"text": text, "predicate": predicate}], long=long)[0]
-        return self.predict([{"text": each, "predicate": predicate} for each in text], long=long)
+            return self.predict([{"text": text, "predicate": predicate}], overflow=overflow)[0]
+        return self.predict([{"text": each, "predicate": predicate} for each in text], overflow=overflow)
 
-    def answer(self, question: Several, context: Several, long: str | None = None) -> Any:
+    def answer(self, question: Several, context: Several, overflow: str | None = None) -> Any:
         """The span of the context that answers the question; "" when there is none."""
-        return self._ask("answer", question, context, long=long)
+        return self._ask("answer", question, context, overflow=overflow)
 
     def choose(self, text: Several, choices: Sequence[Any], context: Several | None = None) -> Any:
         """Which of the choices goes with the text, and how likely each is; for a list of texts, a list of choices each."""
@@ -111,15 +112,15 @@ class TaskMethods:
             return task
         return self.need_task(task_for(name))
 
-    def _ask(self, name: str, *parts: Any, long: str | None = None) -> Any:
+    def _ask(self, name: str, *parts: Any, overflow: str | None = None) -> Any:
         self.need_task(name)
         if not many(parts[0]):
-            return self.predict([parts], long=long)[0]
+            return self.predict([parts], overflow=overflow)[0]
         columns = [list(part) if many(part) else [] for part in parts]
         if len({len(column) for column in columns}) > 1:
             counts = ", ".join(f"{len(c):,}" if many(p) else "one text" for c, p in zip(columns, parts))
             raise UserError(f"lists that do not go together: {counts}", expected="lists of one length")
-        return self.predict(columns[0] if len(columns) == 1 else zip(*columns), long=long)
+        return self.predict(columns[0] if len(columns) == 1 else zip(*columns), overflow=overflow)
 
 
 def task_for(pipeline: str) -> str:

@@ -22,7 +22,7 @@ class Wish:
     layer: int = -1
     word: str | None = None
     plot: Path | None = None
-    long: Any = None
+    overflow: Any = None
 
 
 def embed(model: Predictor, items: list[str], column: str, wish: Wish, as_json: bool) -> None:
@@ -37,7 +37,7 @@ def embed(model: Predictor, items: list[str], column: str, wish: Wish, as_json: 
         raise UserError("no texts", expected="texts, a file that holds some, or lines on standard input")
     if wish.word is not None:
         return _word(model, texts, senses, wish, as_json)
-    vectors = model.embed(texts, wish.pooling, wish.layer, wish.long)
+    vectors = model.embed(texts, wish.pooling, wish.layer, wish.overflow)
     if wish.out is not None:
         _save(wish.out, vectors)
     shown = [vector.tolist() for vector in vectors]
@@ -51,8 +51,8 @@ def embed(model: Predictor, items: list[str], column: str, wish: Wish, as_json: 
 
 def _word(model: Predictor, texts: list[str], senses: list[str], wish: Wish, as_json: bool) -> None:
     assert wish.word is not None
-    found = model.word_vectors(wish.word, texts, wish.layer, wish.long or "refuse")
-    own = [senses[place.number] for place in found.places] if senses else []
+    found = model.word_vectors(wish.word, texts, wish.layer, wish.overflow or "error")
+    own = [senses[place.number] for place in found.occurrences] if senses else []
     figures = apart(found.vectors, own) if len(set(own)) > 1 else {}
     if wish.out is not None:
         _save(wish.out, found.vectors)
@@ -61,7 +61,7 @@ def _word(model: Predictor, texts: list[str], senses: list[str], wish: Wish, as_
     if as_json:
         write_json(found.as_dict() | {"senses": own} | figures, indent=None)
         return
-    write(f"“{found.word}” stands {len(found.places)} times in {len(texts)} texts")
+    write(f"“{found.word}” stands {len(found.occurrences)} times in {len(texts)} texts")
     if figures:
         write(f"nearest neighbour of the same sense: {figures['nearest']:.0%}, silhouette {figures['silhouette']:.2f}")
     if wish.plot is not None:

@@ -13,7 +13,7 @@ from unmask.errors import UserError
 from unmask.inference.answers import Occurrence, WordVectors
 from unmask.inference.engine import Engine
 from unmask.inference.progress import Update, in_parts
-from unmask.inference.reader import Long, Reader, chosen
+from unmask.inference.reader import Overflow, Reader, chosen, to_task
 from unmask.numeric import unit
 from unmask.tasks.task import Task
 from unmask.text.token_text import is_ideograph
@@ -29,19 +29,19 @@ def embed(
     texts: list[str],
     pooling: Pooling = "auto",
     layer: int = -1,
-    long: Long | None = None,
+    overflow: Overflow | None = None,
     update: Update | None = None,
 ) -> np.ndarray | list[np.ndarray]:
     """(N, D) float32, or by `token` a list of (T, D)."""
     if pooling not in get_args(Pooling):
         raise UserError(f"pooling {pooling!r}", expected=", ".join(get_args(Pooling)))
-    if long is not None:
-        chosen(long)
+    if overflow is not None:
+        chosen(overflow)
     own = task if task is not None and task.spec.output == "vector" and pooling == "auto" else None
     if own and layer == -1:
-        return _task_vectors(engine, own.reading(long), texts, update)
+        return _task_vectors(engine, own.reading(to_task(overflow)), texts, update)
     kind = own.bound.pooling if own else "mean" if pooling == "auto" else pooling
-    found = hidden(engine, reader, texts, layer, long or "refuse", update, kind)
+    found = hidden(engine, reader, texts, layer, overflow or "error", update, kind)
     if kind == "token":
         return found
     out = np.stack(found) if found else np.empty((0, engine.config.hidden), np.float32)
@@ -56,7 +56,13 @@ def _task_vectors(engine: Engine, task: Task, texts: list[str], update: Update |
 
 
 def hidden(
-    engine: Engine, reader: Reader, texts: list[str], layer: int, long: Long, update: Update | None, kind: str = "token"
+    engine: Engine,
+    reader: Reader,
+    texts: list[str],
+    layer: int,
+    overflow: Overflow,
+    update: Update | None,
+    kind: str = "token",
 ) -> list[np.ndarray]:
     """Each text's vectors: (T, D) of its tokens, special ones first and last, or one (D,) of them.
 
@@ -66,7 +72,7 @@ def hidden(
         raise UserError(f"layer {layer!r}", expected=f"a whole number, -1 to {engine.config.layers}")
     rows: list[Example] = []
     cuts = []
-    for encoding in reader.encode(texts, long):
+    for encoding in reader.encode(texts, overflow):
         spans, deciding = by_words(len(encoding), np.arange(len(encoding)), reader.room)
         cuts.append((len(rows), spans, deciding))
         rows += [reader.row(encoding.ids[start:end]) for start, end in spans]
@@ -90,7 +96,7 @@ def hidden(
 
 
 def word_vectors(
-    engine: Engine, reader: Reader, word: str, texts: list[str], layer: int, long: Long, update: Update | None
+    engine: Engine, reader: Reader, word: str, texts: list[str], layer: int, overflow: Overflow, update: Update | None
 ) -> WordVectors:
     """Wherever the word stands in the texts, in upper or lower case: the mean of its tokens' vectors there."""
     if not word.strip():
@@ -103,7 +109,7 @@ def word_vectors(
     kept = [texts[n] for n in chosen]
     places, vectors = [], []
     before = len(reader.first)
-    states = hidden(engine, reader, kept, layer, long, update)
+    states = hidden(engine, reader, kept, layer, overflow, update)
     for number, text, encoding, own in zip(chosen, kept, reader.tokenizer.encode_batch(kept), states):
         for match in pattern.finditer(text):
             first, end = match.span()

@@ -36,7 +36,7 @@ class Word(NamedTuple):
     logprob: float  # of all its pieces
 
     @property
-    def per_piece(self) -> float:
+    def mean_logprob(self) -> float:
         """By which words are compared."""
         return self.logprob / len(self.ids)
 
@@ -92,7 +92,7 @@ class Grown:
             known = [
                 [w for w in words if self.tokenizer.encode(join(self.tokenizer, w.ids)) == [*w.ids]] for words in grown
             ]
-            out = [sorted(found + more, key=lambda w: -w.per_piece)[:count] for found, more in zip(out, known)]
+            out = [sorted(found + more, key=lambda w: -w.mean_logprob)[:count] for found, more in zip(out, known)]
         return out
 
     def _of_size(self, places: Sequence[Place], size: int, width: int) -> list[list[Word]]:
@@ -148,7 +148,7 @@ class Chosen:
         out = []
         for place, totals in zip(places, sums):
             words = [Word(ids, total) for ids, total in zip(self.words[place.mask], totals)]
-            out.append(sorted(words, key=lambda w: -w.per_piece)[:count])
+            out.append(sorted(words, key=lambda w: -w.mean_logprob)[:count])
         return out
 
 

@@ -26,7 +26,7 @@ def summary(view: RunView) -> dict[str, Any]:
             "seconds": view.seconds,
             "device": dig(view.recipe, "train", "device"),
             "environment": view.environment,
-            "continue": view.resume,
+            "resume_command": view.resume,
             **own,
         }
     )
@@ -35,8 +35,8 @@ def summary(view: RunView) -> dict[str, Any]:
 def facts(s: dict[str, Any]) -> list[tuple[str, str]]:
     """A summary as labelled lines; the command line and the report show the same ones."""
     rows = _lines_of_records(s) if s.get("kind") == "finetune" else _lines_of_text(s)
-    rows = [("state", s["state"]), *rows, ("hardware", words.hardware(s)), ("go on", s["continue"])]
-    use = s["use"] or []
+    rows = [("state", s["state"]), *rows, ("hardware", words.hardware(s)), ("resume with", s["resume_command"])]
+    use = s["example_command"] or []
     rows += [("use", line) for line in ([use] if isinstance(use, str) else use)]
     return [(label, text) for label, text in rows if text]
 
@@ -68,7 +68,7 @@ def _of_text(view: RunView) -> dict[str, Any]:
         "model": model,
         "data": _data(view.data, recipe),
         "warnings": [*({"step": None, "text": text} for text in warnings), *said],
-        "use": usage.use_pretrained(view.model, model) if view.state == "finished" else None,
+        "example_command": usage.use_pretrained(view.model, model) if view.state == "finished" else None,
     }
 
 
@@ -152,7 +152,7 @@ def _of_records(view: RunView) -> dict[str, Any]:
         "model": shape(view.folder(next(iter(tasks)))),
         "trials": len(results.get("trials") or []) or None,
         "warnings": [*problems, *_said(view, "warning"), *said, *_said(view, "error")],
-        "use": use if view.state == "finished" else None,
+        "example_command": use if view.state == "finished" else None,
     }
 
 

@@ -160,7 +160,7 @@ def show_fills(trained: Run, sentences: Sequence[str], console: Console) -> list
     from unmask.inference.predictor import load
 
     shown = []
-    for filling in load(trained.model).fill(list(sentences), top=3):
+    for filling in load(trained.model).fill(list(sentences), top_k=3):
         shown.append(filling.as_dict())
         best = "  ".join(f"{c['token']} {c['probability']:.0%}" for c in shown[-1]["masks"][0]["candidates"])
         console.say(f"  {shown[-1]['text']:<56} {best}")

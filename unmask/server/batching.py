@@ -278,10 +278,10 @@ def find(models: Mapping[str, "Predictor"], name: str) -> "Predictor":
 def unfold(method: str, args: Sequence[Any]) -> tuple[bool, list[Any]]:
     """Whether a list was asked, and the questions in it.
 
-    >>> unfold("fill", (["a", "b"],)), unfold("next", ("a", "b")), unfold("similarity", ("q", ["a", "b"]))
+    >>> unfold("fill", (["a", "b"],)), unfold("next_sentence", ("a", "b")), unfold("similarity", ("q", ["a", "b"]))
     ((True, ['a', 'b']), (False, [('a', 'b')]), (False, [('q', ['a', 'b'])]))
     """
-    if method == "next":
+    if method == "next_sentence":
         first, second = args
         many = not isinstance(first, str)
         return many, list(zip(first, second, strict=True)) if many else [(first, second)]
@@ -301,7 +301,7 @@ def answer_all(
             return [call(*items[0], **settings)]
         if apart:  # one item: a list whose answers depend on each other
             return [list(call(items[0], **settings))]
-        if method == "next":
+        if method == "next_sentence":
             return list(call([a for a, _ in items], [b for _, b in items], **settings))
         return list(call(list(items), **settings))
     except Exception as error:

@@ -38,7 +38,7 @@ def in_windows(predictor: "Predictor", method: str) -> bool:
     """Whether a text may be longer than the model's positions: tasks read it in windows, or its beginning."""
     if method in (EMBED, "similarity"):
         return predictor.task is not None and predictor.task.spec.output == "vector"
-    return predictor.task is not None and method not in ("fill", "score", "next", "attention", "word_vectors")
+    return predictor.task is not None and method not in ("fill", "score", "next_sentence", "attention", "word_vectors")
 
 
 def charged(tokens: int, item: Any) -> int:
@@ -72,7 +72,7 @@ def read(predictor: "Predictor", method: str, item: Any, count: int, settings: M
         masks = sum(masks_in(predictor, text) for text in texts_in(item)) * max(
             1, len(settings.get("candidates") or ())
         )
-        return count * (1 + masks * max(1, whole(settings, "joint")) * max(1, whole(settings, "grow")))
+        return count * (1 + masks * max(1, whole(settings, "num_beams")) * max(1, whole(settings, "max_subwords")))
     if method == GENERATE or (method == "predict" and writes(predictor)):
         return (count + new_tokens(predictor, settings)) * max(1, whole(settings, "num_beams"))
     if method == "explain":

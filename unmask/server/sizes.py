@@ -59,8 +59,8 @@ def estimate(
 def _filling(predictor: "Predictor", text: str, settings: Mapping[str, Any]) -> int:
     """Every candidate of every mask repeats the text; so does every way of filling all masks together."""
     masks, words = cost.masks_in(predictor, text), settings.get("candidates")
-    top = min(cost.whole(settings, "top") or 5, predictor.config.vocab_size if words is None else len(words))
-    together = min(cost.whole(settings, "joint"), cost.whole(settings, "top") or 5)
+    top = min(cost.whole(settings, "top_k") or 5, predictor.config.vocab_size if words is None else len(words))
+    together = min(cost.whole(settings, "num_beams"), cost.whole(settings, "top_k") or 5)
     return (of_text(text) + ENTRY) * (masks * top + together + 1) + ENTRY * masks * together
 
 

@@ -61,8 +61,9 @@ def _ranking(found: Found, spec: TaskSpec) -> str:
 
 
 def _text(found: Found, spec: TaskSpec) -> str:
-    cut = f"  (the last {found['cut']:,} tokens were not read)" if found.get("cut") else ""
-    return found["output"] + ("" if found.get("ended", True) else " …") + cut
+    truncated = found.get("num_truncated_tokens")
+    note = f"  (the last {truncated:,} tokens were not read)" if truncated else ""
+    return found["output"] + (" …" if found.get("finish_reason") == "length" else "") + note
 
 
 def _vector(found: Found, spec: TaskSpec) -> str:

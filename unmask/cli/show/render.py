@@ -109,7 +109,7 @@ def fills_table(fillings: Filling | Sequence[Filling]) -> Stack:
             if len(filling.masks) > 1:
                 parts.append(Text(f"mask {number} of {len(filling.masks)}", style="dim"))
             several = any(len(c.ids) > 1 for c in mask.candidates)  # then a piece's mean is what they are ordered by
-            shares = [c.per_piece if several else c.probability for c in mask.candidates]
+            shares = [c.mean_token_probability if several else c.probability for c in mask.candidates]
             counts = [f"{len(c.ids)} pieces" if len(c.ids) > 1 else "" for c in mask.candidates]
             rows = zip(mask.candidates, shares, counts)
             parts.append(Bars([(token_text(c.token), share, percent(share), count) for c, share, count in rows]))
@@ -140,7 +140,7 @@ def score_line(score: Score) -> Lines:
     odd = np.zeros(len(score.text), bool)
     for t in score.per_token:
         worst[t.start : t.end] = np.minimum(worst[t.start : t.end], t.logprob)
-        odd[t.start : t.end] |= t.odd
+        odd[t.start : t.end] |= t.is_surprising
     text = Text(visible(score.text))
     for i, logprob in enumerate(worst):
         if np.isfinite(logprob):
@@ -157,7 +157,8 @@ def score_table(score: Score) -> Stack:
     kind = "pseudo-perplexity" if score.pseudo else "perplexity"
     worst = max(10.0, max(-t.logprob for t in score.per_token))  # nats of a full bar
     rows = [
-        (token_text(t.token), -t.logprob / worst, f"{t.logprob:.2f}", "odd" if t.odd else "") for t in score.per_token
+        (token_text(t.token), -t.logprob / worst, f"{t.logprob:.2f}", "odd" if t.is_surprising else "")
+        for t in score.per_token
     ]
     n = len(rows)
     figures = f"log-likelihood {score.total:.2f} nats over {n} token{'s' * (n != 1)}"
@@ -225,4 +226,6 @@ def percent(p: float) -> str:
 
 def continuation_text(answer: Continuation) -> Text:
     """What a causal model adds begins with its own blank, or joins the word; the other kind stands alone."""
-    return Text.assemble((answer.text, "dim"), answer.new) if answer.continues else Text(answer.new)
+    return (
+        Text.assemble((answer.text, "dim"), answer.generated_text) if answer.continues else Text(answer.generated_text)
+    )

@@ -57,7 +57,9 @@ async def text_generation(ask: Ask, name: str, predictor: "Predictor", body: Tex
     for key in ("details", "decoder_input_details", "watermark"):
         given.pop(key, None)
     found = await ask(name, "generate", body.listed, **given)
-    return lambda: [{"generated_text": a.text + a.new if full and a.continues else a.new} for a in found]
+    return lambda: [
+        {"generated_text": a.text + a.generated_text if full and a.continues else a.generated_text} for a in found
+    ]
 
 
 class RewriteSettings(Strict):
@@ -83,6 +85,6 @@ def rewriting(key: str) -> Callable[..., Awaitable[Make]]:
     async def rewrite(ask: Ask, name: str, predictor: "Predictor", body: Rewrite) -> Make:
         given = settings_of(body.parameters.generate_parameters)
         found = await ask(name, "generate", body.listed, **given)
-        return lambda: [{key: a.new} for a in found]
+        return lambda: [{key: a.generated_text} for a in found]
 
     return rewrite

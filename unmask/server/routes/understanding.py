@@ -34,7 +34,7 @@ class Filled(Strict):
 
 
 async def fill_mask(ask: Ask, name: str, predictor: "Predictor", body: FillMask) -> Make:
-    settings: dict[str, Any] = {"top": body.parameters.top_k}
+    settings: dict[str, Any] = {"top_k": body.parameters.top_k}
     if body.parameters.targets:
         settings["candidates"] = tuple(body.parameters.targets)
 

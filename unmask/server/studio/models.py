@@ -16,7 +16,7 @@ TEXT = Field("text")
 FORMS = {  # method → what it is asked
     "similarity": (TEXT, Field("other")),
     GENERATE: (TEXT,),
-    "next": (TEXT, Field("other")),
+    "next_sentence": (TEXT, Field("other")),
 }
 
 

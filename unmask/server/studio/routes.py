@@ -125,10 +125,10 @@ def _questions(router: APIRouter, models: Mapping[str, Predictor], ask: Ask) -> 
 
     @router.post("/studio/fill")
     async def fill(q: FillQuestion) -> Response:
-        more: dict[str, Any] = {"joint": q.joint} if q.joint else {}
-        more |= {"grow": q.grow} if q.grow > 1 else {}
+        more: dict[str, Any] = {"num_beams": q.joint} if q.joint else {}
+        more |= {"max_subwords": q.grow} if q.grow > 1 else {}
         more |= {"candidates": tuple(q.candidates)} if q.candidates else {}
-        return await _asked(ask(q.model, "fill", q.text, top=q.top, **more))
+        return await _asked(ask(q.model, "fill", q.text, top_k=q.top, **more))
 
     @router.post("/studio/score")
     async def score(q: TextQuestion) -> Response:
@@ -185,14 +185,14 @@ def _looks(router: APIRouter, ask: Ask) -> None:
     async def word(q: WordQuestion) -> Response:
         """Points (x, y) of a word in many sentences: its vectors at a layer, flattened."""
         found = await ask(q.model, "word_vectors", q.word, q.sentences, layer=q.layer)
-        if len(found.places) < 3:
+        if len(found.occurrences) < 3:
             raise UserError(
-                f"{q.word!r} stands in {len(found.places)} places", expected="three or more, to see which are near"
+                f"{q.word!r} stands in {len(found.occurrences)} places", expected="three or more, to see which are near"
             )
 
         def projected() -> dict[str, Any]:
             points, shares = project(found.vectors)
-            return {"places": [asdict(place) for place in found.places], "points": points, "shares": shares}
+            return {"places": [asdict(place) for place in found.occurrences], "points": points, "shares": shares}
 
         return await answer(projected)
 

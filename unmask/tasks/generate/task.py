@@ -140,10 +140,10 @@ class Generate(Task):
         return _APART.sub("", text) if t.kind == "wordpiece" else text
 
     def decode(self, outputs: Outputs) -> list[Answer]:
-        """`ended`: by itself, not by its length. `cut`: tokens at the text's end that were not read."""
+        """`num_truncated_tokens`: at the end of the text, which were not read."""
         return [
-            {"output": self.write(new.tolist()), "ended": self.tokenizer.sep in new[-1:]}
-            | ({"cut": row.about} if row.about else {})
+            {"output": self.write(new.tolist()), "finish_reason": "eos" if self.tokenizer.sep in new[-1:] else "length"}
+            | ({"num_truncated_tokens": row.about} if row.about else {})
             for new, row in zip(outputs.values, outputs.examples, strict=True)
         ]
 

@@ -16,10 +16,10 @@ export function answer({ view, fields }, record, found) {
   if (view === "ranking") return ranking(several, found);
   if (view === "text") return written(found);
   if (view === "similarity") return bars([[t("task.cosine"), found.similarity, true]], (value) => value.toFixed(3));
-  if (view === "next")
+  if (view === "next_sentence")
     return bars([
-      [t("task.follows"), found.next.next, found.next.next >= 0.5],
-      [t("task.other"), found.next.other, found.next.next < 0.5],
+      [t("task.follows"), found.next_sentence.next, found.next_sentence.next >= 0.5],
+      [t("task.other"), found.next_sentence.other, found.next_sentence.next < 0.5],
     ]);
   return plain(found);
 }
@@ -135,8 +135,8 @@ function ranking(passages, found) {
 }
 
 function written(found) {
-  const text = found.new ?? found.output;
-  const ended = el("p", { class: "faint small" }, found.ended ? t("task.ended") : t("task.cut"));
+  const text = found.generated_text ?? found.output;
+  const ended = el("p", { class: "faint small" }, found.finish_reason === "eos" ? t("task.ended") : t("task.cut"));
   return [
     el(
       "p",

@@ -117,7 +117,7 @@ function scored(found) {
     el(
       "span",
       {
-        class: `scored ${token.odd ? "odd" : ""}`,
+        class: `scored ${token.is_surprising ? "odd" : ""}`,
         title: token.logprob.toFixed(2),
         style: { "--heat": shade("--second", Math.min(1, -token.logprob / WORST)) },
       },
