@@ -98,7 +98,7 @@ def test_a_bad_question_does_not_fail_its_neighbours(models: dict[str, Predictor
     texts[5], texts[8] = "nothing is hidden", "word " * 100 + "[MASK]"
     found = together(batcher, *(("mlm", "fill", (text,), {}) for text in texts))
     bad = [n for n, answer in enumerate(found) if isinstance(answer, UserError)]
-    assert bad == [5, 8] and "no mask" in found[5].got and "tokens" in found[8].got
+    assert bad == [5, 8] and "no mask" in found[5].message and "tokens" in found[8].message
     for n, answer in enumerate(found):
         assert n in bad or answer.text.startswith(FACTS[n]), answer
 
@@ -106,7 +106,7 @@ def test_a_bad_question_does_not_fail_its_neighbours(models: dict[str, Predictor
 def test_an_error_says_which_input(models: dict[str, Predictor]) -> None:
     batcher = Watched(models)
     (found,) = together(batcher, ("mlm", "fill", (["[MASK]", "none", "[MASK]"],), {}))
-    assert isinstance(found, UserError) and found.got.startswith("input 2 of 3: no mask")
+    assert isinstance(found, UserError) and found.message.startswith("input 2 of 3: no mask")
 
 
 def test_a_fault_of_ours_stays_with_its_question(models: dict[str, Predictor], monkeypatch: pytest.MonkeyPatch) -> None:
