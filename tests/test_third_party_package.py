@@ -39,7 +39,7 @@ from unmask.runs.context import Context
 from unmask.runs.finetune import Finetune
 from unmask.runs.lifecycle import execute
 from unmask.server.app import make_app
-from unmask.server.routes.pipelines import sample
+from unmask.server.routes.pipelines import sample_body
 from unmask.train.optim import Optimizers
 from unmask.train.run import Run
 
@@ -213,14 +213,14 @@ def test_its_setting_decides_and_stays_with_the_model(trained: Trained, tmp_path
 
 def test_http_gives_its_predictions_and_not_vectors(trained: Trained) -> None:
     model = unmask.load(trained.run.path)
-    client = TestClient(make_app({"mine": model}, hosts=None))
+    client = TestClient(make_app({"mine": model}, allowed_hosts=None))
     asked, ours = trained.asked, alike(model.predict([trained.asked])[0])
     about = client.get("/models/mine").json()
     assert about["pipeline"] == about["pipelines"][0] == "prediction" and about["task"] == trained.task
     for path in ("/models/mine", "/models/mine/pipeline/prediction"):
         assert client.post(path, json={"inputs": asked}).json() == ours
         assert client.post(path, json={"inputs": [asked, list(asked.values())]}).json() == [ours, ours]
-    assert client.post("/models/mine", json=json.loads(sample(model))).status_code == 200
+    assert client.post("/models/mine", json=json.loads(sample_body(model))).status_code == 200
     for wrong, said in (
         ({"inputs": asked | {"messag": "x"}}, "no field 'messag'"),
         ({"inputs": {}}, f"has no '{next(iter(asked))}'"),
@@ -235,7 +235,7 @@ def test_http_gives_its_predictions_and_not_vectors(trained: Trained) -> None:
 
 
 def test_the_studio_has_a_form_for_it(trained: Trained) -> None:
-    client = TestClient(make_app({"mine": unmask.load(trained.run.path)}, hosts=None))
+    client = TestClient(make_app({"mine": unmask.load(trained.run.path)}, allowed_hosts=None))
     (told,) = client.get("/studio/models").json()
     form = told["forms"][0]
     assert (form["name"], form["method"], form["view"]) == (trained.task, "predict", "json")

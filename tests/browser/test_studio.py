@@ -124,7 +124,7 @@ def test_fill_several_masks_together(page: Page) -> None:
     go(page, "fill", "mini")
     page.fill("#text", "Ann [MASK] in [MASK] and works in a bank .")
     expect(page.locator(".mask ol")).to_have_count(3)
-    page.select_option("#joint", "5")
+    page.select_option("#num_beams", "5")
     expect(page.locator(".whole button")).to_have_count(5)
     figures = [float(text) for text in page.locator(".whole .figure").all_text_contents()]
     assert figures == sorted(figures, reverse=True)

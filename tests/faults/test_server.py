@@ -247,13 +247,13 @@ def test_a_client_that_leaves_is_not_answered(running: Server) -> None:
     for _ in range(20):
         connect(running, head + heavy).close()
     deadline = time.monotonic() + 30
-    while "unmask_waiting_tokens 0.0" not in (text := httpx.get(f"{running.url}/metrics").text):
+    while "unmask_queue_tokens 0.0" not in (text := httpx.get(f"{running.url}/metrics").text):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     answered = sum(
         float(line.rpartition(" ")[2])
         for line in text.splitlines()
-        if line.startswith('unmask_batch_questions_sum{method="generate"')
+        if line.startswith('unmask_batch_size_sum{method="generate"')
     )
     assert answered < 10_000
 
@@ -293,7 +293,7 @@ def test_a_stop_gives_up_after_its_grace(folder: Path) -> None:
         started = time.monotonic()
         assert found.stop(30) == 0 and time.monotonic() - started < 10  # told 1 s; the machine may be busy
         assert asked.result().status_code == 503 and refused(asked.result())["code"] == "draining"
-        assert "1 unanswered" in "".join(found.complained)
+        assert "1 request cancelled" in "".join(found.complained)
 
 
 # ------------------------------------------------------------------------------------------------------ who may come in
@@ -301,7 +301,9 @@ def test_a_stop_gives_up_after_its_grace(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def guarded(folder: Path) -> "Inside":
-    return Inside(make_app({"mlm": unmask.load(folder / "mlm")}, key="sesame", cors=["https://example.org"]))
+    return Inside(
+        make_app({"mlm": unmask.load(folder / "mlm")}, api_key="sesame", cors_origins=["https://example.org"])
+    )
 
 
 class Inside:
@@ -400,7 +402,7 @@ def test_mistakes_are_said_before_anything_is_served(folder: Path, running: Serv
         ([f"a/b={mlm}"], "gives no name"),
         ([str(folder / "none")], "none"),
         ([mlm, "--backend", "paper"], "torch, onnx"),
-        ([mlm, "--max-body", "0"], "body 0"),
+        ([mlm, "--max-body", "0"], "max_body_bytes is 0"),
         ([mlm, "--api-key", ""], "an empty API key"),
         ([mlm, "--api-key", "a b"], "an API key with blanks"),
         ([mlm, "--api-key-file", str(folder / "none")], "cannot read the API key"),
@@ -413,7 +415,7 @@ def test_mistakes_are_said_before_anything_is_served(folder: Path, running: Serv
 
 
 def test_on_other_addresses_any_name_is_known(folder: Path) -> None:
-    open_to_all = Inside(make_app({}, hosts=None))
+    open_to_all = Inside(make_app({}, allowed_hosts=None))
     assert open_to_all.ask("GET", "/models", headers={"host": "any.name"}).json() == {}
 
 
@@ -431,22 +433,22 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bodies_of_all_clients_together_are_bounded() -> None:
-    from unmask.server.body import Bodies
-    from unmask.server.errors import Refused
+    from unmask.server.body import BodyReader
+    from unmask.server.errors import RequestError
     from unmask.server.limits import Limits
 
-    bodies = Bodies(Limits(body=100, held=150))
+    bodies = BodyReader(Limits(max_body_bytes=100, max_buffered_bytes=150))
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"a" * 100}
 
     async def main() -> None:
-        async with bodies.reading({}, receive) as first:
-            assert len(first) == bodies.held == 100
-            with pytest.raises(Refused) as caught:
-                async with bodies.reading({}, receive):
+        async with bodies.read({}, receive) as first:
+            assert len(first) == bodies.buffered == 100
+            with pytest.raises(RequestError) as caught:
+                async with bodies.read({}, receive):
                     pass
-            assert caught.value.status == 503 and bodies.held == 100
-        assert bodies.held == 0
+            assert caught.value.status == 503 and bodies.buffered == 100
+        assert bodies.buffered == 0
 
     asyncio.run(main())

@@ -138,15 +138,15 @@ def test_a_large_response_leaves_health_alone(running: Server) -> None:
 
 def test_the_estimate_is_no_less_than_what_is_sent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every route that asks a model: what was reserved for its response is at least what was sent, and not 100 times as much."""
-    app = make_app({name: unmask.load(folder / name) for name in ("wide", "classify", "mlm")}, hosts=None)
+    app = make_app({name: unmask.load(folder / name) for name in ("wide", "classify", "mlm")}, allowed_hosts=None)
     reserved: list[int] = []
-    real = type(app.responses).take
+    real = type(app.responses).reserve
 
-    def take(budget: Any, count: int) -> None:
+    def reserve(budget: Any, count: int) -> None:
         reserved.append(count)
         real(budget, count)
 
-    monkeypatch.setattr(type(app.responses), "take", take)
+    monkeypatch.setattr(type(app.responses), "reserve", reserve)
     text = "w1x w2x w3x " * 20
     asked = {
         "/models/wide": {"inputs": [text + "[MASK] \n\x01 é"] * 3, "parameters": {"top_k": 50}},
@@ -155,7 +155,7 @@ def test_the_estimate_is_no_less_than_what_is_sent(folder: Path, monkeypatch: py
         "/v1/embeddings": {"input": [text] * 9, "model": "wide"},
         "/embed": {"inputs": [text] * 9, "model": "wide"},
         "/predict": {"inputs": [[fact] for fact in FACTS]},
-        "/studio/fill": {"model": "wide", "text": "[MASK] " + text + "[MASK]", "top": 20, "joint": 5},
+        "/studio/fill": {"model": "wide", "text": "[MASK] " + text + "[MASK]", "top_k": 20, "num_beams": 5},
         "/studio/score": {"model": "wide", "text": text},
         "/studio/attention": {"model": "wide", "text": text},
         "/studio/explain": {"model": "classify", "parts": [FACTS[0]]},
@@ -170,14 +170,18 @@ def test_the_estimate_is_no_less_than_what_is_sent(folder: Path, monkeypatch: py
                 answer = await client.post(path, json=body, timeout=120)
                 assert answer.status_code == 200, (path, answer.text)
                 assert len(answer.content) <= sum(reserved) < 100 * len(answer.content), path
-        assert app.responses.held == 0
+        assert app.responses.reserved == 0
 
     asyncio.run(main())
 
 
 def test_responses_of_all_clients_together_are_bounded(folder: Path) -> None:
     """A client that does not read its response is cut, and what was held for it is given back."""
-    app = make_app({"wide": unmask.load(folder / "wide")}, hosts=None, limits=Limits(responses=MB, slow=1.0))
+    app = make_app(
+        {"wide": unmask.load(folder / "wide")},
+        allowed_hosts=None,
+        limits=Limits(max_total_response_bytes=MB, read_timeout=1.0),
+    )
     body = json.dumps({"inputs": MANY[:2], "parameters": {"top_k": 1000}}).encode()
     statuses: list[int] = []
 
@@ -199,7 +203,7 @@ def test_responses_of_all_clients_together_are_bounded(folder: Path) -> None:
     async def main() -> None:
         await asyncio.wait_for(asyncio.gather(*(client() for _ in range(3))), 60)
         assert sorted(statuses) == [200, 503, 503]
-        assert app.responses.held == 0
+        assert app.responses.reserved == 0
 
     asyncio.run(main())
 
@@ -234,7 +238,7 @@ def test_a_short_text_does_not_wait_for_long_ones_to_be_counted(running: Server)
 
 def test_counting_is_inside_the_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predictor = unmask.load(folder / "classify")
-    app = make_app({"classify": predictor}, hosts=None, limits=Limits(wait=1.0))
+    app = make_app({"classify": predictor}, allowed_hosts=None, limits=Limits(request_timeout=1.0))
     real, counted, waits = predictor.tokenizer.encode_batch, threading.Event(), [5.0]  # seconds of the first call
 
     def encode_batch(texts: Any) -> Any:
@@ -262,13 +266,13 @@ def test_a_passage_is_a_text_and_too_many_are_refused(running: Server) -> None:
     assert answer.status_code != 413
     many = {"model": "classify", "record": {"text": ["a"] * 9000}}
     answer = httpx.post(f"{running.url}/studio/task", json=many, timeout=120)
-    assert answer.status_code == 413 and answer.json()["error"]["message"] == "9,000 texts", answer.text
+    assert answer.status_code == 413 and answer.json()["error"]["message"] == "the request has 9,000 texts", answer.text
 
 
 def test_what_characters_alone_make_too_much_is_not_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An explanation reads its text a hundred times."""
     predictor = unmask.load(folder / "classify")
-    app = make_app({"classify": predictor}, hosts=None)
+    app = make_app({"classify": predictor}, allowed_hosts=None)
     monkeypatch.setattr(predictor, "tokenizer", None)  # whatever counts would fail
 
     async def main() -> httpx.Response:

@@ -28,7 +28,7 @@ def embed(texts, **settings):
     print("working", flush=True)
     WORK[sys.argv[2]]()
 model.embed = embed
-run({"mlm": model}, Access(port=0), grace=float(sys.argv[3]), ready=lambda url: print(url, flush=True))
+run({"mlm": model}, Access(port=0), shutdown_timeout=float(sys.argv[3]), on_ready=lambda url: print(url, flush=True))
 """
 
 

@@ -132,7 +132,7 @@ def test_the_terminal_warns_each_time(arguments: list[str], folder: Path) -> Non
 
 
 def test_a_header_warns_over_http(models: dict[str, Predictor]) -> None:
-    served = make_app({name: models[name] for name in ("mlm", "classify", "gpt")}, hosts=None)
+    served = make_app({name: models[name] for name in ("mlm", "classify", "gpt")}, allowed_hosts=None)
     asked: dict[str, Callable[[str], Any]] = {
         "/models/mlm": lambda text: {"inputs": f"{text} [MASK]"},
         "/models/classify": lambda text: {"inputs": [KNOWN, text]},

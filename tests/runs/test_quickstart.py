@@ -18,7 +18,7 @@ from unmask.cli import app
 from unmask.console import Console
 from unmask.recipe import Recipe
 from unmask.runs import quickstart
-from unmask.server.studio.models import describe
+from unmask.server.studio.model_info import describe
 from unmask.server.studio.runs import Runs
 from unmask.text.samples import SAMPLES
 from unmask.train.run import Run

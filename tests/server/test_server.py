@@ -158,7 +158,7 @@ def test_openai_client(running: Server, alone) -> None:
     with pytest.raises(openai.NotFoundError, match="no model 'other'") as caught:
         asking.embeddings.create(model="other", input="a")
     assert caught.value.code == "model_not_found"
-    with pytest.raises(openai.UnprocessableEntityError, match="token numbers"):
+    with pytest.raises(openai.UnprocessableEntityError, match="token ids"):
         asking.embeddings.create(model="embed", input=[1, 2, 3])
 
 
@@ -298,4 +298,4 @@ def test_figures(running: Server) -> None:
     assert 'unmask_requests_total{method="POST",route="/models/{name}",status="200"}' in text
     assert 'unmask_errors_total{code="invalid"}' in text
     assert 'unmask_batch_tokens_bucket{le="16.0",method="fill",model="mlm"}' in text
-    assert "unmask_waiting_tokens 0.0" in text and "unmask_request_seconds_bucket" in text
+    assert "unmask_queue_tokens 0.0" in text and "unmask_request_seconds_bucket" in text

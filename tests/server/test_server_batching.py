@@ -17,11 +17,11 @@ import unmask
 from unmask.errors import UserError
 from unmask.inference.predictor import Predictor
 from unmask.server.app import make_app
-from unmask.server.batching import THREADS, Batcher
-from unmask.server.errors import Refused
+from unmask.server.batching import NUM_WORKERS, Batcher
+from unmask.server.errors import RequestError
+from unmask.server.fair_lock import FairLock
 from unmask.server.limits import DEFAULT, Limits
 from unmask.server.metrics import Metrics
-from unmask.server.turns import Turns
 
 
 @pytest.fixture(scope="module")
@@ -36,26 +36,26 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Predictor]:
 class Watched(Batcher):
     """With the calls that were made, and a gate that holds the first one back until everything else waits."""
 
-    patience = 60.0
+    long_call_seconds = 60.0
 
     def __init__(self, models: dict[str, Predictor], limits: Limits = DEFAULT):
         super().__init__(models, limits, Metrics())
         self.made: list[tuple[str, list[Any]]] = []
         self.open = threading.Event()
 
-    def _answer(self, key: Any, questions: Any) -> list[Any]:
-        self.made.append((key[1], [q.item for q in questions]))
+    def _compute(self, key: Any, inputs: Any) -> list[Any]:
+        self.made.append((key.method, [each.item for each in inputs]))
         assert self.open.wait(30)
-        return super()._answer(key, questions)
+        return super()._compute(key, inputs)
 
 
 def together(batcher: Watched, *asked: tuple) -> list[Any]:
     """All asked while a first call is held back: (model, method, args, settings) each; answers or exceptions."""
 
     async def main() -> list[Any]:
-        first = asyncio.ensure_future(batcher.ask("mlm", "embed", "first"))
+        first = asyncio.ensure_future(batcher.submit("mlm", "embed", "first"))
         await asyncio.sleep(0.05)
-        waiting = [asyncio.ensure_future(batcher.ask(m, how, *args, **settings)) for m, how, args, settings in asked]
+        waiting = [asyncio.ensure_future(batcher.submit(m, how, *args, **settings)) for m, how, args, settings in asked]
         await asyncio.sleep(0.05)
         batcher.open.set()
         await first
@@ -69,7 +69,7 @@ def test_what_waits_is_answered_in_one_call(models: dict[str, Predictor]) -> Non
     found = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS))
     assert [how for how, _ in batcher.made] == ["embed", "embed"] and batcher.made[1][1] == FACTS
     assert gap(found, models["mlm"].embed(FACTS)) <= 1e-5
-    assert batcher.tokens == 0
+    assert batcher.pending_tokens == 0
 
 
 def test_other_settings_methods_and_models_are_other_calls(models: dict[str, Predictor]) -> None:
@@ -123,7 +123,7 @@ def test_a_fault_of_ours_stays_with_its_question(models: dict[str, Predictor], m
 
 
 def test_calls_are_bounded_in_tokens_and_kinds_take_turns(models: dict[str, Predictor]) -> None:
-    batcher = Watched(models, Limits(batch=40))
+    batcher = Watched(models, Limits(max_batch_tokens=40))
     found = together(batcher, ("mlm", "embed", (FACTS,), {}), ("mlm", "score", ("Ann",), {}))
     assert gap(found[0], models["mlm"].embed(FACTS)) <= 1e-5
     calls = [how for how, _ in batcher.made]
@@ -146,27 +146,31 @@ def test_drawn_texts_do_not_depend_on_neighbours(models: dict[str, Predictor]) -
 @pytest.mark.parametrize(
     ("limits", "status", "ask"),
     [
-        (Limits(inputs=3), 413, lambda b: b.ask("mlm", "embed", FACTS)),
-        (Limits(tokens=50), 413, lambda b: b.ask("mlm", "embed", FACTS)),
-        (Limits(tokens=40), 413, lambda b: b.ask("mlm", "score", FACTS[0])),
-        (Limits(tokens=500), 413, lambda b: b.ask("gpt", "generate", "Ann", max_new_tokens=100, num_beams=8)),
-        (Limits(), 404, lambda b: b.ask("other", "embed", "Ann")),
+        (Limits(max_inputs=3), 413, lambda b: b.submit("mlm", "embed", FACTS)),
+        (Limits(max_request_tokens=50), 413, lambda b: b.submit("mlm", "embed", FACTS)),
+        (Limits(max_request_tokens=40), 413, lambda b: b.submit("mlm", "score", FACTS[0])),
+        (
+            Limits(max_request_tokens=500),
+            413,
+            lambda b: b.submit("gpt", "generate", "Ann", max_new_tokens=100, num_beams=8),
+        ),
+        (Limits(), 404, lambda b: b.submit("other", "embed", "Ann")),
     ],
     ids=["inputs", "tokens", "score", "beams", "model"],
 )
 def test_too_much_is_refused(models: dict[str, Predictor], limits: Limits, status: int, ask: Callable) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestError) as caught:
         asyncio.run(ask(Batcher(models, limits, Metrics())))
     assert caught.value.status == status and caught.value.expected
 
 
 def test_a_full_line_refuses_and_recovers(models: dict[str, Predictor]) -> None:
-    batcher = Watched(models, Limits(queue=100))
+    batcher = Watched(models, Limits(max_queue_tokens=100))
     found = together(batcher, *(("mlm", "embed", (FACTS[0],), {}) for _ in range(40)))
-    refused = [a for a in found if isinstance(a, Refused)]
+    refused = [a for a in found if isinstance(a, RequestError)]
     assert 0 < len(refused) < 40 and all(a.status == 429 and a.headers["retry-after"] for a in refused)
-    assert batcher.tokens == 0
-    assert asyncio.run(batcher.ask("mlm", "embed", "Ann")).shape == (32,)
+    assert batcher.pending_tokens == 0
+    assert asyncio.run(batcher.submit("mlm", "embed", "Ann")).shape == (32,)
 
 
 def test_an_answer_that_takes_too_long_is_given_up(
@@ -174,7 +178,7 @@ def test_an_answer_that_takes_too_long_is_given_up(
 ) -> None:
     opened = threading.Event()
     monkeypatch.setattr(models["mlm"], "embed", lambda texts, **_: opened.wait(60) and [np.zeros(32)] * len(texts))
-    app = make_app(models, limits=Limits(wait=0.2))
+    app = make_app(models, limits=Limits(request_timeout=0.2))
 
     async def main() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
@@ -191,9 +195,9 @@ def test_what_nobody_waits_for_is_not_computed(models: dict[str, Predictor]) -> 
     batcher = Watched(models)
 
     async def main() -> None:
-        first = asyncio.ensure_future(batcher.ask("mlm", "embed", "first"))
+        first = asyncio.ensure_future(batcher.submit("mlm", "embed", "first"))
         await asyncio.sleep(0.05)
-        gone, kept = (asyncio.ensure_future(batcher.ask("mlm", "embed", text)) for text in ("gone", "kept"))
+        gone, kept = (asyncio.ensure_future(batcher.submit("mlm", "embed", text)) for text in ("gone", "kept"))
         await asyncio.sleep(0.05)
         gone.cancel()
         await asyncio.sleep(0)
@@ -208,7 +212,7 @@ def test_the_loop_goes_on_while_a_model_computes(models: dict[str, Predictor]) -
     batcher = Watched(models)
 
     async def main() -> int:
-        asking = asyncio.ensure_future(batcher.ask("mlm", "embed", "Ann"))
+        asking = asyncio.ensure_future(batcher.submit("mlm", "embed", "Ann"))
         ticks = 0
         while not asking.done():
             await asyncio.sleep(0.01)
@@ -228,7 +232,7 @@ def watch_turns(models: dict[str, Predictor], batcher: Batcher, began: threading
         log.append(threading.get_ident())
         began.set()
         time.sleep(0.02)
-        return batcher.turns.take()
+        return batcher.lock.acquire()
 
     for predictor in models.values():
         predictor.engine.turn = take
@@ -239,24 +243,24 @@ LONG = {"max_new_tokens": 50, "min_new_tokens": 50}  # a forward pass for each
 
 
 def test_a_long_question_does_not_hold_up_a_short_one(models: dict[str, Predictor]) -> None:
-    batcher = Batcher(models, Limits(batch=40), Metrics())
-    batcher.patience = 0.05
+    batcher = Batcher(models, Limits(max_batch_tokens=40), Metrics())
+    batcher.long_call_seconds = 0.05
     began = threading.Event()
     log = watch_turns(models, batcher, began)
 
     async def main() -> None:
-        long = [asyncio.ensure_future(batcher.ask("gpt", "generate", "Ann", **LONG)) for _ in range(THREADS + 2)]
+        long = [asyncio.ensure_future(batcher.submit("gpt", "generate", "Ann", **LONG)) for _ in range(NUM_WORKERS + 2)]
         await asyncio.to_thread(began.wait, 30)
         await asyncio.sleep(0.3)  # by now, as many long ones as may compute do
         for text in ("Ben", "Cid"):
-            assert (await batcher.ask("mlm", "embed", text)).shape == (32,)
+            assert (await batcher.submit("mlm", "embed", text)).shape == (32,)
         assert not any(question.done() for question in long)
-        assert len(batcher.calls) == THREADS - 1 and len(set(log)) == THREADS
+        assert len(batcher.running) == NUM_WORKERS - 1 and len(set(log)) == NUM_WORKERS
         found = await asyncio.gather(*long)
         assert all(answer.generated_text == models["gpt"].generate("Ann", **LONG).generated_text for answer in found)
 
     asyncio.run(main())
-    assert batcher.tokens == 0 and not batcher.calls
+    assert batcher.pending_tokens == 0 and not batcher.running
 
 
 def test_what_is_computed_for_nobody_is_given_up(models: dict[str, Predictor]) -> None:
@@ -265,15 +269,15 @@ def test_what_is_computed_for_nobody_is_given_up(models: dict[str, Predictor]) -
     log = watch_turns(models, batcher, began)
 
     async def main() -> None:
-        long = asyncio.ensure_future(batcher.ask("gpt", "generate", "Ann", **LONG))
+        long = asyncio.ensure_future(batcher.submit("gpt", "generate", "Ann", **LONG))
         await asyncio.to_thread(began.wait, 30)
         long.cancel()
         await asyncio.gather(long, return_exceptions=True)
-        while batcher.calls:
+        while batcher.running:
             await asyncio.sleep(0.01)
 
     asyncio.run(main())
-    assert 0 < len(log) < 50 and batcher.tokens == 0
+    assert 0 < len(log) < 50 and batcher.pending_tokens == 0
 
 
 def test_a_turn_is_given_back_by_what_fails_in_it(
@@ -290,27 +294,27 @@ def test_a_turn_is_given_back_by_what_fails_in_it(
     monkeypatch.setattr(models["mlm"].model, "encode", encode)
     found = together(batcher, *(("mlm", "embed", (fact,), {}) for fact in FACTS[:4]))
     assert all(vector.shape == (32,) for vector in found)  # halved, until each was alone
-    with batcher.turns.take():  # nobody holds it
-        assert not batcher.turns._line
+    with batcher.lock.acquire():  # nobody holds it
+        assert not batcher.lock._queue
 
 
 def test_turns_are_taken_one_at_a_time_in_the_order_asked() -> None:
-    turns, order, inside = Turns(), [], []
+    turns, order, inside = FairLock(), [], []
 
     def work(number: int) -> None:
-        with turns.take():
+        with turns.acquire():
             inside.append(number)
             assert len(inside) == 1
             time.sleep(0.001)
             order.append(number)
             inside.remove(number)
 
-    with turns.take():
+    with turns.acquire():
         threads = []
         for number in range(8):
             threads.append(threading.Thread(target=work, args=(number,)))
             threads[-1].start()
-            while len(turns._line) <= number:
+            while len(turns._queue) <= number:
                 time.sleep(0.001)
     for thread in threads:
         thread.join(30)

@@ -134,7 +134,7 @@ def test_models_say_what_they_can_do(page: Page) -> None:
 
 
 def test_fill_alone_and_jointly(page: Page) -> None:
-    found = page.ask("fill", text="Ann [MASK] in [MASK] .", top=3, joint=4)
+    found = page.ask("fill", text="Ann [MASK] in [MASK] .", top_k=3, num_beams=4)
     assert [len(mask["candidates"]) for mask in found["masks"]] == [3, 3] and 1 <= len(found["joint"]) <= 4
 
 
@@ -151,9 +151,12 @@ def test_attention_comes_as_bytes(page: Page) -> None:
 def test_a_word_in_many_sentences(page: Page) -> None:
     texts = [f"{name} lives in Rome ." for name in ("Ann", "Ben", "Cleo")]
     found = page.ask("word", word="LIVES", sentences=[texts[0], "nothing of it", *texts[1:]], layer=1)
-    assert [place["number"] for place in found["places"]] == [0, 2, 3] and np.array(found["points"]).shape == (3, 2)
+    assert [place["number"] for place in found["occurrences"]] == [0, 2, 3] and np.array(found["points"]).shape == (
+        3,
+        2,
+    )
     few = page.post("word", word="lives", sentences=texts[:2])
-    assert few.status_code == 422 and "in 2 places" in few.json()["error"]["message"]
+    assert few.status_code == 422 and "occurs 2 times" in few.json()["error"]["message"]
 
 
 def test_similarities_of_sentences(page: Page) -> None:
@@ -176,7 +179,7 @@ def test_a_causal_model_writes(page: Page) -> None:
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("fill", {"text": "a [MASK]", "top": 0}),
+        ("fill", {"text": "a [MASK]", "top_k": 0}),
         ("fill", {"text": "a [MASK]", "tpo": 3}),
         ("fill", {"text": 3}),
         ("fill", {}),
@@ -206,7 +209,7 @@ def test_an_unknown_model_is_said(page: Page) -> None:
 
 
 def test_without_runs_the_view_says_how_to_have_them(page: Page) -> None:
-    bare = TestClient(make_app({}, hosts=None))
+    bare = TestClient(make_app({}, allowed_hosts=None))
     assert bare.get("/studio/runs").json()["error"]["hint"] == "unmask studio runs/"
     assert bare.get("/studio/models").json() == []
     assert page.get("/studio/runs").json() == {"folder": "runs", "runs": []}
@@ -218,4 +221,4 @@ def test_without_runs_the_view_says_how_to_have_them(page: Page) -> None:
 
 def test_a_folder_that_is_none_is_said_without_a_traceback(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["studio", str(tmp_path / "none")])
-    assert result.exit_code == 2 and "is no folder" in result.output
+    assert result.exit_code == 2 and "is not a folder" in result.output

@@ -51,7 +51,7 @@ STRANGE: dict[str, tuple[str, str]] = {  # readable, and of types that nobody ex
 
 
 def listing(root: Path) -> dict[str, dict[str, Any]]:
-    answer = TestClient(make_app({}, hosts=None, runs=root)).get("/studio/runs")
+    answer = TestClient(make_app({}, allowed_hosts=None, runs=root)).get("/studio/runs")
     assert answer.status_code == 200, answer.text
     return {entry["name"]: entry for entry in answer.json()["runs"]}
 
@@ -74,7 +74,7 @@ def test_strange_values_break_nothing(tmp_path: Path, what: str) -> None:
     file, text = STRANGE[what]
     (make(tmp_path, "bad", [step(1)]) / file).write_text(text)
     assert set(listing(tmp_path)) == {"good", "bad"}
-    client = TestClient(make_app({}, hosts=None, runs=tmp_path))
+    client = TestClient(make_app({}, allowed_hosts=None, runs=tmp_path))
     for path in ("run?name=bad", "log?name=bad", "compare?a=bad&b=good"):
         assert client.get(f"/studio/{path}").status_code in (200, 422), path
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from unmask import UserError, api
-from unmask.server.studio.runs import CHUNK, Runs
+from unmask.server.studio.runs import CHUNK_BYTES, Runs
 from unmask.train.run import Run
 
 
@@ -82,7 +82,7 @@ def test_a_long_log_is_read_in_pieces(root: Path) -> None:
         found = runs.log("a", offset, file)
         sizes.append(found["offset"] - offset)
         offset, file, more = found["offset"], found["file"], found["more"]
-    assert max(sizes) <= CHUNK and sum(sizes) == (root / "a" / "log.jsonl").stat().st_size
+    assert max(sizes) <= CHUNK_BYTES and sum(sizes) == (root / "a" / "log.jsonl").stat().st_size
     assert len(sizes) == 4
 
 
@@ -143,7 +143,7 @@ def test_two_runs_differ_in_their_settings(root: Path) -> None:
 
 
 def test_a_folder_that_is_none_is_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no folder"):
+    with pytest.raises(UserError, match="not a folder"):
         Runs(tmp_path / "nothing")
 
 
@@ -168,8 +168,8 @@ def test_a_run_is_listed_with_its_score_on_test_or_dev(root: Path) -> None:
     }.items():
         (make(root, name, [step(9)], task={"kind": "classify"}) / "results.json").write_text(json.dumps(results))
     found = {entry["name"]: entry["score"] for entry in Runs(root).entries()}
-    assert found["both"] == {"on": "test", "metric": "accuracy", "value": 0.75}
-    assert found["dev"] == {"on": "dev", "metric": "f1", "value": 0.5}
+    assert found["both"] == {"split": "test", "metric": "accuracy", "value": 0.75}
+    assert found["dev"] == {"split": "dev", "metric": "f1", "value": 0.5}
     assert found["odd"] is None and found["none"] is None
 
 
@@ -201,5 +201,5 @@ def test_the_rows_of_a_real_run(store: Any, root: Path) -> None:
     assert details["state"] == "finished" and details["batch"] and details["recipe"]["preset"] == "bert-tiny"
     assert b"<html" in runs.report("a")
     (run.path / "data.json").write_text('{"store": "/nowhere"}')
-    with pytest.raises(UserError, match="gone from the cache"):
+    with pytest.raises(UserError, match="no longer in the cache"):
         runs.batch("a")

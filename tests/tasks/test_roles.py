@@ -19,7 +19,7 @@ from unmask.model.model import Model
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.runs import augment
 from unmask.server.app import make_app
-from unmask.server.routes.pipelines import sample
+from unmask.server.routes.pipelines import sample_body
 from unmask.tasks.tag.task import Tag, entities
 from unmask.text.tokenizer import Tokenizer
 
@@ -120,11 +120,11 @@ def test_predict_answers_or_says_what_is_missing(run: Path) -> None:
 
 
 def test_the_server_takes_a_predicate(run: Path) -> None:
-    client = TestClient(make_app({"roles": api.load(run / "model")}, hosts=None))
+    client = TestClient(make_app({"roles": api.load(run / "model")}, allowed_hosts=None))
     where = "/models/roles/pipeline/token-classification"
     body = {"inputs": TEXT, "parameters": {"predicate": "told#2"}}
     assert [(e["word"], e["entity_group"]) for e in client.post(where, json=body).json()] == SECOND
-    assert client.post("/models/roles", content=sample(api.load(run / "model"))).status_code == 200
+    assert client.post("/models/roles", content=sample_body(api.load(run / "model"))).status_code == 200
     refused = client.post(where, json={"inputs": TEXT, "parameters": {"predicate": "told"}})
     assert refused.status_code == 422 and refused.json()["error"]["expected"] == "told#1, told#2"
 

@@ -77,14 +77,14 @@ def serve(
     from unmask.server.run import Access, free_port, run
 
     limits = Limits(
-        body=max_body, inputs=max_inputs, tokens=max_tokens, queue=max_queue, response=max_response,
-        wait=timeout, slow=slow,
+        max_body_bytes=max_body, max_inputs=max_inputs, max_request_tokens=max_tokens, max_queue_tokens=max_queue, max_response_bytes=max_response,
+        request_timeout=timeout, read_timeout=slow,
     )  # fmt: skip
     key = find_key(host, api_key, api_key_file)
     free_port(host, port)  # before models are read, which may take long
     loaded = load_models(models, backend)
     access = Access(host, port, key, cors or (), allow_host)
-    run(loaded, access, limits=limits, grace=grace, ready=greeting(loaded, keyed=key is not None))
+    run(loaded, access, limits=limits, shutdown_timeout=grace, on_ready=greeting(loaded, keyed=key is not None))
 
 
 def find_key(host: str, flag: str | None, file: Path | None) -> str | None:
@@ -169,13 +169,13 @@ def greeting(models: "dict[str, Predictor]", keyed: bool = False) -> Callable[[s
     """What is said once the server listens: what is served, where, and a line to try for each model."""
 
     def say(url: str) -> None:
-        from unmask.server.routes.pipelines import own, sample
+        from unmask.server.routes.pipelines import default_pipeline, sample_body
 
         write(f"unmask serves {len(models)} model{'s' * (len(models) != 1)} at {url}")
         for name, predictor in models.items():
-            write(f"\n  {name}  {own(predictor)}  {predictor!r}")
+            write(f"\n  {name}  {default_pipeline(predictor)}  {predictor!r}")
             key = ' -H "Authorization: Bearer $UNMASK_API_KEY"' if keyed else ""
-            write(f"  curl {url}/models/{name}{key} -d '{sample(predictor)}'")
+            write(f"  curl {url}/models/{name}{key} -d '{sample_body(predictor)}'")
         write(f"\n  page {url}/   reference {url}/docs   Ctrl-C stops")
 
     return say
@@ -216,7 +216,7 @@ def studio(
         if show:
             typer.launch(url)
 
-    run(loaded, Access(host, port, key), runs=found.root, grace=STUDIO_GRACE, ready=ready)
+    run(loaded, Access(host, port, key), runs=found.root, shutdown_timeout=STUDIO_GRACE, on_ready=ready)
 
 
 VERBS = (serve, studio)

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from unmask.tasks.task import Task
 
 EMBED, GENERATE = "embed", "generate"
-TOGETHER = ("fill", "score", EMBED, GENERATE, "predict", "next_sentence")  # a list in, a list out: clients share a call
-ALONE = ("similarity", "attention", "explain", "minimal_pairs", "word_vectors")
+BATCHED_METHODS = ("fill", "score", EMBED, GENERATE, "predict", "next_sentence")  # a list in, a list out: clients share a call
+UNBATCHED_METHODS = ("similarity", "attention", "explain", "minimal_pairs", "word_vectors")
 
 
 def methods_of(engine: Engine, task: Task | None) -> list[str]:

@@ -1,6 +1,6 @@
-"""make_app: the models, the forms of several clients, and the gate around them."""
+"""make_app: the ASGI app with all routes, the batcher behind them, and the middleware around them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,11 @@ from unmask import __version__
 from unmask.errors import UserError
 from unmask.server import docs
 from unmask.server.batching import Batcher
-from unmask.server.errors import Refused, refusal
-from unmask.server.gate import Gate
-from unmask.server.json_io import Answer
+from unmask.server.errors import RequestError, from_user_error, from_validation, internal_error
+from unmask.server.json_io import JSONResponse
 from unmask.server.limits import DEFAULT, LOOPBACK, Limits
 from unmask.server.metrics import Metrics
+from unmask.server.middleware import RequestMiddleware
 from unmask.server.routes import huggingface, openai, tei
 from unmask.server.studio import routes as studio
 
@@ -31,11 +31,11 @@ def make_app(
     *,
     runs: Path | None = None,
     limits: Limits = DEFAULT,
-    key: str | None = None,
-    cors: Sequence[str] = (),
-    hosts: Sequence[str] | None = LOOPBACK,
-) -> Gate:
-    """An ASGI app. `runs`: a folder of runs that the studio shows; `hosts`: names that a request may call it by, None = any."""
+    api_key: str | None = None,
+    cors_origins: Sequence[str] = (),
+    allowed_hosts: Sequence[str] | None = LOOPBACK,
+) -> RequestMiddleware:
+    """Return an ASGI app. The studio lists the runs in the folder `runs`; `allowed_hosts` = None accepts any Host header."""
     metrics = Metrics()
     batcher = Batcher(models, limits, metrics)
     app = FastAPI(
@@ -46,80 +46,59 @@ def make_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    handle_errors(app)
-    gate = Gate(app, limits, metrics, hosts=hosts, key=key, cors=cors)
+    register_error_handlers(app)
+    middleware = RequestMiddleware(
+        app, limits, metrics, allowed_hosts=allowed_hosts, api_key=api_key, cors_origins=cors_origins
+    )
 
-    @app.get("/health", tags=["server"], summary="Whether it answers.", operation_id="health")
+    @app.get("/health", tags=["server"], summary="Health check.", operation_id="health")
     async def health(request: Request) -> Response:
-        said: dict[str, Any] = {"status": "draining" if gate.draining else "ok"}
-        if gate.knows_key(dict(request.headers.raw)):
-            said["models"] = list(models)
-        return Answer(said, status_code=503 if gate.draining else 200)
+        status: dict[str, Any] = {"status": "draining" if middleware.draining else "ok"}
+        if middleware.is_authorized(dict(request.headers.raw)):
+            status["models"] = list(models)
+        return JSONResponse(status, status_code=503 if middleware.draining else 200)
 
     @app.get(
         "/metrics",
         tags=["server"],
-        summary="Figures for Prometheus.",
+        summary="Prometheus metrics.",
         operation_id="metrics",
         response_class=PlainTextResponse,
     )
-    async def figures() -> Response:
+    async def prometheus() -> Response:
         return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4")
 
-    app.include_router(huggingface.routes(models, batcher.ask))
-    app.include_router(openai.routes(models, batcher.ask))
-    app.include_router(tei.routes(models, batcher.ask))
+    for routes in (huggingface.routes, openai.routes, tei.routes):
+        app.include_router(routes(models, batcher.submit))
     app.include_router(docs.routes())
-    app.include_router(studio.routes(models, runs, batcher.ask), include_in_schema=False)
-    return gate
+    app.include_router(studio.routes(models, runs, batcher.submit), include_in_schema=False)
+    return middleware
 
 
-def handle_errors(app: FastAPI) -> None:
-    """Whatever is raised becomes the one form of error."""
+def register_error_handlers(app: FastAPI) -> None:
+    """Answer every exception with the JSON error body of `errors.py`."""
 
-    def answer(request: Request, refused: Refused) -> Response:
-        request.scope["unmask.refused"] = refused.code
-        return Response(refused.body(), refused.status, refused.all_headers())
+    def register(kind: type[Exception], convert: Callable[[Any, Request], RequestError]) -> None:
+        async def respond(request: Request, error: Exception) -> Response:
+            converted = convert(error, request)
+            request.scope["unmask.error_code"] = converted.code
+            return Response(converted.body(), converted.status, converted.response_headers())
 
-    @app.exception_handler(Refused)
-    async def _refused(request: Request, error: Refused) -> Response:
-        return answer(request, error)
+        app.add_exception_handler(kind, respond)
 
-    @app.exception_handler(UserError)
-    async def _user(request: Request, error: UserError) -> Response:
-        return answer(request, refusal(error))
+    register(RequestError, lambda error, _: error)
+    register(UserError, lambda error, _: from_user_error(error))
+    register(RequestValidationError, lambda error, _: from_validation(error.errors()))
+    register(ValidationError, lambda error, _: from_validation(error.errors()))
+    register(HTTPException, _from_http)
+    # Starlette raises the exception again after this response, and the middleware logs it.
+    register(Exception, lambda *_: internal_error())
 
-    @app.exception_handler(RequestValidationError)
-    async def _invalid(request: Request, error: RequestValidationError) -> Response:
-        return answer(request, explain(error.errors()))
 
-    @app.exception_handler(ValidationError)
-    async def _invalid_own(request: Request, error: ValidationError) -> Response:
-        return answer(request, explain(error.errors()))
-
-    @app.exception_handler(Exception)
-    async def _own_fault(request: Request, error: Exception) -> Response:  # raised again for the gate, which logs it
-        return answer(request, Refused(500, "internal", "the server failed; its log says where"))
-
-    @app.exception_handler(HTTPException)
-    async def _http(request: Request, error: HTTPException) -> Response:
-        missing = Refused(
-            404, "not_found", f"nothing is at {request.url.path[:200]}", hint="GET /docs lists what there is"
+def _from_http(error: HTTPException, request: Request) -> RequestError:
+    if error.status_code == 404:
+        return RequestError(
+            404, "not_found", f"not found: {request.url.path[:200]}", hint="see GET /docs for all routes"
         )
-        other = Refused(error.status_code, str(error.status_code), str(error.detail), headers=dict(error.headers or {}))
-        return answer(request, missing if error.status_code == 404 else other)
-
-
-def explain(errors: Sequence[Any]) -> Refused:
-    """What pydantic found, in a line: places and reasons, never the input itself.
-
-    >>> explain([{"loc": ("body", "parameters", "topk"), "type": "extra_forbidden", "msg": ""}]).message
-    'parameters.topk: unknown'
-    """
-    said = []
-    for error in errors:
-        place = ".".join(str(part) for part in error["loc"] if part != "body") or "body"
-        said.append(f"{place}: {'unknown' if error['type'] == 'extra_forbidden' else error['msg'].lower()}")
-    said = list(dict.fromkeys(said))
-    more = f" (and {len(said) - 4} more)" if len(said) > 4 else ""
-    return Refused(422, "invalid", "; ".join(said[:4])[:600] + more, hint="GET /docs says what it takes")
+    headers = dict(error.headers or {})
+    return RequestError(error.status_code, str(error.status_code), str(error.detail), headers=headers)

@@ -1,13 +1,14 @@
-"""Questions that wait for the same model, method and settings are answered by one call of the Predictor.
+"""Dynamic batching: inputs that wait for the same model, method and settings are computed by one call of the Predictor.
 
-While a call computes, in a thread, others gather; the next call takes as many as fit into `limits.batch` tokens. Nothing waits
-when nothing computes, so a single client loses no time, and many clients get the speed of a batch.
+While a batch runs in a thread, new inputs are queued; the next batch takes as many as fit into `max_batch_tokens`. Nothing waits
+while the model is idle, so a single client loses no time, and many clients get the throughput of batches.
 
-A call that lasts longer than `patience` is left to go on beside the next ones. Two forward passes at once would only fight for
-the cores, so all threads and models take turns (turns.py): a short question waits for one forward pass of a long one, not for all
-of it. One thread is kept for short questions; what all clients of a call have left is given up.
+A call that lasts longer than `long_call_seconds` keeps running while the next ones start. Two forward passes at once would
+compete for the cores, so all threads and models share one lock (fair_lock.py): a short request waits for one forward pass of a
+long request, not for all of it. One worker is reserved for short requests; calls whose clients have all disconnected are
+cancelled.
 
-A question that fails does not fail its neighbours: the batch is halved until the bad one is alone.
+An input that fails does not fail the rest of its batch: the batch is split in half until the bad input is alone.
 """
 
 import asyncio
@@ -16,104 +17,117 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unmask.errors import UserError
 from unmask.inference import unknown
 from unmask.inference.inputs import texts_in
-from unmask.inference.methods import ALONE, GENERATE, TOGETHER
-from unmask.server import cost, counting, current, sizes
-from unmask.server.errors import Refused
+from unmask.inference.methods import BATCHED_METHODS, GENERATE, UNBATCHED_METHODS
+from unmask.server import cost, response_size
+from unmask.server.counting import count_tokens
+from unmask.server.errors import RequestError
+from unmask.server.fair_lock import FairLock, RequestAbandoned
 from unmask.server.limits import Limits
 from unmask.server.metrics import Metrics
-from unmask.server.turns import Gone, Turns
+from unmask.server.request_usage import current_request
 
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
 
-TEXTS = 8  # texts of an input, on average: choices, passages
-THREADS = 4  # calls at a time, of which one forward pass computes
-Key = tuple[str, str, str, int]  # model, method, settings, 0 or the number of a question that is answered alone
+TEXTS_PER_INPUT = 8  # on average, at most: choices, passages
+NUM_WORKERS = 4  # threads; one of them runs a forward pass at a time
+
+
+class BatchKey(NamedTuple):
+    """Inputs with the same key can be computed by one call."""
+
+    model: str
+    method: str
+    settings: str
+    unbatched: int  # 0, or a unique number for a call that is not shared
 
 
 @dataclass(eq=False)
-class Question:
+class QueuedInput:
     item: Any
     tokens: int
     settings: Mapping[str, Any]
-    done: asyncio.Future
+    result: asyncio.Future
 
 
 class Batcher:
-    """`ask` is all that routes need; the rest is how it is answered."""
+    """Routes call `submit`; everything else is internal."""
 
-    patience = 0.25  # seconds
+    long_call_seconds = 0.25
 
     def __init__(self, models: Mapping[str, "Predictor"], limits: Limits, metrics: Metrics):
         self.models, self.limits, self.metrics = models, limits, metrics
-        self.waiting: dict[Key, deque[Question]] = {}
-        self.tokens = 0  # of all that waits or is computed
-        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="unmask-predict")
-        self.calls: dict[asyncio.Task, bool] = {}  # those that compute: whether it is a long one
-        self.newest: asyncio.Task | None = None  # the one that others wait for, while it is young
-        self.alone = 0
-        self.turns = Turns()
+        self.queues: dict[BatchKey, deque[QueuedInput]] = {}
+        self.pending_tokens = 0  # queued or running
+        self.workers = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix="unmask-predict")
+        self.running: dict[asyncio.Task, bool] = {}  # call → whether it is a long one
+        self.current: asyncio.Task | None = None  # a call that may be short, so that the next batch waits for it
+        self.num_unbatched = 0
+        self.lock = FairLock()
         for predictor in models.values():
-            predictor.engine.turn = self.turns.take
-            predictor.warns = False  # clients are warned here
+            predictor.engine.turn = self.lock.acquire
+            predictor.warns = False  # warnings go to the client instead (`_count_tokens`)
 
-    async def ask(self, model: str, method: str, *args: Any, **settings: Any) -> Any:
-        """One question, its answer, as `models[model].method(*args, **settings)` gives it; a list of them, a list.
+    async def submit(self, model: str, method: str, *args: Any, **settings: Any) -> Any:
+        """Return what `models[model].method(*args, **settings)` returns: one result, or a list for a list of inputs.
 
-        Raises UserError for what the Predictor refuses, Refused for what the server does.
+        Raises UserError for an error of the Predictor, and RequestError for an error of the server.
         """
-        predictor = find(self.models, model)
-        if method not in (*TOGETHER, *ALONE):
-            raise UserError(f"unknown method {method!r}", expected=", ".join((*TOGETHER, *ALONE)))
-        many, items = unfold(method, args)
+        predictor = find_model(self.models, model)
+        if method not in (*BATCHED_METHODS, *UNBATCHED_METHODS):
+            raise UserError(f"unknown method {method!r}", expected=", ".join((*BATCHED_METHODS, *UNBATCHED_METHODS)))
+        is_list, items = as_items(method, args)
         if not items:
             return []
-        costs = await self.weigh(predictor, method, items, settings)
-        if self.mixes(predictor, method, settings):
-            answers = await self.put(model, method, items, costs, settings)
+        costs = await self._reserve(predictor, method, items, settings)
+        if is_batchable(predictor, method, settings):
+            results = await self._enqueue(model, method, items, costs, settings)
         else:
-            item = items if method in TOGETHER else args
-            (answers,) = await self.put(model, method, [item], [sum(costs)], settings, apart=True)
-        return answers if many or method in ALONE else answers[0]
+            item = items if method in BATCHED_METHODS else args
+            (results,) = await self._enqueue(model, method, [item], [sum(costs)], settings, unbatched=True)
+        return results if is_list or method in UNBATCHED_METHODS else results[0]
 
-    @staticmethod
-    def mixes(predictor: "Predictor", method: str, settings: Mapping[str, Any]) -> bool:
-        """Whether an answer is the same whatever else is in its batch."""
-        if method == "predict" and predictor.task is not None:
-            spec = predictor.task.spec  # where a record is ranked among all others of its call, or text is drawn
-            return not spec.ranked_among and spec.output != "text"
-        if method == GENERATE:  # what is drawn depends on the number of the prompt
-            return not settings.get("do_sample", predictor.engine.generation.get("do_sample"))
-        return method in TOGETHER
+    # ------------------------------------------------------------------------------------------------ limits
 
-    async def weigh(
+    async def _reserve(
         self, predictor: "Predictor", method: str, items: Sequence[Any], settings: Mapping[str, Any]
     ) -> list[int]:
-        """Tokens that the model will read for each; refuses what is too much."""
-        texts = sum(1 for item in items for _ in texts_in(item))
-        for found, what, most in (
-            (len(items), "inputs", self.limits.inputs),
-            (texts, "texts", TEXTS * self.limits.inputs),
+        """Check the limits, reserve memory for the response, and return the tokens that the model reads for each input."""
+        num_texts = sum(1 for item in items for _ in texts_in(item))
+        max_inputs = self.limits.max_inputs
+        for count, noun, limit in (
+            (len(items), "inputs", max_inputs),
+            (num_texts, "texts", TEXTS_PER_INPUT * max_inputs),
         ):
-            if found > most:
-                raise Refused(413, "too_many_inputs", f"{found:,} {what}", expected=f"at most {most:,} in a request")
+            if count > limit:
+                message = f"the request has {count:,} {noun}"
+                raise RequestError(413, "too_many_inputs", message, expected=f"at most {limit:,} in a request")
         cost.check_characters(predictor, method, items)
-        self.costs(predictor, method, items, [0] * len(items), settings)  # too many already by their characters?
-        counts = await self.count(predictor, items)
-        costs = self.costs(predictor, method, items, counts, settings)
-        if self.tokens and self.tokens + sum(costs) > self.limits.queue:
-            raise Refused(
-                429, "busy", f"{self.tokens:,} tokens wait already", hint="ask again in a moment", headers={"retry-after": "1"}
-            )  # fmt: skip
-        self.reserve(sizes.estimate(predictor, method, items, counts, settings))
+        # The number of characters alone may exceed the limit: checked first, because tokenizing takes time.
+        self._token_costs(predictor, method, items, [0] * len(items), settings)
+        counts = await self._count_tokens(predictor, items)
+        costs = self._token_costs(predictor, method, items, counts, settings)
+        if self.pending_tokens and self.pending_tokens + sum(costs) > self.limits.max_queue_tokens:
+            message = f"queue full: {self.pending_tokens:,} tokens pending"
+            raise RequestError(429, "busy", message, hint="retry later", headers={"retry-after": "1"})
+        size = response_size.estimate(predictor, method, items, counts, settings)
+        if size > self.limits.max_response_bytes:
+            raise RequestError(
+                413,
+                "response_too_large",
+                f"the response would have about {size:,} bytes",
+                expected=f"at most {self.limits.max_response_bytes:,} bytes",
+                hint="ask for fewer candidates, send fewer or shorter texts, or start the server with a larger --max-response",
+            )
+        current_request().reserve(size)
         return costs
 
-    def costs(
+    def _token_costs(
         self,
         predictor: "Predictor",
         method: str,
@@ -121,192 +135,193 @@ class Batcher:
         counts: Sequence[int],
         settings: Mapping[str, Any],
     ) -> list[int]:
-        """Tokens that the model reads for each item, or a refusal."""
-        charged = [cost.charged(n, item) for n, item in zip(counts, items, strict=True)]
-        costs = [cost.read(predictor, method, item, n, settings) for item, n in zip(items, charged, strict=True)]
-        if sum(costs) > self.limits.tokens:
-            raise Refused(
+        """Return the tokens that the model reads for each input; raise RequestError if they are too many."""
+        costs = [
+            cost.tokens_read(predictor, method, item, cost.charged_tokens(count, item), settings)
+            for item, count in zip(items, counts, strict=True)
+        ]
+        if sum(costs) > self.limits.max_request_tokens:
+            raise RequestError(
                 413,
                 "too_many_tokens",
-                f"the model would read at least {sum(costs):,} tokens for this",
-                expected=f"at most {self.limits.tokens:,} in a request",
-                hint="send it in parts, or start the server with a greater --max-tokens",
+                f"the model would read at least {sum(costs):,} tokens for this request",
+                expected=f"at most {self.limits.max_request_tokens:,} in a request",
+                hint="split the request, or start the server with a larger --max-tokens",
             )
         return costs
 
-    async def count(self, predictor: "Predictor", items: Sequence[Any]) -> list[int]:
-        """Tokens of each item's texts; the client is warned of those that the tokenizer does not know."""
+    async def _count_tokens(self, predictor: "Predictor", items: Sequence[Any]) -> list[int]:
+        """Count the tokens of each input's texts; warn the client if the tokenizer does not know their words."""
         texts = [list(texts_in(item)) for item in items]
-        found = await counting.count(predictor.tokenizer, [text for own in texts for text in own], self.limits.tokens)
-        request = current.request()
-        request.tokens += sum(each.tokens for each in found)
-        worst = max((each.unknown for each in found), default=0.0)
+        flat = [text for part in texts for text in part]
+        counts = await count_tokens(predictor.tokenizer, flat, self.limits.max_request_tokens)
+        request = current_request()
+        request.tokens += sum(each.tokens for each in counts)
+        worst = max((each.unknown for each in counts), default=0.0)
         if worst >= unknown.UNKNOWN:
-            where = "the text" if len(found) == 1 else "a text"
-            request.warn(f"unknown_tokens: {unknown.describe(predictor.tokenizer, worst, where)}")
-        counts = iter(found)
-        return [sum(next(counts).tokens for _ in own) for own in texts]
+            which = "the text" if len(counts) == 1 else "a text"
+            request.warnings[f"unknown_tokens: {unknown.describe(predictor.tokenizer, worst, which)}"] = None
+        remaining = iter(counts)
+        return [sum(next(remaining).tokens for _ in part) for part in texts]
 
-    def reserve(self, size: int) -> None:
-        """Memory for the answers, or a refusal."""
-        if size > self.limits.response:
-            raise Refused(
-                413,
-                "response_too_large",
-                f"the response would have about {size:,} bytes",
-                expected=f"at most {self.limits.response:,} bytes",
-                hint="ask for fewer candidates, send fewer or shorter texts, or start the server with a greater --max-response",
-            )
-        current.request().reserve(size)
+    # ------------------------------------------------------------------------------------------------ the queue
 
-    async def put(
+    async def _enqueue(
         self,
         model: str,
         method: str,
         items: Sequence[Any],
         costs: Sequence[int],
         settings: Mapping[str, Any],
-        apart: bool = False,
+        unbatched: bool = False,
     ) -> list[Any]:
-        """Put questions in line and wait for their answers."""
+        """Queue inputs and wait for their results."""
         loop = asyncio.get_running_loop()
-        self.alone += apart
-        key = (model, method, repr(sorted(settings.items())), self.alone if apart else 0)
-        questions = [Question(i, n, settings, loop.create_future()) for i, n in zip(items, costs, strict=True)]
-        self.waiting.setdefault(key, deque()).extend(questions)
-        self._count(sum(costs))
-        self._begin()
-        answers = await asyncio.gather(*(q.done for q in questions), return_exceptions=True)
-        for number, answer in enumerate(answers, 1):
-            if isinstance(answer, UserError) and len(items) > 1:
-                where = f"input {number} of {len(items)}"
-                raise UserError(f"{where}: {answer.message}", expected=answer.expected, hint=answer.hint)
-            if isinstance(answer, BaseException):
-                raise answer
-        return answers
+        self.num_unbatched += unbatched
+        key = BatchKey(model, method, repr(sorted(settings.items())), self.num_unbatched if unbatched else 0)
+        inputs = [QueuedInput(item, n, settings, loop.create_future()) for item, n in zip(items, costs, strict=True)]
+        self.queues.setdefault(key, deque()).extend(inputs)
+        self._add_pending(sum(costs))
+        self._start_next()
+        results = await asyncio.gather(*(each.result for each in inputs), return_exceptions=True)
+        for number, result in enumerate(results, 1):
+            if isinstance(result, UserError) and len(items) > 1:
+                message = f"input {number} of {len(items)}: {result.message}"
+                raise UserError(message, expected=result.expected, hint=result.hint)
+            if isinstance(result, BaseException):
+                raise result
+        return results
 
-    # ------------------------------------------------------------------------------------------------ the worker
-
-    def _begin(self) -> None:
-        """The next call, if anything waits and no young call computes, whose end is worth waiting for."""
-        if self.newest is not None or len(self.calls) == THREADS:
+    def _start_next(self) -> None:
+        """Start the next batch, unless a call has just started, which is worth waiting for, or all workers are busy."""
+        if self.current is not None or len(self.running) == NUM_WORKERS:
             return
-        found = self._take()
-        if found is None:
+        batch = self._next_batch()
+        if batch is None:
             return
-        key, questions = found
         loop = asyncio.get_running_loop()
-        self.newest = call = loop.create_task(self._call(key, questions))
-        self.calls[call] = self._long(questions[0])
-        loop.call_later(self.patience, self._put_aside, call)
-        call.add_done_callback(self._end)
+        self.current = call = loop.create_task(self._run(*batch))
+        self.running[call] = self._is_long(batch[1][0])
+        loop.call_later(self.long_call_seconds, self._release_slot, call)
+        call.add_done_callback(self._finish)
 
-    def _end(self, call: asyncio.Task) -> None:
-        del self.calls[call]
-        self._put_aside(call)
+    def _finish(self, call: asyncio.Task) -> None:
+        del self.running[call]
+        self._release_slot(call)
 
-    def _put_aside(self, call: asyncio.Task) -> None:
-        """Others need no longer wait for it: it is done, or takes long."""
-        if self.newest is call:
-            self.newest = None
-        self._begin()
+    def _release_slot(self, call: asyncio.Task) -> None:
+        """Let the next batch start: this call is done, or takes long."""
+        if self.current is call:
+            self.current = None
+        self._start_next()
 
-    async def _call(self, key: Key, questions: Sequence[Question]) -> None:
+    async def _run(self, key: BatchKey, inputs: Sequence[QueuedInput]) -> None:
         loop = asyncio.get_running_loop()
         try:
-            answers = await loop.run_in_executor(self.threads, self._answer, key, questions)
+            results = await loop.run_in_executor(self.workers, self._compute, key, inputs)
         finally:
-            self._count(-sum(q.tokens for q in questions))
-        for question, answer in zip(questions, answers, strict=True):
-            if question.done.done():
+            self._add_pending(-sum(each.tokens for each in inputs))
+        for each, result in zip(inputs, results, strict=True):
+            if each.result.done():
                 continue
-            if isinstance(answer, Exception):
-                question.done.set_exception(answer)
+            if isinstance(result, Exception):
+                each.result.set_exception(result)
             else:
-                question.done.set_result(answer)
+                each.result.set_result(result)
 
-    def _long(self, question: Question) -> bool:
-        return question.tokens > self.limits.batch
+    def _is_long(self, each: QueuedInput) -> bool:
+        return each.tokens > self.limits.max_batch_tokens
 
-    def _take(self) -> tuple[Key, list[Question]] | None:
-        """The next batch: of the kind that waits longest; one that has more left goes to the end of the line."""
-        full = sum(self.calls.values()) == THREADS - 1  # of long ones: the last thread is for short questions
-        for key, line in list(self.waiting.items()):
-            del self.waiting[key]
-            taken: list[Question] = []
-            passed: list[Question] = []  # long ones, which wait for a thread
+    def _next_batch(self) -> tuple[BatchKey, list[QueuedInput]] | None:
+        """Take a batch from the queue that has waited longest; if more is left in it, it moves to the end (round robin)."""
+        no_long = sum(self.running.values()) == NUM_WORKERS - 1  # the last worker is reserved for short requests
+        for key, queue in list(self.queues.items()):
+            del self.queues[key]
+            batch: list[QueuedInput] = []
+            skipped: list[QueuedInput] = []  # long ones, which wait for a worker
             tokens = 0
-            while line and (not taken or tokens + line[0].tokens <= self.limits.batch):
-                question = line.popleft()
-                if question.done.done():  # its client is gone, or waited too long
-                    self._count(-question.tokens)
-                elif full and self._long(question):
-                    passed.append(question)
+            while queue and (not batch or tokens + queue[0].tokens <= self.limits.max_batch_tokens):
+                each = queue.popleft()
+                if each.result.done():  # its client has disconnected or timed out
+                    self._add_pending(-each.tokens)
+                elif no_long and self._is_long(each):
+                    skipped.append(each)
                 else:
-                    taken.append(question)
-                    tokens += question.tokens
-            line.extendleft(reversed(passed))
-            if line:
-                self.waiting[key] = line
-            if taken:
-                return key, taken
+                    batch.append(each)
+                    tokens += each.tokens
+            queue.extendleft(reversed(skipped))
+            if queue:
+                self.queues[key] = queue
+            if batch:
+                return key, batch
         return None
 
-    def _count(self, tokens: int) -> None:
-        self.tokens += tokens
-        self.metrics.waiting.set(self.tokens)
+    def _add_pending(self, tokens: int) -> None:
+        self.pending_tokens += tokens
+        self.metrics.queue_tokens.set(self.pending_tokens)
 
-    def _answer(self, key: Key, questions: Sequence[Question]) -> list[Any]:
-        """In the thread: an answer or an exception for each."""
-        model, method, _, apart = key
-        started = time.perf_counter()
-        items = [q.item for q in questions]
-        with self.turns.while_waited_for(lambda: not all(q.done.done() for q in questions)):
-            found = answer_all(self.models[model], method, items, questions[0].settings, bool(apart))
-        self.metrics.computing.labels(model, method).observe(time.perf_counter() - started)
-        self.metrics.questions.labels(model, method).observe(len(questions))
-        self.metrics.tokens.labels(model, method).observe(sum(q.tokens for q in questions))
-        return found
+    def _compute(self, key: BatchKey, inputs: Sequence[QueuedInput]) -> list[Any]:
+        """Return a result or an exception for each input. Runs in a worker thread."""
+        start_time = time.perf_counter()
+        items = [each.item for each in inputs]
+        with self.lock.cancel_if_abandoned(lambda: all(each.result.done() for each in inputs)):
+            results = run_batch(self.models[key.model], key.method, items, inputs[0].settings, bool(key.unbatched))
+        labels = key.model, key.method
+        self.metrics.batch_seconds.labels(*labels).observe(time.perf_counter() - start_time)
+        self.metrics.batch_size.labels(*labels).observe(len(inputs))
+        self.metrics.batch_tokens.labels(*labels).observe(sum(each.tokens for each in inputs))
+        return results
 
 
-def find(models: Mapping[str, "Predictor"], name: str) -> "Predictor":
+def find_model(models: Mapping[str, "Predictor"], name: str) -> "Predictor":
     if name not in models:
-        raise Refused(404, "model_not_found", f"no model {name!r:.80}", expected=", ".join(models) or "none")
+        raise RequestError(404, "model_not_found", f"no model {name!r:.80}", expected=", ".join(models) or "none")
     return models[name]
 
 
-def unfold(method: str, args: Sequence[Any]) -> tuple[bool, list[Any]]:
-    """Whether a list was asked, and the questions in it.
+def is_batchable(predictor: "Predictor", method: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a result does not depend on the rest of its batch."""
+    if method == "predict" and predictor.task is not None:
+        spec = predictor.task.spec  # some tasks rank a record among all records of its call, or sample text
+        return not spec.ranked_among and spec.output != "text"
+    if method == GENERATE:  # samples depend on the index of the prompt
+        return not settings.get("do_sample", predictor.engine.generation.get("do_sample"))
+    return method in BATCHED_METHODS
 
-    >>> unfold("fill", (["a", "b"],)), unfold("next_sentence", ("a", "b")), unfold("similarity", ("q", ["a", "b"]))
+
+def as_items(method: str, args: Sequence[Any]) -> tuple[bool, list[Any]]:
+    """Return whether the arguments are a list of inputs, and the inputs.
+
+    >>> as_items("fill", (["a", "b"],)), as_items("next_sentence", ("a", "b")), as_items("similarity", ("q", ["a", "b"]))
     ((True, ['a', 'b']), (False, [('a', 'b')]), (False, [('q', ['a', 'b'])]))
     """
     if method == "next_sentence":
         first, second = args
-        many = not isinstance(first, str)
-        return many, list(zip(first, second, strict=True)) if many else [(first, second)]
-    if method in ALONE:
+        is_list = not isinstance(first, str)
+        return is_list, list(zip(first, second, strict=True)) if is_list else [(first, second)]
+    if method in UNBATCHED_METHODS:
         return False, [tuple(args)]
-    (given,) = args
-    return (True, given) if isinstance(given, list) else (False, [given])
+    (inputs,) = args
+    return (True, inputs) if isinstance(inputs, list) else (False, [inputs])
 
 
-def answer_all(
-    predictor: "Predictor", method: str, items: Sequence[Any], settings: Mapping[str, Any], apart: bool = False
+def run_batch(
+    predictor: "Predictor", method: str, items: Sequence[Any], settings: Mapping[str, Any], unbatched: bool = False
 ) -> list[Any]:
-    """An answer per item, or the exception that it alone raises."""
+    """Return a result per item, or the exception that this item raises."""
     try:
         call = getattr(predictor, method)
-        if method in ALONE:
+        if method in UNBATCHED_METHODS:
             return [call(*items[0], **settings)]
-        if apart:  # one item: a list whose answers depend on each other
+        if unbatched:  # one item: a list whose results depend on each other
             return [list(call(items[0], **settings))]
         if method == "next_sentence":
             return list(call([a for a, _ in items], [b for _, b in items], **settings))
         return list(call(list(items), **settings))
     except Exception as error:
-        if len(items) == 1 or isinstance(error, Gone):
+        if len(items) == 1 or isinstance(error, RequestAbandoned):
             return [error] * len(items)
         half = len(items) // 2
-        first, second = (answer_all(predictor, method, part, settings) for part in (items[:half], items[half:]))
-        return first + second
+        return [
+            result for part in (items[:half], items[half:]) for result in run_batch(predictor, method, part, settings)
+        ]

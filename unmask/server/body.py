@@ -1,7 +1,7 @@
-"""The body of a request, whole, or a refusal: counted while it comes, unpacked no further than it may be, given up when it is slow.
+"""Read request bodies: limit their size as sent and after decompression, and the time a client takes to send one.
 
-What is too long is read to its end without being kept (for a few seconds): a client that is still sending would otherwise see a
-broken connection instead of the answer.
+A body over the limit is read to its end and discarded (for a few seconds): a client that is still sending would otherwise
+see a broken connection instead of the error response.
 """
 
 import asyncio
@@ -10,106 +10,105 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Mutable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from unmask.server.errors import Refused
+from starlette.requests import ClientDisconnect
+
+from unmask.server.errors import RequestError
 from unmask.server.limits import Limits
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-LINGER = 10.0  # seconds in which the rest of a body that is too long is thrown away
-PACKED = ("gzip", "deflate", "zstd", "identity")
-WINDOW = 8 << 20  # bytes that zstd may look back: its own recommendation for senders
+DRAIN_SECONDS = 10.0  # for which the rest of a body over the limit is read and discarded
+CONTENT_ENCODINGS = ("gzip", "deflate", "zstd", "identity")
+ZSTD_WINDOW = 8 << 20  # bytes; RFC 8878 recommends that senders use no larger window
 
 
-class ClientGone(Exception):
-    """It closed the connection: there is nobody to answer."""
-
-
-class Bodies:
-    """Reads bodies, and knows how many bytes of them are held at a time."""
+class BodyReader:
+    """Reads request bodies and counts the bytes that are buffered for all requests together."""
 
     def __init__(self, limits: Limits):
-        self.limits, self.held = limits, 0
+        self.limits, self.buffered = limits, 0
 
     @asynccontextmanager
-    async def reading(self, headers: Mapping[bytes, bytes], receive: Receive) -> AsyncIterator[bytes]:
-        """The body, which counts as held until the end of the block."""
-        own = 0
+    async def read(self, headers: Mapping[bytes, bytes], receive: Receive) -> AsyncIterator[bytes]:
+        """Yield the body. Its bytes count as buffered until the end of the block."""
+        reserved = 0
 
-        def take(count: int) -> None:
-            nonlocal own
-            if self.held + count > self.limits.held:
-                raise Refused(503, "busy", "too many requests at a time", headers={"retry-after": "1"})
-            own, self.held = own + count, self.held + count
+        def reserve(count: int) -> None:
+            nonlocal reserved
+            if self.buffered + count > self.limits.max_buffered_bytes:
+                raise RequestError(503, "busy", "too many concurrent requests", headers={"retry-after": "1"})
+            reserved, self.buffered = reserved + count, self.buffered + count
 
         try:
-            yield await self._read(headers, receive, take)
+            yield await self._read(headers, receive, reserve)
         finally:
-            self.held -= own
+            self.buffered -= reserved
 
-    async def _read(self, headers: Mapping[bytes, bytes], receive: Receive, take: Callable[[int], None]) -> bytes:
-        raw, ended = bytearray(), False
+    async def _read(self, headers: Mapping[bytes, bytes], receive: Receive, reserve: Callable[[int], None]) -> bytes:
+        raw, complete = bytearray(), False
         try:
-            self._check_head(headers)
-            async with asyncio.timeout(self.limits.slow):
-                async for part in parts(receive):
-                    if len(raw) + len(part) > self.limits.body:
-                        raise self._too_long(f"the body has more than {self.limits.body:,} bytes")
-                    take(len(part))
-                    raw += part
-            ended = True
-            body = self.unpack(bytes(raw), _encoding(headers))
-            take(max(0, len(body) - len(raw)))
+            self._check_headers(headers)
+            async with asyncio.timeout(self.limits.read_timeout):
+                async for chunk in body_chunks(receive):
+                    if len(raw) + len(chunk) > self.limits.max_body_bytes:
+                        raise self._too_large(f"the body has more than {self.limits.max_body_bytes:,} bytes")
+                    reserve(len(chunk))
+                    raw += chunk
+            complete = True
+            body = self.decompress(bytes(raw), _encoding(headers))
+            reserve(max(0, len(body) - len(raw)))
             return body
         except TimeoutError:
-            slow = f"the body did not come within {self.limits.slow:g} seconds"
-            raise Refused(408, "slow", slow, headers={"connection": "close"}) from None
-        except Refused:
+            message = f"the body did not arrive within {self.limits.read_timeout:g} seconds"
+            raise RequestError(408, "slow", message, headers={"connection": "close"}) from None
+        except RequestError:
             raw.clear()
-            if not ended:
-                await self._throw_away(receive)
+            if not complete:
+                await self._drain(receive)
             raise
 
-    def _check_head(self, headers: Mapping[bytes, bytes]) -> None:
+    def _check_headers(self, headers: Mapping[bytes, bytes]) -> None:
         size = headers.get(b"content-length", b"")
-        if size.isdigit() and int(size[:20]) > self.limits.body:
-            raise self._too_long(f"the body has {int(size[:20]):,} bytes")
-        if _encoding(headers) not in PACKED:
-            raise Refused(415, "encoding", f"Content-Encoding {_encoding(headers)!r:.40}", expected=", ".join(PACKED))
+        if size.isdigit() and int(size[:20]) > self.limits.max_body_bytes:
+            raise self._too_large(f"the body has {int(size[:20]):,} bytes")
+        if (encoding := _encoding(headers)) not in CONTENT_ENCODINGS:
+            message = f"unsupported Content-Encoding {encoding!r:.40}"
+            raise RequestError(415, "encoding", message, expected=", ".join(CONTENT_ENCODINGS))
 
-    def unpack(self, raw: bytes, encoding: str) -> bytes:
+    def decompress(self, raw: bytes, encoding: str) -> bytes:
         """
-        >>> Bodies(Limits(body=10)).unpack(zlib.compress(b"abc"), "deflate")
+        >>> BodyReader(Limits(max_body_bytes=10)).decompress(zlib.compress(b"abc"), "deflate")
         b'abc'
         """
         if encoding == "identity":
             return raw
-        most = self.limits.body
-        out = _unpack_zstd(raw, most + 1) if encoding == "zstd" else _unpack_zlib(raw, most + 1, encoding)
-        if len(out) > most:
-            raise self._too_long("the body is too long once it is unpacked")
+        limit = self.limits.max_body_bytes
+        out = _decompress_zstd(raw, limit + 1) if encoding == "zstd" else _decompress_zlib(raw, limit + 1, encoding)
+        if len(out) > limit:
+            raise self._too_large("the decompressed body is too large")
         return out
 
-    def _too_long(self, what: str) -> Refused:
-        return Refused(
+    def _too_large(self, message: str) -> RequestError:
+        return RequestError(
             413,
             "body_too_large",
-            what,
-            expected=f"at most {self.limits.body:,} bytes, also once it is unpacked",
-            hint="send it in parts, or start the server with a greater --max-body",
+            message,
+            expected=f"at most {self.limits.max_body_bytes:,} bytes, before and after decompression",
+            hint="split the request, or start the server with a larger --max-body",
             headers={"connection": "close"},
         )
 
-    async def _throw_away(self, receive: Receive) -> None:
+    async def _drain(self, receive: Receive) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(min(LINGER, self.limits.slow)):
-                async for _ in parts(receive):
+            async with asyncio.timeout(min(DRAIN_SECONDS, self.limits.read_timeout)):
+                async for _ in body_chunks(receive):
                     pass
 
 
-async def parts(receive: Receive) -> AsyncIterator[bytes]:
+async def body_chunks(receive: Receive) -> AsyncIterator[bytes]:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGone
+            raise ClientDisconnect
         yield message.get("body", b"")
         if not message.get("more_body"):
             return
@@ -119,24 +118,24 @@ def _encoding(headers: Mapping[bytes, bytes]) -> str:
     return headers.get(b"content-encoding", b"").decode("latin-1").strip().lower() or "identity"
 
 
-def _unpack_zlib(raw: bytes, most: int, encoding: str) -> bytes:
-    """At most `most` bytes. `deflate` is zlib's form by the standard; some clients send it bare."""
-    wrapped = len(raw) > 1 and raw[0] & 15 == 8 and (raw[0] << 8 | raw[1]) % 31 == 0
-    unpacking = zlib.decompressobj(wbits=31 if encoding == "gzip" else 15 if wrapped else -15)
+def _decompress_zlib(raw: bytes, limit: int, encoding: str) -> bytes:
+    """Return at most `limit` bytes. HTTP defines `deflate` as the zlib format; some clients send raw deflate."""
+    has_zlib_header = len(raw) > 1 and raw[0] & 15 == 8 and (raw[0] << 8 | raw[1]) % 31 == 0
+    decompressor = zlib.decompressobj(wbits=31 if encoding == "gzip" else 15 if has_zlib_header else -15)
     try:
-        out = unpacking.decompress(raw, most)
+        out = decompressor.decompress(raw, limit)
     except zlib.error as error:
-        raise Refused(400, "encoding", f"the body is not {encoding}: {error}") from None
-    if len(out) < most and (not unpacking.eof or unpacking.unused_data):
-        raise Refused(400, "encoding", f"the body ends too early, or too late, for {encoding}")
+        raise RequestError(400, "encoding", f"the body is not valid {encoding}: {error}") from None
+    if len(out) < limit and (not decompressor.eof or decompressor.unused_data):
+        raise RequestError(400, "encoding", f"the {encoding} body is truncated or has trailing data")
     return out
 
 
-def _unpack_zstd(raw: bytes, most: int) -> bytes:
+def _decompress_zstd(raw: bytes, limit: int) -> bytes:
     import zstandard
 
     try:
-        with zstandard.ZstdDecompressor(max_window_size=WINDOW).stream_reader(raw) as stream:
-            return stream.read(most)
+        with zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).stream_reader(raw) as stream:
+            return stream.read(limit)
     except zstandard.ZstdError as error:
-        raise Refused(400, "encoding", f"the body is not zstd: {error}") from None
+        raise RequestError(400, "encoding", f"the body is not valid zstd: {error}") from None

@@ -1,7 +1,7 @@
-"""How many tokens texts have, counted beside the event loop and in slices.
+"""Count the tokens of texts in a thread pool, in chunks.
 
-Every slice is a job of its own, and a request hands in its next one when the last is done. So a short text waits for a slice
-of each long one, never for a whole text, and a request that was refused, cancelled or timed out counts no further.
+Every chunk is a job of its own, and a request submits its next chunk when the last one is done. So a short text waits for one
+chunk of each long text, never for a whole text, and a request that failed, was cancelled or timed out stops counting.
 """
 
 import asyncio
@@ -13,68 +13,68 @@ from typing import TypeVar
 from unmask.inference.unknown import unknown_share
 from unmask.text.tokenizer import Tokenizer
 
-INLINE = 4000  # characters that are counted on the spot
-SLICE = 32_000  # characters of a job
+INLINE_CHARS = 4000  # counted in the event loop
+CHUNK_CHARS = 32_000  # of a job
 POOL = ThreadPoolExecutor(2, thread_name_prefix="unmask-count")
-Found = TypeVar("Found")
-Part = tuple[int, str]  # the number of a text, and a part of it
+Result = TypeVar("Result")
+Part = tuple[int, str]  # the index of a text, and a part of it
 
 
 @dataclass
-class Count:
+class TokenCount:
     tokens: int = 0
-    unknown: float = 0.0  # share of its words that the tokenizer does not know
+    unknown: float = 0.0  # fraction of unknown words, in the first part of the text
 
 
-async def in_pool(call: Callable[[], Found]) -> Found:
+async def run_in_pool(call: Callable[[], Result]) -> Result:
     return await asyncio.get_running_loop().run_in_executor(POOL, call)
 
 
-async def count(tokenizer: Tokenizer, texts: Sequence[str], most: int) -> list[Count]:
-    """Of each text, without special tokens. Stops once there are more than `most`: what is left then counts as nothing."""
-    counts, total = [Count() for _ in texts], 0
-    short = sum(map(len, texts)) <= INLINE
-    for parts in slices(texts):
-        found = measure(tokenizer, parts) if short else await in_pool(lambda parts=parts: measure(tokenizer, parts))  # type: ignore[misc]
-        for (number, _), (tokens, unknown) in zip(parts, found, strict=True):
-            first = not counts[number].tokens
-            counts[number].tokens += tokens
-            counts[number].unknown = unknown if first else counts[number].unknown
+async def count_tokens(tokenizer: Tokenizer, texts: Sequence[str], limit: int) -> list[TokenCount]:
+    """Count the tokens of each text, without special tokens. Stop after `limit`: the rest then counts as 0."""
+    counts, total = [TokenCount() for _ in texts], 0
+
+    def count(parts: Sequence[Part]) -> list[tuple[int, float]]:
+        encodings = tokenizer.encode_batch([text for _, text in parts])
+        return [(len(e), unknown_share(tokenizer, e.ids)) for e in encodings]
+
+    inline = sum(map(len, texts)) <= INLINE_CHARS
+    for parts in chunk_texts(texts):
+        results = count(parts) if inline else await run_in_pool(lambda parts=parts: count(parts))  # type: ignore[misc]
+        for (index, _), (tokens, unknown) in zip(parts, results, strict=True):
+            if not counts[index].tokens:
+                counts[index].unknown = unknown
+            counts[index].tokens += tokens
             total += tokens
-        if total > most:
+        if total > limit:
             break
     return counts
 
 
-def measure(tokenizer: Tokenizer, parts: Sequence[Part]) -> list[tuple[int, float]]:
-    encodings = tokenizer.encode_batch([text for _, text in parts])
-    return [(len(e), unknown_share(tokenizer, e.ids)) for e in encodings]
+def chunk_texts(texts: Sequence[str], size: int = CHUNK_CHARS) -> Iterator[list[Part]]:
+    """Group short texts and split long ones into chunks of at most `size` characters; split at a space if possible.
 
-
-def slices(texts: Sequence[str], size: int = SLICE) -> Iterator[list[Part]]:
-    """Short texts together, long ones in parts, at most `size` characters at a time; a part ends at a blank where it can.
-
-    >>> list(slices(["a", "bc", "one two three"], 6))
+    >>> list(chunk_texts(["a", "bc", "one two three"], 6))
     [[(0, 'a'), (1, 'bc'), (2, 'one')], [(2, ' two')], [(2, ' three')]]
     """
-    batch: list[Part] = []
-    held = 0
-    for number, text in enumerate(texts):
-        for part in parts_of(text, size):
-            if batch and held + len(part) > size:
-                yield batch
-                batch, held = [], 0
-            batch.append((number, part))
-            held += len(part)
-    if batch:
-        yield batch
+    chunk: list[Part] = []
+    length = 0
+    for index, text in enumerate(texts):
+        for part in split_text(text, size):
+            if chunk and length + len(part) > size:
+                yield chunk
+                chunk, length = [], 0
+            chunk.append((index, part))
+            length += len(part)
+    if chunk:
+        yield chunk
 
 
-def parts_of(text: str, size: int) -> Iterator[str]:
+def split_text(text: str, size: int) -> Iterator[str]:
     start = 0
     while len(text) - start > size:
-        blank = text.rfind(" ", start + size // 2, start + size)
-        end = blank if blank > start else start + size
+        space = text.rfind(" ", start + size // 2, start + size)
+        end = space if space > start else start + size
         yield text[start:end]
         start = end
     yield text[start:]

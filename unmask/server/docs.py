@@ -1,22 +1,22 @@
-"""/docs: a page of our own that shows openapi.json, since the usual ones load their scripts from elsewhere."""
+"""/docs: our own page that shows openapi.json, because the pages of FastAPI load their scripts from a CDN."""
 
 from pathlib import Path
 
 from fastapi import APIRouter
 from fastapi.responses import FileResponse
 
-HERE = Path(__file__).parent / "page"
+PAGE = Path(__file__).parent / "page"
 
 
 def routes() -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
-    def add(path: str, file: str, kind: str) -> None:
+    def add(path: str, file: str, media_type: str) -> None:
         @router.get(path)
         async def page() -> FileResponse:
-            return FileResponse(HERE / file, media_type=kind)
+            return FileResponse(PAGE / file, media_type=f"{media_type}; charset=utf-8")
 
-    add("/docs", "docs.html", "text/html; charset=utf-8")
-    add("/docs/docs.css", "docs.css", "text/css; charset=utf-8")
-    add("/docs/docs.js", "docs.js", "text/javascript; charset=utf-8")
+    add("/docs", "docs.html", "text/html")
+    add("/docs/docs.css", "docs.css", "text/css")
+    add("/docs/docs.js", "docs.js", "text/javascript")
     return router

@@ -1,9 +1,9 @@
-"""JSON in and out, strictly: what JSON does not know (NaN, half a surrogate pair), what no text holds (NUL), and what is
-nested too deeply is a mistake of the client; an answer never holds NaN.
+"""Strict JSON in and out. Values that JSON cannot hold (NaN, lone surrogates), NUL characters and deep nesting are errors of
+the client; a response never contains NaN.
 
-    router = APIRouter(route_class=Route)     # its bodies come through `read`
-    return Answer(value)                      # numpy arrays and answers of a Predictor are fine
-    return await answer(lambda: value)        # the same; a large one is made and serialised outside the event loop
+    router = APIRouter(route_class=StrictRoute)     # parses bodies with `parse_body`
+    return JSONResponse(value)                      # also numpy arrays and results of a Predictor
+    return await json_response(lambda: value)       # the same; a large one is built and serialized outside the event loop
 """
 
 import asyncio
@@ -17,133 +17,136 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json, to_json
 
-from unmask.server import current
-from unmask.server.errors import Refused
+from unmask.server.errors import RequestError
+from unmask.server.request_usage import current_request
 
-SMALL = 256 << 10  # bytes of a response that is made in the event loop
-VALUES = 100_000  # in a body: each costs a hundred times its bytes once it is parsed and checked
-KEYS = 1000  # of an object in a body
+INLINE_BYTES = 256 << 10  # a response up to this size is built in the event loop
+MAX_VALUES = 100_000  # in a body: parsing and validating a value takes about 100 times its bytes
+MAX_KEYS = 1000  # of an object in a body
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 
-class Strict(BaseModel):
-    """A request: every key known, every value of its type."""
+class StrictModel(BaseModel):
+    """A schema that rejects unknown keys and values of another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-def read(raw: bytes) -> Any:
+def parse_body(raw: bytes) -> Any:
     """
-    >>> read(b'{"inputs": "a"}')
+    >>> parse_body(b'{"inputs": "a"}')
     {'inputs': 'a'}
     """
-    _check_many(raw)
+    _check_num_values(raw)
     try:
         value = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
-        raise Refused(
-            400, "invalid_json", f"the body is not JSON: {error}", expected='UTF-8 JSON such as {"inputs": "a text"}'
-        ) from None
-    if most_keys(value) > KEYS:
-        raise Refused(422, "invalid", f"an object has {most_keys(value):,} keys", expected=f"at most {KEYS:,}")
-    if rb"\u0000" in raw and _holds_nul(value):
-        raise Refused(422, "invalid", "a text holds NUL (\\u0000)", expected="texts without it")
+        expected = 'UTF-8 JSON such as {"inputs": "a text"}'
+        raise RequestError(400, "invalid_json", f"the body is not valid JSON: {error}", expected=expected) from None
+    if (count := max_keys(value)) > MAX_KEYS:
+        raise RequestError(422, "invalid", f"an object has {count:,} keys", expected=f"at most {MAX_KEYS:,}")
+    if rb"\u0000" in raw and _contains_nul(value):
+        raise RequestError(422, "invalid", "a text contains NUL (\\u0000)", expected="texts without NUL")
     return value
 
 
-def _check_many(raw: bytes) -> None:
-    """Refuses, before it is parsed, a body of so many values that checking them would hold up everyone."""
-    if sum(map(raw.count, (b",", b"[", b"{"))) <= VALUES:
+def _check_num_values(raw: bytes) -> None:
+    """Reject a body with too many values before it is parsed: validating them would block all other requests."""
+
+    def count(data: bytes) -> int:
+        return sum(map(data.count, (b",", b"[", b"{")))
+
+    if count(raw) <= MAX_VALUES:
         return
-    bare = STRING.sub(b"", raw)  # texts may hold as many commas as they like
-    found = sum(map(bare.count, (b",", b"[", b"{")))
-    if found > VALUES:
-        raise Refused(
-            413, "too_many_values", f"the body holds about {found:,} values", expected=f"at most {VALUES:,}", hint="send it in parts"
-        )  # fmt: skip
+    found = count(STRING.sub(b"", raw))  # texts may contain any number of commas
+    if found > MAX_VALUES:
+        message = f"the body contains about {found:,} values"
+        raise RequestError(
+            413, "too_many_values", message, expected=f"at most {MAX_VALUES:,}", hint="split the request"
+        )
 
 
-def most_keys(value: Any) -> int:
-    """
-    >>> most_keys({"a": [{"b": 1, "c": 2, "d": 3}]})
+def max_keys(value: Any) -> int:
+    """Return the number of keys of the largest object.
+
+    >>> max_keys({"a": [{"b": 1, "c": 2, "d": 3}]})
     3
     """
     if isinstance(value, dict):
-        return max(len(value), max(map(most_keys, value.values()), default=0))
-    return max(map(most_keys, value), default=0) if isinstance(value, list) else 0
+        return max(len(value), max(map(max_keys, value.values()), default=0))
+    return max(map(max_keys, value), default=0) if isinstance(value, list) else 0
 
 
-def _holds_nul(value: Any) -> bool:
+def _contains_nul(value: Any) -> bool:
     if isinstance(value, str):
         return "\0" in value
     if isinstance(value, dict):
-        return any(_holds_nul(part) for pair in value.items() for part in pair)
-    return isinstance(value, list) and any(_holds_nul(part) for part in value)
+        return any(_contains_nul(part) for pair in value.items() for part in pair)
+    return isinstance(value, list) and any(_contains_nul(part) for part in value)
 
 
 class StrictRequest(Request):
     async def json(self) -> Any:
-        if not hasattr(self, "_read"):
-            self._read = read(await self.body())
-        return self._read
+        if not hasattr(self, "_parsed"):
+            self._parsed = parse_body(await self.body())
+        return self._parsed
 
 
-class Route(APIRoute):
+class StrictRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
-        async def strictly(request: Request) -> Response:
+        async def handle_strictly(request: Request) -> Response:
             strict = StrictRequest(request.scope, request.receive)
-            if (
-                self.body_field is not None
-            ):  # before FastAPI asks, which would call every mistake "an error parsing the body"
+            if self.body_field is not None:  # parsed by FastAPI, every error would be "error parsing the body"
                 await strict.json()
             return await handle(strict)
 
-        return strictly
+        return handle_strictly
 
 
-class Answer(Response):
+class JSONResponse(Response):
     """
-    >>> Answer({"vector": np.array([1.0, np.nan])}).body
+    >>> JSONResponse({"vector": np.array([1.0, np.nan])}).body
     b'{"vector":[1.0,null]}'
     """
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return content if isinstance(content, bytes) else dump(content)
+        return content if isinstance(content, bytes) else dump_json(content)
 
 
-async def answer(make: Callable[[], Any]) -> Answer:
-    """What `make` gives, as JSON."""
-    if current.request().size <= SMALL:
-        return Answer(make())
-    return Answer(await asyncio.to_thread(lambda: as_json(make())))
+async def json_response(build: Callable[[], Any]) -> JSONResponse:
+    """Build a value and return it as JSON; in a thread if the response is large."""
+    if current_request().response_bytes <= INLINE_BYTES:
+        return JSONResponse(build())
+    return JSONResponse(await asyncio.to_thread(lambda: dump_json_in_parts(build())))
 
 
-def as_json(value: Any, depth: int = 2) -> bytes:
-    """The same bytes as `dump`, in several calls: a single one would hold the interpreter, and so all other requests, to its end.
+def dump_json_in_parts(value: Any, depth: int = 2) -> bytes:
+    """Serialize like `dump_json`, but in several calls: a single one would hold the GIL, and block all requests, to its end.
 
-    >>> as_json({"rows": [[1, 2], [3.5]], "n": None}) == dump({"rows": [[1, 2], [3.5]], "n": None})
+    >>> dump_json_in_parts({"rows": [[1, 2], [3.5]], "n": None}) == dump_json({"rows": [[1, 2], [3.5]], "n": None})
     True
     """
     if isinstance(value, np.ndarray) or hasattr(value, "as_dict"):
-        value = plain(value)
+        value = to_builtin(value)
     if depth and isinstance(value, list):
-        return b"[%b]" % b",".join([as_json(item, depth - 1) for item in value])
+        return b"[%b]" % b",".join([dump_json_in_parts(item, depth - 1) for item in value])
     if depth and isinstance(value, dict):
-        return b"{%b}" % b",".join([b"%b:%b" % (dump(str(k)), as_json(v, depth - 1)) for k, v in value.items()])
-    return dump(value)
+        items = [b"%b:%b" % (dump_json(str(k)), dump_json_in_parts(v, depth - 1)) for k, v in value.items()]
+        return b"{%b}" % b",".join(items)
+    return dump_json(value)
 
 
-def dump(value: Any) -> bytes:
-    return to_json(value, inf_nan_mode="null", fallback=plain)
+def dump_json(value: Any) -> bytes:
+    return to_json(value, inf_nan_mode="null", fallback=to_builtin)
 
 
-def plain(value: Any) -> Any:
+def to_builtin(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if hasattr(value, "as_dict"):
         return value.as_dict()
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"cannot serialize {type(value).__name__} as JSON")

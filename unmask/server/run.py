@@ -1,10 +1,10 @@
-"""run: the app on granian, in this process, until SIGTERM or Ctrl-C; then what is in flight is finished.
+"""Run the app on granian in this process until SIGTERM or Ctrl-C, then finish the requests in progress (graceful shutdown).
 
-granian reads heads and cuts clients that are slow with them; uvicorn was measured to keep such sockets for more than 40 s, and to hang at
-SIGTERM on a body that never ends.
+granian reads the headers and disconnects clients that send them slowly. uvicorn kept such sockets open for more than 40 s, and
+hung at SIGTERM on a body that never ended.
 
-Told to stop, the process ends within its grace period whatever its threads do. One that computes is left behind (`_leave`); one that
-is inside a C call and does not let go of the interpreter, so that no Python runs at all, is what `killer.py` is for.
+The process exits within its shutdown timeout, even if threads are still computing: `_exit` does not wait for them. A thread in
+a C call that holds the GIL, so that no Python code runs at all, is handled by `watchdog.py`.
 """
 
 import asyncio
@@ -21,28 +21,28 @@ from typing import TYPE_CHECKING
 
 from unmask.console import Console
 from unmask.errors import UserError
-from unmask.server import killer
+from unmask.server import watchdog
 from unmask.server.app import make_app
-from unmask.server.gate import Gate
 from unmask.server.limits import DEFAULT, LOOPBACK, Limits
+from unmask.server.middleware import RequestMiddleware
 
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
 
-CONNECTIONS = 4096  # at a time, idle ones too
-HEAD = 64 << 10  # bytes of a request's head
-LATE = 3.0  # seconds beyond the grace period after which the process is killed
+MAX_CONNECTIONS = 4096  # at a time, including idle ones
+MAX_HEADER_BYTES = 64 << 10
+KILL_DELAY = 3.0  # seconds after the shutdown timeout until the process is killed
 
 
 @dataclass(frozen=True)
 class Access:
-    """Where the server listens, and who may ask."""
+    """Where the server listens, and who may use it."""
 
     host: str = "127.0.0.1"
     port: int = 8000
-    key: str | None = None
-    cors: Sequence[str] = ()
-    hosts: Sequence[str] | None = None  # further names it may be called by; on another than a local address, all
+    api_key: str | None = None
+    cors_origins: Sequence[str] = ()
+    allowed_hosts: Sequence[str] | None = None  # additional Host headers; None: any, if `host` is not a local address
 
 
 def run(
@@ -51,97 +51,109 @@ def run(
     *,
     runs: Path | None = None,
     limits: Limits = DEFAULT,
-    grace: float = 30.0,
-    ready: Callable[[str], None] | None = None,
+    shutdown_timeout: float = 30.0,
+    on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until it is told to stop."""
-    host, hosts = access.host, access.hosts
-    port = free_port(host, access.port)
-    known = (*LOOPBACK, host, *(hosts or ())) if is_local(host) or hosts else None
-    gate = make_app(models, runs=runs, limits=limits, key=access.key, cors=access.cors, hosts=known)
+    """Serve until a signal arrives. `on_ready` is called with the URL when the server accepts connections."""
+    host, port = access.host, free_port(access.host, access.port)
+    restricted = is_local(host) or access.allowed_hosts
+    app = make_app(
+        models,
+        runs=runs,
+        limits=limits,
+        api_key=access.api_key,
+        cors_origins=access.cors_origins,
+        allowed_hosts=(*LOOPBACK, host, *(access.allowed_hosts or ())) if restricted else None,
+    )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
-    killer.start(grace + LATE)
-    asyncio.run(_serve(gate, host, port, limits, grace, ready))
+    watchdog.start(shutdown_timeout + KILL_DELAY)
+    asyncio.run(_serve(app, host, port, shutdown_timeout, on_ready))
 
 
 async def _serve(
-    gate: Gate, host: str, port: int, limits: Limits, grace: float, ready: Callable[[str], None] | None
+    app: RequestMiddleware,
+    host: str,
+    port: int,
+    shutdown_timeout: float,
+    on_ready: Callable[[str], None] | None,
 ) -> None:
     from granian.constants import HTTPModes, Interfaces
     from granian.http import HTTP1Settings
     from granian.server.embed import Server
 
+    header_timeout = int(app.limits.read_timeout * 1000)  # ms
     server = Server(
-        gate,
+        app,
         host,
         port,
         interface=Interfaces.ASGINL,
         http=HTTPModes.http1,
         websockets=False,
         backlog=1024,
-        backpressure=CONNECTIONS,
-        http1_settings=HTTP1Settings(header_read_timeout=int(limits.slow * 1000), max_buffer_size=HEAD),
+        backpressure=MAX_CONNECTIONS,
+        http1_settings=HTTP1Settings(header_read_timeout=header_timeout, max_buffer_size=MAX_HEADER_BYTES),
         log_enabled=False,
     )
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        # Not loop.add_signal_handler, which would take the wakeup descriptor that the killer reads.
-        signal.signal(number, lambda *_: loop.call_soon_threadsafe(_told, stop))
+        # Not loop.add_signal_handler: it would replace the wakeup file descriptor that the watchdog reads.
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(_request_stop, stop))
     serving = asyncio.ensure_future(server.serve())
-    telling = asyncio.ensure_future(_tell(host, port, ready))
-    stopping = asyncio.ensure_future(_until(stop))
+    announcing = asyncio.ensure_future(_announce_ready(host, port, on_ready))
+    stopping = asyncio.ensure_future(_wait_for_stop(stop))
     await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
-    telling.cancel()
-    gate.draining = True
-    deadline = loop.time() + grace
-    while gate.active and loop.time() < deadline:
+    announcing.cancel()
+    app.draining = True
+    deadline = loop.time() + shutdown_timeout
+    while app.num_active and loop.time() < deadline:
         await asyncio.sleep(0.02)
-    unanswered = gate.active
-    gate.give_up()
+    cancelled = app.num_active
+    app.cancel_all()
     server.stop()
     try:
         await asyncio.wait_for(serving, 1.0)
     except TimeoutError:  # a socket that is neither read nor closed
-        unanswered = unanswered or 1
-    if stop.is_set() or unanswered:
-        _leave(f"{unanswered} unanswered after {grace:g} seconds" if unanswered else "")
+        cancelled = cancelled or 1
+    if cancelled:
+        plural = "" if cancelled == 1 else "s"
+        Console().say(f"{cancelled} request{plural} cancelled after {shutdown_timeout:g} seconds")
+    if stop.is_set() or cancelled:
+        _exit()
 
 
-def _leave(said: str) -> None:
-    """End the process without ending the interpreter: threads that still compute would delay it, and a thread of
-    granian that calls into Python meanwhile aborts the process."""
-    if said:
-        Console().say(said)
+def _exit() -> None:
+    """End the process without finalizing the interpreter: threads that still compute would delay it, and a granian thread that
+    calls into Python during finalization aborts the process."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-async def _until(stop: asyncio.Event) -> None:
-    """Looks now and then: a signal that another thread received does not wake the loop."""
+async def _wait_for_stop(stop: asyncio.Event) -> None:
+    """Poll: a signal that another thread received does not wake the loop."""
     while not stop.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), 0.5)
 
 
-def _told(stop: asyncio.Event) -> None:
-    if stop.is_set():  # told twice: at once
+def _request_stop(stop: asyncio.Event) -> None:
+    if stop.is_set():  # the second signal: exit immediately
         os._exit(1)
     stop.set()
 
 
-async def _tell(host: str, port: int, ready: Callable[[str], None] | None) -> None:
-    near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+async def _announce_ready(host: str, port: int, on_ready: Callable[[str], None] | None) -> None:
+    local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     while True:
         try:
-            _, writer = await asyncio.open_connection(near, port)
+            _, writer = await asyncio.open_connection(local, port)
             break
         except OSError:
             await asyncio.sleep(0.05)
     writer.close()
-    if ready:
-        ready(f"http://{f'[{near}]' if ':' in near else near}:{port}")
+    if on_ready:
+        on_ready(f"http://{f'[{local}]' if ':' in local else local}:{port}")
 
 
 def is_local(host: str) -> bool:
@@ -149,7 +161,7 @@ def is_local(host: str) -> bool:
 
 
 def free_port(host: str, port: int) -> int:
-    """The port, or a free one for 0; an error where another program listens."""
+    """Return `port`, or a free port for 0; raise UserError if the port cannot be used."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -159,5 +171,5 @@ def free_port(host: str, port: int) -> int:
     except (OSError, OverflowError) as error:
         raise UserError(
             f"cannot listen on {host} port {port}: {getattr(error, 'strerror', None) or error}",
-            hint="--port 0 takes a free one",
+            hint="use --port 0 to choose a free port",
         ) from None

@@ -1,18 +1,18 @@
-"""Hugging Face's tasks that write: continuing a text, and what encoder–decoders make of one."""
+"""Hugging Face's generation pipelines: text generation, and text to text (summarization, translation)."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from unmask.server.json_io import Strict
-from unmask.server.schemas import Ask, Make, Request, Text, Texts
+from unmask.server.json_io import StrictModel
+from unmask.server.schemas import BuildResponse, PipelineRequest, Submit, Text, Texts
 
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
 
 
-class GenerateSettings(Strict):
+class GenerationParameters(StrictModel):
     max_new_tokens: int | None = Field(default=None, ge=1, le=100_000)
     min_new_tokens: int | None = Field(default=None, ge=0, le=100_000)
     max_length: int | None = Field(default=None, ge=1, le=100_000)
@@ -26,65 +26,62 @@ class GenerateSettings(Strict):
     no_repeat_ngram_size: int | None = Field(default=None, ge=0, le=100_000)
     seed: int | None = Field(default=None, ge=0, lt=1 << 63)
 
+    def settings(self) -> dict[str, Any]:
+        """Return the given parameters. As in text-generation-inference, temperature, top_k or top_p turn on sampling."""
+        given = self.model_dump(exclude_none=True, include=set(GenerationParameters.model_fields))
+        sampling = given.keys() & {"temperature", "top_k", "top_p"}
+        return ({"do_sample": True} if sampling else {}) | given
 
-def settings_of(body: GenerateSettings) -> dict[str, Any]:
-    """What was given; as in text-generation-inference, a temperature, top_k or top_p means that tokens are drawn."""
-    given = body.model_dump(exclude_none=True)
-    drawn = given.keys() & {"temperature", "top_k", "top_p"}
-    return given | ({"do_sample": True} if drawn and "do_sample" not in given else {})
 
-
-class TextSettings(GenerateSettings):
-    return_full_text: bool = Field(default=False, description="With the prompt before it.")
+class TextGenerationParameters(GenerationParameters):
+    return_full_text: bool = Field(default=False, description="Include the prompt.")
     details: Literal[False] | None = None
     decoder_input_details: Literal[False] | None = None
     watermark: Literal[False] | None = None
 
 
-class TextGeneration(Request):
+class TextGenerationRequest(PipelineRequest):
     inputs: Text | Texts = Field(examples=["the list is"])
-    parameters: TextSettings = TextSettings()
+    parameters: TextGenerationParameters = TextGenerationParameters()
     stream: Literal[False] | None = None
 
 
-class Written(Strict):
+class GeneratedText(StrictModel):
     generated_text: str
 
 
-async def text_generation(ask: Ask, name: str, predictor: "Predictor", body: TextGeneration) -> Make:
-    given = settings_of(body.parameters)
-    full = given.pop("return_full_text")
-    for key in ("details", "decoder_input_details", "watermark"):
-        given.pop(key, None)
-    found = await ask(name, "generate", body.listed, **given)
+async def text_generation(
+    submit: Submit, name: str, predictor: "Predictor", body: TextGenerationRequest
+) -> BuildResponse:
+    results = await submit(name, "generate", body.items, **body.parameters.settings())
+    full = body.parameters.return_full_text
     return lambda: [
-        {"generated_text": a.text + a.generated_text if full and a.continues else a.generated_text} for a in found
+        {"generated_text": r.text + r.generated_text if full and r.continues else r.generated_text} for r in results
     ]
 
 
-class RewriteSettings(Strict):
-    generate_parameters: GenerateSettings = GenerateSettings()
+class Text2TextParameters(StrictModel):
+    generate_parameters: GenerationParameters = GenerationParameters()
     clean_up_tokenization_spaces: Literal[False] | None = None
     truncation: Literal["do_not_truncate"] | None = None
 
 
-class Rewrite(Request):
+class Text2TextRequest(PipelineRequest):
     inputs: Text | Texts = Field(examples=["summarize: a long text"])
-    parameters: RewriteSettings = RewriteSettings()
+    parameters: Text2TextParameters = Text2TextParameters()
 
 
-class Summary(Strict):
+class Summary(StrictModel):
     summary_text: str
 
 
-class Translation(Strict):
+class Translation(StrictModel):
     translation_text: str
 
 
-def rewriting(key: str) -> Callable[..., Awaitable[Make]]:
-    async def rewrite(ask: Ask, name: str, predictor: "Predictor", body: Rewrite) -> Make:
-        given = settings_of(body.parameters.generate_parameters)
-        found = await ask(name, "generate", body.listed, **given)
-        return lambda: [{key: a.generated_text} for a in found]
+def text2text(key: str) -> Callable[..., Awaitable[BuildResponse]]:
+    async def generate(submit: Submit, name: str, predictor: "Predictor", body: Text2TextRequest) -> BuildResponse:
+        results = await submit(name, "generate", body.items, **body.parameters.generate_parameters.settings())
+        return lambda: [{key: result.generated_text} for result in results]
 
-    return rewrite
+    return generate

@@ -8,83 +8,79 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from unmask.errors import UserError
-from unmask.server import current
-from unmask.server.batching import find
-from unmask.server.json_io import Answer, Route, Strict, answer
-from unmask.server.schemas import REFUSALS, Ask, Several, Text, Texts, as_base64, names, sized
+from unmask.server.batching import find_model
+from unmask.server.json_io import JSONResponse, StrictModel, StrictRoute, json_response
+from unmask.server.request_usage import current_request
+from unmask.server.schemas import ERROR_RESPONSES, NonEmptyList, Submit, Text, Texts, as_base64, model_enum, resize
 
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
 
 
-class Embeddings(Strict):
-    input: Text | Texts | Several[int] | Several[list[int]]
-    model: str = Field(description="A served model.")
-    encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = Field(default=None, ge=1)
-    user: str | None = Field(default=None, description="Without effect.")
-
-
-class Embedding(Strict):
+class Embedding(StrictModel):
     object: Literal["embedding"]
     index: int
     embedding: list[float] | str
 
 
-class Usage(Strict):
+class Usage(StrictModel):
     prompt_tokens: int
     total_tokens: int
 
 
-class EmbeddingList(Strict):
+class EmbeddingList(StrictModel):
     object: Literal["list"]
     model: str
     data: list[Embedding]
     usage: Usage
 
 
-def routes(models: Mapping[str, "Predictor"], ask: Ask) -> APIRouter:
-    router = APIRouter(prefix="/v1", route_class=Route, tags=["OpenAI"], responses=REFUSALS)
+def routes(models: Mapping[str, "Predictor"], submit: Submit) -> APIRouter:
+    router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["OpenAI"], responses=ERROR_RESPONSES)
 
-    class NamedEmbeddings(Embeddings):
-        model: str = Field(description="A served model.", json_schema_extra=names(models))
+    class EmbeddingsRequest(StrictModel):
+        input: Text | Texts | NonEmptyList[int] | NonEmptyList[list[int]]
+        model: str = Field(description="Name of a served model.", json_schema_extra=model_enum(models))
+        encoding_format: Literal["float", "base64"] = "float"
+        dimensions: int | None = Field(default=None, ge=1)
+        user: str | None = Field(default=None, description="Ignored.")
 
-    @router.post("/embeddings", summary="A vector per text.", response_model=EmbeddingList, operation_id="embeddings")
-    async def embeddings(body: NamedEmbeddings) -> Answer:
-        find(models, body.model)
+    @router.post("/embeddings", summary="Embed texts.", response_model=EmbeddingList, operation_id="embeddings")
+    async def embeddings(body: EmbeddingsRequest) -> JSONResponse:
+        find_model(models, body.model)
         texts = [body.input] if isinstance(body.input, str) else body.input
         if not all(isinstance(text, str) for text in texts):
             raise UserError(
-                "the input is token numbers, which belong to another tokenizer",
+                "the input contains token ids, which belong to another tokenizer",
                 expected="a text, or a list of texts",
                 hint="send text (LangChain: check_embedding_ctx_length=False)",
             )
-        found = await ask(body.model, "embed", list(texts))
-        used = current.request().tokens
+        results = await submit(body.model, "embed", list(texts))
+        tokens = current_request().tokens
 
-        def made() -> dict[str, Any]:
-            vectors = sized(np.stack(found), body.dimensions, normalize=True)
-            shaped: Any = [as_base64(v) for v in vectors] if body.encoding_format == "base64" else vectors.tolist()
+        def build() -> dict[str, Any]:
+            vectors = resize(np.stack(results), body.dimensions, normalize=True)
+            encoded: Any = [as_base64(v) for v in vectors] if body.encoding_format == "base64" else vectors.tolist()
             return {
                 "object": "list",
                 "model": body.model,
-                "data": [{"object": "embedding", "index": n, "embedding": v} for n, v in enumerate(shaped)],
-                "usage": {"prompt_tokens": used, "total_tokens": used},
+                "data": [{"object": "embedding", "index": n, "embedding": v} for n, v in enumerate(encoded)],
+                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
             }
 
-        return await answer(made)
+        return await json_response(build)
 
-    @router.get("/models", summary="What is served.", operation_id="openai_models")
-    async def listed() -> Answer:
-        return Answer({"object": "list", "data": [described(name) for name in models]})
+    @router.get("/models", summary="List the models.", operation_id="openai_models")
+    async def list_models() -> JSONResponse:
+        return JSONResponse({"object": "list", "data": [describe(name) for name in models]})
 
-    @router.get("/models/{name}", summary="One model.", operation_id="openai_model")
-    async def one(name: str) -> Answer:
-        find(models, name)
-        return Answer(described(name))
+    @router.get("/models/{name}", summary="Describe a model.", operation_id="openai_model")
+    async def get_model(name: str) -> JSONResponse:
+        find_model(models, name)
+        return JSONResponse(describe(name))
 
     return router
 
 
-def described(name: str) -> dict[str, Any]:
+def describe(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "unmask"}

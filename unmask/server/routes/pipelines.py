@@ -1,4 +1,4 @@
-"""Which tasks of Hugging Face's there are, which of them a model can do, and which is its own. `huggingface.py` makes the routes."""
+"""Hugging Face's pipelines: their schemas, which of them a model supports, and which is its default."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from unmask.inference.languages import languages, own_text, own_words
 from unmask.labels.fields import Field
-from unmask.server.routes import generation, understanding
-from unmask.server.schemas import Request
+from unmask.server.routes import generation, nlu
+from unmask.server.schemas import PipelineRequest
 from unmask.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -17,111 +17,98 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pipeline:
-    about: str
-    request: type[Request]
-    answer: Any
-    run: Callable[..., Awaitable[Callable[[], Any]]]  # asks the model, and gives what makes the response of its answers
+    summary: str
+    request: type[PipelineRequest]
+    response: Any
+    run: Callable[..., Awaitable[Callable[[], Any]]]  # runs the model, and returns a function that builds the response
 
 
-ANY = "prediction"  # of a model whose task is none of the hub's
+ANY = "prediction"  # for a task that has no pipeline on the hub
 PIPELINES = {
-    "fill-mask": Pipeline(
-        "Fill the [MASK]s of a text.", understanding.FillMask, list[understanding.Filled], understanding.fill_mask
-    ),
+    "fill-mask": Pipeline("Fill [MASK] tokens.", nlu.FillMaskRequest, list[nlu.FillMaskCandidate], nlu.fill_mask),
     "text-classification": Pipeline(
-        "Label a text, or a pair.",
-        understanding.Classify,
-        list[list[understanding.Labelled]],
-        understanding.text_classification,
+        "Classify a text or a pair.", nlu.ClassificationRequest, list[list[nlu.LabelScore]], nlu.text_classification
     ),
     "token-classification": Pipeline(
-        "Find entities.",
-        understanding.TokenClassification,
-        list[understanding.Entity],
-        understanding.token_classification,
+        "Find entities.", nlu.TokenClassificationRequest, list[nlu.Entity], nlu.token_classification
     ),
     "question-answering": Pipeline(
-        "Answer from a passage.",
-        understanding.QuestionAnswering,
-        understanding.Answered,
-        understanding.question_answering,
+        "Answer a question from a passage.", nlu.QARequest, nlu.QAAnswer, nlu.question_answering
     ),
-    "feature-extraction": Pipeline(
-        "A vector per text.", understanding.FeatureExtraction, list[float], understanding.feature_extraction
-    ),
+    "feature-extraction": Pipeline("Embed texts.", nlu.FeatureExtractionRequest, list[float], nlu.feature_extraction),
     "sentence-similarity": Pipeline(
-        "Cosines of texts.", understanding.SentenceSimilarity, list[float], understanding.sentence_similarity
+        "Cosine similarities.", nlu.SentenceSimilarityRequest, list[float], nlu.sentence_similarity
     ),
     "text-generation": Pipeline(
-        "Continue a text.", generation.TextGeneration, list[generation.Written], generation.text_generation
+        "Continue a text.", generation.TextGenerationRequest, list[generation.GeneratedText], generation.text_generation
     ),
     "text2text-generation": Pipeline(
-        "Rewrite a text.", generation.Rewrite, list[generation.Written], generation.rewriting("generated_text")
+        "Rewrite a text.",
+        generation.Text2TextRequest,
+        list[generation.GeneratedText],
+        generation.text2text("generated_text"),
     ),
     "summarization": Pipeline(
-        "Shorten a text.", generation.Rewrite, list[generation.Summary], generation.rewriting("summary_text")
+        "Summarize a text.", generation.Text2TextRequest, list[generation.Summary], generation.text2text("summary_text")
     ),
     "translation": Pipeline(
-        "Translate a text.", generation.Rewrite, list[generation.Translation], generation.rewriting("translation_text")
+        "Translate a text.",
+        generation.Text2TextRequest,
+        list[generation.Translation],
+        generation.text2text("translation_text"),
     ),
     "multiple-choice": Pipeline(
-        "Choose what goes with a text.",
-        understanding.MultipleChoice,
-        understanding.Chosen,
-        understanding.multiple_choice,
+        "Choose the best continuation.", nlu.MultipleChoiceRequest, nlu.SelectedChoice, nlu.multiple_choice
     ),
-    "text-ranking": Pipeline(
-        "Put passages in order.", understanding.TextRanking, list[understanding.Ranked], understanding.text_ranking
-    ),
-    ANY: Pipeline("What any fine-tuned model predicts.", understanding.Prediction, Any, understanding.prediction),
+    "text-ranking": Pipeline("Rank passages.", nlu.TextRankingRequest, list[nlu.RankedPassage], nlu.text_ranking),
+    ANY: Pipeline("Predict with any fine-tuned model.", nlu.PredictionRequest, Any, nlu.prediction),
 }
-SAMPLES = {  # language → a text, the same with a mask, another
+SAMPLES = {  # language → a text, the same with a mask, another text
     "en": ("a good film", "a {} film", "it is long"),
     "zh": ("一部好电影", "一部{}电影", "片子很长"),
 }
 
 
-def own(predictor: "Predictor") -> str:
-    """The pipeline that a model is made for."""
+def default_pipeline(predictor: "Predictor") -> str:
+    """Return the pipeline of the model's task, or of its pre-training head."""
     if predictor.task is not None:
         served = predictor.task.SPEC.usage.served
         return served if served in PIPELINES else ANY
-    return next(
-        (p for head, p in (("lm", "text-generation"), ("mlm", "fill-mask")) if head in predictor.heads),
-        "feature-extraction",
-    )
+    heads = {"lm": "text-generation", "mlm": "fill-mask"}
+    return next((task for head, task in heads.items() if head in predictor.heads), "feature-extraction")
 
 
-def possible(predictor: "Predictor") -> list[str]:
-    """All that it can do, its own first."""
+def supported_pipelines(predictor: "Predictor") -> list[str]:
+    """Return all pipelines that the model supports, the default one first."""
     methods = predictor.methods()
-    found = [own(predictor), *(["fill-mask"] if "fill" in methods else [])]
+    pipelines = [default_pipeline(predictor), *(["fill-mask"] if "fill" in methods else [])]
     if "generate" in methods:
-        found += ["text-generation", "text2text-generation", "summarization", "translation"]
-    return list(dict.fromkeys([*found, "feature-extraction", "sentence-similarity"]))
+        pipelines += ["text-generation", "text2text-generation", "summarization", "translation"]
+    return list(dict.fromkeys([*pipelines, "feature-extraction", "sentence-similarity"]))
 
 
-def sample(predictor: "Predictor") -> str:
-    """A body to try with `own`, as a shell can quote it."""
+def sample_body(predictor: "Predictor") -> str:
+    """Return an example body for the default pipeline, in a form that a shell can quote."""
     text, masked, other = SAMPLES.get(next(iter(languages(predictor.tokenizer)), ""), ("", "", ""))
     if not text:  # neither English nor Chinese
         words = [word.replace("'", "") for word in own_words(predictor.tokenizer)] or ["a"]
         text, masked, other = own_text(predictor.tokenizer, words), " ".join(["{}", *words[1:]]), words[0]
     mask = predictor.tokenizer.mask_token if predictor.tokenizer.mask is not None else other
+    required, pipeline = _required_fields(predictor.task), default_pipeline(predictor)
     inputs: dict[str, Any] = {
         "fill-mask": masked.format(mask),
-        "text-classification": {"text": text, "text_pair": other} if len(_required(predictor.task)) > 1 else text,
+        "text-classification": {"text": text, "text_pair": other} if len(required) > 1 else text,
         "question-answering": {"question": other, "context": text},
         "multiple-choice": {"text": text, "choices": [other, text]},
         "text-ranking": {"query": other, "texts": [text, other]},
     }
-    body: dict[str, Any] = {"inputs": inputs.get(own(predictor), text)}
-    if predictor.task is not None and own(predictor) == ANY:
-        body["inputs"] = {f.key: [text, other] if f.holds == "texts" else text for f in _required(predictor.task)}
-    elif place := next((f.key for f in _required(predictor.task) if f.holds == "place"), None):
-        body["parameters"] = {place: text.split()[-1].strip(".。")}
+    body: dict[str, Any] = {"inputs": inputs.get(pipeline, text)}
+    if predictor.task is not None and pipeline == ANY:
+        body["inputs"] = {field.key: [text, other] if field.holds == "texts" else text for field in required}
+    elif word := next((field.key for field in required if field.holds == "place"), None):
+        body["parameters"] = {word: text.split()[-1].strip(".。")}
     return json.dumps(body, ensure_ascii=False)
 
 
-def _required(task: Task | None) -> list[Field]:
+def _required_fields(task: Task | None) -> list[Field]:
     return [] if task is None else [field for field in task.spec.inputs if field.required]

@@ -1,7 +1,7 @@
-"""Runs: the run folders below one folder, read while others write them. Nothing outside of that folder is opened.
+"""Runs: the run folders below one folder, read while training writes them. Nothing outside of that folder is opened.
 
-A run goes by its path below the folder, as `pretrain/bert-tiny-1`. A list of runs reads their recipes and the ends of
-their logs; a log that grows is read from where the reader stopped.
+A run is identified by its path below the folder, such as `pretrain/bert-tiny-1`. The list of runs reads recipes and the ends
+of logs; a growing log is read from the last offset.
 """
 
 import math
@@ -16,14 +16,14 @@ from unmask.files import open_regular, parse_json, read_bytes, read_object
 from unmask.recipe import Recipe
 from unmask.train.run import Run
 
-DEEP = 3  # folders below the root in which runs are looked for: verb, name, seed
-MOST = 2000  # runs that are listed
-SHOWN = 1000  # characters of a name in the list
-TAIL = 1 << 16  # bytes at the end of a log that say how far a run is
-CHUNK = 1 << 20  # bytes of a log that are read at once
-REPORT = 256 << 20  # bytes of a report, at most
-LEAST = {"value": -math.inf}  # the score of a run that has none
-OWN = ("plan.json", "results.json", "model/config.json", "report.html")  # what changes how a run is listed
+MAX_DEPTH = 3  # folders below the root in which runs are searched: command, name, seed
+MAX_RUNS = 2000  # that are listed
+MAX_NAME_CHARS = 1000  # in the list
+TAIL_BYTES = 1 << 16  # at the end of a log, from which the progress of a run is read
+CHUNK_BYTES = 1 << 20  # of a log that are read at once
+MAX_REPORT_BYTES = 256 << 20
+# A listed run is read again when one of these files has changed.
+WATCHED = ("recipe.yaml", "log.jsonl", "plan.json", "results.json", "model/config.json", "report.html")
 
 
 class Runs:
@@ -36,17 +36,17 @@ class Runs:
     def __init__(self, root: str | Path):
         self.root = Path(root).expanduser().resolve()
         if not self.root.is_dir():
-            raise UserError(f"{root} is no folder", expected="a folder with runs in it", hint="unmask studio runs/")
-        self._known: dict[str, tuple[Any, dict[str, Any]]] = {}  # name → what it was read from, and what was found
+            raise UserError(f"{root} is not a folder", expected="a folder with runs in it", hint="unmask studio runs/")
+        self._cache: dict[str, tuple[Any, dict[str, Any]]] = {}  # name → stamp of its files, entry
 
     def entries(self) -> list[dict[str, Any]]:
-        """Every run, the one that was changed last first."""
-        found: list[Path] = []
-        self._find(self.root, DEEP, found)
-        return sorted((self._entry(path) for path in found), key=lambda e: -e["changed"])
+        """Return an entry per run, the most recently changed first."""
+        paths: list[Path] = []
+        self._find(self.root, MAX_DEPTH, paths)
+        return sorted((self._entry(path) for path in paths), key=lambda e: -e["changed"])
 
     def open(self, name: str) -> Run:
-        """The run of that name. A name that leads out of the root, also by a link, is no run here."""
+        """Open a run by name. A name that leads out of the root, also through a symlink, is rejected."""
         path = self.root / name
         if "\0" in name or Path(name).is_absolute() or ".." in Path(name).parts or not self._is_run(path):
             names = [str(entry["name"]) for entry in self.entries()]
@@ -54,21 +54,21 @@ class Runs:
         return Run(path)
 
     def details(self, name: str) -> dict[str, Any]:
-        """How a run is listed, its settings, and what its files say of its end."""
+        """Return the entry of a run with its recipe, environment and results."""
         run = self.open(name)
         return self._entry(run.path) | {
-            "recipe": Recipe.read(self._own(run, "recipe.yaml")),
+            "recipe": self._recipe(run),
             "environment": self._json(run, "environment.json"),
             "results": self._json(run, "results.json"),
             "batch": bool(self._json(run, "data.json").get("store")),
         }
 
     def log(self, name: str, offset: int = 0, file: str = "") -> dict[str, Any]:
-        """Lines of the log after byte `offset` of the file with the identity `file`, so many as are read at once.
+        """Return the log's events after byte `offset` of the file with the identity `file`, at most CHUNK_BYTES of them.
 
-        A run that is resumed gets another file, which is read from its beginning (`fresh`).
+        A resumed run writes a new file, which is read from its beginning (`fresh`).
         """
-        path = self._own(self.open(name), "log.jsonl")
+        path = self._file(self.open(name), "log.jsonl")
         if not path.exists():
             return {"events": [], "offset": 0, "file": "", "fresh": True, "more": False}
         with open_regular(path) as handle:
@@ -77,43 +77,43 @@ class Runs:
             fresh = identity != file or not 0 <= offset <= stat.st_size
             start = 0 if fresh else offset
             handle.seek(start)
-            data = handle.read(CHUNK)
-        whole = data[: data.rfind(b"\n") + 1]  # a line may be half written
-        if not whole and len(data) == CHUNK:
-            whole = data  # no log has such a line: pass it over
-        end = start + len(whole)
-        more = len(data) == CHUNK and end < stat.st_size
-        return {"events": lines(whole), "offset": end, "file": identity, "fresh": fresh, "more": more}
+            data = handle.read(CHUNK_BYTES)
+        complete = data[: data.rfind(b"\n") + 1]  # the last line may be incomplete
+        if not complete and len(data) == CHUNK_BYTES:
+            complete = data  # a line that long is not a log's: skip it
+        end = start + len(complete)
+        more = len(data) == CHUNK_BYTES and end < stat.st_size
+        return {"events": parse_events(complete), "offset": end, "file": identity, "fresh": fresh, "more": more}
 
     def batch(self, name: str, rows: int = 4) -> dict[str, Any]:
-        """The first rows of a pre-training run as its objective corrupts them."""
+        """Return the first rows of a pre-training run as its objective corrupts them."""
         from unmask.inference.examples import show_batch
 
         run = self.open(name)
         store = self._json(run, "data.json").get("store")
         if not isinstance(store, str):
-            raise UserError(f"{name} has no masked batch", expected="a run of unmask pretrain that has begun to train")
+            raise UserError(
+                f"{name} has no masked batch", expected="a run of unmask pretrain that has started to train"
+            )
         if not (Path(store) / "meta.json").exists():
-            raise UserError(f"the tokens of {name} are gone from the cache", hint="unmask prepare CORPUS")
-        return show_batch(store, Recipe.build(Recipe.read(self._own(run, "recipe.yaml"))), rows).as_dict()
+            raise UserError(f"the tokens of {name} are no longer in the cache", hint="unmask prepare CORPUS")
+        return show_batch(store, Recipe.build(self._recipe(run)), rows).as_dict()
 
     def compare(self, a: str, b: str) -> list[dict[str, Any]]:
-        """Settings that differ: [{"key", "a", "b"}, …] in the recipe's order."""
-        first, second = (flat(Recipe.read(self._own(self.open(name), "recipe.yaml"))) for name in (a, b))
-        keys = dict.fromkeys([*first, *second])
-        return [
-            {"key": key, "a": first.get(key), "b": second.get(key)} for key in keys if first.get(key) != second.get(key)
-        ]
+        """Return the settings that differ: [{"key", "a", "b"}, …], in the recipe's order."""
+        first, second = (flatten(self._recipe(self.open(name))) for name in (a, b))
+        rows = [{"key": key, "a": first.get(key), "b": second.get(key)} for key in dict.fromkeys([*first, *second])]
+        return [row for row in rows if row["a"] != row["b"]]
 
     def report(self, name: str) -> bytes:
-        """The run's report.html."""
-        path = self._own(self.open(name), "report.html")
+        """Return the run's report.html."""
+        path = self._file(self.open(name), "report.html")
         if not path.exists():
-            raise UserError(f"{name} has no report yet", expected="a run that has ended")
-        return read_bytes(path, REPORT)
+            raise UserError(f"{name} has no report yet", expected="a finished run")
+        return read_bytes(path, MAX_REPORT_BYTES)
 
-    def models(self, most: int) -> list[str]:
-        """The newest finished runs' models as NAME=FOLDER, at most `most`; of two with the same name, the newer one.
+    def models(self, limit: int) -> list[str]:
+        """Return the models of the newest finished runs as NAME=FOLDER; of two with the same name, the newer one.
 
         Runs that are parts of one (of a quickstart) count as one run, its best model first.
         """
@@ -121,97 +121,96 @@ class Runs:
         for entry in self._best_first(self.entries()):
             path = self.root / entry["name"]
             name = re.sub(r"[^\w.-]", "-", path.name)
-            if len(found) < most and entry["state"] == "finished" and entry["model"] and self._inside(path / "model"):
+            if len(found) < limit and entry["state"] == "finished" and entry["model"] and self._inside(path / "model"):
                 found.setdefault(name, f"{name}={path}")
         return list(found.values())
 
-    # ---------------------------------------------------------------------------------------------- inside
+    # ---------------------------------------------------------------------------------------------- internal
 
     def _best_first(self, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The entries in their order, but parts of one run together and by their score."""
-        wholes: dict[Path, list[dict[str, Any]]] = {}
+        """Keep the order of the entries, but group parts of one run and sort them by score."""
+        groups: dict[Path, list[dict[str, Any]]] = {}
         for entry in entries:
             path = self.root / entry["name"]
-            whole = path.parent if (path.parent / "results.json").is_file() else path
-            wholes.setdefault(whole, []).append(entry)
-        worth = [sorted(parts, key=lambda e: -(e.get("score") or LEAST)["value"]) for parts in wholes.values()]
-        return [entry for parts in worth for entry in parts]
+            groups.setdefault(path.parent if (path.parent / "results.json").is_file() else path, []).append(entry)
 
-    def _find(self, folder: Path, deep: int, found: list[Path]) -> None:
-        if len(found) >= MOST or not self._inside(folder):
+        def score(entry: dict[str, Any]) -> float:
+            return (entry.get("score") or {"value": -math.inf})["value"]
+
+        return [entry for parts in groups.values() for entry in sorted(parts, key=score, reverse=True)]
+
+    def _find(self, folder: Path, depth: int, found: list[Path]) -> None:
+        if len(found) >= MAX_RUNS or not self._inside(folder):
             return
-        if self._is_run(folder) and Run(folder).kind() != "quickstart":  # of which the runs inside are listed
+        if self._is_run(folder) and Run(folder).kind() != "quickstart":  # whose parts are listed instead
             found.append(folder)
-        elif deep:
-            with suppress(OSError):  # gone, or not ours to read
+        elif depth:
+            with suppress(OSError):  # deleted, or not readable
                 for child in sorted(folder.iterdir()):
                     if os.path.isdir(child) and not child.name.startswith("."):
-                        self._find(child, deep - 1, found)
+                        self._find(child, depth - 1, found)
 
     def _inside(self, path: Path) -> bool:
         try:
             return path.resolve().is_relative_to(self.root)
-        except (OSError, RuntimeError):  # a link to itself
+        except (OSError, RuntimeError):  # a symlink to itself
             return False
 
     def _is_run(self, path: Path) -> bool:
-        """A recipe that cannot be read (a pipe, a link to nothing) makes a run too: it is listed with the reason."""
+        """Whether a folder has a recipe. One that cannot be read (a pipe, a broken symlink) counts: the list shows why."""
         recipe = path / "recipe.yaml"
         return self._inside(path) and os.path.lexists(recipe) and not os.path.isdir(recipe)
 
-    def _own(self, run: Run, name: str) -> Path:
-        """A file of a run; one that is a link out of the root is refused."""
+    def _file(self, run: Run, name: str) -> Path:
+        """Return the path of a run's file; reject a symlink that leads out of the root."""
         path = run.path / name
         if not self._inside(path):
             raise UserError(f"{path.relative_to(self.root)} is a link that leads out of {self.root.name}/")
         return path
 
+    def _recipe(self, run: Run) -> dict[str, Any]:
+        return Recipe.read(self._file(run, "recipe.yaml"))
+
     def _json(self, run: Run, name: str) -> dict[str, Any]:
-        """A file of the run; {} when it is not there. One that cannot be read is a UserError with the reason."""
-        path = self._own(run, name)
+        """Read a file of the run; {} if it does not exist. Raise UserError if it cannot be read."""
+        path = self._file(run, name)
         return read_object(path, finite=False) if os.path.lexists(path) else {}
 
     def _entry(self, path: Path) -> dict[str, Any]:
-        """What the list says of a run; read again only when one of its files has changed."""
-        run, name = Run(path), readable(path.relative_to(self.root).as_posix())
-        stamp = [_stamp(path / file) for file in ("recipe.yaml", "log.jsonl", *OWN)]
-        if name not in self._known or self._known[name][0] != stamp:
+        """Return the entry of a run; its files are read again only if one of them has changed."""
+        run, name = Run(path), replace_surrogates(path.relative_to(self.root).as_posix())
+        stamp = [_stamp(path / file) for file in WATCHED]
+        if name not in self._cache or self._cache[name][0] != stamp:
             try:
                 if path.relative_to(self.root).as_posix() != name:
                     raise UserError("the name of its folder is not UTF-8")
-                self._known[name] = stamp, self._read(run)
-            except Exception as error:  # whatever is wrong with one run, the others are listed
-                why = error.message if isinstance(error, UserError) else f"it cannot be read ({type(error).__name__})"
-                problem = readable(why.replace(f"{self.root}{os.sep}", ""))
-                self._known[name] = (
-                    stamp,
-                    {"verb": "", "what": "", "state": "failed", "model": False, "problem": problem},
-                )
-        entry = self._known[name][1]
-        if entry["state"] != "finished":
-            entry = entry | {"state": "running" if run.in_use() else entry["state"]}
+                entry = self._read(run)
+            except Exception as error:  # one bad run must not hide the others
+                reason = error.message if isinstance(error, UserError) else f"cannot be read ({type(error).__name__})"
+                problem = replace_surrogates(reason.replace(f"{self.root}{os.sep}", ""))
+                entry = {"verb": "", "what": "", "state": "failed", "model": False, "problem": problem}
+            self._cache[name] = stamp, entry
+        entry = self._cache[name][1]
+        if entry["state"] != "finished" and run.in_use():
+            entry = entry | {"state": "running"}
         return {"name": name, "changed": max(s[0] for s in stamp)} | entry
 
     def _read(self, run: Run) -> dict[str, Any]:
-        recipe, plan, results = (
-            Recipe.read(self._own(run, "recipe.yaml")), self._json(run, "plan.json"), self._json(run, "results.json"),
-        )  # fmt: skip
-        events = self._tail(run)
+        recipe, results, events = self._recipe(run), self._json(run, "results.json"), self._tail(run)
         task = recipe.get("task") or {}
         verb = run.verb()
         steps = [e["step"] for e in events if type(e.get("step")) is int]
-        done, total = max(steps, default=0), _steps(plan)
         ended = bool(results) or any(e.get("event") == "end" for e in events)
         failed = bool(events) and events[-1].get("event") == "error"
         kind = task.get("kind") if isinstance(task, dict) else None
         return {
             "verb": verb,
-            "what": str((kind if verb != "pretrain" else recipe.get("objective")) or "")[:SHOWN],
-            "start": _named(str(recipe.get("start") or recipe.get("preset") or "")[:SHOWN]),
+            "what": str((kind if verb != "pretrain" else recipe.get("objective")) or "")[:MAX_NAME_CHARS],
+            "start": _short_path(str(recipe.get("start") or recipe.get("preset") or "")[:MAX_NAME_CHARS]),
             "state": "finished" if ended else "failed" if failed else "interrupted",
-            "steps": {"done": done, "total": total},
-            "train": _last(events, "train"),
-            "eval": _last(events, "eval"),
+            "steps": {"done": max(steps, default=0), "total": _num_steps(self._json(run, "plan.json"))},
+            "train": _last_numbers(events, "train"),
+            "eval": _last_numbers(events, "eval"),
             "score": _score(results),
             "warnings": [str(e.get("text")) for e in events if e.get("event") in ("warning", "error")][-5:],
             "report": (run.path / "report.html").is_file(),
@@ -219,60 +218,58 @@ class Runs:
         }
 
     def _tail(self, run: Run) -> list[dict[str, Any]]:
-        path = self._own(run, "log.jsonl")
+        path = self._file(run, "log.jsonl")
         if not os.path.lexists(path):
             return []
         with open_regular(path) as handle:
             size = os.fstat(handle.fileno()).st_size
-            handle.seek(max(0, size - TAIL))
-            data = handle.read(TAIL)
-        return lines(data if size <= TAIL else data[data.find(b"\n") + 1 :])
+            handle.seek(max(0, size - TAIL_BYTES))
+            data = handle.read(TAIL_BYTES)
+        return parse_events(data if size <= TAIL_BYTES else data[data.find(b"\n") + 1 :])
 
 
-def readable(name: str) -> str:
-    """A name whose bytes are no UTF-8, as JSON can say it.
+def replace_surrogates(name: str) -> str:
+    """Make a file name valid for JSON: bytes that are not UTF-8 become "?".
 
-    >>> readable("a\\udcff"), readable("à")
+    >>> replace_surrogates("a\\udcff"), replace_surrogates("à")
     ('a?', 'à')
     """
     return name.encode("utf-8", "replace").decode()
 
 
-def lines(data: bytes) -> list[dict[str, Any]]:
-    """The events of a piece of a log; what is no JSON is passed over.
+def parse_events(data: bytes) -> list[dict[str, Any]]:
+    """Parse a part of a log; skip lines that are not JSON objects.
 
-    >>> lines(b'{"step": 1}' + bytes([10]) + b'{"ste')
+    >>> parse_events(b'{"step": 1}' + bytes([10]) + b'{"ste')
     [{'step': 1}]
     """
-    out = []
+    events = []
     for line in filter(None, data.split(b"\n")):
         with suppress(ValueError):
-            event = parse_json(line, finite=False)
-            if isinstance(event, dict):
-                out.append(event)
-    return out
+            events.append(parse_json(line, finite=False))
+    return [event for event in events if isinstance(event, dict)]
 
 
-def flat(values: dict[str, Any], before: str = "") -> dict[str, Any]:
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """
-    >>> flat({"train": {"lr": 1e-3}, "seed": 0})
+    >>> flatten({"train": {"lr": 1e-3}, "seed": 0})
     {'train.lr': 0.001, 'seed': 0}
     """
     out: dict[str, Any] = {}
     for key, value in values.items():
-        out |= flat(value, f"{before}{key}.") if isinstance(value, dict) and value else {f"{before}{key}": value}
+        out |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) and value else {f"{prefix}{key}": value}
     return out
 
 
-def _named(start: str) -> str:
+def _short_path(path: str) -> str:
     """
-    >>> _named("/home/ann/runs/pretrain/mini/model"), _named("owner/bert")
+    >>> _short_path("/home/ann/runs/pretrain/mini/model"), _short_path("owner/bert")
     ('pretrain/mini', 'owner/bert')
     """
-    return "/".join([part for part in Path(start).parts if part != "model"][-2:])
+    return "/".join([part for part in Path(path).parts if part != "model"][-2:])
 
 
-def _steps(plan: dict[str, Any]) -> int | None:
+def _num_steps(plan: dict[str, Any]) -> int | None:
     with suppress(KeyError, TypeError, IndexError):
         last = plan["stretches"][-1]
         if type(last["start"]) is int and type(last["steps"]) is int:
@@ -280,25 +277,25 @@ def _steps(plan: dict[str, Any]) -> int | None:
     return None
 
 
-def _last(events: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    """The numbers of the last event of a kind."""
-    found: dict[str, Any] = next((e for e in reversed(events) if e.get("event") == kind), {})
-    return {key: value for key, value in found.items() if isinstance(value, int | float) and key != "event"}
+def _last_numbers(events: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    """Return the numbers of the last event of a kind."""
+    last: dict[str, Any] = next((e for e in reversed(events) if e.get("event") == kind), {})
+    return {key: value for key, value in last.items() if isinstance(value, int | float)}
 
 
 def _score(results: dict[str, Any]) -> dict[str, Any] | None:
-    """What a finished run reached on the test records, or on the dev records where there are none.
+    """Return the score of a finished run on the test set, or on the dev set if there is no test set.
 
     >>> _score({"metric": "accuracy", "dev": {"accuracy": 0.5}, "test": {"accuracy": 0.75}})
-    {'on': 'test', 'metric': 'accuracy', 'value': 0.75}
+    {'split': 'test', 'metric': 'accuracy', 'value': 0.75}
     >>> _score({"metric": "accuracy", "dev": []})
     """
     metric = results.get("metric")
-    for on in ("test", "dev"):
-        scores = results.get(on)
+    for split in ("test", "dev"):
+        scores = results.get(split)
         value = scores.get(metric) if isinstance(scores, dict) and isinstance(metric, str) else None
         if isinstance(value, int | float) and math.isfinite(value):
-            return {"on": on, "metric": metric, "value": value}
+            return {"split": split, "metric": metric, "value": value}
     return None
 
 

@@ -10,7 +10,7 @@ const MASK = "[MASK]";
 const PAUSE = 300; // milliseconds without a key after which the model is asked
 
 // As long as the page is open: the text, the words that its masks hide ("" = unknown), what was put in last.
-const now = { text: "", given: "", hidden: [], put: -1, top: "5", joint: "0", grow: "1", only: "" };
+const now = { text: "", given: "", hidden: [], put: -1, top_k: "5", num_beams: "0", max_subwords: "1", only: "" };
 
 export function show(node, models) {
   const given = example("fill", models[0]);
@@ -96,9 +96,13 @@ export function show(node, models) {
       into(found, async () => {
         if (!masks(now.text).length && model.methods.includes("fill"))
           return el("p", { class: "hint" }, t("fill.hint"));
-        const settings = { top: Number(now.top), joint: Number(now.joint), grow: Number(now.grow) };
+        const settings = {
+          top_k: Number(now.top_k),
+          num_beams: Number(now.num_beams),
+          max_subwords: Number(now.max_subwords),
+        };
         const only = now.only.split(/[,，、;；]/).map((word) => word.trim()).filter(Boolean);
-        if (only.length) Object.assign(settings, { candidates: only, grow: 1 });
+        if (only.length) Object.assign(settings, { candidates: only, max_subwords: 1 });
         const filling = await post("fill", { model: model.name, text: now.text, ...settings });
         return [
           note(filling),
@@ -210,13 +214,13 @@ export function show(node, models) {
         field(
           t("fill.top"),
           option(
-            "top",
+            "top_k",
             ["3", "5", "10", "20"].map((n) => [n, n]),
           ),
         ),
         field(
           t("fill.several"),
-          option("joint", [
+          option("num_beams", [
             ["0", t("fill.alone")],
             ["5", t("fill.beam")],
           ]),
@@ -224,7 +228,7 @@ export function show(node, models) {
         field(
           t("fill.grow"),
           option(
-            "grow",
+            "max_subwords",
             ["1", "2", "3"].map((n) => [n, n === "1" ? t("fill.one") : t("fill.upto", { n })]),
           ),
         ),

@@ -80,14 +80,14 @@ export function show(node, [model]) {
   all();
 }
 
-function scattered({ places, points, shares }, texts) {
-  const missing = texts.length - new Set(places.map((place) => place.number)).size;
+function scattered({ occurrences, points, explained_variance }, texts) {
+  const missing = texts.length - new Set(occurrences.map((occurrence) => occurrence.number)).size;
   const plot = el("div", { class: "plot", role: "img", "aria-label": t("meaning.points") });
-  const said = (place) => marked(place.text, [place], (part) => el("b", {}, part));
+  const said = (occurrence) => marked(occurrence.text, [occurrence], (part) => el("b", {}, part));
   const list = el(
     "ol",
     { class: "held" },
-    ...places.map((place) => el("li", { value: place.number + 1, lang: "" }, ...said(place))),
+    ...occurrences.map((occurrence) => el("li", { value: occurrence.number + 1, lang: "" }, ...said(occurrence))),
   );
   draw(
     plot,
@@ -97,10 +97,10 @@ function scattered({ places, points, shares }, texts) {
         mode: "markers+text",
         x: points.map((p) => p[0]),
         y: points.map((p) => p[1]),
-        text: places.map((place) => String(place.number + 1)),
+        text: occurrences.map((occurrence) => String(occurrence.number + 1)),
         textposition: "top center",
         textfont: { color: colour("--faint"), size: 12 },
-        hovertext: places.map((place) => wrapped(place.text)),
+        hovertext: occurrences.map((occurrence) => wrapped(occurrence.text)),
         hoverinfo: "text",
         marker: { color: colour("--accent"), size: 11, opacity: 0.8, line: { width: 0 } },
       },
@@ -108,14 +108,14 @@ function scattered({ places, points, shares }, texts) {
     {
       xaxis: {
         title: {
-          text: t("meaning.axis", { share: Math.round(100 * shares[0]) }),
+          text: t("meaning.axis", { share: Math.round(100 * explained_variance[0]) }),
           font: { size: 12, color: colour("--faint") },
         },
         showticklabels: false,
       },
       yaxis: {
         title: {
-          text: t("meaning.axis", { share: Math.round(100 * shares[1]) }),
+          text: t("meaning.axis", { share: Math.round(100 * explained_variance[1]) }),
           font: { size: 12, color: colour("--faint") },
         },
         showticklabels: false,

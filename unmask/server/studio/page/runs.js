@@ -143,7 +143,7 @@ const SHARE = /accuracy|f1|ndcg|recall|mrr|map|exact|rouge|pearson|spearman|auc|
 
 /** What the finished run reached on its test or dev records; before that, the last held-out score: a share if there is one, else the loss. */
 function best(run) {
-  if (run.score) return scored(run.score.metric, run.score.value, `${run.score.on} `);
+  if (run.score) return scored(run.score.metric, run.score.value, `${run.score.split} `);
   const found = Object.entries(run.eval ?? {}).find(([key, value]) => SHARE.test(key) && value >= -1 && value <= 1);
   return found ? scored(...found) : [number(run.eval?.loss)];
 }

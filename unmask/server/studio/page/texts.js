@@ -12,7 +12,7 @@ export const speak = (name) => keep("language", name);
 /** An example text in a language that the model reads: the page's own if it can, else one of the model's own words.
     field: of a task that the page may not know, what it holds and whether it is required. */
 export function example(key, model, field = { holds: "text", required: true }) {
-  if (model.own) return own(key, model.own, field);
+  if (model.sample) return own(key, model.sample, field);
   const known = model.languages.includes(language()) ? language() : model.languages[0];
   const usual = field.holds === "texts" ? "task.choose.choices" : "task.classify.text";
   return TABLES[known][`${key}.example`] ?? (field.required ? TABLES[known][`${usual}.example`] : "");

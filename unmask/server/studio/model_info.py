@@ -1,4 +1,4 @@
-"""What the page is told of a model: what it is, what it can do, and which forms ask it."""
+"""What the page gets to know about a model: its properties, its methods, and the forms of the task view."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,9 @@ from unmask.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
 
-HOLE = "\N{REPLACEMENT CHARACTER}"  # where a mask will stand
+PLACEHOLDER = "\N{REPLACEMENT CHARACTER}"  # stands for [MASK] while words are joined
 TEXT = Field("text")
-FORMS = {  # method → what it is asked
+FORMS = {  # method → its inputs
     "similarity": (TEXT, Field("other")),
     GENERATE: (TEXT,),
     "next_sentence": (TEXT, Field("other")),
@@ -35,30 +35,30 @@ def describe(name: str, predictor: "Predictor") -> dict[str, Any]:
         "mask": tokenizer.mask_token if tokenizer.mask is not None else None,
         "positions": config.max_positions,
         "languages": languages(tokenizer),
-        "own": None if languages(tokenizer) else _own(tokenizer),
+        "sample": None if languages(tokenizer) else _sample(tokenizer),
     }
 
 
-def _own(tokenizer: Tokenizer) -> dict[str, Any]:
-    """A text for a model that knows none of the page's example texts."""
+def _sample(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return example texts made of the tokenizer's words, for a model that knows none of the page's examples."""
     words = own_words(tokenizer)
     middle = len(words) // 2
-    masked = own_text(tokenizer, [*words[:middle], HOLE, *words[middle + 1 :]]).replace(HOLE, "[MASK]")
+    masked = own_text(tokenizer, [*words[:middle], PLACEHOLDER, *words[middle + 1 :]]).replace(PLACEHOLDER, "[MASK]")
     return {"words": words, "text": own_text(tokenizer, words), "masked": masked}
 
 
 def forms(predictor: "Predictor") -> list[dict[str, Any]]:
-    """Forms of the task view, the model's own first: what it is called, the method that answers, how the answer looks, its fields."""
-    task, found = predictor.task, []
+    """Return the forms of the task view, the model's own task first: name, method, view of the result, and fields."""
+    task, result = predictor.task, []
     if task is not None and task.spec.output != "vector":
         spec = task.spec
         method = GENERATE if spec.output == "text" and GENERATE in predictor.methods() else "predict"
-        found.append(_form(spec.name, method, spec.view, spec.inputs) | {"about": spec.about})
-    views = {GENERATE: "text"}
-    others = [name for name in FORMS if name in predictor.methods() and name not in [form["method"] for form in found]]
-    return found + [_form(name, name, views.get(name, name), FORMS[name]) for name in others]
+        result.append(_form(spec.name, method, spec.view, spec.inputs) | {"about": spec.about})
+    used = [form["method"] for form in result]
+    others = [name for name in FORMS if name in predictor.methods() and name not in used]
+    return result + [_form(name, name, "text" if name == GENERATE else name, FORMS[name]) for name in others]
 
 
 def _form(name: str, method: str, view: str, fields: Sequence[Field]) -> dict[str, Any]:
-    asked = [{"name": f.key, "caption": f.caption, "holds": f.holds, "required": f.required} for f in fields]
-    return {"name": name, "method": method, "view": view, "fields": asked}
+    inputs = [{"name": f.key, "caption": f.caption, "holds": f.holds, "required": f.required} for f in fields]
+    return {"name": name, "method": method, "view": view, "fields": inputs}
