@@ -146,7 +146,11 @@ def test_importing_the_predictor_imports_no_torch() -> None:
 @pytest.mark.parametrize(
     ("name", "heads", "expected"),
     [
-        ("bert-tiny", ["mlm", "nsp"], "attention embed explain fill minimal_pairs next_sentence score similarity word_vectors"),
+        (
+            "bert-tiny",
+            ["mlm", "nsp"],
+            "attention embed explain fill minimal_pairs next_sentence score similarity word_vectors",
+        ),
         ("bert-tiny", [], "attention embed explain similarity word_vectors"),
         ("gpt2-mini", ["lm"], "attention embed explain generate minimal_pairs score similarity word_vectors"),
         ("t5-mini", ["lm"], "attention embed explain generate similarity word_vectors"),

@@ -9,7 +9,14 @@ if TYPE_CHECKING:
     from unmask.tasks.task import Task
 
 EMBED, GENERATE = "embed", "generate"
-BATCHED_METHODS = ("fill", "score", EMBED, GENERATE, "predict", "next_sentence")  # a list in, a list out: clients share a call
+BATCHED_METHODS = (
+    "fill",
+    "score",
+    EMBED,
+    GENERATE,
+    "predict",
+    "next_sentence",
+)  # a list in, a list out: clients share a call
 UNBATCHED_METHODS = ("similarity", "attention", "explain", "minimal_pairs", "word_vectors")
 
 
