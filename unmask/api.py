@@ -166,11 +166,11 @@ def doctor(
     sets: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What is wrong in labelled files, or looks so: {"files", "errors", "warnings", "findings": [{location, message, hint, …}]}."""
-    from unmask.labels.split_names import roles_of
+    from unmask.labels.split_names import assign_splits
     from unmask.runs import part, validate
 
     values = {"task": {"kind": task, "columns": _names(columns), "labels": list(labels or [])}}
-    roles = roles_of(_paths(files), {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)})
+    roles = assign_splits(_paths(files), {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)})
     return validate.check_up(part.make_recipe(values, list(sets)), roles, model_in(str(model)))
 
 

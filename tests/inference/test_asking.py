@@ -11,7 +11,7 @@ from unmask import UserError, api
 from unmask.cli import app
 from unmask.inference.predictor import Predictor
 from unmask.labels import detect_task, record_sets
-from unmask.labels.formats.choices import label_all
+from unmask.labels.formats.choices import add_label_indices
 from unmask.labels.record_sets import open_files
 from unmask.labels.records import Finding
 from unmask.model import hf
@@ -254,5 +254,5 @@ def test_a_run_names_its_folder_by_its_task_and_its_model_by_where_it_is(
 
 def test_a_label_of_a_record_without_choices_is_not_said_twice() -> None:
     findings: list[Finding] = []
-    label_all([{"location": "f:1", "choices": []}], [("B", [])], findings)
+    add_label_indices([{"location": "f:1", "choices": []}], [("B", [])], findings)
     assert findings == []

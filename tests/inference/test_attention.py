@@ -82,7 +82,7 @@ def test_attention_of_gpt2_equals_transformers(tmp_path):
     tokenizer = train("bpe")
     shape = {"hidden": 32, "heads": 2, "layers": 2, "max_positions": 32, "initializer_range": 0.4}
     hf.save(Model(preset("gpt2-mini", vocab_size=tokenizer.size, **shape), ["lm"]).init(0), tmp_path, tokenizer)
-    ids = torch.tensor([tokenizer.surround(tokenizer.encode("the lakes of the union"))[0]])
+    ids = torch.tensor([tokenizer.build_inputs_with_special_tokens(tokenizer.encode("the lakes of the union"))[0]])
     model = GPT2Model.from_pretrained(tmp_path, attn_implementation="eager").eval()
     with torch.inference_mode():
         expected = torch.stack(model(ids, output_attentions=True).attentions)[:, 0].numpy()

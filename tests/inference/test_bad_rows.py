@@ -71,7 +71,7 @@ WRONG: dict[str, dict[str, str]] = {  # task → files whose labels are wrong, o
 def test_labels_are_not_looked_at_where_none_are_needed(task: str, file: str, tmp_path: Path) -> None:
     (tmp_path / file).write_text(WRONG[task][file])
     found: list[Finding] = []
-    form = TASKS[task].SPEC.form
+    form = TASKS[task].SPEC.data_format
     records = form.read(open_source(str(tmp_path / file), found), TaskRecipe(), found, labelled=False)
     assert records and not found
     for record in records:

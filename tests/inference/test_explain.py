@@ -35,7 +35,7 @@ from unmask.tasks.embed.task import Embed
 from unmask.tasks.rank.task import Rank
 from unmask.tasks.tag.task import Tag
 from unmask.tasks.task import Task
-from unmask.text.token_bytes import spellings
+from unmask.text.token_bytes import token_bytes
 
 TEXT = "the president spoke to the lakes"
 TOKENIZER = train()
@@ -88,7 +88,7 @@ def test_the_scores_of_every_answer_add_up(case):
 def test_the_likeness_of_two_texts_is_explained_by_every_family(name):
     tokenizer = train("bpe")
     model = Model(preset(name, vocab_size=tokenizer.size), []).init(0)
-    model.spell(spellings(tokenizer))
+    model.spell(token_bytes(tokenizer))
     found = Predictor(model, tokenizer, "cpu").explain("the lakes of the union", "we played", steps=20)
     assert abs(found.value - found.baseline) > 0.01
     assert abs(found.delta) < 0.01

@@ -14,7 +14,7 @@ from unmask.errors import UserError
 from unmask.inference.predictor import Predictor, load
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.text.token_text import is_ideograph, join
+from unmask.text.token_text import is_ideograph, tokens_to_text
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def words_of_two(tokenizer):
     signs = {i for i in ordinary if is_ideograph(tokenizer.token(i))}
     for pair in itertools.product(ordinary, ordinary):
         goes_on = tokenizer.token(pair[1]).startswith("##") and pair[0] not in signs
-        if (goes_on or set(pair) <= signs) and tokenizer.encode(join(tokenizer, pair)) == list(pair):
+        if (goes_on or set(pair) <= signs) and tokenizer.encode(tokens_to_text(tokenizer, pair)) == list(pair):
             yield pair
 
 
@@ -122,7 +122,7 @@ def test_grown_words_are_whole_words_in_every_language():
             for c in filling.masks[0].candidates:
                 if len(c.ids) > 1:
                     assert not c.token.strip().count(" "), c.token
-                    assert p.tokenizer.encode(join(p.tokenizer, c.ids)) == list(c.ids)
+                    assert p.tokenizer.encode(tokens_to_text(p.tokenizer, c.ids)) == list(c.ids)
     p = predictor("wordpiece")
     grown = [c for c in p.fill("北京是[MASK]的首都", top_k=60, max_subwords=2).masks[0].candidates if len(c.ids) == 2]
     assert any(

@@ -34,7 +34,7 @@ from unmask.model.model import Model
 from unmask.recipe import Recipe
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.rank.task import Rank
-from unmask.text.token_text import mask_spans, piece, put_in, readable
+from unmask.text.token_text import display_token, fill_spans, mask_spans, tokens_to_readable_text
 from unmask.text.tokenizer import Tokenizer
 from unmask.train import checkpoint
 
@@ -124,7 +124,7 @@ def test_best_fills_the_surest_mask_first_and_asks_again(folder):
         ids = [t.cls, *encoding.ids, t.sep]
         expected = fill_all(folder, t, ids, lambda sure: [max(sure, key=sure.get)])
         chosen = [expected[i + 1] for i in masks]
-        best, spans = put_in(t, text, [encoding.offsets[i] for i in masks], chosen)
+        best, spans = fill_spans(t, text, [encoding.offsets[i] for i in masks], chosen)
         assert (filling.best, filling.best_spans) == (best, spans)
         assert [best[a:b] for a, b in spans] == [t.token(id).removeprefix("##") for id in chosen]
         differs[0] += fill_all(folder, t, ids, lambda sure: [min(sure)]) != expected  # left to right
@@ -257,7 +257,7 @@ def test_a_word_put_in_encodes_to_the_ids_that_the_model_saw(tokenizer, text):
     for id in np.flatnonzero(~tokenizer.special).tolist():
         if tokenizer.token(id).startswith("##"):
             continue
-        filled, _ = put_in(tokenizer, text, [encoding.offsets[place]], [id])
+        filled, _ = fill_spans(tokenizer, text, [encoding.offsets[place]], [id])
         assert tokenizer.encode(filled) == [*encoding.ids[:place], id, *encoding.ids[place + 1 :]], filled
         checked += 1
     assert checked > 40
@@ -265,8 +265,8 @@ def test_a_word_put_in_encodes_to_the_ids_that_the_model_saw(tokenizer, text):
 
 def test_a_piece_put_in_joins_the_word_before_it(tokenizer):
     s = tokenizer.backend.token_to_id("##s")
-    assert put_in(tokenizer, "the lake [MASK].", [(9, 15)], [s]) == ("the lakes.", [(8, 9)])
-    assert put_in(tokenizer, "lake [MASK] [MASK]", [(5, 11), (12, 18)], [s, s]) == ("lakess", [(4, 5), (5, 6)])
+    assert fill_spans(tokenizer, "the lake [MASK].", [(9, 15)], [s]) == ("the lakes.", [(8, 9)])
+    assert fill_spans(tokenizer, "lake [MASK] [MASK]", [(5, 11), (12, 18)], [s, s]) == ("lakess", [(4, 5), (5, 6)])
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char", "byte"])
@@ -281,7 +281,7 @@ def test_pieces_of_every_kind_read_as_the_tokenizer_decodes_them(kind, text):
         ids = list(encoding.ids)
         for place, id in zip(places, chosen):
             ids[place] = id
-        filled, where = put_in(tokenizer, text, spans, chosen)
+        filled, where = fill_spans(tokenizer, text, spans, chosen)
         assert filled.split() == tokenizer.decode(ids).split()
         assert all(0 <= a <= b <= len(filled) for a, b in where)
 
@@ -290,9 +290,9 @@ def test_two_bytes_make_one_character():
     tokenizer = train("byte")
     text, bytes_of = "北[MASK][MASK][MASK]", tokenizer.encode("京")
     encoding = tokenizer.encode_batch([text])[0]
-    assert put_in(tokenizer, text, encoding.offsets[-3:], bytes_of)[0] == "北京"
-    assert [piece(tokenizer, id) for id in bytes_of] == ["<0xE4>", "<0xBA>", "<0xAC>"]
-    assert readable(tokenizer, [*tokenizer.encode("\\x北"), bytes_of[0]]) == "\\x北<0xE4>"
+    assert fill_spans(tokenizer, text, encoding.offsets[-3:], bytes_of)[0] == "北京"
+    assert [display_token(tokenizer, id) for id in bytes_of] == ["<0xE4>", "<0xBA>", "<0xAC>"]
+    assert tokens_to_readable_text(tokenizer, [*tokenizer.encode("\\x北"), bytes_of[0]]) == "\\x北<0xE4>"
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])

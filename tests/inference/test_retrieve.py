@@ -23,7 +23,7 @@ from unmask.model.model import Model
 from unmask.recipe import Recipe
 from unmask.tasks.embed.task import Embed
 from unmask.tasks.rank.task import Rank
-from unmask.text.bm25 import words
+from unmask.text.bm25 import extract_terms
 from unmask.text.store import TokenStore
 
 PASSAGES = {
@@ -68,7 +68,7 @@ def bm25(query: list[str], texts: list[list[str]], k1: float = 1.5, b: float = 0
 def test_words_are_found_by_bm25() -> None:
     index = Index(PASSAGES)
     for query in ("a list of numbers", "the class", "学校的图书馆", "strings imported"):
-        want = bm25(words(query), [words(t) for t in PASSAGES.values()])
+        want = bm25(extract_terms(query), [extract_terms(t) for t in PASSAGES.values()])
         hits = index.search(query)
         assert {h["id"]: h["score"] for h in hits} == pytest.approx(
             {i: s for i, s in zip(PASSAGES, want) if s > 0}, rel=1e-5

@@ -5,14 +5,14 @@ from itertools import pairwise
 
 import pytest
 
-from unmask.labels.formats.conll import join
+from unmask.labels.formats.conll import join_words
 from unmask.tasks.tag.boundaries import Boundaries
 from unmask.text.segmentation import split_words
 
 
 def spaced(*sentences: str) -> list[tuple[str, list[list[int]]]]:
     """Sentences of a column file: a word between blanks."""
-    return [join(s.split(), [True] * len(s.split())) for s in sentences]
+    return [join_words(s.split(), [True] * len(s.split())) for s in sentences]
 
 
 def glued(*sentences: str) -> list[tuple[str, list[list[int]]]]:
@@ -22,7 +22,7 @@ def glued(*sentences: str) -> list[tuple[str, list[list[int]]]]:
         words = s.replace("|", " | ").split()
         kept = [w for w in words if w != "|"]
         touches = [n + 1 < len(words) and words[n + 1] == "|" for n, w in enumerate(words) if w != "|"]
-        out.append(join(kept, [not t for t in touches]))
+        out.append(join_words(kept, [not t for t in touches]))
     return out
 
 
@@ -65,7 +65,7 @@ def test_true_spacing_is_taken_where_the_file_has_it() -> None:
 
 
 def test_chinese_characters_and_words() -> None:
-    by_character = Boundaries.learn([join(list("我在NBA看2012年"), [False] * 11)])
+    by_character = Boundaries.learn([join_words(list("我在NBA看2012年"), [False] * 11)])
     assert cut(by_character, "北京CBA, 3月") == ["北", "京", "C", "B", "A", ",", "3", "月"]
     by_word = Boundaries.learn(glued("我们|喜欢|北京|。", "他们|喜欢|上海|。"))
     assert cut(by_word, "我们喜欢上海。") == ["我们", "喜欢", "上海", "。"]

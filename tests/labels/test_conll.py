@@ -20,7 +20,7 @@ def read(
     path.write_text(text if isinstance(text, str) else "".join(json.dumps(x) + "\n" for x in text), "utf-8")
     task = Recipe.build({"task": settings}).task
     findings: list[Finding] = []
-    return Tag.SPEC.form.read(open_source(str(path), findings), task, findings, labelled), findings
+    return Tag.SPEC.data_format.read(open_source(str(path), findings), task, findings, labelled), findings
 
 
 def words(record: Record) -> list[str]:
@@ -149,7 +149,7 @@ def test_spans_in_three_spellings(tmp_path: Path) -> None:
         renamed = [{"text": x["text"], name: x["spans"]} for x in lines]
         assert [r["spans"] for r in read(tmp_path / "b.jsonl", renamed)[0]] == [r["spans"] for r in records]
         source = open_source(str(tmp_path / "b.jsonl"), [])
-        assert [task for task in TASKS.names() if TASKS[task].SPEC.form.recognises(source)] == ["tag"]
+        assert [task for task in TASKS.names() if TASKS[task].SPEC.data_format.matches(source)] == ["tag"]
 
 
 def test_faults_of_spans(tmp_path: Path) -> None:
@@ -194,8 +194,8 @@ def test_lists_of_words_and_tags(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "c.parquet")
     found: list[Finding] = []
     source = open_source(str(tmp_path / "c.parquet"), found)
-    assert Tag.SPEC.form.read(source, Recipe().task, found)[0]["tags"] == rows[0]["tags"] and not found
-    assert Tag.SPEC.form.recognises(source)
+    assert Tag.SPEC.data_format.read(source, Recipe().task, found)[0]["tags"] == rows[0]["tags"] and not found
+    assert Tag.SPEC.data_format.matches(source)
 
 
 def test_a_file_is_recognised_by_what_it_holds(tmp_path: Path) -> None:
@@ -213,15 +213,15 @@ def test_a_file_is_recognised_by_what_it_holds(tmp_path: Path) -> None:
     ]:
         (tmp_path / name).write_text(text)
         source = open_source(str(tmp_path / name), [])
-        assert Tag.SPEC.form.recognises(source) == tag, name
-        assert not tag or [task for task in TASKS.names() if TASKS[task].SPEC.form.recognises(source)] == ["tag"]
+        assert Tag.SPEC.data_format.matches(source) == tag, name
+        assert not tag or [task for task in TASKS.names() if TASKS[task].SPEC.data_format.matches(source)] == ["tag"]
     records, findings = read(tmp_path / "g.tsv", "Bob\tB-per\nleft\tO\n\nAnn\tB-per\n")
     assert [r["tags"] for r in records] == [["B-per", "O"], ["B-per"]] and not findings
     with pytest.raises(UserError, match=r"from the first line on.*\n?.*mv .*h.csv .*h.conll"):
         read(tmp_path / "h.csv", "Bob,B-per\nleft,O\nAnn,B-per\n")
     texts = tmp_path / "i.csv"  # labels that look like tags, of texts
     texts.write_text("".join(f"a text of words {n},{'BO'[n % 2]}\n" for n in range(30)))
-    assert not Tag.SPEC.form.recognises(open_source(str(texts), []))
+    assert not Tag.SPEC.data_format.matches(open_source(str(texts), []))
     records, findings = read(tmp_path / "lines.txt", "A text of words .\n\nAnother.\n", labelled=False)
     assert [r["text"] for r in records] == ["A text of words .", "Another."] and not findings
 

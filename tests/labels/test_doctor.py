@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from unmask.labels.doctor import examine
+from unmask.labels.doctor import check_records
 from unmask.labels.findings import as_rows, by_kind, condense, from_rows
 from unmask.labels.records import Finding, open_source
-from unmask.labels.split_names import role_of, roles_of
-from unmask.labels.textcheck import MOJIBAKE, too_long
+from unmask.labels.split_names import assign_splits, split_of
+from unmask.labels.textcheck import MOJIBAKE, check_lengths
 from unmask.recipe import TaskRecipe, TokenizerRecipe
 from unmask.registry import TASKS
 from unmask.text.tokenizer import Tokenizer
@@ -29,24 +29,26 @@ def kinds(found: list[Finding]) -> list[str]:
 
 def test_several_labels_and_numbers_are_not_taken_for_one_label() -> None:
     several = records(*[(f"t {n}", ["a", "b"] if n % 2 else ["a"]) for n in range(40)])
-    assert examine({"train": several}, CLASSIFY) == []
-    unknown = examine({"train": several, "test": records(("x", ["a", "c"]), file="b.csv")}, CLASSIFY)
+    assert check_records({"train": several}, CLASSIFY) == []
+    unknown = check_records({"train": several, "test": records(("x", ["a", "c"]), file="b.csv")}, CLASSIFY)
     assert kinds(unknown) == ["unknown label"] and "'c'" in unknown[0].message
     numbers = records(*[(f"t {n}", n / 7) for n in range(40)])
-    assert examine({"train": numbers, "test": records(("x", 0.31))}, CLASSIFY) == []
+    assert check_records({"train": numbers, "test": records(("x", 0.31))}, CLASSIFY) == []
 
 
 def test_the_order_of_several_labels_is_no_contradiction() -> None:
-    found = examine({"train": records(("t", ["a", "b"]), ("t", ["b", "a"]), ("u", ["a"]), ("v", ["b"]))}, CLASSIFY)
+    found = check_records(
+        {"train": records(("t", ["a", "b"]), ("t", ["b", "a"]), ("u", ["a"]), ("v", ["b"]))}, CLASSIFY
+    )
     assert kinds(found) == ["duplicate"]
 
 
 def test_a_pair_is_asked_as_a_whole() -> None:
     rows = records(("p", "yes"), ("p", "no"))
     rows[0]["pair"], rows[1]["pair"] = "one", "two"
-    assert examine({"train": rows}, CLASSIFY) == []
+    assert check_records({"train": rows}, CLASSIFY) == []
     rows[1]["pair"] = "ONE "
-    assert kinds(examine({"train": rows}, CLASSIFY)) == ["contradiction"]
+    assert kinds(check_records({"train": rows}, CLASSIFY)) == ["contradiction"]
 
 
 SHAPES: dict[str, list[dict[str, Any]]] = {
@@ -74,17 +76,19 @@ def test_every_task_s_records(task: str) -> None:
     """Good ones: nothing found. The same in test: leakage. Twice: a duplicate."""
     kind = TASKS[task].SPEC
     train = [{"location": f"a:{n}", **row} for n, row in enumerate(SHAPES[task], 1)]
-    assert examine({"train": train}, kind) == []
+    assert check_records({"train": train}, kind) == []
     leaked = [{"location": "b:1", **SHAPES[task][0]}, {"location": "b:2", **SHAPES[task][1]}]
-    assert set(kinds(examine({"train": [*train, *train[:1]], "test": leaked}, kind))) >= {"leakage", "duplicate"}
-    same = examine({"train": train, "test": leaked}, kind)
+    assert set(kinds(check_records({"train": [*train, *train[:1]], "test": leaked}, kind))) >= {"leakage", "duplicate"}
+    same = check_records({"train": train, "test": leaked}, kind)
     assert kinds(same) == ["same file"] and same[0].error
 
 
 def test_tags_of_a_test_file_that_train_does_not_have() -> None:
     train = [{"location": f"a:{n}", **row} for n, row in enumerate(SHAPES["tag"], 1)]
     odd = [{"location": "b:1", "text": "x y", "spans": [{"start": 0, "end": 1, "label": "ORG"}]}]
-    assert [f.message for f in examine({"train": train, "test": odd}, TASKS["tag"].SPEC) if f.kind == "unknown label"]
+    assert [
+        f.message for f in check_records({"train": train, "test": odd}, TASKS["tag"].SPEC) if f.kind == "unknown label"
+    ]
 
 
 def test_few_lines_of_each_kind_errors_last() -> None:
@@ -107,7 +111,7 @@ def test_the_most_serious_kind_comes_last() -> None:
     train = records(*[(f"film {n}", "xy"[n % 2]) for n in range(40)], ("film 0", "x"), ("film 1", "x"))
     dev = records(("film 2", "x"), ("new", "y"), file="d.csv")
     test = records(("film 3", "y"), ("film 4", "x"), ("other", "z"), file="t.csv")
-    found = examine({"train": train, "dev": dev, "test": test}, CLASSIFY)
+    found = check_records({"train": train, "dev": dev, "test": test}, CLASSIFY)
     groups = by_kind(found)
     assert [g.first.kind for g in groups] == ["duplicate", "contradiction", "dev leakage", "leakage", "unknown label"]
     assert [g.serious for g in groups] == [False, False, True, True, True] and groups[3].count == 2
@@ -161,24 +165,24 @@ def test_json_has_no_header(tmp_path: Path) -> None:
 def test_length_is_measured_by_the_model_s_tokens() -> None:
     tokenizer = Tokenizer.train(["abcdefgh " * 50], TokenizerRecipe(kind="char"))
     rows = records(*[("ab" * (40 if n % 4 == 0 else 4), "x") for n in range(40)])
-    (found,) = too_long(rows, CLASSIFY, tokenizer, 32, "read in windows")
+    (found,) = check_lengths(rows, CLASSIFY, tokenizer, 32, "read in windows")
     assert found.message.startswith("25.0% of the records have more than the 30 tokens of a row, the longest 80")
     assert found.location == "a.csv:2" and not found.error
-    assert too_long(rows, CLASSIFY, tokenizer, 128, "") == []
+    assert check_lengths(rows, CLASSIFY, tokenizer, 128, "") == []
 
 
 def test_roles_by_name_and_given() -> None:
-    assert roles_of(["x.csv"], {})["train"] == ["x.csv"]
-    assert roles_of(["only-test.csv"], {}) == {"train": ["only-test.csv"], "dev": [], "test": []}
-    found = roles_of(["val.csv", "contest.csv"], {"train": ["a.csv"]})
+    assert assign_splits(["x.csv"], {})["train"] == ["x.csv"]
+    assert assign_splits(["only-test.csv"], {}) == {"train": ["only-test.csv"], "dev": [], "test": []}
+    found = assign_splits(["val.csv", "contest.csv"], {"train": ["a.csv"]})
     assert found == {"train": ["a.csv", "contest.csv"], "dev": ["val.csv"], "test": []}
     both = ["eng.train", "eng.testa", "eng.testb"]
-    assert list(roles_of(both, {}).values()) == [["eng.train"], ["eng.testa"], ["eng.testb"]]
-    assert roles_of(["a.csv", "ner.testa"], {})["test"] == ["ner.testa"]
+    assert list(assign_splits(both, {}).values()) == [["eng.train"], ["eng.testa"], ["eng.testb"]]
+    assert assign_splits(["a.csv", "ner.testa"], {})["test"] == ["ner.testa"]
     apart = ["train/part1.csv", "test/part1.csv"]
-    assert roles_of(apart, {}) == {"train": apart[:1], "dev": [], "test": apart[1:]}
+    assert assign_splits(apart, {}) == {"train": apart[:1], "dev": [], "test": apart[1:]}
     together = ["test/a.csv", "test/b.csv"]  # a folder that all share tells nothing
-    assert roles_of(together, {})["train"] == together
+    assert assign_splits(together, {})["train"] == together
 
 
 @pytest.mark.parametrize(
@@ -192,7 +196,7 @@ def test_roles_by_name_and_given() -> None:
 )  # fmt: skip
 def test_usual_spellings_of_roles(role: str, names: str) -> None:
     for name in names.split():
-        assert role_of(name) == role, name
+        assert split_of(name) == role, name
 
 
 def test_many_records_are_looked_at_quickly() -> None:
@@ -203,7 +207,7 @@ def test_many_records_are_looked_at_quickly() -> None:
         for count in (6_000, 600)
     )
     begun = time.process_time()
-    assert examine({"train": train, "test": test}, CLASSIFY) == []
+    assert check_records({"train": train, "test": test}, CLASSIFY) == []
     assert time.process_time() - begun < 4
 
 
@@ -216,10 +220,10 @@ def test_one_kind_of_entity_is_enough(tmp_path: Path) -> None:
     tags = [{"location": f"a:{n}", "text": f"Ann ran {n}", "tags": ["PER", "O", "O"]} for n in range(30)]
     (tmp_path / "a.conll").write_text("".join(f"Ann B-PER\nran O\n{n} O\n\n" for n in range(30)))
     found: list[Finding] = []
-    read = TASKS["tag"].SPEC.form.read(open_source(str(tmp_path / "a.conll"), found), TaskRecipe(), found)
+    read = TASKS["tag"].SPEC.data_format.read(open_source(str(tmp_path / "a.conll"), found), TaskRecipe(), found)
     assert len(read) == 30 and found == []
     for train in (spans, tags, read):
-        assert examine({"train": train}, TASKS["tag"].SPEC) == []
+        assert check_records({"train": train}, TASKS["tag"].SPEC) == []
 
 
 def test_dev_and_test_are_compared_too() -> None:
@@ -227,12 +231,12 @@ def test_dev_and_test_are_compared_too() -> None:
     train = records(("a", "x"), ("b", "y"), file="train.csv")
     dev = records(("c", "x"), ("d", "y"), ("a", "x"), file="dev.csv")
     test = records(("C ", "x"), ("e", "y"), ("b", "y"), file="test.csv")
-    found = examine({"train": train, "dev": dev, "test": test}, CLASSIFY)
+    found = check_records({"train": train, "dev": dev, "test": test}, CLASSIFY)
     assert kinds(found) == ["dev leakage", "dev leakage", "leakage"] and not any(f.error for f in found)
     assert [(f.location, f.message) for f in found] == [
         ("dev.csv:4", "also in train, at train.csv:2 (1 of 3 records of dev are)"),
         ("test.csv:2", "also in dev, at dev.csv:2 (1 of 3 records of test are)"),
         ("test.csv:4", "also in train, at train.csv:3 (1 of 3 records of test are)"),
     ]
-    (same,) = examine({"train": train, "dev": dev[:2], "test": records(("d", "y"), ("c", "x"))}, CLASSIFY)
+    (same,) = check_records({"train": train, "dev": dev[:2], "test": records(("d", "y"), ("c", "x"))}, CLASSIFY)
     assert same.kind == "same file" and not same.error and "same records as dev" in same.message

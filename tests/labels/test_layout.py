@@ -11,7 +11,7 @@ from unmask.labels.detect_task import pick_task
 from unmask.labels.records import Finding, Source, open_source
 from unmask.recipe import TaskRecipe
 from unmask.text.corpus import Corpus
-from unmask.text.layout import bare_quotes, layout_of
+from unmask.text.layout import detect_layout, quotes_are_text
 
 ROWS = [{"text": f"they left, or so I heard {n}", "label": ("pos", "neg")[n % 2]} for n in range(12)]
 TABS = "text\tlabel\n" + "".join(f"{r['text']}\t{r['label']}\n" for r in ROWS)
@@ -36,7 +36,7 @@ def read(path: Path, content: str | bytes = "", **options: object) -> tuple[Sour
 def test_the_name_decides_nothing(name: str, content: str | bytes, tmp_path: Path) -> None:
     source, findings = read(tmp_path / name, content)
     assert [row for _, row in source.rows] == ROWS and findings == []
-    assert source.form == "table" and pick_task(TaskRecipe(), [source]).name == "classify"
+    assert source.file_format == "table" and pick_task(TaskRecipe(), [source]).name == "classify"
 
 
 def test_a_compressed_table_without_an_ending(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ PROSE = {
 @pytest.mark.parametrize("name", PROSE)
 def test_prose_stays_text(name: str, tmp_path: Path) -> None:
     source, findings = read(tmp_path / "a.txt", PROSE[name])
-    assert source.form == "text" and findings == []
+    assert source.file_format == "text" and findings == []
     assert [text for _, text in source.lines] == PROSE[name].rstrip("\n").split("\n")
 
 
@@ -76,7 +76,7 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_lines_of_other_readers_are_left_to_them(name: str, tmp_path: Path) -> None:
     source, findings = read(tmp_path / "a.txt", LINES[name])
-    assert source.form == "text" and source.lines and findings == []
+    assert source.file_format == "text" and source.lines and findings == []
 
 
 def test_a_doubt_is_refused_and_said(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_doubt_is_refused_and_said(tmp_path: Path) -> None:
     assert "--task embed" in (caught.value.hint or "")
     assert pick_task(TaskRecipe(kind="embed"), [source]).name == "embed"
     ragged = "".join("\t".join(["some words here"] * (2 + n % 3)) + "\n" for n in range(20))
-    assert layout_of(ragged, ".txt").doubt
+    assert detect_layout(ragged, ".txt").ambiguous
 
 
 def test_text_for_pre_training_is_read_by_its_name(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_text_for_pre_training_is_read_by_its_name(tmp_path: Path) -> None:
     ],
 )
 def test_quotes_in_a_table_with_tabs(lines: list[str], bare: bool) -> None:
-    assert bare_quotes(lines) == bare
+    assert quotes_are_text(lines) == bare
 
 
 def test_a_stray_quote_after_the_first_megabyte_swallows_nothing(tmp_path: Path) -> None:

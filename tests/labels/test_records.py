@@ -11,8 +11,8 @@ import pytest
 import zstandard
 
 from unmask.errors import UserError
-from unmask.labels.records import Finding, Source, open_source, text_of
-from unmask.text.columns import assign
+from unmask.labels.records import Finding, Source, open_source, parse_text
+from unmask.text.columns import map_columns
 
 ROWS = [{"text": "a café in Zürich", "label": "pos"}, {"text": "très mauvais, déjà vu", "label": "neg"}]
 CSV = 'text,label\na café in Zürich,pos\n"très mauvais, déjà vu",neg\n'
@@ -59,7 +59,7 @@ FORMS: dict[str, bytes] = {
 def test_every_form_gives_the_same_rows(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(FORMS[name])
     source, findings = read(tmp_path / name)
-    assert source.form == "table" and source.columns == ["text", "label"]
+    assert source.file_format == "table" and source.columns == ["text", "label"]
     assert [row for _, row in source.rows] == ROWS
     assert findings == []
 
@@ -143,7 +143,7 @@ def test_what_cannot_be_read_at_all(name: str, content: bytes, words: str, tmp_p
 ])  # fmt: skip
 def test_values_become_text(value: Any, text: str) -> None:
     findings: list[Finding] = []
-    assert text_of(value, "a:1", "label", findings) == text and not findings
+    assert parse_text(value, "a:1", "label", findings) == text and not findings
 
 
 @pytest.mark.parametrize(
@@ -152,30 +152,30 @@ def test_values_become_text(value: Any, text: str) -> None:
 )
 def test_values_that_are_missing_are_found(value: Any, what: str) -> None:
     findings: list[Finding] = []
-    assert text_of(value, "a:1", "label", findings) == ""
+    assert parse_text(value, "a:1", "label", findings) == ""
     assert what in findings[0].message and findings[0].location == "a:1" and findings[0].hint and findings[0].error
 
 
 def test_a_number_where_text_is_read_is_said() -> None:
     findings: list[Finding] = []
-    assert text_of(5, "a.jsonl:1", "text", findings) == "5" and text_of(5, "a.jsonl:1", "label", findings) == "5"
+    assert parse_text(5, "a.jsonl:1", "text", findings) == "5" and parse_text(5, "a.jsonl:1", "label", findings) == "5"
     assert [(f.error, f.message) for f in findings] == [(False, "text is a number (5), read as text")]
 
 
 def test_half_a_character_is_replaced_without_moving_the_others() -> None:
     findings: list[Finding] = []
-    assert text_of("a\ud83db", "a:1", "text", findings) == "a\ufffdb"
+    assert parse_text("a\ud83db", "a:1", "text", findings) == "a\ufffdb"
     assert [f.error for f in findings] == [False]
 
 
 def test_columns_are_found_by_name_and_by_the_user() -> None:
     roles = {"text": ("text", "review"), "label": ("label", "stars")}
-    assert assign(["Review", "stars"], roles, {}, ("text", "label"), "a") == {"text": "Review", "label": "stars"}
-    assert assign(["x", "text"], roles, {"text": "x"}, ("text",), "a") == {"text": "x"}
+    assert map_columns(["Review", "stars"], roles, {}, ("text", "label"), "a") == {"text": "Review", "label": "stars"}
+    assert map_columns(["x", "text"], roles, {"text": "x"}, ("text",), "a") == {"text": "x"}
     with pytest.raises(UserError, match="did you mean review"):
-        assign(["review"], roles, {"text": "reveiw"}, ("text",), "a")
+        map_columns(["review"], roles, {"text": "reveiw"}, ("text",), "a")
     with pytest.raises(UserError, match="no role 'txt'"):
-        assign(["review"], roles, {"txt": "review"}, ("text",), "a")
+        map_columns(["review"], roles, {"txt": "review"}, ("text",), "a")
     with pytest.raises(UserError, match="no column for 'label'") as caught:
-        assign(["review", "y"], roles, {}, ("text", "label"), "a")
+        map_columns(["review", "y"], roles, {}, ("text", "label"), "a")
     assert caught.value.hint == "--column label=NAME"

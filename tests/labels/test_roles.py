@@ -130,9 +130,9 @@ def test_faults_are_found_with_their_lines(tmp_path: Path) -> None:
 
 def test_a_predicate_is_found_in_a_text_or_the_message_helps() -> None:
     text = "A run is a run, and Runs are runs."
-    assert roles.locate(text, "run#2") == [11, 14] and roles.locate(text, "RUNS#1") == [20, 24]
-    assert roles.locate(text, (2, 5)) == roles.locate(text, {"start": 2, "end": 5}) == [2, 5]
-    assert roles.locate("他跑步回家", "跑步") == [1, 3]
+    assert roles.locate_predicate(text, "run#2") == [11, 14] and roles.locate_predicate(text, "RUNS#1") == [20, 24]
+    assert roles.locate_predicate(text, (2, 5)) == roles.locate_predicate(text, {"start": 2, "end": 5}) == [2, 5]
+    assert roles.locate_predicate("他跑步回家", "跑步") == [1, 3]
     for predicate, got, valid in (
         ("run", "occurs 2 times", "run#1, run#2"),
         ("run#3", "occurs 2 times", "run#1, run#2"),
@@ -141,5 +141,5 @@ def test_a_predicate_is_found_in_a_text_or_the_message_helps() -> None:
         ((3, 99), "no place in the text", "0 to 34"),
     ):
         with pytest.raises(UserError, match=got) as error:
-            roles.locate(text, predicate)
+            roles.locate_predicate(text, predicate)
         assert valid in str(error.value.expected)

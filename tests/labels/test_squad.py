@@ -30,8 +30,8 @@ def read(
         path.write_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, **dump), "utf-8")
     findings: list[Finding] = []
     source = open_source(str(path), findings)
-    assert Answer.SPEC.form.recognises(source) or not labelled
-    return Answer.SPEC.form.read(source, Recipe().task, findings, labelled), findings
+    assert Answer.SPEC.data_format.matches(source) or not labelled
+    return Answer.SPEC.data_format.read(source, Recipe().task, findings, labelled), findings
 
 
 EXPECTED = {"question": "Where?", "context": CONTEXT, "answers": [{"text": "Paris", "start": 15}], "impossible": False}

@@ -13,7 +13,7 @@ from unmask.model.config import preset
 from unmask.model.lstm import BEGIN, END, NONE
 from unmask.model.model import Model, parameters
 from unmask.text.store import TokenStore
-from unmask.text.token_bytes import spellings
+from unmask.text.token_bytes import token_bytes
 
 TINY = preset("elmo-mini", vocab_size=60, hidden=32, intermediate=48, max_positions=64)
 HALF = TINY.hidden // 2
@@ -140,7 +140,7 @@ def test_a_mistake_is_explained(changes: dict) -> None:
 def test_folder(heads: list[str], characters: bool, store: TokenStore, tmp_path) -> None:
     size = {"hidden": 32, "intermediate": 48, "vocab_size": store.tokenizer.size}
     model = Model(preset("elmo-mini", characters=characters, labels=("a", "b"), **size), heads).init(0).eval()
-    model.spell(spellings(store.tokenizer))
+    model.spell(token_bytes(store.tokenizer))
     hf.save(model, tmp_path, store.tokenizer)
     found = hf.load(tmp_path, heads=heads, changes={"labels": ("a", "b")})
     assert not found.missing
@@ -159,7 +159,7 @@ def test_characters(store: TokenStore) -> None:
     model = Model(config, ["bilm"]).init(0).eval()
     with pytest.raises(UserError, match="spelled"):
         model(rows(1, 4))
-    spelled = spellings(store.tokenizer)
+    spelled = token_bytes(store.tokenizer)
     model.spell(spelled)
     table = model.encoder.embeddings.tokens.spelling  # type: ignore[attr-defined]
     word, inside = spelled.index(b" the"), next(i for i, s in enumerate(spelled) if s == b"s")
@@ -190,7 +190,7 @@ def test_a_frozen_encoder_classifies(name: str, store: TokenStore, tmp_path) -> 
     """The head alone is trained, and ELMo's mix, through the same door as everything else."""
     from runs.tiny import train as train_part
 
-    from unmask.labels.record_sets import Sets
+    from unmask.labels.record_sets import RecordSets
     from unmask.recipe import Recipe
     from unmask.runs.part import Part
     from unmask.tasks.classify.task import Classify
@@ -210,7 +210,7 @@ def test_a_frozen_encoder_classifies(name: str, store: TokenStore, tmp_path) -> 
     model = Model(config, ["classify"]).init(0)
     model.freeze()
     before = model.embedding.clone()
-    train_part(Part(recipe, task, model, Sets(records, [], []), []), tmp_path / "run")
+    train_part(Part(recipe, task, model, RecordSets(records, [], []), []), tmp_path / "run")
     assert task.score(task.answer(model, records), records)["accuracy"] > 0.9
     assert torch.equal(model.embedding, before)
     again = hf.load(tmp_path / "run" / "model").model

@@ -140,10 +140,10 @@ def test_it_overfits_and_resumes_bit_for_bit(store: TokenStore, tmp_path: Path) 
 
 
 def test_characters_learn(store: TokenStore) -> None:
-    from unmask.text.token_bytes import spellings
+    from unmask.text.token_bytes import token_bytes
 
     model = Model(preset("elmo-mini", vocab_size=store.tokenizer.size, characters=True, **SIZE), ["bilm"]).init(1)
-    model.spell(spellings(store.tokenizer))
+    model.spell(token_bytes(store.tokenizer))
     trainer, loader = trainer_of(store, model, 15)
     batch = loader.batch(0, 8, trainer.plan.phase(0))
     losses = [trainer.step(step, [(0, batch)]).values["loss"] for step in range(15)]

@@ -11,7 +11,7 @@ from unmask.batch import Phase
 from unmask.errors import UserError
 from unmask.recipe import DataRecipe, TokenizerRecipe
 from unmask.runs.setup import describe_pairs
-from unmask.text.chunks import as_berts, greedy
+from unmask.text.chunks import bert_equivalent_length, greedy_chunks
 from unmask.text.corpus import Corpus
 from unmask.text.prepare import prepare
 from unmask.text.rows import Rows
@@ -40,7 +40,7 @@ def documents_of(sentences_per_document: list[int], words: int = 12, vocabulary:
     ends = split.sentences[1:].copy()
     ends[split.document_sentences[1:] - 1] -= 1
     split.sentence_end = lambda s: int(ends[s])
-    split.chunks = cache(lambda length: greedy(split.sentences, split.document_sentences, length - 3))
+    split.chunks = cache(lambda length: greedy_chunks(split.sentences, split.document_sentences, length - 3))
     return split
 
 
@@ -126,14 +126,14 @@ def test_special_tokens_of_a_pair_stand_where_the_tokenizers_rule_puts_them(temp
         longest = max(longest, len(e))
         text = np.flatnonzero(e.flags)  # special tokens have no flag, and every token here begins a word
         a, b = np.split(text, np.flatnonzero(np.diff(text) > 1) + 1)
-        ids, segments = t.surround(e.ids[a].tolist(), e.ids[b].tolist())
+        ids, segments = t.build_inputs_with_special_tokens(e.ids[a].tolist(), e.ids[b].tolist())
         if template == "gpt2":
             ids, segments = [*e.ids[a], t.sep, *e.ids[b], t.sep], [0] * (len(a) + 1) + [1] * (len(b) + 1)
         assert e.ids.tolist() == ids
         assert e.segments.tolist() == segments
     assert longest <= 64
-    assert as_berts(64, t) == {"bert": 64, "albert": 64, "roberta": 63, "t5": 65, "gpt2": 65}[template]
-    assert rows.count(64) == len(split.chunks(as_berts(64, t)))
+    assert bert_equivalent_length(64, t) == {"bert": 64, "albert": 64, "roberta": 63, "t5": 65, "gpt2": 65}[template]
+    assert rows.count(64) == len(split.chunks(bert_equivalent_length(64, t)))
 
 
 def test_chunks_are_as_long_as_the_tokenizers_rows_can_be() -> None:

@@ -14,7 +14,7 @@ from parity import peer
 from runs.tiny import train
 
 from unmask.batch import Phase
-from unmask.labels.record_sets import Sets
+from unmask.labels.record_sets import RecordSets
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
@@ -81,7 +81,7 @@ def both(name: str, folder: Path, tmp_path: Path, length: int, lr: float) -> tup
     task.bind(config)
     no_dropout = {"dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0}
     model = hf.load(folder, task.heads, {**task.bound.config, **no_dropout}).model
-    job = Part(recipe, task, model, Sets(records, [], []), [])
+    job = Part(recipe, task, model, RecordSets(records, [], []), [])
     job.save(tmp_path / "first")
     run = train(job, tmp_path / "run")
     ours = [e["loss"] for e in run.events() if e["event"] == "train"]

@@ -16,8 +16,8 @@ from runs.tiny import labelled, model_folder
 
 from unmask import api, report
 from unmask.cli.show.tables import print_facts
+from unmask.labels.data_format import DataFormat
 from unmask.labels.fields import Field
-from unmask.labels.form import Form
 from unmask.numeric import wilson
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
@@ -195,7 +195,7 @@ def test_a_third_party_s_spec_says_how_its_model_is_used(tmp_path: Path, monkeyp
     class Theirs:
         SPEC = TaskSpec(
             name="rhyme", about="two lines → whether they rhyme", heads=("classify",), terms=("rhyme",), output="choice",
-            form=Form(Field("line"), Field("other", caption="OTHER LINE"), Field("label", holds="label", use="target")),
+            data_format=DataFormat(Field("line"), Field("other", caption="OTHER LINE"), Field("label", holds="label", use="target")),
             usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),
         ).bind(pairs=True, labels=("no", "yes"))  # fmt: skip
 

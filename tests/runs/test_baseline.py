@@ -20,7 +20,7 @@ from unmask.registry import TASKS
 from unmask.report import facts
 from unmask.runs import baseline
 from unmask.tasks.task import Given, Task
-from unmask.text.bm25 import words
+from unmask.text.bm25 import extract_terms
 from unmask.text.segmentation import sentences
 from unmask.text.tokenizer import Tokenizer
 
@@ -139,10 +139,10 @@ def test_bm25_is_that_of_bm25s(start: Path) -> None:
     task.__class__ = Keeps
     assert 0 < simple(task, records[:5], records)["BM25"]["ndcg@10"] < 1
     index = bm25s.BM25(k1=1.5, b=0.75)
-    index.index([words(p) for p in dict.fromkeys(passages)], show_progress=False)
+    index.index([extract_terms(p) for p in dict.fromkeys(passages)], show_progress=False)
     names = list(dict.fromkeys(passages))
     for record, scores in zip(records, seen):
-        wanted = dict(zip(names, index.get_scores(words(record["query"]))))
+        wanted = dict(zip(names, index.get_scores(extract_terms(record["query"]))))
         assert scores == pytest.approx([float(wanted[p]) for p in passages], rel=1e-5)
 
 

@@ -76,7 +76,7 @@ def test_rows_windows_and_labels() -> None:
     r = record("Where did Ann go?", context, "Paris and")
     rows, ids, question = task.rows(r), tokenizer.encode(context), tokenizer.encode(r["question"])
     size = 32 - 3 - len(question)
-    assert len(rows) > 2 and task.windowing.tally.longer.total() == 1
+    assert len(rows) > 2 and task.windowing.tally.overflowing.total() == 1
     for n, row in enumerate(rows):
         assert row.ids[: len(question) + 2].tolist() == [tokenizer.cls, *question, tokenizer.sep]
         assert row.ids[len(question) + 2 : -1].tolist() == ids[n * (size - 4) : n * (size - 4) + size]
@@ -104,7 +104,7 @@ def test_windows_are_those_of_the_tokenizers_library() -> None:
 def test_long_questions_are_cut_and_said_long_contexts_as_asked() -> None:
     task = task_of(tokenizer_of(), 32)
     rows = task.rows(record("Where did Ann go? " * 10, "Ann went to Paris.", "Paris"))
-    assert all(len(row) <= 32 for row in rows) and "1 questions" in task.windowing.tally.remarks()[0]
+    assert all(len(row) <= 32 for row in rows) and "1 questions" in task.windowing.tally.note_lines()[0]
     assert perfect(task, record("Where did Ann go? " * 10, "Ann went to Paris.", "Paris"))[0]["answer"] == "Paris"
     long = record("Where?", "Ann went to Paris. " * 20)
     assert len(task.reading("first").rows(long)) == 1

@@ -52,7 +52,7 @@ def read(path: Path, text: str, labelled: bool = True) -> tuple[list[dict[str, A
     path.write_text(text, "utf-8")
     findings: list[Finding] = []
     source = open_source(str(path), findings)
-    return Choose.SPEC.form.read(source, Recipe().task, findings, labelled), findings
+    return Choose.SPEC.data_format.read(source, Recipe().task, findings, labelled), findings
 
 
 # --------------------------------------------------------------------------------------------------------------- files
@@ -84,7 +84,7 @@ FORMS = {
 def test_every_form_gives_the_same_record(name: str, tmp_path: Path) -> None:
     records, findings = read(tmp_path / name, FORMS[name])
     assert not findings and [{k: v for k, v in r.items() if k != "location"} for r in records] == [WANTED]
-    assert Choose.SPEC.form.recognises(open_source(str(tmp_path / name), []))
+    assert Choose.SPEC.data_format.matches(open_source(str(tmp_path / name), []))
 
 
 def test_a_context_is_kept_apart_and_labels_may_count_from_one(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_other_tables_are_not_recognised(tmp_path: Path) -> None:
         "c.csv": "query,passage,label\nq,p,1\n",
     }.items():
         (tmp_path / name).write_text(text)
-        assert not Choose.SPEC.form.recognises(open_source(str(tmp_path / name), []))
+        assert not Choose.SPEC.data_format.matches(open_source(str(tmp_path / name), []))
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
@@ -153,17 +153,19 @@ def test_rows_and_what_is_cut() -> None:
     assert len(rows) == 3 and len(example.more) == 2 and example.labels["choose.targets"].tolist() == [0]
     for row, choice in zip(rows, record["choices"]):
         assert row.segments is not None
-        assert (row.ids.tolist(), row.segments.tolist()) == tokenizer.surround(
+        assert (row.ids.tolist(), row.segments.tolist()) == tokenizer.build_inputs_with_special_tokens(
             tokenizer.encode(record["text"]), tokenizer.encode(choice)
         )
     (row, _, _) = task.rows(record | {"context": "grass"}, labelled=False)
     assert (
         row.ids.tolist()
-        == tokenizer.surround(tokenizer.encode("grass"), tokenizer.encode(f"{record['text']} green"))[0]
+        == tokenizer.build_inputs_with_special_tokens(
+            tokenizer.encode("grass"), tokenizer.encode(f"{record['text']} green")
+        )[0]
     )
-    assert task.windowing.tally.longer.total() == 0
+    assert task.windowing.tally.overflowing.total() == 0
     rows = task.rows(record | {"context": "grass snow " * 40}, labelled=False)
-    assert task.windowing.tally.longer.total() == 1 and all(len(row) == 32 for row in rows)
+    assert task.windowing.tally.overflowing.total() == 1 and all(len(row) == 32 for row in rows)
     tail = tokenizer.encode(f"{record['text']} green")
     assert rows[0].ids[-len(tail) - 1 : -1].tolist() == tail  # the longer part gave way: question and choice are whole
     with pytest.raises(UserError, match="86 tokens, a row has room for 29"):

@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification
 from unmask.batch import Phase, collate
 from unmask.errors import UserError
 from unmask.inference.predictor import load
-from unmask.labels.record_sets import Sets
+from unmask.labels.record_sets import RecordSets
 from unmask.labels.records import Finding, Source, open_source
 from unmask.model import hf
 from unmask.model.config import preset
@@ -55,7 +55,7 @@ def test_windows_cover_the_text_and_are_averaged(store: TokenStore) -> None:
     text = "the list of numbers is sorted in place by a method of the class and then it is returned " * 3
     rows = task.rows({"text": text}, labelled=False)
     ids = store.tokenizer.encode(text)
-    assert len(rows) == -(-len(ids) // 14) and task.windowing.tally.longer.total() == 1
+    assert len(rows) == -(-len(ids) // 14) and task.windowing.tally.overflowing.total() == 1
     assert all(len(r) == 16 and r.ids[0] == store.tokenizer.cls and r.ids[-1] == store.tokenizer.sep for r in rows)
     assert rows[0].ids[1:-1].tolist() == ids[:14] and rows[-1].ids[1:-1].tolist() == ids[-14:]
     assert len(task_of(store, 16).rows({"text": text}, labelled=False)) == 1
@@ -94,7 +94,7 @@ def test_it_learns_saves_and_opens_in_transformers(name: str, store: TokenStore,
     model = Model(preset(name, vocab_size=store.tokenizer.size, **shape, **pooling), ("classify",)).init(0)
     task = task_of(store)
     before = task.score(task.answer(model, RECORDS), RECORDS)["accuracy"]
-    run = train(Part(task.recipe, task, model, Sets(RECORDS, [], []), []), tmp_path / "run")
+    run = train(Part(task.recipe, task, model, RecordSets(RECORDS, [], []), []), tmp_path / "run")
     answers = task.answer(model, RECORDS)
     assert before < 0.8 and task.score(answers, RECORDS)["accuracy"] > 0.95
     theirs, found = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
@@ -273,8 +273,12 @@ def test_details_say_what_went_wrong_where() -> None:
 def read(path: Path, settings: TaskRecipe) -> tuple[list[Any], list[Finding], str]:
     findings: list[Finding] = []
     source: Source = open_source(str(path), findings)
-    settled = Classify.SPEC.form.settle([source], settings)
-    return [r["label"] for r in Classify.SPEC.form.read(source, settled, findings)], findings, settled.classify.target
+    settled = Classify.SPEC.data_format.resolve_auto([source], settings)
+    return (
+        [r["label"] for r in Classify.SPEC.data_format.read(source, settled, findings)],
+        findings,
+        settled.classify.target,
+    )
 
 
 @pytest.mark.parametrize("separator", ["|", ";", ","])

@@ -19,7 +19,7 @@ from unmask.batch import collate
 from unmask.cli import app
 from unmask.errors import UserError
 from unmask.labels.detect_task import pick_task
-from unmask.labels.record_sets import Sets
+from unmask.labels.record_sets import RecordSets
 from unmask.labels.records import Finding, open_source
 from unmask.model import hf, sentence
 from unmask.model.config import preset, presets
@@ -78,7 +78,7 @@ def task_of(store: TokenStore, learnt: dict[str, Any] | None = None, **settings:
 
 def read(path: str, task: TaskRecipe | None = None) -> tuple[list[dict[str, Any]], list[Finding]]:
     found: list[Finding] = []
-    return Embed.SPEC.form.read(open_source(path, found), task or TaskRecipe(), found), found
+    return Embed.SPEC.data_format.read(open_source(path, found), task or TaskRecipe(), found), found
 
 
 def test_files_become_records(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
     assert loss(sizes=[8, 16]) == pytest.approx(loss() + loss(8) + loss(16), rel=1e-5)
     task = task_of(store)
     rows = task.rows(long, labelled=False)
-    assert len(rows) > 3 and task.windowing.tally.longer.total() == 1
+    assert len(rows) > 3 and task.windowing.tally.overflowing.total() == 1
     vectors = vectors_of(task, model, [long["text"], "a list"])
     parts = torch.cat([task.forward(model, collate([row], store.tokenizer.pad)) for row in rows[:-1]])
     assert gap(vectors[0], F.normalize(parts.mean(0), dim=0).detach().numpy()) <= 1e-5
@@ -284,7 +284,7 @@ def test_other_families_open_there_too(name: str, pooling: str, store: TokenStor
     task = task_of(store, {"pooling": pooling, "length": 24})
     config = hf.config_of(start)
     task.bind(config)
-    job = Part(Recipe(), task, hf.load(start, task.heads).model, Sets([], [], []), [])
+    job = Part(Recipe(), task, hf.load(start, task.heads).model, RecordSets([], [], []), [])
     job.save(tmp_path / "out")
     texts = ["a list of numbers", "class", "the method of the string is called here"]
     theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu")

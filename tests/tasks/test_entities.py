@@ -40,7 +40,9 @@ def test_scores_are_seqevals(scheme: str, strict: bool) -> None:
         found = drawn(rng, letters, lengths, 1.0 if case % 7 == 0 else 0.5)  # an empty answer
         if case % 3 == 0:
             found = [[a if rng.random() < 0.7 else b for a, b in zip(x, y)] for x, y in zip(truth, found)]
-        wanted, said = ([strictly(t, theirs) if strict else schemes.read(t) for t in tags] for tags in (truth, found))
+        wanted, said = (
+            [strictly(t, theirs) if strict else schemes.tags_to_entities(t) for t in tags] for tags in (truth, found)
+        )
         ours = entities.scores(wanted, said)
         if not any(wanted) and not any(said):
             assert set(ours.values()) == {0.0}  # seqeval's strict mode fails on it

@@ -193,27 +193,27 @@ def test_files_and_columns(tmp_path: Path) -> None:
         '{"source": ["Three."], "target": ["a third line"]}\n{"source": [], "target": ["x y z w"]}\n{"source": ["y"], "target": []}\n'
     )
     source = open_source(str(tmp_path / "a.jsonl"), findings)
-    records = Generate.SPEC.form.read(source, TaskRecipe(), findings)
+    records = Generate.SPEC.data_format.read(source, TaskRecipe(), findings)
     assert records[0]["text"] == "One. Two." and records[0]["target"] == "the first one"
     assert records[0]["references"] == ["the first one", "a second one"] and "references" not in records[1]
     assert [f.location for f in findings] == [f"{tmp_path}/a.jsonl:3", f"{tmp_path}/a.jsonl:4"]
     (tmp_path / "b.csv").write_text("article,highlights\n" + "".join(f"text {i},some words {i}\n" for i in range(5)))
     other = open_source(str(tmp_path / "b.csv"), findings)
     assert (
-        Generate.SPEC.form.recognises(source)
-        and Generate.SPEC.form.recognises(other)
+        Generate.SPEC.data_format.matches(source)
+        and Generate.SPEC.data_format.matches(other)
         and pick_task(TaskRecipe(), [other]).name == "generate"
     )
-    assert Generate.SPEC.form.read(other, TaskRecipe(), findings)[1] == {
+    assert Generate.SPEC.data_format.read(other, TaskRecipe(), findings)[1] == {
         "location": other.location(3),
         "text": "text 1",
         "target": "some words 1",
     }
-    assert Generate.SPEC.form.read(other, TaskRecipe(columns={"text": "highlights"}), findings, labelled=False)[0][
-        "text"
-    ]
+    assert Generate.SPEC.data_format.read(other, TaskRecipe(columns={"text": "highlights"}), findings, labelled=False)[
+        0
+    ]["text"]
     (tmp_path / "c.csv").write_text("text,target\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(9)))
-    assert not Generate.SPEC.form.recognises(open_source(str(tmp_path / "c.csv"), findings))
+    assert not Generate.SPEC.data_format.matches(open_source(str(tmp_path / "c.csv"), findings))
 
 
 @pytest.mark.parametrize("name", ["t5-mini", "gpt2-mini", "bert-tiny"])
@@ -222,18 +222,22 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
     task = task_of(tmp_path / "m", length=32, generate={"longest": 12})
     record = {"location": "f:1", "text": "the cat sat on the mat " * 20, "target": "a cat on a mat " * 20}
     (row,) = task.rows(record)
-    assert task.windowing.tally.longer.total() == 1 and len(row) <= 32 and len(row.labels["generate.targets"]) == 12
+    assert (
+        task.windowing.tally.overflowing.total() == 1 and len(row) <= 32 and len(row.labels["generate.targets"]) == 12
+    )
     assert row.labels["generate.targets"][-1] != task.tokenizer.sep  # what is cut does not end there
     asked = len(task.prompt(record)[0])
     most = hf.config_of(tmp_path / "m").max_positions
-    assert asked == (32 if task.decoder else 20) and task.windowing.fate() == "cut at their end"
+    assert asked == (32 if task.decoder else 20) and task.windowing.overflow_action() == "cut at their end"
     assert (
-        f"--length {most} reads more" in task.windowing.tally.remarks()[0]
-        and "longest=… allows more" in task.windowing.tally.remarks()[1]
+        f"--length {most} reads more" in task.windowing.tally.note_lines()[0]
+        and "longest=… allows more" in task.windowing.tally.note_lines()[1]
     )
     wide = task_of(tmp_path / "m", length=most, generate={"longest": 12})
     wide.rows(record | {"text": record["text"] * 20})
-    assert wide.windowing.tally.longer.total() == 1 and len(wide.windowing.tally.remarks()) == 1  # there is no more
+    assert (
+        wide.windowing.tally.overflowing.total() == 1 and len(wide.windowing.tally.note_lines()) == 1
+    )  # there is no more
     model = hf.load(tmp_path / "m", task.heads, task.bound.config).model
     (answer,) = task.answer(model, [record])
     assert answer["num_truncated_tokens"] == len(task.tokenizer.encode(record["text"])) - len(

@@ -26,24 +26,24 @@ import numpy as np
 
 from unmask.batch import Example
 from unmask.labels.fields import Field
-from unmask.labels.form import Form
+from unmask.labels.data_format import DataFormat
 from unmask.tasks.spec import TaskSpec, Training
 from unmask.tasks.task import Study, Task
 
-FORM = Form(Field("text", ("text",)), Field("mood", ("mood",), holds="label", use="target"))
+FORM = DataFormat(Field("text", ("text",)), Field("mood", ("mood",), holds="label", use="target"))
 TRAINING = Training(aux_mlm=True, token_dropout=True)
 
 
 class Mood(Task):
     "A label of a text."
-    SPEC = TaskSpec(name="mood", about="", form=FORM, heads=("classify",), terms=("feeling",), output="choice", training=TRAINING)
+    SPEC = TaskSpec(name="mood", about="", data_format=FORM, heads=("classify",), terms=("feeling",), output="choice", training=TRAINING)
 
     @classmethod
     def study(cls, given, records, known=None):
         return Study(super().study(given, records, known).learnt | {"labels": sorted({r["mood"] for r in records})})
 
     def rows(self, record, labelled=True):
-        ids, segments = self.tokenizer.surround(self.tokenizer.encode(record["text"])[: self.windowing.room()])
+        ids, segments = self.tokenizer.build_inputs_with_special_tokens(self.tokenizer.encode(record["text"])[: self.windowing.max_text_tokens()])
         labels = self.targets(ids, self.learnt["labels"].index(record["mood"])) if labelled else {}
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=(record["text"],))]
 
@@ -60,7 +60,7 @@ class Mood(Task):
 class Moods(Mood):
     "The same, said by the third and the fourth token."
     SPEC = TaskSpec(
-        name="moods", about="", form=FORM, heads=("tag",), terms=("feelings",), output="choice", reads="tokens",
+        name="moods", about="", data_format=FORM, heads=("tag",), terms=("feelings",), output="choice", reads="tokens",
         training=Training(aux_mlm=True),
     )
 

@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
+from unmask.labels.data_format import DataFormat
 from unmask.labels.detect_task import pick_task
-from unmask.labels.fields import Field, group_of, inputs_of, labels_of, truth
-from unmask.labels.form import Form
+from unmask.labels.fields import Field, group_key, inputs_of, labels_of, target_key
 from unmask.labels.records import Finding, open_source
 from unmask.recipe import TaskRecipe
 from unmask.registry import TASKS
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Task
 
-FORM = Form(
+FORM = DataFormat(
     Field("text", ("text", "claim")),
     Field("beside", ("beside",), "texts", required=False),
     Field("stance", ("stance",), "label", "target"),
     Field("weight", ("weight",), "number", "target", required=False),
 )
-SPEC = TaskSpec(name="stance", about="", form=FORM, heads=("classify",), terms=("stance",), output="choice", keep_together="text")  # fmt: skip
+SPEC = TaskSpec(name="stance", about="", data_format=FORM, heads=("classify",), terms=("stance",), output="choice", keep_together="text")  # fmt: skip
 
 
 def methods(kind: type) -> dict[str, Any]:
@@ -32,8 +32,8 @@ def methods(kind: type) -> dict[str, Any]:
 
 
 def test_the_protocol_has_at_most_15_methods() -> None:
-    task, form = methods(Task), methods(Form)
-    assert set(form) == {"recognises", "settle", "read"}
+    task, form = methods(Task), methods(DataFormat)
+    assert set(form) == {"matches", "resolve_auto", "read"}
     assert len(task) + len(form) <= 15, sorted({*task, *form})
     required = {name for name, f in task.items() if "NotImplementedError" in inspect.getsource(f)}
     assert required == {"rows", "decode", "score"}
@@ -59,21 +59,21 @@ def test_a_form_of_fields_alone_reads_a_table(tmp_path: Path) -> None:
     want = {"location": f"{at}:1", "text": "it rains", "beside": ["wet", "grey"], "stance": "for", "weight": 2.0}
     assert first == want and second["weight"] == 0.0 and "beside" not in second
     assert [f.location for f in found if f.error] == [f"{at}:2", f"{at}:3"] and found[0].kind == "weight"
-    assert FORM.recognises(source)
+    assert FORM.matches(source)
     asked = FORM.read(source, TaskRecipe(columns={"text": "claim"}), [], labelled=False)
     assert all({"text"} <= set(r) <= {"location", "text", "beside"} for r in asked)
-    assert inputs_of(SPEC, first) == ("it rains", "wet", "grey") and group_of(SPEC, first) == ("it rains",)
-    assert labels_of(SPEC, first) == ["for"] and truth(SPEC, first) == "for"
+    assert inputs_of(SPEC, first) == ("it rains", "wet", "grey") and group_key(SPEC, first) == ("it rains",)
+    assert labels_of(SPEC, first) == ["for"] and target_key(SPEC, first) == "for"
 
 
 def test_a_scored_pair_that_stands_twice_with_two_scores_is_a_contradiction(tmp_path: Path) -> None:
-    from unmask.labels.doctor import examine
+    from unmask.labels.doctor import check_records
 
     rows = [
         {"location": f"a:{n}", "text": "a cat", "positive": "a dog", "score": score}
         for n, score in enumerate((1.0, 4.0))
     ]
-    assert [f.kind for f in examine({"train": rows}, TASKS["embed"].SPEC)] == ["contradiction"]
+    assert [f.kind for f in check_records({"train": rows}, TASKS["embed"].SPEC)] == ["contradiction"]
 
 
 def test_the_metric_that_decides_follows_from_the_records() -> None:

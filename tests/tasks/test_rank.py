@@ -68,7 +68,7 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> str:
 
 def read(path: str, **task: Any) -> tuple[list[dict[str, Any]], list[str]]:
     found: list[Finding] = []
-    records = Rank.SPEC.form.read(open_source(path, found), TaskRecipe(**task), found)
+    records = Rank.SPEC.data_format.read(open_source(path, found), TaskRecipe(**task), found)
     return records, [str(f).replace(f"{Path(path).parent}/", "").split(";")[0] for f in found]
 
 
@@ -89,7 +89,7 @@ def test_a_table_is_grouped_by_query(tmp_path: Path) -> None:
     (tmp_path / "i.csv").write_text("query_id,query,passage,docid,label\n7,q1,a,d1,1\n7,other,c,d2,0\n", "utf-8")
     records, found = read(str(tmp_path / "i.csv"))
     assert records[0]["ids"] == ["d1", "d2"] and "i.csv:3: the query of id '7' is another one" in found[0]
-    assert Rank.SPEC.form.recognises(open_source(str(tmp_path / "t.csv"), []))
+    assert Rank.SPEC.data_format.matches(open_source(str(tmp_path / "t.csv"), []))
 
 
 def test_lists_and_whole_records(tmp_path: Path) -> None:

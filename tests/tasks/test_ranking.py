@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from unmask.labels.formats.trec import by_place, is_qrels, read_qrels, read_run, read_texts
+from unmask.labels.formats.trec import is_qrels, queries_by_position, read_qrels, read_run, read_texts
 from unmask.labels.records import Finding, open_source
 from unmask.tasks.ranking import judge, mean, order, ranked
 
@@ -86,4 +86,4 @@ def test_collections_are_read(tmp_path: Path) -> None:
         "2: 3 fields, not 4: 1 0 b", "3: relevance 'x' is not a number",
         "2: no text", "2: the id '1' is given twice",
     ]  # fmt: skip
-    assert by_place(["9"], {"1": "a"}) is None
+    assert queries_by_position(["9"], {"1": "a"}) is None

@@ -36,59 +36,66 @@ def entities(seed: int) -> list[tuple[int, list[schemes.Entity]]]:
 def test_any_sequence_is_read_as_seqeval_reads_it(letters: str) -> None:
     for tags in drawn(1, letters):
         theirs = [(a, b + 1, label) for label, a, b in get_entities(tags)]
-        assert schemes.read(tags) == theirs, tags
+        assert schemes.tags_to_entities(tags) == theirs, tags
 
 
 @pytest.mark.parametrize(("scheme", "theirs"), [("BIO", IOB2), ("BIOES", IOBES)])
 def test_what_is_written_is_read_again_by_the_strictest_too(scheme: str, theirs: Any) -> None:
     for words, wanted in entities(3):
-        tags = schemes.write(wanted, words, scheme)
+        tags = schemes.entities_to_tags(wanted, words, scheme)
         strictly = [(e.start, e.end, e.tag) for e in Entities([tags], theirs).entities[0]]
-        assert schemes.read(tags) == wanted == strictly
-        assert not schemes.faults(tags, scheme)
-        assert schemes.detect([tags, ["O"]]) in (scheme, "BIO" if not wanted else scheme)
+        assert schemes.tags_to_entities(tags) == wanted == strictly
+        assert not schemes.invalid_tags(tags, scheme)
+        assert schemes.detect_scheme([tags, ["O"]]) in (scheme, "BIO" if not wanted else scheme)
 
 
 @pytest.mark.parametrize("letters", ["BI", "BIES"])
 def test_a_repaired_sequence_is_valid_and_means_the_same(letters: str) -> None:
     scheme = "BIO" if letters == "BI" else "BIOES"
     for tags in drawn(4, letters):
-        mended = schemes.write(schemes.read(tags), len(tags), scheme)
+        mended = schemes.entities_to_tags(schemes.tags_to_entities(tags), len(tags), scheme)
         assert get_entities(mended) == get_entities(tags)
-        assert not schemes.faults(mended, scheme)
-        assert bool(schemes.faults(tags, scheme)) == (mended != tags)
+        assert not schemes.invalid_tags(mended, scheme)
+        assert bool(schemes.invalid_tags(tags, scheme)) == (mended != tags)
 
 
 def test_schemes_are_told_apart() -> None:
-    assert schemes.detect([["B-a", "I-a", "O"], ["I-a"]]) == "BIO"  # with a fault
-    assert schemes.detect([["I-a", "B-a", "I-a"], ["O", "I-a"]]) == "IOB1"
-    assert schemes.detect([["I-a", "I-a", "O"]]) == "IO"
-    assert schemes.detect([["S-a", "O", "B-a", "E-a"]]) == "BIOES"
-    assert schemes.detect([["U-a", "O", "B-a", "L-a"]]) == "BIOES"  # BILOU
-    assert schemes.detect([["B", "I", "O"]]) == "BIO"  # without labels
-    assert schemes.detect([["O", "O"]]) == "BIO"
-    assert schemes.detect([["DET", "NOUN"]]) == schemes.detect([["N", "V", "O", "S"]]) == "none"
-    assert schemes.detect([["B-a", "X-a", "O"]]) == "BIO"  # X-a is then a fault
+    assert schemes.detect_scheme([["B-a", "I-a", "O"], ["I-a"]]) == "BIO"  # with a fault
+    assert schemes.detect_scheme([["I-a", "B-a", "I-a"], ["O", "I-a"]]) == "IOB1"
+    assert schemes.detect_scheme([["I-a", "I-a", "O"]]) == "IO"
+    assert schemes.detect_scheme([["S-a", "O", "B-a", "E-a"]]) == "BIOES"
+    assert schemes.detect_scheme([["U-a", "O", "B-a", "L-a"]]) == "BIOES"  # BILOU
+    assert schemes.detect_scheme([["B", "I", "O"]]) == "BIO"  # without labels
+    assert schemes.detect_scheme([["O", "O"]]) == "BIO"
+    assert schemes.detect_scheme([["DET", "NOUN"]]) == schemes.detect_scheme([["N", "V", "O", "S"]]) == "none"
+    assert schemes.detect_scheme([["B-a", "X-a", "O"]]) == "BIO"  # X-a is then a fault
 
 
 def test_iob1_becomes_bio() -> None:
     tags = ["I-a", "I-a", "B-a", "O", "I-b", "I-a"]
-    assert schemes.write(schemes.read(tags), 6, "BIO") == ["B-a", "I-a", "B-a", "O", "B-b", "B-a"]
-    assert schemes.read(["U-a", "B-a", "L-a"]) == [(0, 1, "a"), (1, 3, "a")]
+    assert schemes.entities_to_tags(schemes.tags_to_entities(tags), 6, "BIO") == [
+        "B-a",
+        "I-a",
+        "B-a",
+        "O",
+        "B-b",
+        "B-a",
+    ]
+    assert schemes.tags_to_entities(["U-a", "B-a", "L-a"]) == [(0, 1, "a"), (1, 3, "a")]
 
 
 def test_a_few_stray_tags_do_not_change_the_scheme() -> None:
     iob1 = [["I-per", "O", "I-loc"], ["I-loc", "B-loc", "O"]] * 1000
-    assert schemes.detect([*iob1, ["B-loc", "O"], ["O", "B-per"]]) == "IOB1"
+    assert schemes.detect_scheme([*iob1, ["B-loc", "O"], ["O", "B-per"]]) == "IOB1"
     bio = [["B-per", "O", "B-loc", "I-loc"]] * 1000
-    assert schemes.detect([*bio, ["O", "I-loc"], ["O", "S-loc"], ["B-loc", "E-loc"]]) == "BIO"
+    assert schemes.detect_scheme([*bio, ["O", "I-loc"], ["O", "S-loc"], ["B-loc", "E-loc"]]) == "BIO"
     bioes = [["S-per", "O", "B-loc", "E-loc"]] * 1000
-    assert schemes.detect([*bioes, ["B-loc", "I-loc"], ["B-per"]]) == "BIOES"
+    assert schemes.detect_scheme([*bioes, ["B-loc", "I-loc"], ["B-per"]]) == "BIOES"
     speech = [["NOUN", "VERB", "O"]] * 1000
-    assert schemes.detect([*speech, ["B-per", "O"]]) == "none"
+    assert schemes.detect_scheme([*speech, ["B-per", "O"]]) == "none"
 
 
 def test_stray_tags_are_the_only_ones_found() -> None:
-    assert schemes.faults(["I-a", "B-a", "O", "B-a", "I-b"], "IOB1") == [(3, "B-a after O")]
-    assert schemes.faults(["B-a", "S-a", "O"], "BIO") == [(1, "S-a is no tag of BIO")]
-    assert schemes.faults(["I-a", "I-b", "O"], "IO") == []
+    assert schemes.invalid_tags(["I-a", "B-a", "O", "B-a", "I-b"], "IOB1") == [(3, "B-a after O")]
+    assert schemes.invalid_tags(["B-a", "S-a", "O"], "BIO") == [(1, "S-a is no tag of BIO")]
+    assert schemes.invalid_tags(["I-a", "I-b", "O"], "IO") == []

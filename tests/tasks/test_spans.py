@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from unmask.tasks.answer import spans
-from unmask.text.windows import strides
+from unmask.text.windows import strided_starts
 
 # ------------------------------------------------------------------------------------ the official logic, as an oracle
 
@@ -173,7 +173,7 @@ def test_windows_cover_everything_and_overlap() -> None:
     for tokens in range(40):
         for size in range(2, 12):
             for overlap in range(size // 2 + 1):
-                starts = strides(tokens, size, overlap)
+                starts = strided_starts(tokens, size, overlap)
                 covered = {i for s in starts for i in range(s, min(tokens, s + size))}
                 assert covered == set(range(tokens))
                 assert all(b - a == size - overlap for a, b in pairwise(starts))

@@ -29,7 +29,7 @@ from unmask.tasks.tag.task import Tag
 from unmask.tasks.task import Given, Outputs
 from unmask.text.segmentation import split_words
 from unmask.text.tokenizer import Tokenizer
-from unmask.text.windows import by_words
+from unmask.text.windows import word_windows
 
 CONLL = """Alice B-per
 lives O
@@ -162,7 +162,7 @@ def test_windows_decide_each_word_once_where_it_stands_most_inside() -> None:
     for _ in range(300):
         count, room = int(rng.integers(1, 200)), int(rng.integers(2, 40))
         first = np.flatnonzero(rng.random(count) < 0.6)
-        cuts, deciding = by_words(count, first, room)
+        cuts, deciding = word_windows(count, first, room)
         assert all(0 < b - a <= room for a, b in cuts)
         assert set().union(*(range(a, b) for a, b in cuts)) == set(range(count))  # nothing is left out
         for f, k in zip(first, deciding):
@@ -180,7 +180,7 @@ def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
     text = " ".join(words)
     tags = ["B-per", "O", "O", "B-loc", "I-loc", "O"] * 9
     rows = task.rows({"text": text}, labelled=False)
-    assert len(rows) > 5 and max(map(len, rows)) <= 12 and task.windowing.tally.longer.total() == 1
+    assert len(rows) > 5 and max(map(len, rows)) <= 12 and task.windowing.tally.overflowing.total() == 1
     assert sorted(w for row in rows for w in row.about[2].tolist()) == list(range(len(words)))
     for row in rows:  # each word is read at its own first token
         _, _, own, at = row.about
@@ -213,16 +213,18 @@ def test_answers_are_valid_and_score_as_seqeval_in_both_modes(tokenizers: dict[s
     text = "Alice lives in New York ."
     words = split_words(text)
     raw = [[task.labels[int(n)] for n in rng.integers(0, 5, len(words))] for _ in range(60)]
-    truth = [schemes.write(schemes.read(tags), len(words), "BIO") for tags in raw[::-1]]
+    truth = [schemes.entities_to_tags(schemes.tags_to_entities(tags), len(words), "BIO") for tags in raw[::-1]]
     answers = task.decode(outputs(task, [{"text": text}] * 60, raw))
     records = [
         {
             "text": text,
-            "spans": [{"start": words[a][0], "end": words[b - 1][1], "label": k} for a, b, k in schemes.read(t)],
+            "spans": [
+                {"start": words[a][0], "end": words[b - 1][1], "label": k} for a, b, k in schemes.tags_to_entities(t)
+            ],
         }
         for t in truth
     ]
-    assert not any(schemes.faults(a["tags"], "BIO") for a in answers)
+    assert not any(schemes.invalid_tags(a["tags"], "BIO") for a in answers)
     found = [a["tags"] for a in answers]
     ours = task.score(answers, records)["f1"]
     assert ours == pytest.approx(f1_score(truth, raw))  # seqeval reads the raw answers as we do

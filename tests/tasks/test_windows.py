@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unmask.batch import Example, collate
-from unmask.labels.record_sets import Sets
+from unmask.labels.record_sets import RecordSets
 from unmask.model.config import change, preset
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
@@ -45,7 +45,7 @@ def made(target: str, texts: list[str]) -> tuple[Classify, Model, list[list[Exam
         said = rng.normal(size=(1, len(task.labels))).astype(np.float32)
         for row in rows:
             row.labels = {**row.labels, LOGITS: said}
-    rows_of(Part(recipe, task, model, Sets(records, [], []), []), encoded)
+    rows_of(Part(recipe, task, model, RecordSets(records, [], []), []), encoded)
     return task, model, encoded
 
 

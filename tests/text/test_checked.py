@@ -11,7 +11,7 @@ from unmask.batch import Phase
 from unmask.errors import UserError
 from unmask.recipe import DataRecipe
 from unmask.text import checked
-from unmask.text.checked import Checked
+from unmask.text.checked import ChecksummedFile
 from unmask.text.corpus import Corpus
 from unmask.text.prepare import prepare
 from unmask.text.rows import Rows
@@ -22,12 +22,12 @@ LENGTH = 32
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checked, "BLOCK", 256)
+    monkeypatch.setattr(checked, "BLOCK_BYTES", 256)
 
 
 def lazily(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every array were too large to be verified at opening."""
-    monkeypatch.setattr(checked, "EAGER", 1)
+    monkeypatch.setattr(checked, "EAGER_BYTES", 1)
 
 
 @pytest.fixture
@@ -126,24 +126,24 @@ def test_opening_costs_the_same_whatever_the_size(tmp_path: Path) -> None:
     blocks = 50_000  # 3 GB, of which the disk holds nothing
     path = tmp_path / "tokens.bin"
     with open(path, "wb") as file:
-        os.truncate(file.fileno(), blocks * checked.BLOCK)
-    zero = np.uint32(checked.zlib.crc32(bytes(checked.BLOCK)))
-    np.full(blocks, zero, "<u4").tofile(checked.sums_path(path))
-    opened = Checked(path, blocks * checked.BLOCK, "rm it")
+        os.truncate(file.fileno(), blocks * checked.BLOCK_BYTES)
+    zero = np.uint32(checked.zlib.crc32(bytes(checked.BLOCK_BYTES)))
+    np.full(blocks, zero, "<u4").tofile(checked.checksums_path(path))
+    opened = ChecksummedFile(path, blocks * checked.BLOCK_BYTES, "rm it")
     assert sum(opened._seen) == 0
     tokens = opened.map(np.dtype("uint16"))
-    each = checked.BLOCK // 2
+    each = checked.BLOCK_BYTES // 2
     assert tokens[5 * each - 3 : 5 * each + 3].tolist() == [0] * 6
     assert [n for n, seen in enumerate(opened._seen) if seen] == [4, 5]
     assert tokens[-1] == tokens[0] == 0
     assert tokens[np.array([-1, 9 * each])].tolist() == [0, 0]
     assert [n for n, seen in enumerate(opened._seen) if seen] == [0, 4, 5, 9, blocks - 1]
     with open(path, "r+b") as file:  # after it was verified in this process: the next one sees it
-        file.seek(5 * checked.BLOCK)
+        file.seek(5 * checked.BLOCK_BYTES)
         file.write(b"x")
     assert tokens[5 * each] == ord("x")
     with pytest.raises(UserError, match="do not match their checksum"):
-        Checked(path, blocks * checked.BLOCK, "rm it").map(np.dtype("uint16"))[5 * each]
+        ChecksummedFile(path, blocks * checked.BLOCK_BYTES, "rm it").map(np.dtype("uint16"))[5 * each]
 
 
 def test_a_store_without_checksums_opens_and_says_so(made: Path, capsys: pytest.CaptureFixture) -> None:

@@ -16,11 +16,11 @@ from unmask import api
 from unmask.cli import app
 from unmask.errors import UserError
 from unmask.labels.detect_task import pick_task
-from unmask.labels.fields import columns_of
+from unmask.labels.fields import detected_columns
 from unmask.labels.records import open_source
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.registry import TASKS
-from unmask.text.columns import assign, plain_name
+from unmask.text.columns import map_columns, normalize_name
 
 WORDY = "一部 电影 讲 了 很 长 的 故事"
 CHINESE: dict[str, tuple[str, list[str], list[Any]]] = {  # columns of a file → task, and a row
@@ -51,10 +51,10 @@ def test_chinese_names_of_every_role(names: str, tmp_path: Path) -> None:
     source = open_source(str(file), [])
     kind = pick_task(TaskRecipe(), [source])
     assert kind.name == task
-    assert list(columns_of(kind.fields, source, TaskRecipe())) == roles
+    assert list(detected_columns(kind.fields, source, TaskRecipe())) == roles
     findings: list[Any] = []
-    settings = kind.form.settle([source], Recipe().task)
-    assert len(kind.form.read(source, settings, findings)) in (1, 4) and not [f for f in findings if f.error]
+    settings = kind.data_format.resolve_auto([source], Recipe().task)
+    assert len(kind.data_format.read(source, settings, findings)) in (1, 4) and not [f for f in findings if f.error]
 
 
 def test_a_chinese_name_is_an_english_one_that_a_task_knows() -> None:
@@ -79,7 +79,7 @@ def test_a_chinese_name_is_an_english_one_that_a_task_knows() -> None:
         "段落",
         "分数",
     ):
-        assert plain_name(name) in known, name
+        assert normalize_name(name) in known, name
 
 
 def followed(hint: str) -> list[str]:
@@ -157,14 +157,14 @@ def test_nested_json_gets_a_command_that_works(name: str, tmp_path: Path, monkey
 
 def test_numbers_count_from_1_and_a_name_comes_first() -> None:
     roles = {"text": ("text",), "label": ("label",)}
-    assert assign(["id", "a", "b"], roles, {"text": "2", "label": "3"}, ("text", "label"), "f") == {
+    assert map_columns(["id", "a", "b"], roles, {"text": "2", "label": "3"}, ("text", "label"), "f") == {
         "text": "a",
         "label": "b",
     }
-    assert assign(["2", "a", "b"], roles, {"text": "2"}, (), "f") == {"text": "2"}
+    assert map_columns(["2", "a", "b"], roles, {"text": "2"}, (), "f") == {"text": "2"}
     for wrong in ("0", "4", "-1"):
         with pytest.raises(UserError, match=f"no column '{wrong}'"):
-            assign(["id", "a", "b"], roles, {"text": wrong}, (), "f")
+            map_columns(["id", "a", "b"], roles, {"text": wrong}, (), "f")
     assert TaskRecipe(columns={"text": 4}).columns == {"text": "4"}  # type: ignore[dict-item]
 
 

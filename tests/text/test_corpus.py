@@ -21,7 +21,7 @@ from unmask.errors import UserError
 from unmask.recipe import DataRecipe
 from unmask.text.corpus import Corpus
 from unmask.text.decode import decompress
-from unmask.text.readers import LONGEST
+from unmask.text.readers import MAX_DOCUMENT_CHARS
 
 
 @pytest.fixture(autouse=True)
@@ -270,13 +270,13 @@ def test_chunk_borders_change_nothing(tmp_path, monkeypatch, mode, ends):
 
 def test_long_document_is_cut_at_good_places(tmp_path):
     sentence = "This is a sentence of the very long document. "
-    text = sentence * (3 * LONGEST // len(sentence))
+    text = sentence * (3 * MAX_DOCUMENT_CHARS // len(sentence))
     (tmp_path / "a.txt").write_text("short\n" + text + "\nshort again\n")
     found = corpus(tmp_path / "a.txt", documents="line")
     documents = list(found)
     pieces = documents[1:-1]
     assert len(pieces) in (3, 4)
-    assert all(len(d.text) <= LONGEST and d.text.endswith("document.") and d.line == 2 for d in pieces)
+    assert all(len(d.text) <= MAX_DOCUMENT_CHARS and d.text.endswith("document.") and d.line == 2 for d in pieces)
     assert " ".join(d.text for d in pieces) == text.strip()
     assert documents[-1].text == "short again"
     assert documents[-1].line == 3
@@ -286,9 +286,9 @@ def test_long_document_is_cut_at_good_places(tmp_path):
 
 
 def test_long_record_is_cut_too(tmp_path):
-    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "词" * (2 * LONGEST + 5)}) + "\n")
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "词" * (2 * MAX_DOCUMENT_CHARS + 5)}) + "\n")
     found = corpus(tmp_path / "a.jsonl")
-    assert [len(d.text) for d in found] == [LONGEST, LONGEST, 5]
+    assert [len(d.text) for d in found] == [MAX_DOCUMENT_CHARS, MAX_DOCUMENT_CHARS, 5]
     assert found.report.counts == {"split_documents": 1}
 
 
@@ -506,7 +506,7 @@ def test_problems_of_csv(tmp_path):
 def test_quote_that_never_ends_is_bounded(tmp_path, monkeypatch):
     import csv
 
-    monkeypatch.setattr("unmask.text.readers.LONGEST_FIELD", 200_000)
+    monkeypatch.setattr("unmask.text.readers.MAX_FIELD_CHARS", 200_000)
     before = csv.field_size_limit(131_072)
     try:
         (tmp_path / "a.csv").write_text("text\ngood\n" + '"never closed\n' + "row\n" * 100_000)
@@ -518,7 +518,7 @@ def test_quote_that_never_ends_is_bounded(tmp_path, monkeypatch):
 
 
 def test_json_line_above_the_limit_is_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr("unmask.text.readers.LONGEST_LINE", 3_000_000)
+    monkeypatch.setattr("unmask.text.readers.MAX_LINE_CHARS", 3_000_000)
     lines = ["a" * 10, "b" * 4_000_000, "c" * 2_500_000, "d"]
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"text": line}) for line in lines))
     found = corpus(tmp_path / "a.jsonl")

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unmask.text.dedupe import BUCKET, RECORD, digest, exact_duplicates, near_duplicates, record, signature
+from unmask.text.dedupe import (
+    BUCKET_DOCUMENTS,
+    HASH_RECORD,
+    digest,
+    exact_duplicates,
+    hash_record,
+    minhash_signature,
+    near_duplicates,
+)
 
 
 def plain_digest(text: str) -> bytes:
@@ -34,14 +42,14 @@ def found(path, total) -> set[int]:
 
 def test_exact_duplicates_keep_the_first(tmp_path):
     texts = ["one", "two", " one ", "three", "two\n", "one"]
-    (tmp_path / "scan").write_bytes(b"".join(map(record, texts)))
+    (tmp_path / "scan").write_bytes(b"".join(map(hash_record, texts)))
     assert found(tmp_path / "scan", len(texts)) == {2, 4, 5}
 
 
 def test_exact_duplicates_among_more_documents_than_are_sorted_at_once(tmp_path):
     rng = np.random.default_rng(0)
-    total = 2 * BUCKET + 1000  # three ranges of hashes
-    block = np.zeros(total, RECORD)
+    total = 2 * BUCKET_DOCUMENTS + 1000  # three ranges of hashes
+    block = np.zeros(total, HASH_RECORD)
     block["high"], block["low"] = rng.integers(0, 1 << 64, (2, total), np.uint64)
     block["high"][:2] = 0, 2**64 - 1  # the ends of the range
     copies = rng.choice(np.arange(total // 2, total), 5000, replace=False)
@@ -71,7 +79,7 @@ def test_signatures_estimate_the_overlap(language):
             sets = [{tuple(x[i : i + 5]) for i in range(len(x) - 4)} for x in (a, b)]
             texts = ["".join(a), " ".join(b)]
         true = len(sets[0] & sets[1]) / len(sets[0] | sets[1])
-        estimate = (signature(texts[0], language) == signature(texts[1], language)).mean()
+        estimate = (minhash_signature(texts[0], language) == minhash_signature(texts[1], language)).mean()
         errors.append(estimate - true)
     # The estimate is a mean of 64 coins: standard deviation at most 0.0625, of the mean of 60 at most 0.008.
     assert abs(np.mean(errors)) < 0.03
@@ -79,9 +87,9 @@ def test_signatures_estimate_the_overlap(language):
 
 
 def test_signature_of_nothing_and_of_little():
-    assert (signature("", "en") == 2**32 - 1).all()
-    assert (signature("Good film.", "en") == signature("good film", "en")).all()
-    assert (signature("good film", "en") != signature("bad film", "en")).any()
+    assert (minhash_signature("", "en") == 2**32 - 1).all()
+    assert (minhash_signature("Good film.", "en") == minhash_signature("good film", "en")).all()
+    assert (minhash_signature("good film", "en") != minhash_signature("bad film", "en")).any()
 
 
 def test_near_duplicates_are_found_and_others_are_not():
@@ -93,7 +101,7 @@ def test_near_duplicates_are_found_and_others_are_not():
     heldout = np.zeros(len(everything), bool)
     heldout[300:305] = True  # five copies are held out, their originals trained on
     heldout[[10, 310]] = True  # and one pair wholly held out, which leaks nothing
-    result = near_duplicates(np.stack([signature(t, "en") for t in everything]), heldout)
+    result = near_duplicates(np.stack([minhash_signature(t, "en") for t in everything]), heldout)
     assert (result.documents, result.near, result.heldout, result.leaked) == (340, 20, 7, 5)
     assert result.examples == [(i, 300 + i) for i in range(5)]
 
@@ -107,6 +115,6 @@ def test_a_thousand_copies_are_counted_without_a_million_pairs():
         copy[rng.randrange(400)] = f"name{rng.randrange(10**6)}"
         texts.append(" ".join(copy))
     heldout = np.array([rng.random() < 0.1 for _ in texts])
-    result = near_duplicates(np.stack([signature(t, "en") for t in texts]), heldout)
+    result = near_duplicates(np.stack([minhash_signature(t, "en") for t in texts]), heldout)
     assert result.near >= 990
     assert result.leaked >= 0.98 * heldout.sum()

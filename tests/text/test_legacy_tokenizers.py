@@ -8,7 +8,7 @@ import json
 import pytest
 
 from unmask.errors import UserError
-from unmask.text.legacy_tokenizers import read_pieces
+from unmask.text.legacy_tokenizers import read_sentencepiece
 from unmask.text.tokenizer import Tokenizer
 
 SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]"
@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_refused(tmp_path):
     model.write_bytes(b"".join(b"\x0a\x03\x0a\x01" + piece for piece in (b"a", b"b", b"c", b"d")))
     with pytest.raises(UserError, match="its first pieces are a b c"):
         Tokenizer.load(tmp_path / "b")
-    assert [piece for piece, _, _ in read_pieces(model)[0]] == ["a", "b", "c", "d"]
+    assert [piece for piece, _, _ in read_sentencepiece(model)[0]] == ["a", "b", "c", "d"]
     model.write_bytes(model.read_bytes() + b"\x12\x02\x18\x02")  # trainer_spec.model_type: BPE
     with pytest.raises(UserError, match="not a unigram model"):
         Tokenizer.load(tmp_path / "b")

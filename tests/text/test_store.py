@@ -26,12 +26,12 @@ from unmask.errors import UserError
 from unmask.recipe import DataRecipe, TokenizerRecipe
 from unmask.text import cache, scan
 from unmask.text import prepare as prepare_module
-from unmask.text.checked import write_sums
-from unmask.text.chunks import greedy
+from unmask.text.checked import write_checksums
+from unmask.text.chunks import greedy_chunks
 from unmask.text.corpus import Corpus
-from unmask.text.dedupe import record
-from unmask.text.encode import DocumentEncoder, Work
-from unmask.text.fast_wordpiece import Pieces
+from unmask.text.dedupe import hash_record
+from unmask.text.encode import DocumentEncoder, EncodeTask
+from unmask.text.fast_wordpiece import FastWordPiece
 from unmask.text.flags import DOCUMENT, SENTENCE, WORD
 from unmask.text.prepare import prepare, store_key
 from unmask.text.segmentation import sentence_starts, word_ids
@@ -127,7 +127,7 @@ def test_flags_equal_a_plain_reference(kind, tokenizers, documents):
     texts = [*ENGLISH, *CHINESE, *documents[:40], "", " \n ", "x"]
     for text in texts:
         language = "zh" if text in CHINESE else "en"
-        result = DocumentEncoder(tokenizer, "auto")([Work(text)]).train
+        result = DocumentEncoder(tokenizer, "auto")([EncodeTask(text)]).train
         ids, flags = reference(tokenizer, text, language)
         if not ids:
             assert len(result.tokens) == 0
@@ -140,8 +140,8 @@ def test_flags_equal_a_plain_reference(kind, tokenizers, documents):
 def test_documents_encoded_together_are_as_encoded_alone(kind, tokenizers, documents):
     texts = [*ENGLISH, *CHINESE, "", *documents[:30], " \n ", "end "]
     encode = DocumentEncoder(tokenizers[kind], "auto")
-    together = encode([Work(text) for text in texts])
-    alone = [encode([Work(text)]).train for text in texts]
+    together = encode([EncodeTask(text) for text in texts])
+    alone = [encode([EncodeTask(text)]).train for text in texts]
     assert together.without_tokens == 1 + (kind == "wordpiece")  # the others keep blanks
     assert together.train.tokens.tolist() == [t for a in alone for t in a.tokens.tolist()]
     assert together.train.flags.tolist() == [f for a in alone for f in a.flags.tolist()]
@@ -154,7 +154,7 @@ def test_documents_encoded_together_are_as_encoded_alone(kind, tokenizers, docum
 def test_words_of_wordpiece_are_what_the_hashes_say(tokenizers, documents):
     tokenizer = tokenizers["wordpiece"]
     text = " ".join(documents[:50])
-    result = DocumentEncoder(tokenizer, "en")([Work(text)]).train
+    result = DocumentEncoder(tokenizer, "en")([EncodeTask(text)]).train
     inside = [tokenizer.token(i).startswith("##") for i in result.tokens.tolist()[:-1]]
     assert ((result.flags[:-1] & WORD) == 0).tolist() == inside
     assert sum(inside) > 500
@@ -162,13 +162,13 @@ def test_words_of_wordpiece_are_what_the_hashes_say(tokenizers, documents):
 
 def test_chinese_words_come_from_the_segmenter(tokenizers):
     tokenizer = tokenizers["wordpiece"]
-    result = DocumentEncoder(tokenizer, "auto")([Work("我们喜欢电影。")]).train
+    result = DocumentEncoder(tokenizer, "auto")([EncodeTask("我们喜欢电影。")]).train
     assert [tokenizer.token(i) for i in result.tokens.tolist()] == [*"我们喜欢电影。", "[SEP]"]
     assert (result.flags & WORD).tolist() == [1, 0, 1, 0, 1, 0, 1, 0]
 
 
 def test_bytes_of_one_character_are_one_word(tokenizers):
-    result = DocumentEncoder(tokenizers["byte"], "zh")([Work("电影 ok")]).train
+    result = DocumentEncoder(tokenizers["byte"], "zh")([EncodeTask("电影 ok")]).train
     assert len(result.tokens) == 6 + 3 + 1
     # 电影 is one word of six bytes; the space belongs to the word that follows
     assert (result.flags & WORD).tolist() == [1, 0, 0, 0, 0, 0, 1, 0, 0, 0]
@@ -177,7 +177,7 @@ def test_bytes_of_one_character_are_one_word(tokenizers):
 def test_a_document_longer_than_is_tokenized_at_once(tokenizers, documents):
     text = " ".join(documents)[:150_000]  # three times
     for kind in ("bpe", "char"):
-        result = DocumentEncoder(tokenizers[kind], "en")([Work(text)]).train
+        result = DocumentEncoder(tokenizers[kind], "en")([EncodeTask(text)]).train
         assert result.tokens.tolist()[:-1] == tokenizers[kind].encode(text)
 
 
@@ -190,10 +190,10 @@ odd = st.text(
 @given(st.lists(odd | st.sampled_from(["[MASK]", "[mask]", "##a", "a[SEP]b"]), max_size=8))
 def test_remembered_pieces_equal_the_tokenizer(tokenizers, texts):
     tokenizer = tokenizers["wordpiece"]
-    assert Pieces.fits(tokenizer)
+    assert FastWordPiece.supports_tokenizer(tokenizer)
     remembering, direct = DocumentEncoder(tokenizer, "auto"), DocumentEncoder(tokenizer, "auto")
     direct.pieces = None
-    works = [Work(text) for text in texts]
+    works = [EncodeTask(text) for text in texts]
     for _ in range(2):  # the second time nothing is new
         a, b = remembering(works).train, direct(works).train
         assert a.tokens.tolist() == b.tokens.tolist()
@@ -206,7 +206,7 @@ def test_pieces_are_forgotten_when_they_are_many(tokenizers, monkeypatch):
     encode = DocumentEncoder(tokenizers["wordpiece"], "en")
     for i in range(20):
         text = " ".join(f"word{i * 10 + j}" for j in range(30))
-        assert encode([Work(text)]).train.tokens.tolist()[:-1] == tokenizers["wordpiece"].encode(text)
+        assert encode([EncodeTask(text)]).train.tokens.tolist()[:-1] == tokenizers["wordpiece"].encode(text)
         assert encode.pieces is not None
         assert len(encode.pieces.number) <= 50 + 60
 
@@ -319,21 +319,21 @@ def test_a_worker_that_dies_is_reported(text_file, tokenizers, tmp_path, expecte
 
 def test_large_vocabularies_take_four_bytes(tokenizers):
     encode = DocumentEncoder(tokenizers["wordpiece"], "en")
-    assert encode([Work("a")]).train.tokens.dtype == np.uint16
+    assert encode([EncodeTask("a")]).train.tokens.dtype == np.uint16
 
     class Large:  # a vocabulary of 70,000 takes long to train; only its size is looked at here
         size, sep, backend = 70_000, 3, tokenizers["wordpiece"].backend
         encode_batch = staticmethod(tokenizers["wordpiece"].encode_batch)
 
-    assert DocumentEncoder(Large(), "en")([Work("a")]).train.tokens.dtype == np.uint32
+    assert DocumentEncoder(Large(), "en")([EncodeTask("a")]).train.tokens.dtype == np.uint32
 
 
 # -------------------------------------------------------------------------------------------------- held out
 
 
-def plan_of(tmp_path: Path, texts: list[str], heldout: float) -> tuple[scan.Plan, list[int]]:
-    (tmp_path / "scan").write_bytes(b"".join(map(record, texts)))
-    plan = scan.make_plan(tmp_path / "scan", tmp_path / "plan", True, heldout, 0)
+def plan_of(tmp_path: Path, texts: list[str], heldout: float) -> tuple[scan.SplitPlan, list[int]]:
+    (tmp_path / "scan").write_bytes(b"".join(map(hash_record, texts)))
+    plan = scan.make_split_plan(tmp_path / "scan", tmp_path / "plan", True, heldout, 0)
     return plan, [bits for bits, _ in scan.decisions(tmp_path / "scan", tmp_path / "plan")]
 
 
@@ -342,7 +342,7 @@ def held(bits: list[int]) -> list[int]:
 
 
 def test_adding_documents_moves_none(tmp_path):
-    texts = [f"document number {i}" for i in range(scan.RANKED + 2000)]
+    texts = [f"document number {i}" for i in range(scan.MAX_RANKED_DOCUMENTS + 2000)]
     _, before = plan_of(tmp_path, texts, 0.02)
     _, after = plan_of(tmp_path, [f"another {i}" for i in range(3000)] + texts, 0.02)
     assert held(before) == [i - 3000 for i in held(after) if i >= 3000]
@@ -367,7 +367,7 @@ def test_both_sides_get_something(tmp_path, sizes, share):
     assert len(held(bits)) < len(sizes)
     assert 0 <= plan.tail < 1
     if share < 0.2:  # never half of the text for two percent
-        assert sum(sizes[i] for i in held(bits)) <= scan.WHOLE * sum(sizes) + len(sizes)
+        assert sum(sizes[i] for i in held(bits)) <= scan.MAX_DOCUMENT_FRACTION * sum(sizes) + len(sizes)
 
 
 def test_one_document_is_cut_between_sentences(tokenizers, tmp_path, documents):
@@ -628,11 +628,11 @@ def test_damaged_and_foreign_folders_are_refused(expected, tmp_path):
         TokenStore.open(store)
     meta = json.loads((store / "meta.json").read_text())
     (store / "meta.json").write_text(json.dumps({**meta, "format": 99}))
-    write_sums(store / "meta.json")
+    write_checksums(store / "meta.json")
     with pytest.raises(UserError, match="has format 99"):
         TokenStore.open(store)
     (store / "meta.json").write_text("{")
-    write_sums(store / "meta.json")
+    write_checksums(store / "meta.json")
     with pytest.raises(UserError, match="cannot read"):
         TokenStore.open(store)
 
@@ -649,7 +649,7 @@ def test_cache_list_and_prune(text_file, tokenizers, tmp_path, monkeypatch):
     half.mkdir()
     (half / "lock").touch()
     (half / "tokens.bin").write_bytes(bytes(1000))
-    entries = {entry.path: entry for entry in cache.cached()}
+    entries = {entry.path: entry for entry in cache.cache_entries()}
     assert entries[half].complete is False
     assert entries[half].bytes == 1000
     whole = entries[store.path]
@@ -675,7 +675,7 @@ def test_cache_list_and_prune(text_file, tokenizers, tmp_path, monkeypatch):
     assert [entry.path for entry in cache.prune(older_than_days=20)] == [store.path]
     prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe())
     assert len(cache.prune(everything=True)) == 1
-    assert cache.cached() == []
+    assert cache.cache_entries() == []
 
 
 # ---------------------------------------------------------------------------------------------------- chunks
@@ -709,7 +709,7 @@ def test_chunks_equal_a_plain_reference(documents, budget):
             at += length
         at += 1  # [SEP]
         bounds.append(len(starts))
-    found = greedy(np.array([*starts, at]), np.array(bounds), budget).tolist()
+    found = greedy_chunks(np.array([*starts, at]), np.array(bounds), budget).tolist()
     assert found == plain_chunks(documents, budget)
 
 

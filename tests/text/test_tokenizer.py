@@ -16,9 +16,9 @@ import pytest
 
 from unmask.errors import UserError
 from unmask.recipe import TokenizerRecipe
-from unmask.text.templates import SPECIAL
+from unmask.text.templates import BERT_SPECIAL_TOKENS
 from unmask.text.tokenizer import Tokenizer
-from unmask.text.vocabulary import sample
+from unmask.text.vocabulary import sample_text
 
 KINDS = ("wordpiece", "bpe", "unigram", "char", "byte")
 LEARNT = ("wordpiece", "bpe", "unigram")
@@ -75,7 +75,7 @@ def test_characters_are_tokens_and_unseen_ones_unknown(trained):
 def test_special_tokens(kind, trained):
     tokenizer = trained[kind, True]
     assert (tokenizer.pad, tokenizer.unk, tokenizer.cls, tokenizer.sep, tokenizer.mask) == (0, 1, 2, 3, 4)
-    assert [tokenizer.token(i) for i in range(7)] == [*SPECIAL, "<url>", "[E1]"]
+    assert [tokenizer.token(i) for i in range(7)] == [*BERT_SPECIAL_TOKENS, "<url>", "[E1]"]
     assert tokenizer.special.nonzero()[0].tolist() == list(range(7))
     ids = tokenizer.encode("see<url>now [E1]")  # never split, even inside a word; never lower-cased
     assert ids.count(5) == 1
@@ -227,8 +227,8 @@ def test_mistakes_are_explained(texts, settings, message):
 def test_sample_is_bounded_spread_and_repeatable():
     documents = [f"{i:06d} " * 100 for i in range(2000)]  # 1.4 MB
     seen = []
-    pieces, counts = sample(iter(documents), 100_000, seen.append)
-    assert pieces == sample(iter(documents), 100_000)[0]
+    pieces, counts = sample_text(iter(documents), 100_000, seen.append)
+    assert pieces == sample_text(iter(documents), 100_000)[0]
     assert counts == {"documents": 2000, "read_bytes": 1_400_000, "used_bytes": sum(map(len, pieces))}
     assert 98_000 < counts["used_bytes"] <= 100_000
     assert seen[-1] == 1_400_000
@@ -236,11 +236,11 @@ def test_sample_is_bounded_spread_and_repeatable():
     assert ordinals == sorted(ordinals)
     quarters = [sum(q * 500 <= o < (q + 1) * 500 for o in ordinals) for q in range(4)]
     assert min(quarters) > 15  # of 142, spread over the whole
-    one = sample(["".join(documents)], 100_000)[0]  # one huge document is sampled inside, cut between words
+    one = sample_text(["".join(documents)], 100_000)[0]  # one huge document is sampled inside, cut between words
     assert {int(n) // 500_000 for piece in one for n in piece.split()} == {0}
     assert len({int(piece.split()[0]) // 500 for piece in one}) == 4
     assert all(re.fullmatch(r"\s?(\d{6}\s)*\d{6}\s?", piece) for piece in one)
-    assert "".join(sample(["中" * 20_000 + " x"], 1e9)[0]) == "中" * 20_000 + " x"
+    assert "".join(sample_text(["中" * 20_000 + " x"], 1e9)[0]) == "中" * 20_000 + " x"
 
 
 def test_training_uses_the_sample():

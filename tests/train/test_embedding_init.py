@@ -15,7 +15,7 @@ from unmask.model.model import Model
 from unmask.seeds import generator
 from unmask.text import vectors
 from unmask.text.flags import DOCUMENT
-from unmask.text.vectors import SAMPLE, Sample, first_vectors, log_frequencies
+from unmask.text.vectors import SAMPLE_TOKENS, TokenSample, initial_vectors, log_frequencies
 from unmask.train.embedding_init import warm
 
 
@@ -28,7 +28,7 @@ class Text:
         self.flags[starts] = DOCUMENT
 
 
-def sentences(count: int) -> Sample:
+def sentences(count: int) -> TokenSample:
     """`5 verb 8` or `6 verb 9`; verbs 10–13 stand only after 5 and 6, nouns 20–23 only as the last of another kind."""
     rng = generator(0, "text")
     rows = []
@@ -36,13 +36,13 @@ def sentences(count: int) -> Sample:
         rows.append(
             [5 + rng.integers(2), 10 + rng.integers(4), 8] if rng.random() < 0.5 else [7, 9, 20 + rng.integers(4)]
         )
-    return Sample.of(Text(np.concatenate(rows), np.arange(0, 3 * count, 3)))
+    return TokenSample.from_split(Text(np.concatenate(rows), np.arange(0, 3 * count, 3)))
 
 
 def test_tokens_used_alike_get_vectors_alike():
     special = np.zeros(40, bool)
     special[:5] = True
-    vectors = first_vectors(sentences(4000), special, 16, seed=0)
+    vectors = initial_vectors(sentences(4000), special, 16, seed=0)
     assert vectors.shape == (40, 16) and vectors.dtype == np.float32
     near = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     alike = near @ near.T
@@ -52,9 +52,9 @@ def test_tokens_used_alike_get_vectors_alike():
 
 def test_the_same_on_every_call_and_another_for_another_seed():
     text, special = sentences(500), np.zeros(40, bool)
-    first = first_vectors(text, special, 16, 0)
-    assert np.array_equal(first, first_vectors(text, special, 16, 0))
-    assert not np.array_equal(first, first_vectors(text, special, 16, 1))
+    first = initial_vectors(text, special, 16, 0)
+    assert np.array_equal(first, initial_vectors(text, special, 16, 0))
+    assert not np.array_equal(first, initial_vectors(text, special, 16, 1))
 
 
 # A checksum of the vectors of a text so large that sums taken by two threads have other bits (seen with OpenBLAS).
@@ -97,35 +97,35 @@ def test_the_same_bits_on_a_busy_machine_and_with_more_threads(capsys):
 
 def test_counting_takes_one_thread_of_blas(monkeypatch):
     seen = []
-    factors = vectors._factors
+    factors = vectors._svd_factors
 
     def watched(*arguments):
         seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
         return factors(*arguments)
 
-    monkeypatch.setattr(vectors, "_factors", watched)
+    monkeypatch.setattr(vectors, "_svd_factors", watched)
     text = sentences(50)
     with threadpool_limits(2):
-        first_vectors(text, np.zeros(40, bool), 16, 0)
+        initial_vectors(text, np.zeros(40, bool), 16, 0)
         after = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
     assert seen and set(seen) == {1}
     assert set(after) == {2}, "and gives them back"
 
 
 def test_more_width_than_tokens_and_tokens_that_do_not_occur():
-    vectors = first_vectors(sentences(50), np.zeros(40, bool), 128, 0)
+    vectors = initial_vectors(sentences(50), np.zeros(40, bool), 128, 0)
     assert np.isfinite(vectors).all()
     assert (np.linalg.norm(vectors, axis=1) > 1).all()  # none is lost: unseen ones are random
 
 
 def test_counts_of_a_large_text_come_from_all_of_it():
     class Large:
-        tokens = np.broadcast_to(np.arange(2, dtype=np.uint16), (SAMPLE, 2)).T.reshape(-1)  # zeros, then ones
-        flags = np.zeros(2 * SAMPLE, np.uint8)
+        tokens = np.broadcast_to(np.arange(2, dtype=np.uint16), (SAMPLE_TOKENS, 2)).T.reshape(-1)  # zeros, then ones
+        flags = np.zeros(2 * SAMPLE_TOKENS, np.uint8)
 
-    sample = Sample.of(Large())
+    sample = TokenSample.from_split(Large())
     tokens, passages = sample
-    assert len(tokens) <= SAMPLE and 0.45 < tokens.mean() < 0.55
+    assert len(tokens) <= SAMPLE_TOKENS and 0.45 < tokens.mean() < 0.55
     assert (np.diff(passages) >= 0).all()
     assert abs(float(np.exp(log_frequencies(sample, 2)).sum()) - 1) < 1e-5
 
@@ -147,7 +147,7 @@ def test_a_model_begins_with_them(store):
 
 def test_the_text_is_read_once(store, monkeypatch):
     calls = []
-    of = Sample.of
-    monkeypatch.setattr(Sample, "of", lambda split: calls.append(split) or of(split))
+    of = TokenSample.from_split
+    monkeypatch.setattr(TokenSample, "of", lambda split: calls.append(split) or of(split))
     warm(Model(preset("bert-tiny", vocab_size=store.tokenizer.size, hidden=32, heads=2), ("mlm",)).init(0), store, 0)
     assert calls == [store.train]

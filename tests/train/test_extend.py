@@ -14,7 +14,7 @@ from unmask.model.config import change, preset
 from unmask.model.grow import remake
 from unmask.model.model import Model
 from unmask.recipe import TokenizerRecipe
-from unmask.text.extend import Word, extend, new_pieces, with_words, words
+from unmask.text.extend import NewWord, add_words, added_token_subwords, extend_vocabulary, pre_tokenize
 from unmask.text.tokenizer import Tokenizer
 
 GENERAL = ["The list is sorted in place, and the cat sat on the mat in the house of the old man. " * 4] * 30
@@ -30,7 +30,7 @@ def trained(kind: str, **settings) -> Tokenizer:
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_new_words_are_whole_and_everything_else_is_as_before(kind: str) -> None:
     old = trained(kind, special_tokens=["<user>"])
-    new, report = extend(old, DOMAIN, 3)
+    new, report = extend_vocabulary(old, DOMAIN, 3)
     assert 0 < report["added"] <= 3 and new.size == old.size + report["added"]
     assert [new.token(i) for i in range(old.size)] == [old.token(i) for i in range(old.size)]
     assert (new.pad, new.unk, new.cls, new.sep, new.mask) == (old.pad, old.unk, old.cls, old.sep, old.mask)
@@ -42,7 +42,7 @@ def test_new_words_are_whole_and_everything_else_is_as_before(kind: str) -> None
         assert new.encode(plain) == old.encode(plain)
     before, after = report["tokens_per_word"]
     assert after < before
-    again, same = extend(old, DOMAIN, 3)
+    again, same = extend_vocabulary(old, DOMAIN, 3)
     assert again.fingerprint() == new.fingerprint() and same == report
 
 
@@ -50,17 +50,17 @@ def test_new_words_are_whole_and_everything_else_is_as_before(kind: str) -> None
 def test_words_that_share_letters_with_new_ones_are_cut_as_before(kind: str) -> None:
     """Inside a longer word a new one is not found, but at its beginning (where WordPiece's longest match wins)."""
     old = trained(kind)
-    new, _ = extend(old, DOMAIN, 5)
+    new, _ = extend_vocabulary(old, DOMAIN, 5)
     entries = {new.token(i) for i in range(old.size, new.size)}
     others = "submetformin premetformins glucos etformin ametformin unpatient daily's"
-    for word in Counter(words(old, others)):
+    for word in Counter(pre_tokenize(old, others)):
         assert not any(word.startswith(entry) for entry in entries)
         assert [t.id for t in new.backend.model.tokenize(word)] == [t.id for t in old.backend.model.tokenize(word)]
 
 
 def test_rank_is_by_tokens_saved() -> None:
     old = trained("wordpiece")
-    _, report = extend(old, ["glucose glucose glucose metformin metformin metformin metformin " * 5] * 20, 2)
+    _, report = extend_vocabulary(old, ["glucose glucose glucose metformin metformin metformin metformin " * 5] * 20, 2)
     saved = [w["saved"] for w in report["words"]]
     assert [w["word"] for w in report["words"]] == ["metformin", "glucose"] and saved == sorted(saved, reverse=True)
 
@@ -76,8 +76,8 @@ def test_a_word_that_would_cost_tokens_elsewhere_is_not_added() -> None:
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     old = Tokenizer(backend)
     rare = " ".join(f"abcdefgh{c}" for c in "abcdefgh")  # each too rare to get an entry of its own
-    cheap, _ = extend(old, ["abcd"] * 22, 5)
-    dear, report = extend(old, ["abcd"] * 22 + [rare] * 4, 5)
+    cheap, _ = extend_vocabulary(old, ["abcd"] * 22, 5)
+    dear, report = extend_vocabulary(old, ["abcd"] * 22 + [rare] * 4, 5)
     assert cheap.token(cheap.size - 1) == "abcd"
     assert dear.size == old.size and report["added"] == 0
 
@@ -85,7 +85,7 @@ def test_a_word_that_would_cost_tokens_elsewhere_is_not_added() -> None:
 def test_characters_and_bytes_have_no_words() -> None:
     for kind in ("char", "byte"):
         with pytest.raises(unmask.UserError, match="has no words"):
-            extend(trained(kind), DOMAIN, 3)
+            extend_vocabulary(trained(kind), DOMAIN, 3)
 
 
 def test_a_bpe_whose_merges_do_not_reach_its_entries_is_refused() -> None:
@@ -95,7 +95,7 @@ def test_a_bpe_whose_merges_do_not_reach_its_entries_is_refused() -> None:
     import tokenizers
 
     with pytest.raises(unmask.UserError, match="never reached by its merges"):
-        extend(Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(raw))), DOMAIN, 3)
+        extend_vocabulary(Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(raw))), DOMAIN, 3)
 
 
 def test_added_tokens_behind_the_vocabulary_keep_their_ids() -> None:
@@ -104,7 +104,7 @@ def test_added_tokens_behind_the_vocabulary_keep_their_ids() -> None:
         old = trained(kind)
         old.backend.add_tokens(["<entity>"])
         old = Tokenizer(old.backend)
-        new, _ = extend(old, DOMAIN, 3)
+        new, _ = extend_vocabulary(old, DOMAIN, 3)
         assert new.backend.token_to_id("<entity>") == old.size - 1
         assert new.encode("the <entity> sat") == old.encode("the <entity> sat")
 
@@ -181,8 +181,8 @@ def test_continued_with_new_words_it_opens_in_transformers_with_equal_ids(
 def test_before_the_first_step_old_text_has_the_loss_of_the_old_model(general: Path) -> None:
     old = hf.load(general).model
     tokenizer = Tokenizer.load(general)
-    new, _ = extend(tokenizer, DOMAIN, 4)
-    grown, _ = remake(old, old.config, ["mlm"], new_pieces(tokenizer, new))
+    new, _ = extend_vocabulary(tokenizer, DOMAIN, 4)
+    grown, _ = remake(old, old.config, ["mlm"], added_token_subwords(tokenizer, new))
     ids = torch.tensor([tokenizer.encode(GENERAL[0])[:30]])
     assert torch.equal(old(ids), grown(ids))
 
@@ -218,9 +218,9 @@ def test_what_cannot_be_extended_is_refused(general: Path, texts: Path, tmp_path
 
 def test_new_pieces_of_an_unrelated_tokenizer_are_none() -> None:
     old = trained("wordpiece")
-    assert new_pieces(old, trained("bpe")) is None
-    grown = with_words(old, [Word("thecat", "thecat", (1,), 1)])
-    pieces = new_pieces(old, grown)
+    assert added_token_subwords(old, trained("bpe")) is None
+    grown = add_words(old, [NewWord("thecat", "thecat", (1,), 1)])
+    pieces = added_token_subwords(old, grown)
     assert pieces and old.token(pieces[old.size][0]) == "the"
 
 

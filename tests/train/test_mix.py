@@ -16,7 +16,7 @@ from unmask.batch import Phase
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe
 from unmask.report.curves import of_text
-from unmask.text.mix import Part, Turns, parts
+from unmask.text.mix import InterleaveSchedule, ReplayPart, parse_replay
 from unmask.text.store import TokenStore
 from unmask.train.mix import Mixed, MixedLoader, loader
 
@@ -43,15 +43,15 @@ def prepared(store: TokenStore, path: Path) -> TokenStore:
 
 def made(store: TokenStore, *mixed: tuple[TokenStore, str]) -> MixedLoader:
     recipe = Recipe.build({"objective": "mlm"})
-    several = [Mixed(Part(f"m{n}", "x", Fraction(share)), other) for n, (other, share) in enumerate(mixed)]
+    several = [Mixed(ReplayPart(f"m{n}", "x", Fraction(share)), other) for n, (other, share) in enumerate(mixed)]
     out = loader(store, several, recipe, build(recipe, store.tokenizer))
     assert isinstance(out, MixedLoader)
     return out
 
 
 def test_every_batch_has_its_shares_and_every_row_is_used_once() -> None:
-    turns = Turns([Fraction("0.2"), Fraction("0.35")])
-    found = [turns.of(n) for n in range(4000)]
+    turns = InterleaveSchedule([Fraction("0.2"), Fraction("0.35")])
+    found = [turns.locate(n) for n in range(4000)]
     for first in range(0, 4000, 40):
         counts = np.bincount([which for which, _ in found[first : first + 40]], minlength=3) / 40
         assert np.abs(counts - [0.45, 0.2, 0.35]).max() <= 2 / 40
@@ -66,9 +66,9 @@ def test_another_mix_changes_nothing_of_the_corpus_rows(store: TokenStore, other
     a, b, phase = made(store, (news, "0.25")), made(store, (poems, "0.25")), Phase(0, 32, 0.15)
     for n in range(200):
         same = bool(np.array_equal(a.example(n, phase).ids, b.example(n, phase).ids))
-        assert same == (a.turns.of(n)[0] == 0)
+        assert same == (a.turns.locate(n)[0] == 0)
     alone = a.loaders[0]
-    own = [n for n in range(200) if a.turns.of(n)[0] == 0]
+    own = [n for n in range(200) if a.turns.locate(n)[0] == 0]
     for k, n in enumerate(own):
         assert np.array_equal(a.example(n, phase).ids, alone.example(k, phase).ids)
     assert a.count(32) == -(-alone.count(32) * 4 // 3)
@@ -97,11 +97,11 @@ def test_the_share_of_tokens_read_from_the_mix(store: TokenStore, others: Path) 
 )
 def test_shares_that_cannot_be(mix: list[str], why: str) -> None:
     with pytest.raises(unmask.UserError, match=why):
-        parts(mix)
+        parse_replay(mix)
 
 
 def test_names_are_told_apart() -> None:
-    assert [p.name for p in parts(["a/x.txt:0.1", "b/x.txt:0.1", "sample:sotu:0.1"])] == ["x", "x-2", "sotu"]
+    assert [p.name for p in parse_replay(["a/x.txt:0.1", "b/x.txt:0.1", "sample:sotu:0.1"])] == ["x", "x-2", "sotu"]
 
 
 def test_what_cannot_be_mixed_is_refused_before_the_text_is_read(

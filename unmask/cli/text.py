@@ -120,9 +120,9 @@ def show_batch(
 def cache_list(as_json: Json = False) -> None:
     """What is kept, how large it is, when it was used."""
     from unmask.cli.show.tables import cache_table
-    from unmask.text.cache import cached
+    from unmask.text.cache import cache_entries
 
-    entries = cached()
+    entries = cache_entries()
     return emit(entries) if as_json else cache_table(entries)
 
 

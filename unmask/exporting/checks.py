@@ -171,7 +171,7 @@ def sentence_rows(config: ModelConfig, task: Task | None, tokenizer: Tokenizer) 
     ids = [tokenizer.encode(text)[: config.max_positions // 2 - 4] for text in PROBES]
     rows = []
     for n, own in enumerate(ids):
-        row, segments = tokenizer.surround(own, ids[(n + 1) % len(ids)] if pairs else None)
+        row, segments = tokenizer.build_inputs_with_special_tokens(own, ids[(n + 1) % len(ids)] if pairs else None)
         places = np.arange(1, len(row))
         labels = {"mlm.positions": places, "mlm.targets": np.array(row)[places]}
         rows.append(Example(np.array(row), np.array(segments) if config.segments > 1 else None, labels=labels))
@@ -206,7 +206,7 @@ def masked_accuracy(lines: Sequence[str]) -> Measure:
         left = engine.config.causal
         rows = []
         for ids in (t.encode(line)[: engine.config.max_positions - 2] for line in lines):
-            row = np.array(t.surround(ids)[0])
+            row = np.array(t.build_inputs_with_special_tokens(ids)[0])
             places = np.flatnonzero(~t.special[row])[3::7]
             places = places[places > 0]
             targets = row[places]

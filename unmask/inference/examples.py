@@ -12,7 +12,7 @@ from unmask.recipe import Recipe
 from unmask.text.flags import WORD
 from unmask.text.rows import Rows
 from unmask.text.store import Split, TokenStore
-from unmask.text.token_text import readable
+from unmask.text.token_text import tokens_to_readable_text
 from unmask.text.tokenizer import Tokenizer
 
 SHORTEST, LONGEST = 6, 30  # tokens of a sentence worth showing
@@ -60,7 +60,9 @@ def _note(example: Example, tokenizer: Tokenizer) -> str:
         notes.append(f"{len(example.labels['cbow.targets'])} tokens are predicted from the words around them")
     if example.decoder is not None:
         ids = example.decoder[1:].tolist()
-        shown = "".join(f" {tokenizer.token(i)}" if tokenizer.special[i] else readable(tokenizer, [i]) for i in ids)
+        shown = "".join(
+            f" {tokenizer.token(i)}" if tokenizer.special[i] else tokens_to_readable_text(tokenizer, [i]) for i in ids
+        )
         notes.append(f"to be written: {shown.strip()}")
     return "; ".join(notes)
 
@@ -75,17 +77,19 @@ def _parts(example: Example, tokenizer: Tokenizer) -> Iterator[Part]:
             untouched.append(id)
             continue
         if untouched:
-            yield _part("text", readable(tokenizer, untouched))
+            yield _part("text", tokens_to_readable_text(tokenizer, untouched))
             untouched = []
         if i not in target:
             yield _part("special", f" {tokenizer.token(id)}")
         elif id == tokenizer.mask:
-            yield Part("masked", readable(tokenizer, [int(target[i])]), tokenizer.token(id))
+            yield Part("masked", tokens_to_readable_text(tokenizer, [int(target[i])]), tokenizer.token(id))
         else:
             state = "kept" if id == target[i] else "random"
-            yield Part(state, readable(tokenizer, [int(target[i])]), readable(tokenizer, [id]))
+            yield Part(
+                state, tokens_to_readable_text(tokenizer, [int(target[i])]), tokens_to_readable_text(tokenizer, [id])
+            )
     if untouched:
-        yield _part("text", readable(tokenizer, untouched))
+        yield _part("text", tokens_to_readable_text(tokenizer, untouched))
 
 
 def _part(state: str, text: str) -> Part:
@@ -109,8 +113,8 @@ def _hide_word(split: Split, sentence: int, t: Tokenizer, longest: int) -> Examp
     start, end = int(split.sentences[sentence]), split.sentence_end(sentence)
     if not SHORTEST <= end - start <= longest:
         return None
-    ids = np.array(t.surround(split.tokens[start:end].tolist())[0], np.int64)
-    first = len(t.around[0][0])  # special tokens before the text
+    ids = np.array(t.build_inputs_with_special_tokens(split.tokens[start:end].tolist())[0], np.int64)
+    first = len(t.special_token_layout[0][0])  # special tokens before the text
     begins = np.append((split.flags[start:end] & WORD) > 0, True)
     whole = begins[:-1] & begins[1:]  # a word starts here, and another one right after
     usable = [i + first for i in np.flatnonzero(whole) if any(c.isalpha() for c in t.token(ids[i + first]))]

@@ -34,7 +34,7 @@ from unmask.model.steps import first as begin_with
 from unmask.model.steps import writing_head
 from unmask.tasks import inputs
 from unmask.tasks.task import Task
-from unmask.text.token_text import piece, word
+from unmask.text.token_text import display_token, display_tokens
 
 Value = Callable[[Model, Batch], Tensor]  # of every row of a batch: (B,)
 
@@ -154,7 +154,7 @@ def _filled(engine: TorchEngine, reader: Reader, text: str, target: str | None) 
     def value(model: Model, batch: Batch) -> Tensor:
         return model.logits("mlm", model.encode(batch)[:, place]).float().log_softmax(-1)[:, chosen]
 
-    return Question(example, tokens, word(t, [chosen]).strip(), value)
+    return Question(example, tokens, display_tokens(t, [chosen]).strip(), value)
 
 
 def _similarity(
@@ -199,7 +199,7 @@ def _row(reader: Reader, row: Example) -> tuple[Example, list[Token]]:
     if row.texts:
         return reader.whole(row.texts)
     segments = [0] * len(row) if row.segments is None else row.segments.tolist()
-    return row, [Token(piece(reader.tokenizer, id), 0, 0, n) for id, n in zip(row.ids.tolist(), segments)]
+    return row, [Token(display_token(reader.tokenizer, id), 0, 0, n) for id, n in zip(row.ids.tolist(), segments)]
 
 
 def _written(engine: TorchEngine, reader: Reader, task: Task | None, text: str, target: str | None) -> Question:
@@ -215,7 +215,7 @@ def _written(engine: TorchEngine, reader: Reader, task: Task | None, text: str, 
         how = task.bound.generation if task else {} if decodes else {"max_new_tokens": 1}
         (new,) = generate(engine, [row], do_sample=False, **how)
     else:
-        plain = t.surround(t.encode(target))[0] if decodes else t.encode(target)
+        plain = t.build_inputs_with_special_tokens(t.encode(target))[0] if decodes else t.encode(target)
         new = causal.task_target(task, text, target) if task else plain
         reader.fits(len(new) + (0 if decodes else len(row)), 0, "the target with the text")
     if not new:
@@ -224,7 +224,7 @@ def _written(engine: TorchEngine, reader: Reader, task: Task | None, text: str, 
     before = next(n for n in range(len(row) + 1) if row[n : n + len(encoding)] == encoding.ids)
     tokens = [Token(t.token(id), 0, 0, 0) for id in row]
     for n, (id, (start, end)) in enumerate(zip(encoding.ids, encoding.offsets), before):
-        tokens[n] = Token(piece(t, id), max(0, start - first), max(0, end - first), 0)
+        tokens[n] = Token(display_token(t, id), max(0, start - first), max(0, end - first), 0)
     answer = torch.tensor(new, device=engine.device)
     starts = Generation(decoder_start_token_id=engine.generation.get("decoder_start_token_id", config.start_id))
     decoder = torch.tensor([*begin_with(1, starts)[0], *new[:-1]] if decodes else [], device=engine.device)
@@ -241,7 +241,7 @@ def _written(engine: TorchEngine, reader: Reader, task: Task | None, text: str, 
         return logprobs.gather(-1, answer.repeat(rows)[:, None]).view(rows, -1).sum(-1)
 
     example = Example(torch.tensor(row if decodes else [*row, *new[:-1]]).numpy())
-    tokens += [Token(piece(t, id), 0, 0, 1) for id in example.ids[len(row) :].tolist()]
+    tokens += [Token(display_token(t, id), 0, 0, 1) for id in example.ids[len(row) :].tolist()]
     unseen = causal.unseen(engine, t)
     plain_text = t.decode([id for id in new if id not in unseen]).strip()
     written = causal.task_text(task, prompt, new)["output"] if task else plain_text

@@ -17,7 +17,7 @@ from unmask.inference.progress import Update, in_parts
 from unmask.inference.reader import Overflow, Reader
 from unmask.inference.words import Chosen, Grown, Ids, Pieces, Place, Word, Words, ordinary
 from unmask.text.store import TokenStore
-from unmask.text.token_text import mask_spans, piece, put_in, word
+from unmask.text.token_text import display_token, display_tokens, fill_spans, mask_spans
 
 MASKS = re.compile(r"\[MASK\]|<mask>")  # what a person may type, whatever the tokenizer calls it
 
@@ -77,10 +77,10 @@ class Filler:
         t = self.tokenizer
         rows = list(hide_words(store, count, min(LONGEST, self.engine.config.max_positions - 2)))
         mask, out = t.mask_token, []
-        before, _, after = t.around[0]
+        before, _, after = t.special_token_layout[0]
         places = [Place(tuple(row.ids.tolist()), int(row.labels["mlm.positions"][0]), (0, 0)) for row in rows]
         for row, words in zip(rows, Pieces(self.engine, self.allowed).at(places, top_k)):
-            answer = piece(t, int(row.labels["mlm.targets"][0]))
+            answer = display_token(t, int(row.labels["mlm.targets"][0]))
             text = t.decode(row.ids[len(before) : len(row) - len(after)])
             start = text.index(mask)
             if answer.startswith(" ") and start:  # the mask took the blank of the piece that it hides
@@ -156,7 +156,7 @@ class Filler:
                 Mask(p, *span, [self._candidate(w, b.text, span) for w in some])
                 for p, span, some in zip(b.positions, b.spans, masks)
             ]
-            filled, where = put_in(self.tokenizer, b.text, b.spans, best[n])
+            filled, where = fill_spans(self.tokenizer, b.text, b.spans, best[n])
             out.append(Filling(b.text, listed, filled, where, [self._joint(b, beam) for beam in beams[n][:top_k]]))
         return out
 
@@ -192,12 +192,12 @@ class Filler:
         return beams
 
     def _joint(self, blanks: Blanks, beam: Beam) -> Joint:
-        text, spans = put_in(self.tokenizer, blanks.text, blanks.spans, beam.words)
-        return Joint(text, beam.logprob, [word(self.tokenizer, ids) for ids in beam.words], spans)
+        text, spans = fill_spans(self.tokenizer, blanks.text, blanks.spans, beam.words)
+        return Joint(text, beam.logprob, [display_tokens(self.tokenizer, ids) for ids in beam.words], spans)
 
     def _candidate(self, w: Word, text: str, span: tuple[int, int]) -> Candidate:
-        filled, _ = put_in(self.tokenizer, text, [span], [w.ids])
-        token = word(self.tokenizer, w.ids)
+        filled, _ = fill_spans(self.tokenizer, text, [span], [w.ids])
+        token = display_tokens(self.tokenizer, w.ids)
         return Candidate(token, w.ids[0], math.exp(w.logprob), filled, w.ids, math.exp(w.mean_logprob))
 
 

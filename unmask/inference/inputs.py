@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.labels.records import Finding, is_table, open_source, table_rows, text_of
-from unmask.text.columns import TEXTS, assign
+from unmask.labels.records import Finding, is_table, open_source, parse_text, table_rows
+from unmask.text.columns import TEXT_COLUMNS, map_columns
 
 ROLES: Mapping[str, Sequence[str]] = {
-    "text": TEXTS,
+    "text": TEXT_COLUMNS,
     "sense": ("sense", "label", "class", "category", "group"),
 }
 
@@ -83,11 +83,11 @@ def _texts_in(file: str, column: str) -> tuple[list[str], list[str]]:
     source = open_source(file, findings, columns=named)
     if error := next((f for f in findings if f.error), None):
         raise UserError(str(error))
-    if source.form == "text":
+    if source.file_format == "text":
         return several(line for _, line in source.lines if line.strip()), []
-    names = assign(source.columns, ROLES, named, ("text",), source.path)
+    names = map_columns(source.columns, ROLES, named, ("text",), source.path)
     rows = list(table_rows(source, "a text file, or csv, tsv, jsonl, parquet with a column text"))
-    texts = [text_of(row.get(names["text"]), at, "text", findings) for at, row in rows]
+    texts = [parse_text(row.get(names["text"]), at, "text", findings) for at, row in rows]
     if error := next((f for f in findings if f.error), None):
         raise UserError(str(error))
     return texts, [str(row.get(names["sense"])) for _, row in rows] if "sense" in names else []

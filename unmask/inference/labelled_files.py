@@ -11,15 +11,22 @@ from unmask.console import Console
 from unmask.errors import UserError
 from unmask.inference.predictor import Predictor
 from unmask.labels import bad_rows
-from unmask.labels.detect_task import explained
-from unmask.labels.fields import columns_of, files, label_names, labels_of, required, targets
+from unmask.labels.detect_task import with_column_proposals
+from unmask.labels.fields import (
+    detected_columns,
+    file_fields,
+    label_names,
+    labels_of,
+    required_fields,
+    required_targets,
+)
 from unmask.labels.findings import as_rows, by_kind
-from unmask.labels.record_sets import refuse, warn_of
+from unmask.labels.record_sets import log_warnings, raise_errors
 from unmask.labels.records import Finding, Record, Source, open_source
 from unmask.tasks import inputs
 from unmask.tasks.task import Task
-from unmask.text.detect import ending_of
-from unmask.text.layout import CONLL_ENDINGS
+from unmask.text.detect import file_suffix
+from unmask.text.layout import CONLL_SUFFIXES
 
 SKIP = "--bad skip leaves out these rows and lists them"
 
@@ -42,7 +49,7 @@ def read(
     for path in paths:
         own: list[Finding] = []
         source = open_source(path, own, columns=task.settings.columns | columns)
-        given = kept_columns(task.settings.columns, source, files(task.SPEC.fields)) | columns
+        given = kept_columns(task.settings.columns, source, file_fields(task.SPEC.fields)) | columns
         read_one = partial(_read_one, task, given, labelled)
         if skip and not source.empty:
             good, own, bad = bad_rows.good_records(task.SPEC, source, read_one, own)
@@ -50,16 +57,16 @@ def read(
         elif not source.empty:
             records += read_one(source, own)
         findings += own if labelled else _without_label(own, source, task, given)
-    rows = not any(f.error and f.kind in (*bad_rows.WHOLE, "not of the task") for f in findings)
-    refuse(findings, hint=SKIP if skip is False and rows else None)
-    warn_of(findings, console)
+    rows = not any(f.error and f.kind in (*bad_rows.FILE_KINDS, "not of the task") for f in findings)
+    raise_errors(findings, hint=SKIP if skip is False and rows else None)
+    log_warnings(findings, console)
     return records, skipped
 
 
 def kept_columns(trained: dict[str, str], source: Source, may_be_files: Sequence[str]) -> dict[str, str]:
     """The columns named for the training file that this file has too. Numbers count only where no line names columns, and
     only together: a file with fewer columns has them in other places."""
-    if source.form != "table":
+    if source.file_format != "table":
         return trained
     numbers = [name for role, name in trained.items() if name.isdecimal() and role not in may_be_files]
     moved = any(name not in source.columns for name in numbers)
@@ -71,14 +78,14 @@ def _read_one(
     task: Task, given: dict[str, str], labelled: bool, source: Source, findings: list[Finding]
 ) -> list[Record]:
     if not labelled:  # a label's column was named for the training file, and this one may have none
-        labels = targets(task.SPEC.fields)
+        labels = required_targets(task.SPEC.fields)
         given = {role: name for role, name in given.items() if role not in labels or name in source.columns}
         lines = (
-            source.form == "text"
-            and len(required(task.SPEC.fields, labelled=False)) == 1
-            and ending_of(source.path) not in CONLL_ENDINGS
+            source.file_format == "text"
+            and len(required_fields(task.SPEC.fields, labelled=False)) == 1
+            and file_suffix(source.path) not in CONLL_SUFFIXES
         )
-        if lines and not task.SPEC.form.recognises(source):  # a text on each line
+        if lines and not task.SPEC.data_format.matches(source):  # a text on each line
             spec = task.spec  # which is made at each access
             return [
                 inputs.ask(spec, text) | {"location": source.location(line)}
@@ -88,9 +95,9 @@ def _read_one(
     settings = task.settings.model_copy(update={"columns": given})
     names = {source.location(line): row["id"] for line, row in source.rows if row.get("id") not in (None, "")}
     try:
-        found = task.SPEC.form.read(source, settings, findings, labelled)
+        found = task.SPEC.data_format.read(source, settings, findings, labelled)
     except UserError as error:
-        raise explained(error, source, task.SPEC, settings) from None
+        raise with_column_proposals(error, source, task.SPEC, settings) from None
     return [{"id": names[record["location"]]} | record if record["location"] in names else record for record in found]
 
 
@@ -98,8 +105,8 @@ def _without_label(findings: list[Finding], source: Source, task: Task, given: d
     """A row that ends before its label has everything that an answer needs: no error then."""
     if not any(finding.kind == "ragged_rows" for finding in findings):
         return findings
-    columns = columns_of(task.SPEC.fields, source, task.settings.model_copy(update={"columns": given}))
-    labels = {name for role, name in columns.items() if role in targets(task.SPEC.fields)}
+    columns = detected_columns(task.SPEC.fields, source, task.settings.model_copy(update={"columns": given}))
+    labels = {name for role, name in columns.items() if role in required_targets(task.SPEC.fields)}
     lacking = {source.location(line): set(source.columns) - set(row) for line, row in source.rows}
     short = {at for at, names in lacking.items() if names and names <= labels}
     return [replace(f, error=False) if f.kind == "ragged_rows" and f.location in short else f for f in findings]
@@ -109,7 +116,7 @@ def evaluate(
     predictor: Predictor, paths: Sequence[str], columns: dict[str, str], console: Console, bad: str = "refuse"
 ) -> dict[str, Any]:
     """Scores on labelled files. `bad`: "refuse" rows that cannot be read or scored, or "skip" them and list them."""
-    bad_rows.check(bad)
+    bad_rows.check_choice(bad)
     task = predictor.need_task().reading(None)
     records, skipped = read(task, paths, columns, True, console, skip=bad == "skip")
     if bad == "skip":
@@ -117,12 +124,12 @@ def evaluate(
         if known or not records:
             records, skipped = known, skipped + strange
         if not records:
-            refuse(skipped)
+            raise_errors(skipped)
     check_labels(task, records, console)
     predictor.check_known(inputs.texts(task.SPEC, records))
     with console.bar("evaluate") as update:
         answers = task.answer(predictor.engine, records, update)
-    for what in task.windowing.not_read(len(records)):
+    for what in task.windowing.truncation_notes(len(records)):
         console.warn(what)
     answers = task.for_score(predictor.engine, answers, records)
     return {

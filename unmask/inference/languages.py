@@ -6,7 +6,7 @@ The studio and the server's first lines show example texts; one in a language th
 from functools import cache
 
 from unmask.inference.unknown import UNKNOWN, unknown_share
-from unmask.text.token_text import INSIDE, is_ideograph, piece
+from unmask.text.token_text import CONTINUATION_PREFIX, display_token, is_ideograph
 from unmask.text.tokenizer import Tokenizer
 
 ENGLISH = "The old man opened the door, and his dog ran into the garden."
@@ -37,8 +37,8 @@ def own_words(tokenizer: Tokenizer) -> list[str]:
     ids = _ordinary(tokenizer, 10 * LOOKED)
     if tokenizer.kind == "bpe":  # without the bytes that every such vocabulary has
         ids = [id for id in ids if len(tokenizer.token(id)) > 1]
-    pieces = [piece(tokenizer, id) for id in ids]
-    words = [text.strip() for text in pieces if text.strip().isalnum() and not text.startswith(INSIDE)]
+    pieces = [display_token(tokenizer, id) for id in ids]
+    words = [text.strip() for text in pieces if text.strip().isalnum() and not text.startswith(CONTINUATION_PREFIX)]
     words = list(dict.fromkeys(words))
     long = [word for word in words if len(word) > 2]
     chosen = long if len(long) >= WORDS else words
@@ -54,7 +54,7 @@ def own_text(tokenizer: Tokenizer, words: list[str]) -> str:
 
 def _share_of_han(tokenizer: Tokenizer) -> float:
     ids = _ordinary(tokenizer, LOOKED)
-    return sum(any(map(is_ideograph, piece(tokenizer, id))) for id in ids) / max(1, len(ids))
+    return sum(any(map(is_ideograph, display_token(tokenizer, id))) for id in ids) / max(1, len(ids))
 
 
 def _ordinary(tokenizer: Tokenizer, count: int) -> list[int]:

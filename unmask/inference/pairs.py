@@ -12,9 +12,9 @@ from typing import Any
 
 from unmask.errors import UserError
 from unmask.inference.answers import MinimalPairs, Pair, Score, Share
-from unmask.labels.records import Finding, is_table, open_source, table_rows, text_of
+from unmask.labels.records import Finding, is_table, open_source, parse_text, table_rows
 from unmask.numeric import wilson
-from unmask.text.columns import assign
+from unmask.text.columns import map_columns
 
 ROLES: Mapping[str, Sequence[str]] = {
     "good": ("sentence_good", "good", "grammatical"),
@@ -51,10 +51,10 @@ def _pairs(rows: Sequence[tuple[str, Mapping[str, Any]]], where: str) -> list[tu
     columns = list(dict.fromkeys(key for _, row in rows for key in row))
     if not columns:
         raise UserError(f"{where}: no pairs", expected=FORM)
-    names = assign(columns, ROLES, {}, ("good", "bad"), where)
+    names = map_columns(columns, ROLES, {}, ("good", "bad"), where)
     out, findings = [], list[Finding]()
     for at, row in rows:
-        good, bad = (text_of(row.get(names[role]), at, role, findings) for role in ("good", "bad"))
+        good, bad = (parse_text(row.get(names[role]), at, role, findings) for role in ("good", "bad"))
         out.append((good, bad, str(row.get(names.get("phenomenon", "")) or "")))
     if error := next((f for f in findings if f.error), None):
         raise UserError(str(error), expected=FORM)

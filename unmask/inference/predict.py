@@ -12,7 +12,7 @@ from unmask.errors import UserError
 from unmask.inference.inputs import named_files
 from unmask.inference.progress import Update, shown
 from unmask.inference.reader import to_task
-from unmask.labels.fields import targets
+from unmask.labels.fields import required_targets
 from unmask.labels.records import Record
 from unmask.tasks import inputs
 from unmask.tasks.spec import TaskSpec
@@ -36,7 +36,7 @@ def predict(
     predictor.check_known(inputs.texts(task.SPEC, records))
     with shown(update) as tell:
         found = task.answer(predictor.engine, records, tell)
-    return Predicted(records, found, task.windowing.not_read(len(records)))
+    return Predicted(records, found, task.windowing.truncation_notes(len(records)))
 
 
 def predict_given(
@@ -60,7 +60,7 @@ def predict_given(
         found = predict(predictor, items, update, overflow)
     for what in found.warnings:
         console.warn(what)
-    asked = {"location", "id", *(field.key for field in spec.fields)} - set(targets(spec.fields))
+    asked = {"location", "id", *(field.key for field in spec.fields)} - set(required_targets(spec.fields))
     return [
         {key: value for key, value in record.items() if key in asked} | prediction
         for record, prediction in zip(found.records, found.predictions)

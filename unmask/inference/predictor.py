@@ -110,7 +110,7 @@ class Predictor(TaskMethods, LookMethods):
             from unmask.inference.torch_engine import TorchEngine
 
             self.engine = TorchEngine(model, device)
-        tokenizer.check_fits(self.engine.config.vocab_size)
+        tokenizer.check_vocab_size(self.engine.config.vocab_size)
         tokenizer.check_segments(self.engine.config.segments)
         self.tokenizer, self.task = tokenizer, task
         self.warns = True  # of texts that the tokenizer does not know (unknown.py)

@@ -13,9 +13,9 @@ from unmask.errors import UserError
 from unmask.inference.answers import Token
 from unmask.inference.inputs import which
 from unmask.model.config import ModelConfig
-from unmask.text.token_text import piece
+from unmask.text.token_text import display_token
 from unmask.text.tokenizer import Tokenizer
-from unmask.text.windows import around
+from unmask.text.windows import centered_window
 
 Overflow = Literal["error", "window"]  # what becomes of a text that the model cannot read at once
 
@@ -43,7 +43,7 @@ class Reader:
         its middle; `more` tokens may come to it."""
         if chosen(overflow) == "error" or end - first + more > self.room:
             self.fits(tokens + more, 2, what)
-        return around(tokens, first, end, self.room - more)
+        return centered_window(tokens, first, end, self.room - more)
 
     def fits(self, tokens: int, special: int, what: str) -> None:
         most = self.config.max_positions
@@ -65,11 +65,11 @@ class Reader:
         row = self._surround(encodings, "the text" if len(texts) == 1 else "the pair")
         assert row.segments is not None
         tokens = [Token(t.token(id), 0, 0, segment) for id, segment in zip(row.ids.tolist(), row.segments.tolist())]
-        before, between, _ = t.around[len(texts) == 2]
+        before, between, _ = t.special_token_layout[len(texts) == 2]
         first = len(before)
         for number, encoding in enumerate(encodings):
             for n, (id, (start, end)) in enumerate(zip(encoding.ids, encoding.offsets), first):
-                tokens[n] = Token(piece(t, id), start, end, number)
+                tokens[n] = Token(display_token(t, id), start, end, number)
             first += len(encoding) + len(between)
         return row, tokens
 
@@ -79,7 +79,7 @@ class Reader:
         return [self._surround(both, which(firsts, number, "pair")) for number, both in enumerate(encodings)]
 
     def _surround(self, encodings: Sequence[Encoding], what: str) -> Example:
-        ids, segments = self.tokenizer.surround(*(e.ids for e in encodings))
+        ids, segments = self.tokenizer.build_inputs_with_special_tokens(*(e.ids for e in encodings))
         count = sum(map(len, encodings))
         self.fits(count, len(ids) - count, what)
         return Example(np.array(ids, np.int64), segments=np.array(segments, np.int64))

@@ -22,7 +22,7 @@ from unmask.inference.engine import Engine
 from unmask.inference.inputs import short, which
 from unmask.inference.progress import Update, in_parts
 from unmask.inference.reader import Overflow, Reader
-from unmask.text.token_text import is_ideograph, piece
+from unmask.text.token_text import display_token, is_ideograph
 
 ODD = 1.5  # standard deviations below a text's mean at which a token is called odd
 Method = Literal["pll", "within-word"]
@@ -134,6 +134,6 @@ def _score(reader: Reader, method: str, text: str, encoding: Encoding, where: li
     per_token = []
     for i, logprob in zip(where, logprobs.tolist()):
         id, (start, end) = encoding.ids[i], encoding.offsets[i]
-        per_token.append(TokenScore(piece(reader.tokenizer, id), id, logprob, start, end, logprob < floor))
+        per_token.append(TokenScore(display_token(reader.tokenizer, id), id, logprob, start, end, logprob < floor))
     total, perplexity = float(logprobs.sum()), float(np.exp(-logprobs.mean()))
     return Score(text, total, perplexity, per_token, method != "left-to-right", method)

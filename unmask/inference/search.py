@@ -17,11 +17,11 @@ from unmask.errors import UserError
 from unmask.files import write_text
 from unmask.inference.predictor import Predictor
 from unmask.inference.predictor import load as load_predictor
-from unmask.labels.formats.trec import by_place, read_qrels, read_texts
+from unmask.labels.formats.trec import queries_by_position, read_qrels, read_texts
 from unmask.labels.records import Finding, open_source
 from unmask.numeric import unit
 from unmask.tasks.ranking import judge, mean, order
-from unmask.text.bm25 import BM25, words
+from unmask.text.bm25 import BM25, extract_terms
 
 FOUND = 100  # passages that each stage gives to the next
 SMOOTH = 60  # of the fusion: how much the first places differ
@@ -68,7 +68,7 @@ class Index:
         depth = min(len(self.texts), max(FOUND, top_k))
         stages = {}
         if self.bm25 is not None:
-            stages["bm25"] = [self.bm25.best(words(query), depth) for query in queries]
+            stages["bm25"] = [self.bm25.best(extract_terms(query), depth) for query in queries]
         if self.vectors is not None and self.embedder is not None:
             scores, places = self.vectors.search(_embedded(self.embedder, queries), depth)
             stages["vectors"] = [list(zip(p.tolist(), s.tolist())) for p, s in zip(places, scores)]
@@ -150,7 +150,7 @@ def _bm25(texts: Sequence[str], console: Console) -> BM25:
     with console.bar("words") as update:
         cut = []
         for n, text in enumerate(texts, 1):
-            cut.append(words(text))
+            cut.append(extract_terms(text))
             update(n, len(texts), "")
     if not any(cut):
         raise UserError("no word in any of the passages")
@@ -207,7 +207,7 @@ class Files:
         qrels: dict[str, dict[str, float]] = {}
         for j in judged:
             qrels.setdefault(j.query, {})[j.passage] = j.relevance
-        return cls(texts, by_place([j.query for j in judged], asked) or asked, qrels)
+        return cls(texts, queries_by_position([j.query for j in judged], asked) or asked, qrels)
 
 
 def measure(index: Index, files: Files, run: str | Path | None, console: Console) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from unmask.inference.reader import Overflow, Reader, chosen, to_task
 from unmask.numeric import unit
 from unmask.tasks.task import Task
 from unmask.text.token_text import is_ideograph
-from unmask.text.windows import by_words
+from unmask.text.windows import word_windows
 
 Pooling = Literal["auto", "mean", "cls", "token"]
 
@@ -73,7 +73,7 @@ def hidden(
     rows: list[Example] = []
     cuts = []
     for encoding in reader.encode(texts, overflow):
-        spans, deciding = by_words(len(encoding), np.arange(len(encoding)), reader.room)
+        spans, deciding = word_windows(len(encoding), np.arange(len(encoding)), reader.room)
         cuts.append((len(rows), spans, deciding))
         rows += [reader.row(encoding.ids[start:end]) for start, end in spans]
 

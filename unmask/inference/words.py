@@ -16,7 +16,7 @@ import numpy as np
 
 from unmask.batch import Example
 from unmask.inference.engine import Engine
-from unmask.text.token_text import INSIDE, is_ideograph, join
+from unmask.text.token_text import CONTINUATION_PREFIX, is_ideograph, tokens_to_text
 from unmask.text.tokenizer import Tokenizer
 
 WIDTH = 16  # words of one length that are followed at least
@@ -90,7 +90,8 @@ class Grown:
             grown = self._of_size(places, size, max(count, WIDTH))
             # A word that the tokenizer would write in other pieces was never seen in training.
             known = [
-                [w for w in words if self.tokenizer.encode(join(self.tokenizer, w.ids)) == [*w.ids]] for words in grown
+                [w for w in words if self.tokenizer.encode(tokens_to_text(self.tokenizer, w.ids)) == [*w.ids]]
+                for words in grown
             ]
             out = [sorted(found + more, key=lambda w: -w.mean_logprob)[:count] for found, more in zip(out, known)]
         return out
@@ -170,11 +171,11 @@ def _classes(tokenizer: Tokenizer, allowed: np.ndarray) -> tuple[np.ndarray, np.
     for id in np.flatnonzero(allowed).tolist():
         token = tokenizer.token(id)
         if tokenizer.kind == "wordpiece":
-            inside[id] = token.startswith(INSIDE)
+            inside[id] = token.startswith(CONTINUATION_PREFIX)
             signs[id] = is_ideograph(token)
             begins[id] = not inside[id] and _lettered(token)
         else:
-            text = join(tokenizer, [id])
+            text = tokens_to_text(tokenizer, [id])
             inside[id] = not text.startswith(" ") and _lettered(text)
             begins[id] = _lettered(text.strip()) or not text.strip()  # a blank may be a piece of its own
     return begins, inside, signs

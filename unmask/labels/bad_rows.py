@@ -13,7 +13,7 @@ from unmask.labels.fields import RecordSpec, label_names, labels_of
 from unmask.labels.records import Finding, Record, Source
 
 CHOICES = ("refuse", "skip")
-WHOLE = ("empty", "quotes", "damaged_files")  # kinds of finding that are about a file, not about one of its rows
+FILE_KINDS = ("empty", "quotes", "damaged_files")  # kinds of finding that are about a file, not about one of its rows
 NEVER_READ = (
     "bad_json",
     "no object",
@@ -23,7 +23,7 @@ NEVER_READ = (
 Read = Callable[[Source, list[Finding]], list[Record]]
 
 
-def check(bad: str) -> None:
+def check_choice(bad: str) -> None:
     if bad not in CHOICES:
         raise UserError(f"--bad {bad}", expected=", ".join(CHOICES), hint="--bad skip")
 
@@ -43,14 +43,14 @@ def good_records(
     bad = {finding.location for finding in skipped}
     again: list[Finding] = []
     records = [
-        record for record in read(without(source, bad, spec.form.blocks), again) if record["location"] not in bad
+        record for record in read(without(source, bad, spec.data_format.blocks), again) if record["location"] not in bad
     ]
     left = [f for f in (*findings, *again) if not (f.error and f.location in bad and _of_a_row(f, lines))]
     return records, left, skipped
 
 
 def _of_a_row(finding: Finding, lines: set[str]) -> bool:
-    return finding.kind not in WHOLE and (finding.location in lines or finding.kind in NEVER_READ)
+    return finding.kind not in FILE_KINDS and (finding.location in lines or finding.kind in NEVER_READ)
 
 
 def without(source: Source, bad: set[str], blocks: bool) -> Source:

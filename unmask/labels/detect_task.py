@@ -7,12 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError, command, quote
-from unmask.labels.fields import RecordSpec, assign_columns, files, required, targets, usual_columns
+from unmask.labels.fields import (
+    RecordSpec,
+    assign_columns,
+    file_fields,
+    required_fields,
+    required_targets,
+    usual_columns,
+)
 from unmask.labels.propose import flags, looks, written
 from unmask.labels.records import Source
 from unmask.recipe import TaskRecipe
 from unmask.registry import TASKS
-from unmask.text.columns import Unassigned, find_column, no_column, plain_name, shown
+from unmask.text.columns import MissingColumn, column_error, find_column, list_columns, normalize_name
 
 LOOKED_AT = 200  # rows by which a table is recognised
 
@@ -27,9 +34,9 @@ def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> RecordSpec:
     if settings.kind != "auto":
         return TASKS[settings.kind].SPEC
     specs = all_specs()
-    if unsure := next((source for source in sources if source.layout.doubt), None):
+    if unsure := next((source for source in sources if source.layout.ambiguous), None):
         raise UserError(
-            f"{unsure.path}: a table or plain text? {unsure.layout.why}",
+            f"{unsure.path}: a table or plain text? {unsure.layout.reason}",
             expected=f"a table with a line of column names, such as text and label; or plain text, for {of_plain_text(specs)}",
             hint=f"{command('unmask doctor', Path(unsure.path))} {of_plain_text(specs)} (if it is plain text)",
         )
@@ -37,56 +44,58 @@ def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> RecordSpec:
     fitting = [
         name
         for name, spec in (by_role or specs).items()
-        if all(spec.form.recognises(named(s, spec, settings)) for s in sources)
+        if all(spec.data_format.matches(named(s, spec, settings)) for s in sources)
     ]
     if settings.columns and not fitting:  # roles that the user gave, and usual names, may say enough
-        fitting = [n for n, spec in by_role.items() if targets(spec.fields) and fits_roles(spec, settings, sources)]
+        fitting = [
+            n for n, spec in by_role.items() if required_targets(spec.fields) and fits_roles(spec, settings, sources)
+        ]
     if len(fitting) == 1:
         return specs[fitting[0]]
     first = sources[0]
-    may_be_files = {name for spec in specs.values() for name in files(spec.fields)}
-    for role, name in settings.columns.items() if first.form == "table" and not fitting else ():
+    may_be_files = {name for spec in specs.values() for name in file_fields(spec.fields)}
+    for role, name in settings.columns.items() if first.file_format == "table" and not fitting else ():
         if role not in may_be_files and find_column(first.columns, name) is None:
-            raise no_column(first.path, name, first.columns)
+            raise column_error(first.path, name, first.columns)
     raise several_fit(first, fitting) if fitting else none_fits(first, settings, specs)
 
 
 def of_plain_text(specs: Mapping[str, RecordSpec]) -> str:
     """The flags of tasks that learn from texts alone: whose only required field is one text."""
-    return " or ".join(f"--task {name}" for name, spec in specs.items() if required(spec.fields) == ("text",))
+    return " or ".join(f"--task {name}" for name, spec in specs.items() if required_fields(spec.fields) == ("text",))
 
 
 def several_fit(source: Source, fitting: Sequence[str]) -> UserError:
-    what = f"{source.path}: {' and '.join(fitting)} both fit what is in it (the columns {shown(source.columns)})"
+    what = f"{source.path}: {' and '.join(fitting)} both fit what is in it (the columns {list_columns(source.columns)})"
     return UserError(what, expected=", ".join(fitting), hint=" or ".join(f"--task {name}" for name in fitting))
 
 
 def none_fits(source: Source, settings: TaskRecipe, specs: Mapping[str, RecordSpec]) -> UserError:
     """Why no task fits a file, and, where its content says it, the command that reads it."""
     what = f"{source.path}: no task fits what is in it"
-    if source.form == "json":
+    if source.file_format == "json":
         return nested_json(source, what)
-    if source.form == "text":
+    if source.file_format == "text":
         plain = of_plain_text(specs)
         valid = f"csv, tsv, jsonl, parquet or json with columns; CoNLL; plain text of whole sentences for {plain}"
         return UserError(f"{what} (lines of text, no table)", expected=valid)
-    why = f"; {source.layout.why}: its first line names no columns" if source.layout.columns else ""
+    why = f"; {source.layout.reason}: its first line names no columns" if source.layout.columns else ""
     seen = looks(source)
     said = "; ".join(str(look) for look in seen if look.kind != "other")
     doctor = command("unmask doctor", Path(source.path))
     commands = [f"{doctor} {flag}" for flag in flags(specs.values(), seen, settings.columns, source.columns)]
     hint = ", or ".join(commands) + " (finetune takes the same --task and --column)" if commands else None
     return UserError(
-        f"{what} (the columns {shown(source.columns)}{why})",
+        f"{what} (the columns {list_columns(source.columns)}{why})",
         expected=said
         or "a column of texts and one of labels, or what another task reads: docs/classify.md lists names",
         hint=hint or f"--task TASK --column ROLE=NAME, where TASK is one of {', '.join(TASKS.names())}",
     )
 
 
-def explained(error: UserError, source: Source, spec: RecordSpec, settings: TaskRecipe) -> UserError:
+def with_column_proposals(error: UserError, source: Source, spec: RecordSpec, settings: TaskRecipe) -> UserError:
     """An error of a file's columns, with the columns that could be meant by what they hold."""
-    if not isinstance(error, Unassigned) or source.form != "table":
+    if not isinstance(error, MissingColumn) or source.file_format != "table":
         return error
     seen = looks(source)
     fitting = flags([spec], seen, settings.columns, source.columns)
@@ -109,7 +118,7 @@ def nested_json(source: Source, what: str) -> UserError:
     elif isinstance(value, dict) and value and all(isinstance(v, dict | list) for v in value.values()):
         lists = "(c.values() if isinstance(c, dict) else c for c in d.values())"
         each = f"for d in [json.load(sys.stdin)] for v in zip(*{lists}) for r in [dict(zip(d, v))]"
-        says = f"each of {shown(list(value))} holds a column"
+        says = f"each of {list_columns(list(value))} holds a column"
     else:
         valid = '[{"text": "…", "label": "…"}, …]'
         return UserError(f"{what} (a JSON {type(value).__name__} without records)", expected=valid)
@@ -131,19 +140,19 @@ def records_in(value: Any, path: tuple[str, ...] = ()) -> tuple[str, ...] | None
 
 def named(source: Source, spec: RecordSpec, settings: TaskRecipe) -> Source:
     """The beginning of a table with the columns that the user named under the names that the task knows."""
-    if source.form != "table" or not settings.columns:
+    if source.file_format != "table" or not settings.columns:
         return source
     given = {role: find_column(source.columns, name) or name for role, name in settings.columns.items()}
     usual = usual_columns(spec.fields)
     new = {column: next(iter(usual.get(role, ())), role) for role, column in given.items()}
-    kept = [c for c in source.columns if c in new or plain_name(c) not in new.values()]
+    kept = [c for c in source.columns if c in new or normalize_name(c) not in new.values()]
     rows = [(line, {new.get(c, c): row[c] for c in kept if c in row}) for line, row in source.rows[:LOOKED_AT]]
     return replace(source, columns=[new.get(c, c) for c in kept], rows=rows)
 
 
 def fits_roles(spec: RecordSpec, settings: TaskRecipe, sources: Sequence[Source]) -> bool:
     """Whether there are columns for all that the task needs, by the user's word or by their usual names."""
-    needed = set(required(spec.fields))
+    needed = set(required_fields(spec.fields))
     try:
         return all(needed <= set(assign_columns(spec.fields, s, settings)) for s in sources)
     except UserError:  # no such column: said when the file is read

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from unmask.labels.fields import RecordSpec, inputs_of, labels_of, tags_words, truth
-from unmask.labels.records import MISSING, Finding, Record
-from unmask.labels.textcheck import number_of, spread, texts_of
-from unmask.text.dedupe import near_duplicates, signature
+from unmask.labels.fields import RecordSpec, has_word_labels, inputs_of, labels_of, target_key
+from unmask.labels.records import MISSING_VALUES, Finding, Record
+from unmask.labels.textcheck import check_texts, parse_float, subsample_evenly
+from unmask.text.dedupe import minhash_signature, near_duplicates
 
 RARE = 5  # records of a label below which it is rare
 UNEVEN = 20  # times as many records of the most frequent label as of the rarest that is not rare
@@ -26,9 +26,9 @@ SPACES = re.compile(r"\s+")
 Sets = Mapping[str, Sequence[Record]]  # train, dev, test
 
 
-def examine(sets: Sets, spec: RecordSpec, labels: Sequence[str] = ()) -> list[Finding]:
+def check_records(sets: Sets, spec: RecordSpec, labels: Sequence[str] = ()) -> list[Finding]:
     """Everything that records tell. `labels`: those that the model has to have, when the user named them."""
-    texts = [finding for records in sets.values() for finding in texts_of(records, spec)]
+    texts = [finding for records in sets.values() for finding in check_texts(records, spec)]
     return [*_labels(sets, spec, labels), *_repeats(sets, spec), *_near(sets, spec), *texts]
 
 
@@ -65,15 +65,15 @@ def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]
         found += _unknown(name, records, spec, known, bool(given))
     top = train[0]["location"] if train else ""
     # words outside a span are a label too
-    several = tags_words(spec) or any(len(labels_of(spec, r)) != 1 for r in train)
+    several = has_word_labels(spec) or any(len(labels_of(spec, r)) != 1 for r in train)
     if len(train) >= ENOUGH and not several and len(counts) > len(train) / 2:
-        numbers = all(number_of(label) is not None for label in counts)
+        numbers = all(parse_float(label) is not None for label in counts)
         hint = "--column label=NAME, if another column holds the label"
         hint += _hint(spec, "numbers as labels") if numbers else ""
         what = f"{len(counts):,} different labels in {len(train):,} records: probably not the label"
         return [*found, Finding(top, what, hint, error=False, kind="label column")]
     for label in counts:
-        if label.strip().casefold() in MISSING and not (label == "-" and "+" in counts):
+        if label.strip().casefold() in MISSING_VALUES and not (label == "-" and "+" in counts):
             what = f"the label {label!r} ({many(counts[label])}) looks like a missing one"
             found.append(
                 Finding(first[label], what, "fill it in, or remove the rows", error=False, kind="missing label")
@@ -123,7 +123,7 @@ def _alike(counts: Counter[str], first: Mapping[str, str]) -> list[Finding]:
     """Labels that differ only in case, blanks, or how a number is written."""
     groups: dict[Any, list[str]] = defaultdict(list)
     for label in counts:
-        number = number_of(label)
+        number = parse_float(label)
         groups[plain(label) if number is None else number].append(label)
     found = []
     for labels in groups.values():
@@ -152,7 +152,7 @@ def _repeats(sets: Sets, spec: RecordSpec) -> list[Finding]:
             question = tuple(plain(text) for text in inputs_of(spec, record))
             if not any(question):
                 continue
-            at, answer = record["location"], truth(spec, record)
+            at, answer = record["location"], target_key(spec, record)
             if holder := next((other for other, known in earlier.items() if question in known), None):
                 leaks[holder].append((at, earlier[holder][question][0]))
             if question not in seen:
@@ -206,7 +206,10 @@ def _near(sets: Sets, spec: RecordSpec) -> list[Finding]:
     found: list[Finding] = []
     for name in ("dev", "test"):
         train, held = (
-            [(plain(" ".join(inputs_of(spec, r))), r["location"]) for r in spread(sets.get(part, ()), NEAR_SAMPLE // 2)]
+            [
+                (plain(" ".join(inputs_of(spec, r))), r["location"])
+                for r in subsample_evenly(sets.get(part, ()), NEAR_SAMPLE // 2)
+            ]
             for part in ("train", name)
         )
         equal = {text for text, _ in train}
@@ -216,7 +219,7 @@ def _near(sets: Sets, spec: RecordSpec) -> list[Finding]:
             continue
         both = train + held
         near = near_duplicates(
-            np.stack([signature(text, _script(text)) for text, _ in both]),
+            np.stack([minhash_signature(text, _script(text)) for text, _ in both]),
             np.arange(len(both)) >= len(train),
             len(both),
         )

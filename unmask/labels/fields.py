@@ -14,10 +14,10 @@ from unmask.errors import UserError
 from unmask.labels.formats import schemes
 from unmask.labels.records import Record, Source
 from unmask.recipe import TaskRecipe
-from unmask.text.columns import assign
+from unmask.text.columns import map_columns
 
 if TYPE_CHECKING:
-    from unmask.labels.form import Form
+    from unmask.labels.data_format import DataFormat
 
 # "place": a word of the text, or its characters [start, end).
 Holds = Literal[
@@ -53,7 +53,7 @@ class RecordSpec(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def form(self) -> Form: ...
+    def data_format(self) -> DataFormat: ...
     @property
     def fields(self) -> tuple[Field, ...]: ...
     @property
@@ -76,22 +76,22 @@ def usual_columns(fields: Sequence[Field]) -> dict[str, tuple[str, ...]]:
     return {field.name: field.columns for field in fields}
 
 
-def required(fields: Sequence[Field], labelled: bool = True) -> tuple[str, ...]:
+def required_fields(fields: Sequence[Field], labelled: bool = True) -> tuple[str, ...]:
     """Fields without which there is no record: the inputs, then, with `labelled`, the targets.
 
-    >>> required((Field("label", use="target"), Field("text"), Field("pair", required=False)))
+    >>> required_fields((Field("label", use="target"), Field("text"), Field("pair", required=False)))
     ('text', 'label')
     """
     uses = ("input", "target") if labelled else ("input",)
     return tuple(field.name for use in uses for field in fields if field.use == use and field.required)
 
 
-def targets(fields: Sequence[Field]) -> tuple[str, ...]:
+def required_targets(fields: Sequence[Field]) -> tuple[str, ...]:
     """Fields without which a record has no label."""
     return tuple(field.name for field in fields if field.use == "target" and field.required)
 
 
-def files(fields: Sequence[Field]) -> tuple[str, ...]:
+def file_fields(fields: Sequence[Field]) -> tuple[str, ...]:
     """Fields for which --column may name a file."""
     return tuple(field.name for field in fields if field.or_file or field.holds == "file")
 
@@ -100,14 +100,14 @@ def assign_columns(
     fields: Sequence[Field], source: Source, settings: TaskRecipe, needed: Sequence[str] = ()
 ) -> dict[str, str]:
     """Name of a field → column of a table: the user's choice, else by what files usually call it. UserError where one of `needed` has none."""
-    return assign(source.columns, usual_columns(fields), settings.columns, needed, source.path)
+    return map_columns(source.columns, usual_columns(fields), settings.columns, needed, source.path)
 
 
-def columns_of(fields: Sequence[Field], source: Source, settings: TaskRecipe) -> dict[str, str]:
+def detected_columns(fields: Sequence[Field], source: Source, settings: TaskRecipe) -> dict[str, str]:
     """Name of a field → column of a table, to be shown."""
     try:
-        return assign_columns(fields, source, settings) if source.form == "table" else {}
-    except UserError:  # `Form.read` says it better
+        return assign_columns(fields, source, settings) if source.file_format == "table" else {}
+    except UserError:  # `DataFormat.read` says it better
         return {}
 
 
@@ -122,7 +122,7 @@ def inputs_of(spec: RecordSpec, record: Record) -> tuple[str, ...]:
     return tuple(str(text) for value in values for text in (value if isinstance(value, list) else [value]))
 
 
-def group_of(spec: RecordSpec, record: Record) -> tuple[str, ...]:
+def group_key(spec: RecordSpec, record: Record) -> tuple[str, ...]:
     """Records that are equal here stand on one side when a dev set is taken: those of the same text, or that ask the same."""
     return (record[spec.keep_together],) if spec.keep_together in record else inputs_of(spec, record)
 
@@ -139,7 +139,7 @@ def rows_of(spec: RecordSpec, record: Record) -> list[tuple[str, ...]]:
     return [(*beside, text) for text in record[several.key]]
 
 
-def tags_words(spec: RecordSpec) -> bool:
+def has_word_labels(spec: RecordSpec) -> bool:
     """Whether its labels are of words, not of records."""
     return any(field.holds in ("spans", "tags") for field in spec.fields)
 
@@ -151,8 +151,8 @@ def _held(spec: RecordSpec, record: Record) -> dict[str, Any]:
 def labels_of(spec: RecordSpec, record: Record) -> list[str]:
     """The labels of a fixed set that a record holds; none where its target is a number, an index or free text."""
     held = _held(spec, record)
-    if tags_words(spec):
-        found = [label for _, _, label in schemes.places(held.get("spans", ()))] or held.get("tags", ())
+    if has_word_labels(spec):
+        found = [label for _, _, label in schemes.span_tuples(held.get("spans", ()))] or held.get("tags", ())
         return [label for label in found if label != schemes.OUTSIDE]
     label = held.get("label")
     return [each for each in (label if isinstance(label, list) else [label]) if isinstance(each, str)]
@@ -160,17 +160,17 @@ def labels_of(spec: RecordSpec, record: Record) -> list[str]:
 
 def label_names(spec: RecordSpec, labels: Sequence[str]) -> list[str]:
     """A model's labels, or those of `task.labels`, by the names that `labels_of` has for them: B-loc is loc."""
-    if not tags_words(spec):
+    if not has_word_labels(spec):
         return list(labels)
-    return [schemes.parse(name)[1] for name in labels if name != schemes.OUTSIDE]
+    return [schemes.parse_tag(name)[1] for name in labels if name != schemes.OUTSIDE]
 
 
-def truth(spec: RecordSpec, record: Record) -> str | None:
+def target_key(spec: RecordSpec, record: Record) -> str | None:
     """What has to be equal in records that ask the same; None where several answers may be right."""
     held = _held(spec, record)
     if "spans" in held:
-        return schemes.shown(record[spec.inputs[0].key], schemes.places(held["spans"]))
-    if tags_words(spec):
+        return schemes.format_spans(record[spec.inputs[0].key], schemes.span_tuples(held["spans"]))
+    if has_word_labels(spec):
         return " ".join(held.get("tags", ()))
     if "answers" in held:
         return " / ".join(sorted({answer["text"] for answer in held["answers"]})) or "no answer"

@@ -11,7 +11,7 @@ from typing import Any
 
 from unmask.labels.records import Finding
 
-KEPT = 100  # findings of one kind that a run keeps
+MAX_KEPT_PER_KIND = 100  # findings of one kind that a run keeps
 PLACES = 3  # of one kind that are shown
 LEAKS = ("near leakage", "dev leakage", "same file", "leakage")  # kinds that make scores worthless, the worst last
 ORDER = (  # of warnings, the most serious last; kinds that are not named come before them

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.labels import doctor
-from unmask.labels.detect_task import explained, pick_task
-from unmask.labels.fields import RecordSpec, columns_of, label_names
+from unmask.labels.detect_task import pick_task, with_column_proposals
+from unmask.labels.fields import RecordSpec, detected_columns, label_names
 from unmask.labels.findings import by_kind, condense
 from unmask.labels.records import Finding, Record, Source, open_source
 from unmask.recipe import TaskRecipe
@@ -19,7 +19,7 @@ SHOWN = 10  # errors of one kind that are printed
 
 
 @dataclass
-class Sets:
+class RecordSets:
     train: list[Record]
     dev: list[Record]
     test: list[Record]
@@ -46,7 +46,7 @@ def open_files(settings: TaskRecipe, findings: list[Finding]) -> dict[str, list[
 
 
 @during("reading the labelled files")
-def read_sets(settings: TaskRecipe) -> tuple[RecordSpec, Sets]:
+def read_sets(settings: TaskRecipe) -> tuple[RecordSpec, RecordSets]:
     """The spec of their task, and the files as records. Errors in them are all said at once, with file and line."""
     findings: list[Finding] = []
     parts = open_files(settings, findings)
@@ -54,16 +54,16 @@ def read_sets(settings: TaskRecipe) -> tuple[RecordSpec, Sets]:
         spec = pick_task(settings, parts["train"])
     except UserError as error:  # errors in the files may say why no task fits
         empty = any(source.empty for source in parts["train"])
-        refuse(findings, hint="" if empty else error.hint or "")
+        raise_errors(findings, hint="" if empty else error.hint or "")
         raise
-    columns = columns_of(spec.fields, parts["train"][0], settings)
-    settings = spec.form.settle(parts["train"], settings)
+    columns = detected_columns(spec.fields, parts["train"][0], settings)
+    settings = spec.data_format.resolve_auto(parts["train"], settings)
     records = {
         name: [r for source in sources for r in read_source(spec, source, settings, findings)]
         for name, sources in parts.items()
     }
-    findings += doctor.examine(records, spec, label_names(spec, settings.labels))
-    return spec, Sets(records["train"], records["dev"], records["test"], findings, settings, columns)
+    findings += doctor.check_records(records, spec, label_names(spec, settings.labels))
+    return spec, RecordSets(records["train"], records["dev"], records["test"], findings, settings, columns)
 
 
 def read_source(spec: RecordSpec, source: Source, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
@@ -71,18 +71,18 @@ def read_source(spec: RecordSpec, source: Source, settings: TaskRecipe, findings
     if source.empty:
         return []
     try:
-        return spec.form.read(source, settings, findings)
+        return spec.data_format.read(source, settings, findings)
     except UserError as error:
         if not error.message.startswith(source.path):
             raise
-        error = explained(error, source, spec, settings)
+        error = with_column_proposals(error, source, spec, settings)
         what = error.message.removeprefix(source.path).lstrip("0123456789: ")
         help = "; ".join(text for text in (error.expected and f"expected: {error.expected}", error.hint) if text)
         findings.append(Finding(source.location(1), what, help, kind="not of the task"))
         return []
 
 
-def refuse(findings: Sequence[Finding], hint: str | None = None) -> None:
+def raise_errors(findings: Sequence[Finding], hint: str | None = None) -> None:
     """Stop when a finding is an error, with all of them. `hint`: what to do beside that; by default, how to list those not shown."""
     errors = [f for f in findings if f.error]
     if errors:
@@ -94,11 +94,11 @@ def refuse(findings: Sequence[Finding], hint: str | None = None) -> None:
         raise UserError(f"{count} in the labelled files:\n{lines}", hint=hint or None)
 
 
-def warn_of(findings: Sequence[Finding], console: Console) -> None:
+def log_warnings(findings: Sequence[Finding], console: Console) -> None:
     """A line per kind of warning, the most serious last; how many texts are too long is said where they are read."""
     for group in by_kind(f for f in findings if f.kind != "length"):
         console.warn(str(group))
 
 
-def sizes(sets: Sets) -> dict[str, int]:
+def set_sizes(sets: RecordSets) -> dict[str, int]:
     return {"train": len(sets.train), "dev": len(sets.dev), "test": len(sets.test)}

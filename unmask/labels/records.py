@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError, command
-from unmask.text.columns import open_objects, plain_name
-from unmask.text.decode import damage, decode, decompress, detect_encoding, why_binary
-from unmask.text.detect import HEAD, KINDS, ending_of, is_other, probe_labelled
+from unmask.text.columns import flatten_objects, normalize_name
+from unmask.text.decode import decode, decompress, detect_binary, detect_encoding, read_errors
+from unmask.text.detect import HEAD_BYTES, KIND_BY_SUFFIX, file_suffix, is_other, probe_labelled
 from unmask.text.layout import Layout, shifted
 from unmask.text.readers import Reading
 from unmask.text.report import Problem, Report
 
 Record = dict[str, Any]  # a task's own keys, and "location": the file and line it came from
-READ = ("text", "pair", "question", "context", "query", "passage")  # roles of which a number is seldom meant
-HARMLESS = {"repaired_bytes", "repaired_surrogates", "control_characters"}  # kinds of problem that are warnings
-FIXES = {  # kind of problem → what a person does about it
+TEXT_ROLES = ("text", "pair", "question", "context", "query", "passage")  # roles of which a number is seldom meant
+WARNING_KINDS = {"repaired_bytes", "repaired_surrogates", "control_characters"}  # kinds of problem that are warnings
+HINTS = {  # kind of problem → what a person does about it
     "repaired_bytes": "export the file as UTF-8",
     "repaired_surrogates": "export the file as UTF-8",
     "ragged_rows": "write the missing fields, or remove the row",
@@ -34,8 +34,8 @@ FIXES = {  # kind of problem → what a person does about it
     "long_records": "cut the record into several",
     "damaged_files": "copy or download the file again",
 }
-TABLES = (*KINDS, ".json")  # endings of files that hold records
-MISSING = ("", "nan", "none", "null", "n/a", "na", "<na>", "-")  # how programs write a cell without a value
+TABLE_SUFFIXES = (*KIND_BY_SUFFIX, ".json")  # endings of files that hold records
+MISSING_VALUES = ("", "nan", "none", "null", "n/a", "na", "<na>", "-")  # how programs write a cell without a value
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -63,7 +63,7 @@ class Source:
     """One labelled file, opened: a table (`columns`, `rows`), lines of text, or one JSON value."""
 
     path: str
-    form: str  # table, text or json
+    file_format: str  # table, text or json
     columns: list[str] = field(default_factory=list)
     rows: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # line, values
     lines: list[tuple[int, str]] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Source:
     @property
     def names(self) -> set[str]:
         """The names of its columns as forms know them: in lower case and in English."""
-        return set(map(plain_name, self.columns))
+        return set(map(normalize_name, self.columns))
 
     @property
     def empty(self) -> bool:
@@ -118,7 +118,7 @@ def open_source(
             source.columns = source.columns or names
             findings += _of_csv(reading, source, line, () if file.columns else names)
     if file.kind not in ("csv", "tsv"):
-        open_objects([row for _, row in source.rows])
+        flatten_objects([row for _, row in source.rows])
         source.columns = _columns(source.rows)
     findings += _of_layout(source, given)
     findings += _problems(source, report)
@@ -130,8 +130,8 @@ def open_source(
 
 def _of_layout(source: Source, given: set[str]) -> list[Finding]:
     """What is taken one way and could be meant another: a first line that is data, a text that may be a table."""
-    why = source.layout.why
-    if source.layout.doubt:
+    why = source.layout.reason
+    if source.layout.ambiguous:
         hint = "if it is a table, put a line with the names of its columns first"
         return [Finding(source.location(1), f"{why}: read as plain text", hint, error=False, kind="layout")]
     if not why or any(name in source.columns for name in given):
@@ -149,7 +149,7 @@ def _problems(source: Source, report: Report) -> list[Finding]:
     displaced = shifted(source.rows, {problem.line for problem in extra}, source.layout.separator) if extra else set()
     found = []
     for problem in noted:
-        what, hint, error = problem.what, FIXES.get(problem.kind, ""), problem.kind not in HARMLESS
+        what, hint, error = problem.what, HINTS.get(problem.kind, ""), problem.kind not in WARNING_KINDS
         if problem.kind == "damaged_files":
             what = f"damaged or cut off after this: {what}"
         if problem.kind == "extra_fields" and problem.line not in displaced:
@@ -164,7 +164,7 @@ def is_table(name: str) -> bool:
     >>> is_table("new.csv"), is_table("new.jsonl.gz"), is_table("what a film")
     (True, True, False)
     """
-    return ending_of(name) in TABLES or is_other(name)
+    return file_suffix(name) in TABLE_SUFFIXES or is_other(name)
 
 
 def _objects(path: str, values: Iterable[tuple[int, Any]], findings: list[Finding]) -> list[tuple[int, dict[str, Any]]]:
@@ -221,11 +221,11 @@ def _json_source(path: Path, name: str, report: Report, findings: list[Finding])
     try:
         with open(path, "rb") as raw:
             data = decompress(raw).read()
-    except damage() as error:
-        raise UserError(f"{name}: cannot be read: {error}", hint=FIXES["damaged_files"]) from None
-    if what := why_binary(data[:HEAD]):
+    except read_errors() as error:
+        raise UserError(f"{name}: cannot be read: {error}", hint=HINTS["damaged_files"]) from None
+    if what := detect_binary(data[:HEAD_BYTES]):
         raise UserError(f"{name}: not text but {what}")
-    text = "".join(decode(io.BytesIO(data), detect_encoding(data[:HEAD]), note))
+    text = "".join(decode(io.BytesIO(data), detect_encoding(data[:HEAD_BYTES]), note))
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -255,19 +255,19 @@ def _lines_of(text: str) -> Iterator[int]:
         _, at = decoder.raw_decode(text, at)
 
 
-def text_of(value: Any, at: str, role: str, findings: list[Finding]) -> str:
+def parse_text(value: Any, at: str, role: str, findings: list[Finding]) -> str:
     """A cell as text, exactly as it is; what is missing or empty is found.
 
-    >>> text_of(1.0, "", "", []), text_of(12345678.0, "", "", []), text_of(0.5, "", "", []), text_of(True, "", "", [])
+    >>> parse_text(1.0, "", "", []), parse_text(12345678.0, "", "", []), parse_text(0.5, "", "", []), parse_text(True, "", "", [])
     ('1', '12345678', '0.5', 'true')
     """
     if isinstance(value, str) and value.strip():
         if value.isascii() or not _SURROGATES.search(value):
             return value
         what = f"{role} holds half a character (a lone surrogate), read as U+FFFD"
-        findings.append(Finding(at, what, FIXES["repaired_surrogates"], error=False, kind="repaired_surrogates"))
+        findings.append(Finding(at, what, HINTS["repaired_surrogates"], error=False, kind="repaired_surrogates"))
         return _SURROGATES.sub("\ufffd", value)  # one for one: places in the text stay
-    if role in READ and isinstance(value, int | float) and value == value:
+    if role in TEXT_ROLES and isinstance(value, int | float) and value == value:
         what = f"{role} is a number ({value!r:.20}), read as text"
         findings.append(Finding(at, what, f"--column {role}=NAME names another column", error=False, kind="number"))
     if isinstance(value, bool):
@@ -289,10 +289,10 @@ def text_of(value: Any, at: str, role: str, findings: list[Finding]) -> str:
     return ""
 
 
-def whole(value: Any) -> int | None:
+def parse_int(value: Any) -> int | None:
     """A cell as a whole number; None when it is none.
 
-    >>> whole("2"), whole(1.0), whole("B"), whole(True), whole(0.5)
+    >>> parse_int("2"), parse_int(1.0), parse_int("B"), parse_int(True), parse_int(0.5)
     (2, 1, None, None, None)
     """
     if isinstance(value, bool):
@@ -306,7 +306,7 @@ def whole(value: Any) -> int | None:
 
 def table_rows(source: Source, wanted: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """("file:line", values) of a table; UserError when the file is of another form."""
-    if source.form != "table":
+    if source.file_format != "table":
         raise UserError(f"{source.path}: not a table with columns", expected=wanted)
     for line, row in source.rows:
         yield source.location(line), row

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from unmask.labels.fields import RecordSpec, group_of, inputs_of
+from unmask.labels.fields import RecordSpec, group_key, inputs_of
 from unmask.labels.records import Record
 from unmask.seeds import generator
 
@@ -17,7 +17,7 @@ def split(
 
     Where there are so few groups that the share is none of them, only records that ask the same are kept together.
     """
-    groups = _groups([group_of(spec, record) for record in records])
+    groups = _groups([group_key(spec, record) for record in records])
     if share * len(groups) < 1:
         groups = _groups([inputs_of(spec, record) for record in records])
     strata: dict[str, list[list[int]]] = defaultdict(list)

@@ -6,57 +6,57 @@ from pathlib import Path
 
 from unmask.errors import UserError
 
-ROLES = ("train", "dev", "test")
+SPLITS = ("train", "dev", "test")
 WORDS = {
     "train": "train training trn trainval 训练 訓練",
     "dev": "dev devel develop development valid validate validation val vali eval evaluation 验证 驗證 校验 开发 開發",
     "test": "test testing tst heldout holdout 测试 測試 评测 評測",
-}  # "held-out" is two words: see `role_of`
-ROLE = {word: role for role, words in WORDS.items() for word in words.split()}
-CHINESE = re.compile("|".join(word for word in ROLE if not word.isascii()))
+}  # "held-out" is two words: see `split_of`
+SPLIT_BY_WORD = {word: role for role, words in WORDS.items() for word in words.split()}
+CHINESE = re.compile("|".join(word for word in SPLIT_BY_WORD if not word.isascii()))
 ENDS = re.compile(r"(set|data|file|split)s?$")  # testset, traindata
 PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # words of a name: trainData → train, Data
 
 
-def role_of(name: str) -> str:
+def split_of(name: str) -> str:
     """The role that a file's or a folder's name says, or ""; of several words the last one counts.
 
-    >>> [role_of(name) for name in ("sst2-train.tsv", "train_v2.csv", "x.dev.conll", "测试集.csv", "TestSet.csv", "contest.csv")]
+    >>> [split_of(name) for name in ("sst2-train.tsv", "train_v2.csv", "x.dev.conll", "测试集.csv", "TestSet.csv", "contest.csv")]
     ['train', 'train', 'dev', 'test', 'test', '']
-    >>> role_of("eng.testb"), role_of("held-out.csv"), role_of("valid2.jsonl.gz"), role_of("trainer.csv")
+    >>> split_of("eng.testb"), split_of("held-out.csv"), split_of("valid2.jsonl.gz"), split_of("trainer.csv")
     ('test', 'test', 'dev', '')
     """
     joined = re.sub(r"(?i)(held|hold)[-_ ]out", r"\1out", name)
-    found = [(match.start(), ROLE[match[0]]) for match in CHINESE.finditer(joined)]
+    found = [(match.start(), SPLIT_BY_WORD[match[0]]) for match in CHINESE.finditer(joined)]
     for match in PARTS.finditer(joined):
         word = match[0].lower()
         word = "test" if word in ("testa", "testb") else word
-        if role := ROLE.get(word) or ROLE.get(ENDS.sub("", word)):
+        if role := SPLIT_BY_WORD.get(word) or SPLIT_BY_WORD.get(ENDS.sub("", word)):
             found.append((match.start(), role))
     return max(found)[1] if found else ""
 
 
-def roles_of(files: Sequence[str], given: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def assign_splits(files: Sequence[str], given: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Files without a role get it by their names, else by their folders' (train/1.csv, test/1.csv); what is left is for training.
 
     CoNLL calls its dev set testa and its test set testb. When no file is for training, the first one is.
 
-    >>> roles_of(["a/train.csv", "a/my-test.csv"], {})
+    >>> assign_splits(["a/train.csv", "a/my-test.csv"], {})
     {'train': ['a/train.csv'], 'dev': [], 'test': ['a/my-test.csv']}
-    >>> roles_of(["eng.train", "eng.testa", "eng.testb"], {})
+    >>> assign_splits(["eng.train", "eng.testa", "eng.testb"], {})
     {'train': ['eng.train'], 'dev': ['eng.testa'], 'test': ['eng.testb']}
     """
-    out = {role: list(given.get(role) or []) for role in ROLES}
+    out = {role: list(given.get(role) or []) for role in SPLITS}
     folders = [Path(file).parent.name for file in files]
     tell = len(set(folders)) > 1
     for file, folder in zip(files, folders):
-        out[role_of(Path(file).name) or (role_of(folder) if tell else "") or "train"].append(file)
+        out[split_of(Path(file).name) or (split_of(folder) if tell else "") or "train"].append(file)
     first = [file for file in out["test"] if re.search(r"(?i)testa\b|testa[._-]", Path(file).name)]
     if first and len(first) < len(out["test"]) and not out["dev"]:
         out["test"] = [file for file in out["test"] if file not in first]
         out["dev"] = first
     if not out["train"]:
-        held = next((role for role in ROLES if out[role]), None)
+        held = next((role for role in SPLITS if out[role]), None)
         if held is None:
             raise UserError("no file to look at", hint="unmask doctor train.csv test.csv --task classify")
         out["train"].append(out[held].pop(0))

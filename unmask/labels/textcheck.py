@@ -13,7 +13,7 @@ LONG_SAMPLE = 2_000  # texts whose tokens are counted
 MOJIBAKE = re.compile(r"[ÃÂ][\x80-\xbf‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|â€[œ\x9d™˜“”\x93\x94¦]|ï¿½|ï»¿")
 
 
-def texts_of(records: Sequence[Record], spec: RecordSpec) -> list[Finding]:
+def check_texts(records: Sequence[Record], spec: RecordSpec) -> list[Finding]:
     """Texts read in a wrong encoding, or that are no texts."""
     found: list[Finding] = []
     numbers = 0
@@ -31,18 +31,18 @@ def texts_of(records: Sequence[Record], spec: RecordSpec) -> list[Finding]:
                     what = "U+FFFD stands for characters that were lost"
                     hint = "export the file as UTF-8 from where it came"
                     found.append(Finding(record["location"], what, hint, error=False, kind="encoding"))
-        numbers += all(number_of(text) is not None for text in texts) and bool(texts)
+        numbers += all(parse_float(text) is not None for text in texts) and bool(texts)
     if records and len(records) > 1 and numbers == len(records):
         what = "every text is a number: probably an index or an id, not the text"
         found.append(Finding(records[0]["location"], what, "--column text=NAME", error=False, kind="text column"))
     return found
 
 
-def too_long(
+def check_lengths(
     records: Sequence[Record], spec: RecordSpec, tokenizer: Tokenizer, length: int, fate: str
 ) -> list[Finding]:
     """The share of records that have more tokens than a row, and what becomes of them."""
-    sample = spread(records, LONG_SAMPLE)
+    sample = subsample_evenly(records, LONG_SAMPLE)
     if not sample:
         return []
     rows = [rows_of(spec, record) for record in sample]
@@ -50,7 +50,7 @@ def too_long(
     counts = iter([len(encoding.ids) for encoding in tokenizer.encode_batch(flat)])
     sizes = [max((sum(next(counts) for _ in texts) for texts in several), default=0) for several in rows]
     pair = any(len(texts) > 1 for texts in rows[0])
-    room = length - len(tokenizer.surround([], [] if pair else None)[0])
+    room = length - len(tokenizer.build_inputs_with_special_tokens([], [] if pair else None)[0])
     longer = [n for n, size in enumerate(sizes) if size > room]
     if not longer:
         return []
@@ -59,7 +59,7 @@ def too_long(
     return [Finding(sample[longer[0]]["location"], what, "--length and --long change that", error=False, kind="length")]
 
 
-def number_of(text: str) -> float | None:
+def parse_float(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:
@@ -67,9 +67,9 @@ def number_of(text: str) -> float | None:
     return value if value == value else None
 
 
-def spread(items: Sequence[Any], most: int) -> Sequence[Any]:
+def subsample_evenly(items: Sequence[Any], most: int) -> Sequence[Any]:
     """
-    >>> spread("abcdef", 3), spread("ab", 3)
+    >>> subsample_evenly("abcdef", 3), subsample_evenly("ab", 3)
     (['a', 'c', 'e'], 'ab')
     """
     return items if len(items) <= most else [items[n * len(items) // most] for n in range(most)]

@@ -28,7 +28,7 @@ from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.seeds import generator
 from unmask.tasks.aux_mlm import parse
-from unmask.text.token_text import INSIDE, is_ideograph, piece
+from unmask.text.token_text import CONTINUATION_PREFIX, display_token, is_ideograph
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.vocabulary import CJK
 from unmask.train.checkpoint import checksum
@@ -112,7 +112,7 @@ def rewrite(
     order = generator(seed, "augment").permutation(len(records))
     count = round(share * len(records))
     new = [dict(records[order[n % len(order)]]) for n in range(count)]
-    room = model.config.max_positions - len(tokenizer.surround([])[0])
+    room = model.config.max_positions - len(tokenizer.build_inputs_with_special_tokens([])[0])
     blanks: list[Blank] = []
     for n, record in enumerate(new):
         for role in fields:
@@ -141,7 +141,7 @@ def rewrite(
                     stayed += 1
                     continue
                 put = changed.setdefault(blank.record, {}).setdefault(blank.role, [])
-                put.append((start, end, as_cased(old, piece(tokenizer, drawn).strip())))
+                put.append((start, end, as_cased(old, display_token(tokenizer, drawn).strip())))
     if stayed and not changed:
         raise UserError("--augment: the tokenizer has no whole words to put in", hint="a larger vocabulary")
     if stayed:
@@ -173,8 +173,8 @@ def hide(
             last = inside
     if len(masks) != len(chosen):  # the tokenizer drops a word, or joins two
         return None
-    before = len(tokenizer.around[0][0])
-    row, segments = tokenizer.surround(ids)
+    before = len(tokenizer.special_token_layout[0][0])
+    row, segments = tokenizer.build_inputs_with_special_tokens(ids)
     labels = {"mlm.positions": np.array(masks) + before}
     return chosen, Example(np.array(row), np.array(segments), labels=labels)
 
@@ -196,7 +196,7 @@ def vocabulary(tokenizer: Tokenizer, size: int) -> tuple[np.ndarray, np.ndarray,
     starting, ideographs = np.zeros(size, bool), np.zeros(size, bool)
     written: dict[str, list[int]] = {}
     for id in np.flatnonzero(~tokenizer.special[:size]).tolist():
-        shown = piece(tokenizer, id)
+        shown = display_token(tokenizer, id)
         word = shown.strip()
         if not word.isalpha():
             continue
@@ -204,7 +204,9 @@ def vocabulary(tokenizer: Tokenizer, size: int) -> tuple[np.ndarray, np.ndarray,
         if is_ideograph(word):
             ideographs[id] = len(word) == 1
         else:
-            starting[id] = not shown.startswith(INSIDE) if tokenizer.kind == "wordpiece" else shown.startswith(" ")
+            starting[id] = (
+                not shown.startswith(CONTINUATION_PREFIX) if tokenizer.kind == "wordpiece" else shown.startswith(" ")
+            )
     return starting, ideographs, written
 
 

@@ -12,9 +12,9 @@ from unmask.files import new_folder
 from unmask.model.config import with_tokenizer
 from unmask.recipe import Recipe
 from unmask.text import extend as extension
-from unmask.text.checked import write_folder_sums
+from unmask.text.checked import write_folder_checksums
 from unmask.text.corpus import Corpus
-from unmask.text.mix import parts as mix_parts
+from unmask.text.mix import parse_replay as mix_parts
 from unmask.text.prepare import prepare as build_store
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer, cached_tokenizer, tokenizer_folder
@@ -110,7 +110,7 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
             console.say(text)
         if settings.extend:
             with reading(console, "vocabulary", corpus) as progress:
-                tokenizer, report = extension.extended(tokenizer, corpus, settings.extend, progress)
+                tokenizer, report = extension.cached_extension(tokenizer, corpus, settings.extend, progress)
             console.say(extension.describe(report))
         return tokenizer
     settings = with_tokenizer(recipe).tokenizer
@@ -123,7 +123,7 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
         tokenizer = Tokenizer.train((d.text for d in corpus), settings, progress)
     with suppress(OSError), new_folder(folder) as partial:  # another process was faster, with the same result
         tokenizer.save(partial)
-        write_folder_sums(partial)
+        write_folder_checksums(partial)
     console.say(f"tokenizer: {settings.kind}, {tokenizer.size:,} tokens, trained on this text")
     return tokenizer
 

@@ -4,17 +4,17 @@ from dataclasses import replace
 from typing import Any
 
 from unmask.labels.fields import RecordSpec
-from unmask.labels.record_sets import Sets, read_sets
+from unmask.labels.record_sets import RecordSets, read_sets
 from unmask.recipe import TaskRecipe
 
-Cache = dict[str, tuple[RecordSpec, Sets]]
+Cache = dict[str, tuple[RecordSpec, RecordSets]]
 # Settings of a run that say nothing of how its files are read.
 APART = {
     "seeds", "baseline", "baseline_lr", "dev_seed", "dev_share", "init", "freeze", "patience", "margin", "aux", "augment", "teacher",
 }  # fmt: skip
 
 
-def read(settings: TaskRecipe, cache: Cache | None = None) -> tuple[RecordSpec, Sets]:
+def read(settings: TaskRecipe, cache: Cache | None = None) -> tuple[RecordSpec, RecordSets]:
     """The spec of the task and its records; lists of their own for each caller, who may divide them."""
     if cache is None:
         return read_sets(settings)

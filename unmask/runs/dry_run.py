@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unmask.labels.findings import as_rows
-from unmask.labels.record_sets import sizes
+from unmask.labels.record_sets import set_sizes
 from unmask.recipe import Recipe
 from unmask.runs import budget
 from unmask.runs import estimate as estimates
@@ -62,15 +62,15 @@ def _part(part: Part, loader: Bucketed) -> dict[str, Any]:
         "columns": part.sets.columns,
         "labels": list(task.spec.labels),
         "text": part.about,
-        "records": sizes(part.sets),
+        "records": set_sizes(part.sets),
         "rows": len(loader.lengths),
         "tokens": dict(zip(("median", "p95", "longest"), map(int, sizes_of))) | {"row": task.windowing.length},
-        "longer": tally.longer.total(),
-        "fate": "; ".join(tally.longer),
+        "longer": tally.overflowing.total(),
+        "fate": "; ".join(tally.overflowing),
         "family": model.config.family,
         "parameters": sum(p.numel() for p in model.parameters()),
         "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
-        "notes": [*part.notes, *tally.remarks()],
+        "notes": [*part.notes, *tally.note_lines()],
         "warnings": len(found),
         "findings": as_rows(found),
     }

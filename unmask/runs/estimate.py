@@ -22,9 +22,9 @@ from unmask.runs.setup import check_length, with_objective
 from unmask.sections import VOCABULARY, TokenizerRecipe
 from unmask.seeds import generator
 from unmask.text.corpus import Corpus
-from unmask.text.extend import extended
+from unmask.text.extend import cached_extension
 from unmask.text.flags import SENTENCE, WORD
-from unmask.text.mix import Turns, parts
+from unmask.text.mix import InterleaveSchedule, parse_replay
 from unmask.text.prepare import cached_store
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer, cached_tokenizer, tokenizer_folder
@@ -82,7 +82,7 @@ class Estimate:
 
     def rows(self) -> dict[int, int]:
         """Rows in an epoch per row length."""
-        turns = Turns([part.share for part in parts(self.recipe.data.mix)])
+        turns = InterleaveSchedule([part.share for part in parse_replay(self.recipe.data.mix)])
         return {n: turns.rows(max(1, self.text.tokens // (n - 2))) for n, _ in lengths(self.recipe.train)}
 
 
@@ -156,7 +156,7 @@ def _text(recipe: Recipe) -> TextEstimate:
         tokenizer = Tokenizer.load(named)
     report = None
     if tokenizer and recipe.start and recipe.tokenizer.extend:
-        tokenizer, report = extended(tokenizer, corpus, recipe.tokenizer.extend, keep=False)
+        tokenizer, report = cached_extension(tokenizer, corpus, recipe.tokenizer.extend, keep=False)
     cached = cached_store(corpus, tokenizer, recipe.data) if tokenizer else None
     if cached:
         return TextEstimate(tokenizer, cached.meta["train"]["tokens"], "counted in the cached store", report)

@@ -14,8 +14,8 @@ from torch import nn
 from unmask.console import Console, plain
 from unmask.errors import UserError
 from unmask.files import write_text
-from unmask.labels.findings import KEPT, as_rows, by_kind
-from unmask.labels.record_sets import sizes
+from unmask.labels.findings import MAX_KEPT_PER_KIND, as_rows, by_kind
+from unmask.labels.record_sets import set_sizes
 from unmask.model import hf
 from unmask.recipe import Recipe, TrainRecipe
 from unmask.runs import dry_run, shared
@@ -76,9 +76,9 @@ class Finetune(TrainingKind[FinetuneJob]):
         if not ctx.watch:  # a trial of many says nothing; how many texts are too long is said where they are read
             job.warnings = [str(group) for group in by_kind(f for f in findings if f.kind != "length")]
         job.files = {
-            "data.json": {"records": _by_part({n: sizes(p.sets) for n, p in parts.items()}), "key": key},
+            "data.json": {"records": _by_part({n: set_sizes(p.sets) for n, p in parts.items()}), "key": key},
             "learnt.json": _by_part({n: p.task.learnt for n, p in parts.items()}),
-            "findings.json": as_rows(findings, KEPT),
+            "findings.json": as_rows(findings, MAX_KEPT_PER_KIND),
         }
         return job
 
@@ -243,10 +243,10 @@ def assess(part: Part, run: Run, console: Console, prefix: str = "") -> tuple[di
     for name, records in (("dev", sets.dev), ("test", sets.test)):
         if not records:
             continue
-        task.windowing.restart()
+        task.windowing.reset()
         with console.bar(name) as update:
             outputs = task.compute(model, records, update)
-        for what in task.windowing.not_read(len(records)):
+        for what in task.windowing.truncation_notes(len(records)):
             console.warn(f"{name}: {what}")
         if name == "dev":
             task.learnt |= task.tune(outputs, records)
@@ -261,7 +261,7 @@ def assess(part: Part, run: Run, console: Console, prefix: str = "") -> tuple[di
 
 
 def announce(part: Part, run: Run) -> str:
-    sets = ", ".join(f"{n:,} {name}" for name, n in sizes(part.sets).items() if n)
+    sets = ", ".join(f"{n:,} {name}" for name, n in set_sizes(part.sets).items() if n)
     trained = sum(p.numel() for p in part.model.parameters() if p.requires_grad)
     columns = ", ".join(f"{role} ← {name}" for role, name in part.sets.columns.items())
     taken = "; ".join(text for text in (columns, part.about) if text)

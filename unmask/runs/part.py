@@ -12,7 +12,7 @@ from unmask.batch import Example
 from unmask.errors import UserError
 from unmask.labels import textcheck
 from unmask.labels.fields import RecordSpec, labels_of
-from unmask.labels.record_sets import Sets, refuse
+from unmask.labels.record_sets import RecordSets, raise_errors
 from unmask.labels.records import Record
 from unmask.labels.split import split
 from unmask.model import hf
@@ -53,7 +53,7 @@ class Part:
     recipe: Recipe
     task: Task
     model: Model
-    sets: Sets
+    sets: RecordSets
     notes: list[str]
     about: str = ""  # the training records in a line
     teacher: "Predictor | None" = None  # opened, until it has taught
@@ -81,7 +81,7 @@ def make_recipe(values: dict[str, Any], sets: Sequence[str] = ()) -> Recipe:
     return Recipe.build(merge(base, given))
 
 
-def about_dev(spec: RecordSpec, sets: Sets) -> list[str]:
+def about_dev(spec: RecordSpec, sets: RecordSets) -> list[str]:
     """What is to be said of the dev set that was taken from the training records."""
     if not sets.dev:
         return ["no dev file, and records that ask the same are not divided: the last model is taken"]
@@ -119,7 +119,7 @@ def prepare(
     config = hf.config_of(recipe.start)
     spec, sets = read(recipe.task, cache)
     kind = TASKS[spec.name]
-    refuse(sets.findings)
+    raise_errors(sets.findings)
     kind.check(recipe, config)
     task_objective.check(recipe, kind.SPEC)
     aux_mlm.check(recipe, config, kind.SPEC)
@@ -130,7 +130,9 @@ def prepare(
     # Divided by what is learnt from all records, in a run that goes on too.
     whole = kind.study(Given(recipe, config, tokenizer), sets.train)
     reads = kind(recipe, tokenizer, whole.learnt).windowing
-    sets.findings += textcheck.too_long(sets.train, spec, tokenizer, reads.length, f"they are {reads.fate()}")
+    sets.findings += textcheck.check_lengths(
+        sets.train, spec, tokenizer, reads.length, f"they are {reads.overflow_action()}"
+    )
     notes = [] if recipe.task.dev else take_dev(recipe, spec, whole.strata, sets)
     study = kind.study(Given(recipe, config, tokenizer, [*sets.dev, *sets.test]), sets.train, whole.learnt)
     sets.findings += study.findings
@@ -146,7 +148,7 @@ def prepare(
     return Part(recipe, task, model, sets, notes + about, study.text)
 
 
-def settled(recipe: Recipe, config: ModelConfig, kind: type[Task], sets: Sets) -> Recipe:
+def settled(recipe: Recipe, config: ModelConfig, kind: type[Task], sets: RecordSets) -> Recipe:
     """The recipe with what the model and the files decide."""
     frozen = recipe.task.freeze == "encoder"
     rate = recipe.train.lr or usual_rate(config.hidden, frozen)
@@ -159,7 +161,7 @@ def settled(recipe: Recipe, config: ModelConfig, kind: type[Task], sets: Sets) -
     return recipe.model_copy(update={"train": train, "task": task})
 
 
-def take_dev(recipe: Recipe, spec: RecordSpec, strata: Sequence[str], sets: Sets) -> list[str]:
+def take_dev(recipe: Recipe, spec: RecordSpec, strata: Sequence[str], sets: RecordSets) -> list[str]:
     """Some of the training records become the dev set, where there are enough: what is said of it."""
     if len(sets.train) < FEWEST:
         unjudged = "; nothing to judge --baseline by" if recipe.task.baseline and not sets.test else ""
@@ -278,7 +280,7 @@ def remarks_of(part: Part, ctx: Context, count: int, gathered: bool = False) -> 
     task, out = part.task, list(part.notes)
     batch, size = part.recipe.train.batch, ctx.world.size
     together = micro_size(batch, part.recipe.train.micro_batch, size) * (size if gathered else 1)
-    out += task.windowing.said(count) + on_model.compared(task.SPEC, together, batch)
+    out += task.windowing.training_notes(count) + on_model.compared(task.SPEC, together, batch)
     if len(seen(part)) < len(part.sets.dev):
         out.append(
             f"while training, {len(seen(part)):,} of the {len(part.sets.dev):,} dev records are answered; at the end, all"

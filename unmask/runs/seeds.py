@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from unmask.labels.record_sets import refuse
+from unmask.labels.record_sets import raise_errors
 from unmask.metrics import metric
 from unmask.recipe import Recipe
 from unmask.runs.context import Context
@@ -36,7 +36,7 @@ class Seeds(Loop[Job]):
         if resume_state:
             return Job(recipe, "")
         spec, sets = read(recipe.task, ctx.cache)
-        refuse(sets.findings)
+        raise_errors(sets.findings)
         return Job(recipe, spec.name)
 
     def next(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> Child | None:

@@ -18,12 +18,12 @@ from unmask.objectives.objective import Objective, build
 from unmask.recipe import Recipe
 from unmask.registry import OBJECTIVES
 from unmask.runs.corpus_setup import prepare, prepare_mix
-from unmask.text.chunks import as_berts
+from unmask.text.chunks import bert_equivalent_length
 from unmask.text.corpus import Corpus
-from unmask.text.extend import new_pieces
-from unmask.text.mix import parts
+from unmask.text.extend import added_token_subwords
+from unmask.text.mix import parse_replay
 from unmask.text.store import TokenStore
-from unmask.text.token_bytes import spellings
+from unmask.text.token_bytes import token_bytes
 from unmask.text.tokenizer import Tokenizer
 from unmask.train import checkpoint
 from unmask.train.heldout import Heldout, has_fixed, heldout, running
@@ -104,7 +104,7 @@ def check(recipe: Recipe) -> None:
     config = change(config, **recipe.model)
     check_length(recipe, config, recipe.start or recipe.preset)
     objectives.check(with_objective(recipe, config), config)
-    for part in parts(recipe.data.mix):
+    for part in parse_replay(recipe.data.mix):
         if not (Path(part.source) / "meta.json").exists():
             Corpus([part.source], recipe.data)
     use_bf16(recipe.train.precision, pick_device(recipe.train.device))
@@ -119,7 +119,7 @@ def pair_lengths(recipe: Recipe) -> list[int]:
 
 
 def open_mix(recipe: Recipe, folders: Sequence[str]) -> list[Mixed]:
-    return [Mixed(part, TokenStore.open(f)) for part, f in zip(parts(recipe.data.mix), folders, strict=True)]
+    return [Mixed(part, TokenStore.open(f)) for part, f in zip(parse_replay(recipe.data.mix), folders, strict=True)]
 
 
 def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None, mixed: Sequence[Mixed] = ()) -> Setup:
@@ -144,7 +144,7 @@ def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None,
         config = change(config, predicts=objective.predicts)
         model = Model(config, objective.heads).init(recipe.seed)
     if config.characters:
-        model.spell(spellings(tokenizer))
+        model.spell(token_bytes(tokenizer))
     notes += objective.look([store.train, *(other.store.train for other in mixed)])
     if objective.rows != "stream":
         notes += describe_pairs(store, [n for n, _ in lengths(recipe.train)])
@@ -156,7 +156,7 @@ def _new_words(recipe: Recipe, weights: str | Path, tokenizer: Tokenizer) -> dic
     own = Tokenizer.load(weights)
     if own.fingerprint() == tokenizer.fingerprint():
         return {}
-    words = new_pieces(own, tokenizer) if recipe.tokenizer.extend else None
+    words = added_token_subwords(own, tokenizer) if recipe.tokenizer.extend else None
     if words is None:
         raise UserError(
             f"the text was cut with another tokenizer than that of {weights}: its ids mean other words to the model",
@@ -169,7 +169,7 @@ def describe_pairs(store: TokenStore, sizes: list[int]) -> list[str]:
     """What sentence pairs make of this text: nothing is left out or cut in silence."""
     counts, out = store.train.counts, []
     for n in sizes:
-        indexed = as_berts(n, store.tokenizer)
+        indexed = bert_equivalent_length(n, store.tokenizer)
         pairs, cut = len(store.train.chunks(indexed)), store.train.truncated_chunks(indexed)
         out.append(f"sentence pairs of {n} tokens: {pairs:,} an epoch, of which {cut:,} are too long for a row and cut")
     single = counts.get("single_sentence_documents", 0)

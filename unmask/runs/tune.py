@@ -17,8 +17,8 @@ from typing import Any
 
 from unmask.errors import UserError, command
 from unmask.files import write_text
-from unmask.labels.findings import KEPT, as_rows
-from unmask.labels.record_sets import sizes
+from unmask.labels.findings import MAX_KEPT_PER_KIND, as_rows
+from unmask.labels.record_sets import set_sizes
 from unmask.model import hf
 from unmask.model.families import FAMILIES
 from unmask.recipe import Recipe
@@ -207,8 +207,8 @@ class Tune(Loop[TuneJob]):
                 shutil.copy2(folder.path / name, run.path / name)
         weights = folder.model if folder.model.is_dir() else run.model  # of a search that is extended
         part = prepare(recipe, weights, task_folder.learnt(weights), ctx.cache)
-        run.write_json("data.json", {"records": sizes(part.sets), "key": part.sets.fingerprint()})
-        run.write_json("findings.json", as_rows(part.sets.findings, KEPT))
+        run.write_json("data.json", {"records": set_sizes(part.sets), "key": part.sets.fingerprint()})
+        run.write_json("findings.json", as_rows(part.sets.findings, MAX_KEPT_PER_KIND))
         past = folder.results()
         state = State(step=past["step"], best=past["best"], elapsed=past["seconds"])
         results = judge(FinetuneJob(part.recipe, "", parts={"": part}), run, state, ctx.console)

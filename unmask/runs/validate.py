@@ -5,7 +5,7 @@ from typing import Any
 from unmask.errors import UserError
 from unmask.labels import textcheck
 from unmask.labels.findings import as_rows
-from unmask.labels.record_sets import read_sets, sizes
+from unmask.labels.record_sets import read_sets, set_sizes
 from unmask.labels.records import Finding
 from unmask.model import hf
 from unmask.recipe import Recipe
@@ -32,12 +32,14 @@ def check_up(recipe: Recipe, files: dict[str, list[str]], model: str = "") -> di
                 found.append(Finding(sets.train[0]["location"], error.message, error.hint or "", kind="study"))
         else:
             reads = kind(recipe, tokenizer, study.learnt).windowing
-            found += textcheck.too_long(sets.train, spec, tokenizer, reads.length, f"they are {reads.fate()}")
+            found += textcheck.check_lengths(
+                sets.train, spec, tokenizer, reads.length, f"they are {reads.overflow_action()}"
+            )
             found += study.findings
     return {
         "task": kind.name,
         "files": files,
-        "records": sizes(sets),
+        "records": set_sizes(sets),
         "errors": sum(finding.error for finding in found),
         "warnings": sum(not finding.error for finding in found),
         "findings": as_rows(found),

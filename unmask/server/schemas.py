@@ -12,7 +12,7 @@ from unmask.numeric import unit
 from unmask.server.cost import MAX_CHARS_PER_TOKEN
 from unmask.server.counting import CHUNK_CHARS, chunk_texts, run_in_pool
 from unmask.server.json_io import StrictModel
-from unmask.text.windows import cut_texts
+from unmask.text.windows import truncate_texts
 
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
@@ -98,11 +98,11 @@ class TruncationOptions(StrictModel):
         if not self.truncate:
             return texts
         left, tokenizer = self.truncation_direction.lower() == "left", predictor.tokenizer
-        max_tokens = predictor.config.max_positions - len(tokenizer.surround([], None)[0])
+        max_tokens = predictor.config.max_positions - len(tokenizer.build_inputs_with_special_tokens([], None)[0])
         max_chars = predictor.config.max_positions * MAX_CHARS_PER_TOKEN  # applied first, because it is cheap
         texts = [text[-max_chars:] if left else text[:max_chars] for text in texts]
         truncated: list[str] = []
         for parts in chunk_texts(texts, max(CHUNK_CHARS, max_chars)):  # no text is split
             chunk = [text for _, text in parts]
-            truncated += await run_in_pool(lambda chunk=chunk: cut_texts(tokenizer, chunk, max_tokens, left))  # type: ignore[misc]
+            truncated += await run_in_pool(lambda chunk=chunk: truncate_texts(tokenizer, chunk, max_tokens, left))  # type: ignore[misc]
         return truncated

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.labels.fields import required
+from unmask.labels.fields import required_fields
 from unmask.labels.records import Record
 from unmask.tasks.spec import TaskSpec
 
@@ -48,7 +48,7 @@ def record(spec: TaskSpec, item: Any, number: int) -> Record:
     """A text, its parts, or a record, as a record that the task can answer."""
     if not isinstance(item, dict):
         return ask(spec, *item) if isinstance(item, list | tuple) else ask(spec, item)
-    at, needed = item.get("location", f"record {number}"), required(spec.fields, labelled=False)
+    at, needed = item.get("location", f"record {number}"), required_fields(spec.fields, labelled=False)
     lacking = next((key for key in needed if key not in item), None)
     if lacking is not None:
         raise UserError(f"{at} has no {lacking!r}: {item!r:.80}", expected=f"the keys {', '.join(needed)}")

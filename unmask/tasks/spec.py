@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from unmask.json_checks import Rule
+from unmask.labels.data_format import DataFormat
 from unmask.labels.fields import Field
-from unmask.labels.form import Form
 from unmask.model.sentence import Sentence
 from unmask.settings import Section
 
@@ -76,7 +76,7 @@ Output = Literal["choice", "binary", "number", "span", "vector", "text"]
 class TaskSpec:
     name: str
     about: str  # one line: what goes in and what comes out
-    form: Form  # its files, and the fields of their records
+    data_format: DataFormat  # its files, and the fields of their records
     heads: tuple[str, ...]
     terms: tuple[str, ...]  # of the loss
     output: Output  # what the head's values mean: one of several, each yes or no, a number, a span, a vector, new text
@@ -101,7 +101,7 @@ class TaskSpec:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        return self.form.fields
+        return self.data_format.fields
 
     @property
     def inputs(self) -> tuple[Field, ...]:

@@ -5,9 +5,9 @@ from typing import Any
 
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from unmask.text.bm25 import words
+from unmask.text.bm25 import extract_terms
 
 
 def fit_tfidf(texts: Iterable[str]) -> Any:
     """A vectorizer of lower-case words, Chinese ones as the segmenter cuts them."""
-    return TfidfVectorizer(analyzer=words, sublinear_tf=True).fit(dict.fromkeys(texts))
+    return TfidfVectorizer(analyzer=extract_terms, sublinear_tf=True).fit(dict.fromkeys(texts))

@@ -10,10 +10,10 @@ from unmask.text.segmentation import detect_language, word_ids
 K1, B = 1.5, 0.75
 
 
-def words(text: str) -> list[str]:
+def extract_terms(text: str) -> list[str]:
     """Lower-case words, Chinese as the segmenter cuts it; punctuation is none.
 
-    >>> words("Don't sort 3 Lists!")
+    >>> extract_terms("Don't sort 3 Lists!")
     ['don', 't', 'sort', '3', 'lists']
     """
     text = text.lower()

@@ -46,7 +46,7 @@ class CacheEntry:
         return {**asdict(self), "path": str(self.path)}
 
 
-def cached() -> list[CacheEntry]:
+def cache_entries() -> list[CacheEntry]:
     """Everything in the cache, that which was used last first."""
     entries = []
     for folder, kind in KINDS.items():
@@ -62,7 +62,7 @@ def prune(older_than_days: float | None = None, incomplete: bool = True, everyth
     What another process is working on stays. A store that a run is reading may go: the run keeps its pages.
     """
     removed = []
-    for entry in cached():
+    for entry in cache_entries():
         idle = time.time() - entry.last_used
         old = older_than_days is not None and idle >= older_than_days * 86_400
         abandoned = incomplete and not entry.complete and idle >= (0 if (entry.path / "lock").exists() else STALE)

@@ -1,6 +1,6 @@
 """Files that notice damage: a CRC-32 for every block of 64 KiB, compared before a process first uses the block.
 
-The checksums of a file `F` are in `F.sum`, four bytes per block. A file of up to `EAGER` bytes is verified whole when it
+The checksums of a file `F` are in `F.sum`, four bytes per block. A file of up to `EAGER_BYTES` bytes is verified whole when it
 is opened. Of a larger one each block is verified just before its first use, so opening costs the same whatever its size,
 and no value of a damaged block is ever returned. What this does not see: a block that changes after it was verified by
 this process (the next process sees it), damage from before the checksums were written, and deliberate changes, as
@@ -19,28 +19,28 @@ import numpy as np
 from unmask.errors import UserError
 from unmask.files import new_file, write_bytes
 
-BLOCK = 1 << 16  # bytes; no more than the system reads ahead anyway when one value of a mapped file is asked for
-EAGER = 16 << 20  # bytes; a file up to this size is verified when it is opened: 5 to 20 ms
+BLOCK_BYTES = 1 << 16  # bytes; no more than the system reads ahead anyway when one value of a mapped file is asked for
+EAGER_BYTES = 16 << 20  # bytes; a file up to this size is verified when it is opened: 5 to 20 ms
 
 
-def sums_path(path: Path) -> Path:
+def checksums_path(path: Path) -> Path:
     return path.with_name(path.name + ".sum")
 
 
-def sums_of(file: BinaryIO) -> bytes:
-    return np.array([zlib.crc32(block) for block in iter(lambda: file.read(BLOCK), b"")], "<u4").tobytes()
+def compute_checksums(file: BinaryIO) -> bytes:
+    return np.array([zlib.crc32(block) for block in iter(lambda: file.read(BLOCK_BYTES), b"")], "<u4").tobytes()
 
 
-def write_sums(path: Path, of: Path | None = None) -> None:
+def write_checksums(path: Path, of: Path | None = None) -> None:
     """The checksums of the file `path`, which is still called `of`; synced."""
     with open(of or path, "rb") as file:
-        write_bytes(sums_path(path), sums_of(file))
+        write_bytes(checksums_path(path), compute_checksums(file))
 
 
-def write_folder_sums(folder: Path) -> None:
+def write_folder_checksums(folder: Path) -> None:
     """The checksums of every file in a folder."""
     for path in sorted(p for p in folder.iterdir() if p.suffix != ".sum"):
-        write_sums(path)
+        write_checksums(path)
 
 
 def verify_folder(folder: Path, hint: str) -> None:
@@ -53,22 +53,22 @@ def read_checked(path: Path, hint: str, summed: bool = True) -> bytes:
     """A small file, whole and verified."""
     try:
         size = path.stat().st_size
-        Checked(path, size, hint, summed).verify(0, size)
+        ChecksummedFile(path, size, hint, summed).verify(0, size)
         return path.read_bytes()
     except OSError as error:
         raise UserError(f"this file is damaged: {path}: {error.strerror}", hint=hint) from None
 
 
-def write_summed(path: Path, blocks: Iterable[bytes]) -> None:
+def write_with_checksums(path: Path, blocks: Iterable[bytes]) -> None:
     """A file with its checksums, which are there first. Two processes that do the same at once write the same bytes."""
     with new_file(path) as file:
         for block in blocks:
             file.write(block)
         file.flush()
-        write_sums(path, Path(file.name))
+        write_checksums(path, Path(file.name))
 
 
-class Checked:
+class ChecksummedFile:
     """A file of `size` bytes and which of its blocks were verified. `hint` says how to rebuild the file."""
 
     def __init__(self, path: Path, size: int, hint: str, summed: bool = True):
@@ -77,27 +77,27 @@ class Checked:
         found = self._size(path)
         if found != size:
             raise self.damaged(f"it has {found:,} bytes, not {size:,}")
-        blocks = -(-size // BLOCK)
+        blocks = -(-size // BLOCK_BYTES)
         self._seen = bytearray(blocks) if summed else bytearray(b"\1") * blocks
-        known = summed and (blocks > 0 or sums_path(path).exists())  # an empty file may have been a longer one
-        if known and self._size(sums_path(path)) != 4 * blocks:
-            raise self.damaged(f"{sums_path(path).name} does not have a checksum for each of its blocks")
+        known = summed and (blocks > 0 or checksums_path(path).exists())  # an empty file may have been a longer one
+        if known and self._size(checksums_path(path)) != 4 * blocks:
+            raise self.damaged(f"{checksums_path(path).name} does not have a checksum for each of its blocks")
         if summed and blocks:
-            self._sums = np.memmap(sums_path(path), "<u4", "r")
-        if size <= EAGER:
+            self._sums = np.memmap(checksums_path(path), "<u4", "r")
+        if size <= EAGER_BYTES:
             self.verify(0, size)
 
     def verify(self, start: int, end: int) -> None:
         """Compare the blocks that hold bytes [start, end), those that were not compared before."""
-        first, last = start // BLOCK, -(-end // BLOCK)
+        first, last = start // BLOCK_BYTES, -(-end // BLOCK_BYTES)
         if self._seen.find(0, first, last) < 0:
             return
         try:
             with open(self.path, "rb") as file:  # read, not mapped: mapped pages would count as this process's memory
-                file.seek(first * BLOCK)
+                file.seek(first * BLOCK_BYTES)
                 for block in range(first, last):
-                    if zlib.crc32(file.read(BLOCK)) != self._sums[block]:
-                        raise self.damaged(f"bytes from {block * BLOCK:,} on do not match their checksum")
+                    if zlib.crc32(file.read(BLOCK_BYTES)) != self._sums[block]:
+                        raise self.damaged(f"bytes from {block * BLOCK_BYTES:,} on do not match their checksum")
                     self._seen[block] = 1
         except OSError as error:
             raise self.damaged(str(error)) from None
@@ -107,7 +107,7 @@ class Checked:
         self.verify(start * dtype.itemsize, end * dtype.itemsize)
         return np.fromfile(self.path, dtype, end - start, offset=start * dtype.itemsize)
 
-    def map(self, dtype: np.dtype[Any], width: int = 1) -> "np.ndarray | Lazy":
+    def map(self, dtype: np.dtype[Any], width: int = 1) -> "np.ndarray | LazyArray":
         """The whole file as a read-only array, memory-mapped; (n, width) when that is above 1."""
         if not self._seen:
             values = np.zeros(0, dtype)  # an empty file cannot be mapped
@@ -115,7 +115,7 @@ class Checked:
             # A plain ndarray over the map: slicing np.memmap itself costs several microseconds each time.
             values = np.asarray(np.memmap(self.path, dtype, "r"))
         values = values.reshape(-1, width) if width > 1 else values
-        return values if self._seen.find(0) < 0 else Lazy(self, values)
+        return values if self._seen.find(0) < 0 else LazyArray(self, values)
 
     def damaged(self, why: str) -> UserError:
         return UserError(f"this file is damaged: {self.path}: {why}", hint=self.hint)
@@ -130,13 +130,13 @@ class Checked:
         return found.st_size
 
 
-class Lazy:
+class LazyArray:
     """A mapped array of a large file: an index or a slice of it is verified, then given as plain numpy.
 
     It has no arithmetic of its own: `array[:]` or `np.asarray` give the whole, verified.
     """
 
-    def __init__(self, file: Checked, values: np.ndarray):
+    def __init__(self, file: ChecksummedFile, values: np.ndarray):
         self._file, self._values = file, values
         self._bytes = values.strides[0]  # of one row
         self.dtype, self.shape = values.dtype, values.shape
@@ -159,7 +159,7 @@ class Lazy:
             rows = range(total)[key]
             return [(min(rows[0], rows[-1]), max(rows[0], rows[-1]) + 1)] if rows else []
         if isinstance(key, np.ndarray) and key.dtype != bool:
-            each = BLOCK // self._bytes
+            each = BLOCK_BYTES // self._bytes
             return [(int(n) * each, int(n) * each + 1) for n in np.unique(key % total // each)]
         try:
             row = operator.index(key)

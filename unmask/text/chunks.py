@@ -29,30 +29,30 @@ def pair_chunks(read: Read, documents: int, length: int) -> Iterator[np.ndarray]
         take = max(1, int(np.searchsorted(bounds, bounds[0] + BLOCK, "right")) - 1)
         bounds = bounds[: take + 1]
         starts = read("sentences", int(bounds[0]), int(bounds[-1]) + 1)
-        yield greedy(starts, bounds - bounds[0], length - 3) + bounds[0]
+        yield greedy_chunks(starts, bounds - bounds[0], length - 3) + bounds[0]
         first_document += take
 
 
-def pair_frame(tokenizer: Tokenizer) -> list[list[tuple[int, int]]]:
+def pair_special_tokens(tokenizer: Tokenizer) -> list[list[tuple[int, int]]]:
     """(id, segment) of the special tokens before, between and after two texts, which are never without a border."""
-    before, between, after = tokenizer.around[1]
+    before, between, after = tokenizer.special_token_layout[1]
     return [before, between, after] if between else [before, [(tokenizer.sep, 0)], [(tokenizer.sep, 1)]]
 
 
-def as_berts(length: int, tokenizer: Tokenizer) -> int:
+def bert_equivalent_length(length: int, tokenizer: Tokenizer) -> int:
     """How long a row with BERT's three special tokens is that has as much text as this tokenizer's of `length`."""
-    return length - sum(map(len, pair_frame(tokenizer))) + 3
+    return length - sum(map(len, pair_special_tokens(tokenizer))) + 3
 
 
-def greedy(starts: np.ndarray, bounds: np.ndarray, budget: int) -> np.ndarray:
+def greedy_chunks(starts: np.ndarray, bounds: np.ndarray, budget: int) -> np.ndarray:
     """Chunks of documents whose first sentences are `bounds` (last = number of sentences S).
 
     `starts` (S+1,): token offsets of the sentences; before each document's first one stands the previous
     [SEP].
 
-    >>> greedy(np.array([0, 4, 8, 12, 17]), np.array([0, 4]), budget=8).tolist()
+    >>> greedy_chunks(np.array([0, 4, 8, 12, 17]), np.array([0, 4]), budget=8).tolist()
     [[0, 2], [2, 4]]
-    >>> greedy(np.array([0, 4, 8, 13]), np.array([0, 3]), budget=8).tolist()
+    >>> greedy_chunks(np.array([0, 4, 8, 13]), np.array([0, 3]), budget=8).tolist()
     [[0, 2], [1, 3]]
     """
     sentences = len(starts) - 1

@@ -9,7 +9,7 @@ from typing import Any
 
 from unmask.errors import UserError, nearest
 
-CHINESE: dict[str, str] = {  # Chinese name, simplified or traditional → English name
+CHINESE_TO_ENGLISH: dict[str, str] = {  # Chinese name, simplified or traditional → English name
     **dict.fromkeys(("文本", "文字", "微博", "推文"), "text"),
     **dict.fromkeys(("内容", "內容", "描述", "文本内容", "评论内容", "新闻内容"), "content"),
     **dict.fromkeys(("评论", "評論", "评价", "評價", "点评", "影评"), "review"),
@@ -68,26 +68,26 @@ CHINESE: dict[str, str] = {  # Chinese name, simplified or traditional → Engli
     **dict.fromkeys(("编号", "编码", "序号", "編號"), "id"),
 }
 # What a column of plain texts is called, where no task says more; the first one that a table has is read.
-TEXTS = ("text", "sentence", "document", "passage", "content", "review", "comment", "body", "article", "message")
-OTHERS = ("class", "labels", "answers", "choices", "spans", "tokens", "positives", "negatives")
-KNOWN = {*CHINESE, *CHINESE.values(), *OTHERS}
-DEEPEST = 3  # objects in objects that are opened
+TEXT_COLUMNS = ("text", "sentence", "document", "passage", "content", "review", "comment", "body", "article", "message")
+OTHER_COLUMNS = ("class", "labels", "answers", "choices", "spans", "tokens", "positives", "negatives")
+KNOWN_COLUMNS = {*CHINESE_TO_ENGLISH, *CHINESE_TO_ENGLISH.values(), *OTHER_COLUMNS}
+MAX_DEPTH = 3  # objects in objects that are opened
 
 
-class Unassigned(UserError):
+class MissingColumn(UserError):
     """No column plays a role that is needed; what the file holds may tell which one could."""
 
     role = ""
 
 
-def plain_name(column: str) -> str:
+def normalize_name(column: str) -> str:
     """A column's name as the forms know it: in lower case, a Chinese one in English.
 
-    >>> plain_name("Review "), plain_name("标签"), plain_name("句子A")
+    >>> normalize_name("Review "), normalize_name("标签"), normalize_name("句子A")
     ('review', 'label', 'sentence_a')
     """
     name = column.strip().lower()
-    return CHINESE.get(name, name)
+    return CHINESE_TO_ENGLISH.get(name, name)
 
 
 def find_column(columns: Sequence[str], wanted: str) -> str | None:
@@ -102,14 +102,14 @@ def find_column(columns: Sequence[str], wanted: str) -> str | None:
     return columns[number - 1] if 1 <= number <= len(columns) else None
 
 
-def no_column(where: str, wanted: str, columns: Sequence[str]) -> UserError:
+def column_error(where: str, wanted: str, columns: Sequence[str]) -> UserError:
     numbers = f", or a number from 1 to {len(columns)}" if wanted.lstrip("-").isdecimal() else ""
     return UserError(
-        f"{where}: no column {wanted!r}{nearest(wanted, list(columns))}", expected=shown(columns) + numbers
+        f"{where}: no column {wanted!r}{nearest(wanted, list(columns))}", expected=list_columns(columns) + numbers
     )
 
 
-def assign(
+def map_columns(
     columns: Sequence[str],
     roles: Mapping[str, Sequence[str]],
     given: Mapping[str, str],
@@ -119,20 +119,20 @@ def assign(
     """Role → column: the one that the user gave by name or number, else the first by which files usually call it.
 
     >>> roles = {"text": ("text", "sentence"), "label": ("label", "class")}
-    >>> assign(["id", "Sentence", "class"], roles, {}, ["text"], "a.csv")
+    >>> map_columns(["id", "Sentence", "class"], roles, {}, ["text"], "a.csv")
     {'text': 'Sentence', 'label': 'class'}
-    >>> assign(["编号", "句子", "标签"], roles, {}, ["text"], "a.csv")
+    >>> map_columns(["编号", "句子", "标签"], roles, {}, ["text"], "a.csv")
     {'text': '句子', 'label': '标签'}
     """
     unknown = next((role for role in given if role not in roles), None)
     if unknown is not None:
         raise UserError(f"no role {unknown!r}{nearest(unknown, list(roles))}", expected=", ".join(roles))
     found: dict[str, str] = {}
-    names = {plain_name(name): name for name in reversed(columns)}
+    names = {normalize_name(name): name for name in reversed(columns)}
     for role in given:
         column = find_column(columns, given[role])
         if column is None:
-            raise no_column(where, given[role], columns)
+            raise column_error(where, given[role], columns)
         found[role] = column
     for role, usual in roles.items():
         if role not in found:
@@ -142,9 +142,9 @@ def assign(
     lacking = next((role for role in needed if role not in found), None)
     if lacking is not None:
         usual_names = ", ".join(roles[lacking][:6])
-        error = Unassigned(
+        error = MissingColumn(
             f"{where}: no column for {lacking!r}" + ("" if columns else ", as it is not a table"),
-            expected=f"{shown(columns)}; usually called {usual_names}"
+            expected=f"{list_columns(columns)}; usually called {usual_names}"
             if columns
             else f"a table with a column {usual_names}",
             hint=f"--column {lacking}=NAME" if columns else None,
@@ -154,15 +154,15 @@ def assign(
     return {role: found[role] for role in roles if role in found}
 
 
-def shown(columns: Sequence[str]) -> str:
+def list_columns(columns: Sequence[str]) -> str:
     return ", ".join(name[:40] for name in columns[:20]) or "no columns"
 
 
-def open_objects(rows: Sequence[dict[str, Any]]) -> None:
+def flatten_objects(rows: Sequence[dict[str, Any]]) -> None:
     """Plain values inside objects as columns too: {"review": {"text": …}} has the column review.text.
 
     >>> rows = [{"review": {"text": "so good", "stars": 5}}]
-    >>> open_objects(rows)
+    >>> flatten_objects(rows)
     >>> list(rows[0]), rows[0]["review.stars"]
     (['review', 'review.text', 'review.stars'], 5)
     """
@@ -174,7 +174,7 @@ def open_objects(rows: Sequence[dict[str, Any]]) -> None:
 
 def _leaves(value: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
     for key, inside in value.items():
-        if isinstance(inside, dict) and path.count(".") < DEEPEST:
+        if isinstance(inside, dict) and path.count(".") < MAX_DEPTH:
             yield from _leaves(inside, f"{path}.{key}")
         elif not isinstance(inside, list | dict):
             yield f"{path}.{key}", inside

@@ -89,7 +89,7 @@ class Corpus:
         for file in self.files:
             encoding = "utf-8" if file.encoding in ("ascii", "auto") else file.encoding
             column = f", column {file.column!r}" if file.column else ""
-            why = f" ({file.why})" if file.why else ""
+            why = f" ({file.reason})" if file.reason else ""
             what = f"{file.kind}, {encoding}: one document per {file.mode}{column}{why}"
             groups.setdefault(what, []).append(file)
         lines = []

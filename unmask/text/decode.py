@@ -112,7 +112,7 @@ class _Zst:
         return taken
 
 
-def damage() -> tuple[type[Exception], ...]:
+def read_errors() -> tuple[type[Exception], ...]:
     """What reading a damaged or cut-off compressed file raises."""
     import zlib
 
@@ -128,7 +128,7 @@ def read_exactly(stream: BinaryIO, size: int) -> bytes:
     while left:
         try:
             data = stream.read1(left)  # type: ignore[attr-defined]
-        except damage():
+        except read_errors():
             if not parts:
                 raise
             break
@@ -139,10 +139,10 @@ def read_exactly(stream: BinaryIO, size: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def why_binary(sample: bytes) -> str | None:
+def detect_binary(sample: bytes) -> str | None:
     """What the bytes are if they are not text, else None. A stray NUL in a text is not enough.
 
-    >>> why_binary(b"a text with one NUL \\0 in it"), why_binary(bytes(range(256)))
+    >>> detect_binary(b"a text with one NUL \\0 in it"), detect_binary(bytes(range(256)))
     (None, 'binary')
     """
     if any(sample.startswith(bom) for bom, _ in _BOMS):
@@ -170,7 +170,7 @@ def guess_utf16(sample: bytes) -> str:
     return name if text and bad <= len(text) / 100 else ""
 
 
-def check_codec(name: str) -> str:
+def normalize_encoding(name: str) -> str:
     """`name` as Python spells it, "auto" as it is; an unknown one is a user's mistake."""
     if name == "auto":
         return name

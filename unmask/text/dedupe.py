@@ -19,12 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
-RECORD = np.dtype([("high", "<u8"), ("low", "<u8"), ("characters", "<i8")])  # one per document, in corpus order
-BUCKET = 1 << 20  # documents sorted at once
-BLOCK = 1 << 16  # records read at once
+HASH_RECORD = np.dtype([("high", "<u8"), ("low", "<u8"), ("characters", "<i8")])  # one per document, in corpus order
+BUCKET_DOCUMENTS = 1 << 20  # documents sorted at once
+BLOCK_RECORDS = 1 << 16  # records read at once
 PERMUTATIONS, BANDS = 64, 16
-NEAR = 0.8
-SHINGLE = 5
+MIN_SIMILARITY = 0.8
+SHINGLE_WORDS = 5
 
 _SLICE = 1 << 20  # characters normalised at once
 _NO_PUNCTUATION = bytes(32 if chr(b) in string.punctuation else b for b in range(256))
@@ -53,27 +53,27 @@ def digest(text: str) -> bytes:
     return state.digest()
 
 
-def record(text: str) -> bytes:
+def hash_record(text: str) -> bytes:
     return digest(text) + len(text).to_bytes(8, "little")
 
 
-def records(path: Path) -> Iterator[tuple[int, np.ndarray]]:
+def read_hash_records(path: Path) -> Iterator[tuple[int, np.ndarray]]:
     """(number of the first, block of RECORD) through the file; read, not mapped, so that no page stays with us."""
     with open(path, "rb") as file:
         first = 0
-        while len(block := np.fromfile(file, RECORD, BLOCK)):
+        while len(block := np.fromfile(file, HASH_RECORD, BLOCK_RECORDS)):
             yield first, block
             first += len(block)
 
 
 def exact_duplicates(path: Path, total: int) -> Iterator[np.ndarray]:
     """Numbers of the documents that are equal to an earlier one, in groups, in no particular order."""
-    buckets = -(-total // BUCKET)
+    buckets = -(-total // BUCKET_DOCUMENTS)
     width = (1 << 64) // max(1, buckets) + 1
     for bucket in range(buckets):
         low, high = np.uint64(bucket * width), np.uint64(min((bucket + 1) * width, 1 << 64) - 1)
         parts, numbers = [], []
-        for first, block in records(path):
+        for first, block in read_hash_records(path):
             inside = (block["high"] >= low) & (block["high"] <= high)
             parts.append(block[["high", "low"]][inside])
             numbers.append(np.flatnonzero(inside) + first)
@@ -84,7 +84,7 @@ def exact_duplicates(path: Path, total: int) -> Iterator[np.ndarray]:
         yield number[1:][equal]
 
 
-def signature(text: str, language: str) -> np.ndarray:
+def minhash_signature(text: str, language: str) -> np.ndarray:
     """(64,) uint32: the smallest value of each permutation over the text's shingles."""
     if language == "zh":
         characters = "".join(text.lower().split()).encode("utf-32-le", "surrogatepass")
@@ -92,7 +92,7 @@ def signature(text: str, language: str) -> np.ndarray:
     else:
         words = text.lower().encode("utf-8", "surrogatepass").translate(_NO_PUNCTUATION).split()
         units = np.fromiter(map(zlib.crc32, words), np.uint32, len(words))
-    width = max(1, min(SHINGLE, len(units)))
+    width = max(1, min(SHINGLE_WORDS, len(units)))
     shingles = np.zeros(max(0, len(units) - width + 1), np.uint64)
     for i in range(width):  # a polynomial of the units; the odd multiplier is the golden ratio's
         shingles = (shingles + units[i : len(units) - width + 1 + i]) * np.uint64(0x9E3779B97F4A7C15)
@@ -133,7 +133,7 @@ def near_duplicates(signatures: np.ndarray, heldout: np.ndarray, examples: int =
         same = np.flatnonzero(group[1:] == group[:-1]) + 1  # places in `order` whose group began before
         begins = np.searchsorted(group, group[same])
         for left, right in ((order[same - 1], order[same]), (order[begins], order[same])):
-            close = (signatures[left] == signatures[right]).mean(1) >= NEAR
+            close = (signatures[left] == signatures[right]).mean(1) >= MIN_SIMILARITY
             left, right = left[close], right[close]
             later, earlier = np.maximum(left, right), np.minimum(left, right)
             partner[later] = np.where(partner[later] < 0, earlier, partner[later])

@@ -15,18 +15,18 @@ from typing import Any
 from unmask.errors import UserError, nearest
 from unmask.recipe import DataRecipe
 from unmask.registry import FORMATS
-from unmask.text.columns import TEXTS, plain_name, shown
+from unmask.text.columns import TEXT_COLUMNS, list_columns, normalize_name
 from unmask.text.decode import (
-    check_codec,
-    damage,
     decode,
     decompress,
+    detect_binary,
     detect_encoding,
     guess_utf16,
+    normalize_encoding,
+    read_errors,
     read_exactly,
-    why_binary,
 )
-from unmask.text.layout import CONLL_ENDINGS, Layout, bare_quotes, is_number, layout_of, parse
+from unmask.text.layout import CONLL_SUFFIXES, Layout, detect_layout, is_number, parse, quotes_are_text
 from unmask.text.readers import File, Kind, Mode, Reading
 from unmask.text.report import Report
 
@@ -35,9 +35,15 @@ LABELLED = 1 << 24  # … of a labelled file, which is read whole anyway
 STDIN = "<stdin>"
 VALID = "text, csv, tsv, jsonl, parquet; gz, zst, bz2 or xz of these"
 RECORDS = 200  # … and rows, where bytes say nothing
-HEAD = 1 << 16  # bytes looked at to tell binary from text
+HEAD_BYTES = 1 << 16  # bytes looked at to tell binary from text
 COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
-KINDS: dict[str, Kind] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+KIND_BY_SUFFIX: dict[str, Kind] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
 
 SHORT, MANY = 1 << 18, 3  # so many files of at most so many bytes are a folder of texts, one document each …
 BOOK, LIBRARY = 1 << 21, 20  # … and so are so many of this size
@@ -47,15 +53,15 @@ def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> Fi
     """Look at the beginning of a text for pre-training. UserError, beginning with its name, when it cannot be used."""
     if is_other(name):
         return _probe_other(path, name, settings.column)
-    ending = ending_of(name)
+    ending = file_suffix(name)
     guess = ending == ".json" or name == STDIN  # may be a record per line
-    file, data = begin(path, name, settings.encoding, SAMPLE if ending in KINDS or guess else HEAD)
+    file, data = begin(path, name, settings.encoding, SAMPLE if ending in KIND_BY_SUFFIX or guess else HEAD_BYTES)
     file.html = html
     if data is None:
         return _probe_parquet(file, settings.column)
     if not data.strip():  # no columns to find; the reader will say that it is empty
         return file
-    file.kind = KINDS.get(ending, "text")
+    file.kind = KIND_BY_SUFFIX.get(ending, "text")
     if file.kind == "text" and not guess:
         return file
     sample = Beginning(data, file.encoding)
@@ -75,7 +81,7 @@ def probe_labelled(path: Path, name: str, encoding: str, given: Collection[str] 
     """Look at the beginning of a labelled file, whatever its name. `given`: columns that the user named."""
     if is_other(name):
         return _probe_other(path, name, ""), Layout("table")
-    ending = ending_of(name)
+    ending = file_suffix(name)
     file, data = begin(path, name, encoding, LABELLED)
     if data is None:
         return _probe_parquet(file, ""), Layout("table")
@@ -83,10 +89,10 @@ def probe_labelled(path: Path, name: str, encoding: str, given: Collection[str] 
     if ending == ".parquet":
         raise UserError(f"{name}: not a parquet file, though its name says so", expected=VALID)
 
-    layout = Layout("text") if ending in CONLL_ENDINGS else layout_of(sample.text, ending, given, sample.whole)
+    layout = Layout("text") if ending in CONLL_SUFFIXES else detect_layout(sample.text, ending, given, sample.whole)
     if ending == ".json" and layout.kind == "text" and sample.text.strip():
         layout = Layout("json")  # whose reader says what is wrong with it
-    if KINDS.get(ending) == "jsonl" and layout.kind == "text" and sample.text.strip():
+    if KIND_BY_SUFFIX.get(ending) == "jsonl" and layout.kind == "text" and sample.text.strip():
         raise UserError(f"{name}: no line is a JSON object", expected='{"text": "…"} on each line')
     if layout.kind == "table":
         file.kind, file.delimiter = "tsv" if layout.separator == "\t" else "csv", layout.separator
@@ -100,14 +106,14 @@ def begin(path: Path, name: str, encoding: str, size: int) -> tuple[File, bytes 
     """A file with its encoding, and its first `size` bytes; None of parquet."""
     try:
         with open(path, "rb") as raw:
-            file = File(path, name, path.stat().st_size, encoding=check_codec(encoding))
+            file = File(path, name, path.stat().st_size, encoding=normalize_encoding(encoding))
             if raw.read(4) == b"PAR1":
                 return file, None
             raw.seek(0)
             stream = decompress(raw)
-            head = read_exactly(stream, HEAD)
+            head = read_exactly(stream, HEAD_BYTES)
             if file.encoding == "auto":
-                if what := why_binary(head):
+                if what := detect_binary(head):
                     codec = guess_utf16(head) if "UTF-16" in what else ""
                     hint = (
                         f"--encoding {codec} (of all text files), or iconv -f {codec.replace('16-', '16')} {name}"
@@ -116,14 +122,14 @@ def begin(path: Path, name: str, encoding: str, size: int) -> tuple[File, bytes 
                     )
                     raise UserError(f"{name}: not text but {what}", expected=VALID, hint=hint)
                 file.encoding = detect_encoding(head)
-            return file, head + read_exactly(stream, size - HEAD) if len(head) == HEAD else head
-    except damage() as error:
+            return file, head + read_exactly(stream, size - HEAD_BYTES) if len(head) == HEAD_BYTES else head
+    except read_errors() as error:
         raise UserError(f"{name}: cannot be read: {error}") from None
 
 
-def ending_of(name: str) -> str:
+def file_suffix(name: str) -> str:
     """
-    >>> ending_of("data/Train.CSV.gz")
+    >>> file_suffix("data/Train.CSV.gz")
     '.csv'
     """
     return Path(name.lower().removesuffix(_compression(name))).suffix
@@ -132,7 +138,7 @@ def ending_of(name: str) -> str:
 def is_other(name: str) -> bool:
     """Whether a third party's package reads files that end so; endings that are known here stay ours."""
     ending = Path(name).suffix.lower()
-    return ending not in {*KINDS, *COMPRESSED, *CONLL_ENDINGS, ".json", ".txt", ""} and ending[1:] in FORMATS
+    return ending not in {*KIND_BY_SUFFIX, *COMPRESSED, *CONLL_SUFFIXES, ".json", ".txt", ""} and ending[1:] in FORMATS
 
 
 class Beginning:
@@ -175,7 +181,7 @@ def _probe_records(file: File, sample: Beginning, column: str) -> None:
     else:
         lines = sample.text.split("\n")
         file.delimiter = "\t" if file.kind == "tsv" else _delimiter(lines[0])
-        file.quotes = file.kind == "csv" or not bare_quotes(lines)
+        file.quotes = file.kind == "csv" or not quotes_are_text(lines)
         rows = parse(lines, file.delimiter, file.quotes, RECORDS)
         if not rows:
             raise UserError(f"{file.name}: no line names the columns", expected="text,label in the first line")
@@ -185,7 +191,7 @@ def _probe_records(file: File, sample: Beginning, column: str) -> None:
             for i, name in enumerate(columns)
             if any(len(row) > i and row[i].strip() and not is_number(row[i]) for row in rows[1:])
         }
-    file.column, file.why = choose_column(file.name, columns, texts, column)
+    file.column, file.reason = choose_column(file.name, columns, texts, column)
 
 
 def _columns(records: Sequence[dict[str, Any]]) -> tuple[list[str], set[str]]:
@@ -204,7 +210,7 @@ def _probe_parquet(file: File, column: str) -> File:
         raise UserError(f"{file.name}: cannot be read: {error}") from None
     texts = {field.name for field in schema if _holds_text(field.type)}
     file.kind, file.mode, file.encoding = "parquet", "record", "utf-8"
-    file.column, file.why = choose_column(file.name, schema.names, texts, column)
+    file.column, file.reason = choose_column(file.name, schema.names, texts, column)
     return file
 
 
@@ -212,10 +218,10 @@ def _probe_other(path: Path, name: str, column: str) -> File:
     file = File(path, name, path.stat().st_size, "other", "record", encoding="utf-8")
     try:
         records = [record for _, record in islice(Reading(file, Report()).other(), RECORDS)]
-    except damage() as error:
+    except read_errors() as error:
         raise UserError(f"{name}: cannot be read: {error}") from None
     columns, texts = _columns(records)
-    file.column, file.why = choose_column(name, columns, texts, column) if columns else (column, "")
+    file.column, file.reason = choose_column(name, columns, texts, column) if columns else (column, "")
     return file
 
 
@@ -236,13 +242,13 @@ def choose_column(file: str, columns: Sequence[str], texts: set[str], wanted: st
     if wanted in columns or not wanted:  # none: the whole record is asked for
         return wanted, ""
     if wanted == "text":
-        known = [name for name in columns if plain_name(name) in TEXTS]
+        known = [name for name in columns if normalize_name(name) in TEXT_COLUMNS]
         guess = known if len(known) == 1 else [name for name in columns if name in texts]
         if len(guess) == 1:
             return guess[0], f"there is no column 'text', and {guess[0]!r} is the one that holds text"
     raise UserError(
         f"{file}: no column {wanted!r}{nearest(wanted, list(columns))}",
-        expected=shown(columns) + " (the first line names the columns)" * file.endswith(("csv", "tsv")),
+        expected=list_columns(columns) + " (the first line names the columns)" * file.endswith(("csv", "tsv")),
         hint="--column NAME, or --set data.column=NAME",
     )
 
@@ -271,10 +277,10 @@ def choose_modes(files: list[File], wanted: str, why: str) -> None:
     if wanted != "auto":
         for file in files:
             if file.kind == "text":
-                file.mode, file.why = wanted, why  # type: ignore[assignment]
+                file.mode, file.reason = wanted, why  # type: ignore[assignment]
             elif wanted != "record":
                 unheard = f"{file.kind} has records; documents={wanted} is for text only"
-                file.why = f"{file.why}; {unheard}" if file.why else unheard
+                file.reason = f"{file.reason}; {unheard}" if file.reason else unheard
         return
     sizes = [file.size * (3 if _compression(file.name) else 1) for file in texts]
     middle = median(sizes) if sizes else 0
@@ -282,11 +288,11 @@ def choose_modes(files: list[File], wanted: str, why: str) -> None:
     books = len(texts) >= LIBRARY and middle <= BOOK
     for file, size in zip(texts, sizes):
         if (short or books) and size <= BOOK:
-            file.mode, file.why = "file", f"{len(texts)} text files of about {middle / 1000:,.0f} kB"
+            file.mode, file.reason = "file", f"{len(texts)} text files of about {middle / 1000:,.0f} kB"
         else:
             with open(file.path, "rb") as raw:
                 sample = Beginning(read_exactly(decompress(raw), SAMPLE), file.encoding)
-            file.mode, file.why = text_mode(sample.text)
+            file.mode, file.reason = text_mode(sample.text)
 
 
 _TERMINAL = re.compile(r"[.!?。！？…;；:：][\"'”’)\]」』）]*$")

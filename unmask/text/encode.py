@@ -15,8 +15,8 @@ from itertools import chain, pairwise
 
 import numpy as np
 
-from unmask.text.dedupe import signature
-from unmask.text.fast_wordpiece import Pieces
+from unmask.text.dedupe import minhash_signature
+from unmask.text.fast_wordpiece import FastWordPiece
 from unmask.text.flags import DOCUMENT, SENTENCE, WORD
 from unmask.text.segmentation import Language, detect_language, sentence_starts, word_ids
 from unmask.text.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ AT_ONCE = 1 << 16  # characters tokenized at once: the library needs some 200 by
 
 
 @dataclass(slots=True)
-class Work:
+class EncodeTask:
     """One document on its way to a worker."""
 
     text: str
@@ -36,7 +36,7 @@ class Work:
 
 
 @dataclass(slots=True)
-class Arrays:
+class SplitArrays:
     """Documents of one split, as the store keeps them but counted from 0; each ends with [SEP]."""
 
     tokens: np.ndarray  # (N,) uint16 | uint32
@@ -47,9 +47,9 @@ class Arrays:
 
 
 @dataclass(slots=True)
-class Result:
-    train: Arrays
-    heldout: Arrays
+class EncodeResult:
+    train: SplitArrays
+    heldout: SplitArrays
     signatures: np.ndarray  # (sampled documents, 64) uint32
     without_tokens: int  # documents of which the tokenizer left nothing
 
@@ -62,17 +62,17 @@ class DocumentEncoder:
 
     def __init__(self, tokenizer: Tokenizer, language: str):
         self.tokenizer, self.language = tokenizer, language
-        self.pieces = Pieces(tokenizer) if Pieces.fits(tokenizer) else None
+        self.pieces = FastWordPiece(tokenizer) if FastWordPiece.supports_tokenizer(tokenizer) else None
         self.dtype = np.dtype(np.uint16 if tokenizer.size <= 1 << 16 else np.uint32)
 
-    def __call__(self, batch: list[Work]) -> Result:
+    def __call__(self, batch: list[EncodeTask]) -> EncodeResult:
         languages = [self._language(work.text) for work in batch]
-        signatures = [signature(w.text, language) for w, language in zip(batch, languages) if w.sampled]
+        signatures = [minhash_signature(w.text, language) for w, language in zip(batch, languages) if w.sampled]
         encoded: list[Encoded] = [_NOTHING] * len(batch)
         # Apart by language, and by what `pieces` can do: one odd character must not slow down a whole batch.
         groups: dict[tuple[Language, bool], list[int]] = {}
         for i, (work, language) in enumerate(zip(batch, languages)):
-            quick = self.pieces is not None and self.pieces.can(work.text)
+            quick = self.pieces is not None and self.pieces.supports(work.text)
             groups.setdefault((language, quick), []).append(i)
         for (language, _), here in groups.items():
             for i, document in zip(here, self.encode([batch[i].text for i in here], language)):
@@ -91,7 +91,7 @@ class DocumentEncoder:
             else:
                 (heldout if work.heldout else train).append(document)
         sep, empty = self.tokenizer.sep, np.zeros((0, 64), np.uint32)
-        return Result(
+        return EncodeResult(
             _join(train, sep, self.dtype),
             _join(heldout, sep, self.dtype),
             np.stack(signatures) if signatures else empty,
@@ -109,7 +109,7 @@ class DocumentEncoder:
         space = words < 0
         # The line breaks between texts count as words, so that spaces at a text's end do not reach the next.
         words[bases + lengths - 1] = len(joined) + np.arange(len(texts))
-        if self.pieces is not None and self.pieces.can(joined):
+        if self.pieces is not None and self.pieces.supports(joined):
             ids, spans = self.pieces.encode(joined, space)
         else:
             ids, spans = self._tokenize(texts, sentences, bases)
@@ -222,7 +222,7 @@ def _cut(document: Encoded, tail: float) -> tuple[Encoded, Encoded | None]:
     return (ids[:token], flags[:token], sentences[:at]), (ids[token:], second, sentences[at:] - token)
 
 
-def _join(documents: list[Encoded], sep: int, dtype: np.dtype) -> Arrays:
+def _join(documents: list[Encoded], sep: int, dtype: np.dtype) -> SplitArrays:
     lengths = np.array([len(ids) + 1 for ids, _, _ in documents], np.int64)
     first = np.cumsum(lengths) - lengths
     counts = np.array([len(s) for _, _, s in documents], np.int64)
@@ -233,4 +233,4 @@ def _join(documents: list[Encoded], sep: int, dtype: np.dtype) -> Arrays:
         tokens[at : at + len(ids)] = ids
         flags[at : at + len(ids)] = marks
         sentences.append(starts + at)
-    return Arrays(tokens, flags, first, np.concatenate(sentences), np.cumsum(counts) - counts)
+    return SplitArrays(tokens, flags, first, np.concatenate(sentences), np.cumsum(counts) - counts)

@@ -27,49 +27,49 @@ import tokenizers
 from unmask.errors import UserError
 from unmask.files import new_folder, read_object, write_text
 from unmask.text.cache import cache_dir
-from unmask.text.checked import write_folder_sums
+from unmask.text.checked import write_folder_checksums
 from unmask.text.corpus import Corpus
 from unmask.text.tokenizer import Tokenizer, cached_tokenizer
-from unmask.text.vocabulary import sample
+from unmask.text.vocabulary import sample_text
 
 SAMPLE_MB = 20  # of text that is looked at: the frequent words of more are the same
-LEAST = 5  # occurrences in the sample
-EVERY = 10  # pieces of the sample of which one is kept to measure on
-HAIR = 1e-3  # nats
-REPORT = "extension.json"
+MIN_COUNT = 5  # occurrences in the sample
+HOLDOUT_EVERY = 10  # pieces of the sample of which one is kept to measure on
+TIE_BREAK_EPS = 1e-3  # nats
+REPORT_FILE = "extension.json"
 
 Progress = Callable[[int], None]  # bytes read
 
 
 @dataclass(frozen=True)
-class Word:
+class NewWord:
     entry: str  # as the vocabulary writes it
     text: str  # as people do
     pieces: tuple[int, ...]  # ids in the old tokenizer
     saved: int  # tokens, in the sample
 
 
-def extend(
+def extend_vocabulary(
     tokenizer: Tokenizer, texts: Iterable[str], count: int, progress: Progress | None = None
 ) -> tuple[Tokenizer, dict[str, Any]]:
     """The tokenizer with up to `count` words of `texts` added, and a report on text kept apart.
 
     >>> from unmask.recipe import TokenizerRecipe
     >>> old = Tokenizer.train(["the cat sat on the mat"] * 9, TokenizerRecipe(min_frequency=1))
-    >>> new, report = extend(old, ["a tomcat sat", "The Tomcat!"] * 9, count=1)
+    >>> new, report = extend_vocabulary(old, ["a tomcat sat", "The Tomcat!"] * 9, count=1)
     >>> [new.token(i) for i in new.encode("The TOMCAT sat.")], report["words"][0]["word"], new.size - old.size
     (['the', 'tomcat', 'sat', '[UNK]'], 'tomcat', 1)
     """
     _refuse(tokenizer)
-    pieces, _ = sample(texts, SAMPLE_MB * 1e6, progress)
-    kept = pieces[EVERY - 1 :: EVERY] or pieces[-1:]
+    pieces, _ = sample_text(texts, SAMPLE_MB * 1e6, progress)
+    kept = pieces[HOLDOUT_EVERY - 1 :: HOLDOUT_EVERY] or pieces[-1:]
     if len(pieces) > 1:
-        pieces = [p for n, p in enumerate(pieces) if n % EVERY != EVERY - 1][: len(pieces) - len(kept)]
+        pieces = [p for n, p in enumerate(pieces) if n % HOLDOUT_EVERY != HOLDOUT_EVERY - 1][: len(pieces) - len(kept)]
     counts: Counter[str] = Counter()
     for piece in pieces:
-        counts.update(words(tokenizer, piece))
-    chosen = choose(tokenizer, counts, count)
-    new = with_words(tokenizer, chosen) if chosen else tokenizer
+        counts.update(pre_tokenize(tokenizer, piece))
+    chosen = select_words(tokenizer, counts, count)
+    new = add_words(tokenizer, chosen) if chosen else tokenizer
     before, after = (t.report(kept)["tokens_per_word"] for t in (tokenizer, new))
     return new, {
         "asked": count,
@@ -82,20 +82,20 @@ def extend(
     }
 
 
-def extended(
+def cached_extension(
     tokenizer: Tokenizer, corpus: Corpus, count: int, progress: Progress | None = None, keep: bool = True
 ) -> tuple[Tokenizer, dict[str, Any]]:
-    """`extend`, done once for a corpus and kept in the cache."""
-    key = f"{corpus.fingerprint()}\0{tokenizer.fingerprint()}\0{count}\0{SAMPLE_MB} {LEAST} {EVERY} {HAIR}"
+    """`extend_vocabulary`, done once for a corpus and kept in the cache."""
+    key = f"{corpus.fingerprint()}\0{tokenizer.fingerprint()}\0{count}\0{SAMPLE_MB} {MIN_COUNT} {HOLDOUT_EVERY} {TIE_BREAK_EPS}"
     folder = cache_dir() / "tokenizers" / f"extended-{count}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-    if (folder / REPORT).exists():
-        return cached_tokenizer(folder), read_object(folder / REPORT)
-    new, report = extend(tokenizer, (document.text for document in corpus), count, progress)
+    if (folder / REPORT_FILE).exists():
+        return cached_tokenizer(folder), read_object(folder / REPORT_FILE)
+    new, report = extend_vocabulary(tokenizer, (document.text for document in corpus), count, progress)
     if keep:
         with suppress(OSError), new_folder(folder) as partial:  # another process was faster; or no room
             new.save(partial)
-            write_text(partial / REPORT, json.dumps(report, ensure_ascii=False))
-            write_folder_sums(partial)
+            write_text(partial / REPORT_FILE, json.dumps(report, ensure_ascii=False))
+            write_folder_checksums(partial)
     return new, report
 
 
@@ -111,7 +111,7 @@ def describe(report: dict[str, Any]) -> str:
     )
 
 
-def new_pieces(old: Tokenizer, new: Tokenizer) -> dict[int, list[int]] | None:
+def added_token_subwords(old: Tokenizer, new: Tokenizer) -> dict[int, list[int]] | None:
     """New id → ids of its pieces in the old tokenizer; None when `new` is not `old` with words added."""
     if new.size < old.size or any(old.token(i) != new.token(i) for i in range(old.size)):
         return None
@@ -123,11 +123,11 @@ def new_pieces(old: Tokenizer, new: Tokenizer) -> dict[int, list[int]] | None:
     return out
 
 
-def words(tokenizer: Tokenizer, text: str) -> Iterator[str]:
+def pre_tokenize(tokenizer: Tokenizer, text: str) -> Iterator[str]:
     """The words of a text as the tokenizer's own rules cut them, before they are cut into pieces.
 
     >>> from unmask.recipe import TokenizerRecipe
-    >>> list(words(Tokenizer.train(["a b"], TokenizerRecipe(min_frequency=1)), "Don't stop"))
+    >>> list(pre_tokenize(Tokenizer.train(["a b"], TokenizerRecipe(min_frequency=1)), "Don't stop"))
     ['don', "'", 't', 'stop']
     """
     backend = tokenizer.backend
@@ -136,12 +136,12 @@ def words(tokenizer: Tokenizer, text: str) -> Iterator[str]:
         yield word
 
 
-def choose(tokenizer: Tokenizer, counts: Counter[str], count: int) -> list[Word]:
+def select_words(tokenizer: Tokenizer, counts: Counter[str], count: int) -> list[NewWord]:
     """The `count` words that save most tokens, the best first."""
     found = []
     unigram = type(tokenizer.backend.model).__name__ == "Unigram"
     for entry, n in counts.items():
-        if n < LEAST:
+        if n < MIN_COUNT:
             continue
         text = _plain(tokenizer, entry)
         if (
@@ -154,7 +154,7 @@ def choose(tokenizer: Tokenizer, counts: Counter[str], count: int) -> list[Word]
             continue  # it would be found inside longer words too
         pieces = tuple(t.id for t in tokenizer.backend.model.tokenize(entry))
         if len(pieces) > 1 and tokenizer.unk not in pieces:
-            found.append(Word(entry, text, pieces, n * (len(pieces) - 1)))
+            found.append(NewWord(entry, text, pieces, n * (len(pieces) - 1)))
     found.sort(key=lambda w: (-w.saved, w.entry))
     found = found[: 2 * count]
     if found and type(tokenizer.backend.model).__name__ == "WordPiece":
@@ -162,9 +162,9 @@ def choose(tokenizer: Tokenizer, counts: Counter[str], count: int) -> list[Word]
     return found[:count]
 
 
-def _net(tokenizer: Tokenizer, counts: Counter[str], found: list[Word]) -> list[Word]:
+def _net(tokenizer: Tokenizer, counts: Counter[str], found: list[NewWord]) -> list[NewWord]:
     """Savings with those of longer words that begin with a new one, which may be losses, or even [UNK]."""
-    old, new = tokenizer.backend.model, with_words(tokenizer, found).backend.model
+    old, new = tokenizer.backend.model, add_words(tokenizer, found).backend.model
     entries = {w.entry for w in found}
     net: Counter[str] = Counter()
     for word, n in counts.items():
@@ -173,11 +173,11 @@ def _net(tokenizer: Tokenizer, counts: Counter[str], found: list[Word]) -> list[
             after = new.tokenize(word)
             lost = len(after) == 1 and after[0].id == tokenizer.unk
             net[begins] += -(10**12) if lost else n * (len(old.tokenize(word)) - len(after))
-    kept = [Word(w.entry, w.text, w.pieces, net[w.entry]) for w in found if net[w.entry] > 0]
+    kept = [NewWord(w.entry, w.text, w.pieces, net[w.entry]) for w in found if net[w.entry] > 0]
     return sorted(kept, key=lambda w: (-w.saved, w.entry))
 
 
-def with_words(tokenizer: Tokenizer, chosen: Iterable[Word]) -> Tokenizer:
+def add_words(tokenizer: Tokenizer, chosen: Iterable[NewWord]) -> Tokenizer:
     """The same tokenizer with more entries, whose ids follow the last one there is."""
     raw = json.loads(tokenizer.backend.to_str())
     model = raw["model"]
@@ -197,7 +197,7 @@ def with_words(tokenizer: Tokenizer, chosen: Iterable[Word]) -> Tokenizer:
             model["vocab"].append([added.get(i, f"<unused {i}>"), lowest])
             scores.append(lowest)
         # A hair for each piece saved, so that a word wins over its blank and another new word.
-        hair = [HAIR * (len(w.pieces) - 1) for w in chosen]
+        hair = [TIE_BREAK_EPS * (len(w.pieces) - 1) for w in chosen]
         model["vocab"] += [[w.entry, sum(scores[i] for i in w.pieces) + h] for w, h in zip(chosen, hair)]
     named = {role: tokenizer.token(i) for role, i in tokenizer.roles.items()}
     return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(raw)), named)

@@ -28,7 +28,7 @@ for _first, _last in _ALONE:
 _JOINING = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
 
 
-class Pieces:
+class FastWordPiece:
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
         added = [token.content for token in tokenizer.backend.get_added_tokens_decoder().values()]
@@ -44,7 +44,7 @@ class Pieces:
         self.spans: np.ndarray = np.zeros((0, 2), np.int64)
 
     @staticmethod
-    def fits(tokenizer: Tokenizer) -> bool:
+    def supports_tokenizer(tokenizer: Tokenizer) -> bool:
         """Whether the tokenizer cuts as BERT does, and recognises its added tokens just as they are written."""
         backend = json.loads(tokenizer.backend.to_str())
         normalizer, cutter, model = (backend[part] or {} for part in ("normalizer", "pre_tokenizer", "model"))
@@ -59,7 +59,7 @@ class Pieces:
             )
         )
 
-    def can(self, text: str) -> bool:
+    def supports(self, text: str) -> bool:
         """Whether `text` is free of what does not obey the cuts, such as a [MASK] written in it."""
         return self._not_here.search(text) is None
 

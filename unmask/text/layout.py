@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
-from unmask.text.columns import KNOWN, plain_name
+from unmask.text.columns import KNOWN_COLUMNS, normalize_name
 from unmask.text.readers import csv_rows
 
-CONLL_ENDINGS = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes", ".bmes", ".ner")  # a word per line
+CONLL_SUFFIXES = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes", ".bmes", ".ner")  # a word per line
 ROWS = 2_000  # rows looked at
 SEPARATORS = (",", ";", "\t", "|")
 NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
@@ -27,7 +27,7 @@ REGULAR = 0.8  # share of lines with the usual number of fields, of a table with
 STRICT = 0.95  # … with other separators, which prose has too
 FEW = 10  # rows from which a column of labels can be seen
 WORDS, CHARACTERS = 4, 12  # a longer cell (words; Chinese characters) is a text and no name
-MARK = re.compile(r"O|[BIESLUMW](-\S+)?")  # a tag of an entity
+ENTITY_TAG = re.compile(r"O|[BIESLUMW](-\S+)?")  # a tag of an entity
 _QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"(?!")')
 _CHINESE = re.compile("[\u4e00-\u9fff]")
 
@@ -40,16 +40,16 @@ class Layout:
     separator: str = ","
     quotes: bool = True
     columns: tuple[str, ...] = ()  # "1", "2", … of a table without a line of names
-    why: str = ""  # why the first line is data; why it is not plain whether this is a table
-    doubt: bool = False  # it may be a table, and is read as text
+    reason: str = ""  # why the first line is data; why it is not plain whether this is a table
+    ambiguous: bool = False  # it may be a table, and is read as text
 
 
-def layout_of(text: str, ending: str, given: Collection[str] = (), whole: bool = True) -> Layout:
+def detect_layout(text: str, ending: str, given: Collection[str] = (), whole: bool = True) -> Layout:
     """The layout of a file that begins with `text`. `given`: columns that the user named; `whole`: nothing follows.
 
-    >>> layout_of("text\\tlabel\\nso good\\tpos\\n", ".txt")
-    Layout(kind='table', separator='\\t', quotes=True, columns=(), why='', doubt=False)
-    >>> layout_of("Yes, he said, and left.\\nShe stayed, alone.\\n", ".txt").kind
+    >>> detect_layout("text\\tlabel\\nso good\\tpos\\n", ".txt")
+    Layout(kind='table', separator='\\t', quotes=True, columns=(), reason='', ambiguous=False)
+    >>> detect_layout("Yes, he said, and left.\\nShe stayed, alone.\\n", ".txt").kind
     'text'
     """
     if kind := _json(text, ending, whole):
@@ -58,7 +58,7 @@ def layout_of(text: str, ending: str, given: Collection[str] = (), whole: bool =
     named = ending in (".csv", ".tsv")
     if words_or_judgements(lines, named):
         return Layout("text")
-    bare = "\t" in text and bare_quotes(lines)
+    bare = "\t" in text and quotes_are_text(lines)
     if named:
         separator = _separator(lines, "\t" if ending == ".tsv" else ",", bare)
     else:
@@ -67,7 +67,7 @@ def layout_of(text: str, ending: str, given: Collection[str] = (), whole: bool =
         if chosen is None:
             unsure = next((s for s, verdict in verdicts.items() if verdict == "unsure"), None)
             why = f"most lines have {NAMES[unsure]}, as a table has, but no line names columns" if unsure else ""
-            return Layout("text", why=why, doubt=unsure is not None)
+            return Layout("text", reason=why, ambiguous=unsure is not None)
         separator = chosen
     quotes = separator != "\t" or not bare
     rows = parse(lines, separator, quotes)
@@ -134,7 +134,7 @@ def _separator(lines: Sequence[str], usual: str, bare: bool = False) -> str:
     for separator in sorted(SEPARATORS, key=lambda s: s != usual):  # of equal ones the usual one
         rows = parse(lines, separator, separator != "\t" or not bare)
         if rows and len(rows[0]) > 1:
-            known = sum(plain_name(cell) in KNOWN for cell in rows[0])
+            known = sum(normalize_name(cell) in KNOWN_COLUMNS for cell in rows[0])
             shares[separator] = sum(len(row) == len(rows[0]) for row in rows) / len(rows) + known
     return max(shares, key=shares.__getitem__, default=usual)
 
@@ -153,7 +153,7 @@ def _evidence(lines: Sequence[str], separator: str, bare: bool) -> Literal["tabl
         return "table" if share >= REGULAR else "unsure"
     apart = [cell for row in usual for cell in row[1:]]
     if share < STRICT or sum(cell.startswith(" ") for cell in apart) > len(apart) / 5:  # a blank follows: prose
-        names = len(rows[0]) == width and sum(plain_name(cell) in KNOWN for cell in rows[0]) > 1
+        names = len(rows[0]) == width and sum(normalize_name(cell) in KNOWN_COLUMNS for cell in rows[0]) > 1
         return "table" if names and share >= 0.5 else "text"
     if len(rows[0]) == width and all(map(_is_name, rows[0])):
         return "table"
@@ -202,7 +202,7 @@ def no_header(rows: Sequence[Row], given: Collection[str] = ()) -> str:
         return ""
     first = [cell.strip() for cell in rows[0]]
     below = [[row[n].strip() for row in rows[1:] if n < len(row)] for n in range(len(first))]
-    known = [n for n, cell in enumerate(first) if plain_name(cell) in KNOWN]
+    known = [n for n, cell in enumerate(first) if normalize_name(cell) in KNOWN_COLUMNS]
     if any(cell and cell in given and not cell.isdecimal() for cell in first):
         return ""
     if len(known) > 1 or any(first[n] not in below[n] for n in known):
@@ -221,7 +221,7 @@ def no_header(rows: Sequence[Row], given: Collection[str] = ()) -> str:
     return ""
 
 
-def bare_quotes(lines: Sequence[str]) -> bool:
+def quotes_are_text(lines: Sequence[str]) -> bool:
     """Whether quotes in a table with tabs belong to the text.
 
     They do where text follows a closing quote, and where a quoted field would run over lines that are whole rows themselves.
@@ -281,7 +281,7 @@ def words_or_judgements(lines: Sequence[str], named: bool) -> bool:
 
 def _tags(rows: Sequence[Row]) -> bool:
     several = [row for row in rows if len(row) > 1]
-    if not all(MARK.fullmatch(row[-1].strip()) for row in several):
+    if not all(ENTITY_TAG.fullmatch(row[-1].strip()) for row in several):
         return False
     return sum(" " in row[0].strip() for row in several) <= len(several) / 20
 

@@ -24,8 +24,8 @@ from unmask.errors import UserError, first_line
 from unmask.files import AGAIN, is_there, read_bytes, read_object, read_text, size_of
 from unmask.json_checks import COUNT, FLAG, check, check_fields, or_null
 from unmask.protobuf import fields
-from unmask.text.templates import SENTINELS, TEMPLATES, Template, add_special, roles_in
-from unmask.text.tokenizer_file import BYTES, EACH, GROWTH, MOST, OTHER, SAMPLE, check_fits, table_growth
+from unmask.text.templates import SENTINELS, TEMPLATES, Template, add_special_tokens, find_roles
+from unmask.text.tokenizer_file import BYTES, EACH, GROWTH, MOST, OTHER, SAMPLE, check_vocab_size, table_growth
 
 FILES = ("vocab.txt", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "added_tokens.json")
 Foreign = tuple[tokenizers.Tokenizer, list[str]]  # and what had to be guessed, in sentences
@@ -88,7 +88,7 @@ def _special(backend: tokenizers.Tokenizer, named: dict[str, str], template: Tem
     vocabulary = backend.get_vocab()
     roles = {role: named.get(role) or token for role, token in template.roles.items()}
     tokens = [token for token in dict.fromkeys([*roles.values(), *template.last]) if token in vocabulary]
-    add_special(backend, tokens, roles.get("mask") if lstrip else None)
+    add_special_tokens(backend, tokens, roles.get("mask") if lstrip else None)
     if not set(roles.values()) <= set(vocabulary):
         return  # the caller says which one is missing
     renamed = {usual: roles[role] for role, usual in template.roles.items()}
@@ -97,12 +97,12 @@ def _special(backend: tokenizers.Tokenizer, named: dict[str, str], template: Tem
         split = (part.partition(":") for part in parts)
         return [renamed.get(token, token) + colon + segment for token, colon, segment in split]
 
-    Template(roles, rename(template.single), rename(template.pair)).surround(backend)
+    Template(roles, rename(template.single), rename(template.pair)).set_post_processor(backend)
 
 
 def _bert(file: Path, config: dict[str, Any], named: dict[str, str], most: int) -> Foreign:
     tokens = read_text(file, BYTES).rstrip("\n").split("\n")
-    check_fits(len(tokens), most)
+    check_vocab_size(len(tokens), most)
     vocabulary = {token: i for i, token in enumerate(tokens)}
     notes: list[str] = []
     lower = config.get("do_lower_case")
@@ -130,7 +130,7 @@ def _bytes(file: Path, config: dict[str, Any], named: dict[str, str], most: int)
         raise UserError(f"{file} without merges.txt beside it", expected="both, or tokenizer.json")
     size_of(merges)
     vocabulary = _vocabulary(file)
-    check_fits(len(vocabulary), most)
+    check_vocab_size(len(vocabulary), most)
     if any(token.endswith("</w>") for token in vocabulary):  # GPT, the first
         unk = named.get("unk") or "<unk>"
         model = models.BPE.from_file(str(file), str(merges), unk_token=unk, end_of_word_suffix="</w>")
@@ -144,7 +144,7 @@ def _bytes(file: Path, config: dict[str, Any], named: dict[str, str], most: int)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space", False)))
     backend.decoder = decoders.ByteLevel()
     backend.post_processor = processors.ByteLevel(trim_offsets=True)  # "Ġword" spans the word, not the blank
-    found = roles_in(vocabulary, named)
+    found = find_roles(vocabulary, named)
     name = "roberta" if isinstance(found["mask"], int) and found["mask"] >= 0 else "gpt2"
     if name == "gpt2" and named.get("eos"):
         named = named | {role: named.get(role) or named["eos"] for role in ("pad", "unk", "sep")}
@@ -153,7 +153,7 @@ def _bytes(file: Path, config: dict[str, Any], named: dict[str, str], most: int)
 
 
 def _sentencepiece(file: Path, config: dict[str, Any], named: dict[str, str], most: int) -> Foreign:
-    pieces, charsmap, settings = read_pieces(file)
+    pieces, charsmap, settings = read_sentencepiece(file)
     vocabulary = [(piece, score) for piece, score, _ in pieces]
     first = [piece for piece, _, _ in pieces[:3]]
     steps: list[normalizers.Normalizer] = []
@@ -220,7 +220,7 @@ def _precompiled(charsmap: bytes, file: Path) -> normalizers.Normalizer:
     return table
 
 
-def read_pieces(file: Path) -> tuple[list[tuple[str, float, int]], bytes, dict[int, Any]]:
+def read_sentencepiece(file: Path) -> tuple[list[tuple[str, float, int]], bytes, dict[int, Any]]:
     """A SentencePiece model: its pieces (text, score, type), its table of normalisation, and how it was trained."""
     pieces: list[tuple[str, float, int]] = []
     charsmap, settings = b"", {}

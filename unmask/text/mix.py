@@ -13,18 +13,18 @@ from unmask.errors import UserError
 
 
 @dataclass(frozen=True)
-class Part:
+class ReplayPart:
     name: str  # in logs and reports
     source: str  # path, folder, glob, sample:NAME or a prepared store
     share: Fraction  # of all rows
 
 
-def parts(mix: list[str]) -> list[Part]:
+def parse_replay(mix: list[str]) -> list[ReplayPart]:
     """
-    >>> parts(["general/news.txt:0.2", "sample:sotu:0.1"])
-    [Part(name='news', source='general/news.txt', share=Fraction(1, 5)), Part(name='sotu', source='sample:sotu', share=Fraction(1, 10))]
+    >>> parse_replay(["general/news.txt:0.2", "sample:sotu:0.1"])
+    [ReplayPart(name='news', source='general/news.txt', share=Fraction(1, 5)), ReplayPart(name='sotu', source='sample:sotu', share=Fraction(1, 10))]
     """
-    out: list[Part] = []
+    out: list[ReplayPart] = []
     for text in mix:
         source, _, number = text.rpartition(":")
         try:
@@ -40,7 +40,7 @@ def parts(mix: list[str]) -> list[Part]:
         name = Path(source.removeprefix("sample:")).stem or "mix"
         taken = {p.name for p in out}
         names = [name, *(f"{name}-{n}" for n in range(2, len(taken) + 2))]
-        out.append(Part(next(n for n in names if n not in taken), source, share))
+        out.append(ReplayPart(next(n for n in names if n not in taken), source, share))
     total = sum(p.share for p in out)
     if total >= 1:
         raise UserError(
@@ -50,11 +50,11 @@ def parts(mix: list[str]) -> list[Part]:
     return out
 
 
-class Turns:
+class InterleaveSchedule:
     """Whose turn a row is: (0, n) is row n of the corpus, (j, n) row n of part j.
 
-    >>> turns = Turns([Fraction(1, 4)])
-    >>> [turns.of(n) for n in range(8)]
+    >>> turns = InterleaveSchedule([Fraction(1, 4)])
+    >>> [turns.locate(n) for n in range(8)]
     [(0, 0), (0, 1), (0, 2), (1, 0), (0, 3), (0, 4), (0, 5), (1, 1)]
     """
 
@@ -67,7 +67,7 @@ class Turns:
             self.steps.append((step.numerator, step.denominator))
             left -= share
 
-    def of(self, number: int) -> tuple[int, int]:
+    def locate(self, number: int) -> tuple[int, int]:
         for j, (p, q) in enumerate(self.steps, 1):
             before = number * p // q
             if (number + 1) * p // q > before:

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from unmask.files import sync, write_bytes, write_text
-from unmask.text.checked import sums_of, sums_path, write_folder_sums, write_sums
-from unmask.text.encode import Result
+from unmask.text.checked import checksums_path, compute_checksums, write_checksums, write_folder_checksums
+from unmask.text.encode import EncodeResult
 from unmask.text.flags import WORD
 from unmask.text.store import SPLITS
 from unmask.text.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ OFFSETS = ("documents", "sentences", "document_sentences")
 
 
 @contextmanager
-def lock(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+def build_lock(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     """One process builds in `folder`; others wait, since what they want is what the first one makes."""
     while True:
         folder.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def lock(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
             return
 
 
-class Files:
+class PartialStoreFiles:
     """The growing files of a partial store. Offsets are written as starts; `finish` adds the last end."""
 
     def __init__(self, folder: Path, sizes: dict[str, int], dtype: np.dtype[Any]):
@@ -82,7 +82,7 @@ class Files:
         except OSError:
             return False
 
-    def __enter__(self) -> "Files":
+    def __enter__(self) -> "PartialStoreFiles":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,7 +90,7 @@ class Files:
             with suppress(OSError):  # a full disk, which was already reported by the write itself
                 file.close()
 
-    def append(self, result: Result) -> None:
+    def append(self, result: EncodeResult) -> None:
         for split in SPLITS:
             arrays = getattr(result, split)
             tokens, sentences = self._ends(split)
@@ -123,19 +123,19 @@ class Files:
         self.files[name].write(array.tobytes())
 
 
-def empty(folder: Path) -> None:
+def clear_folder(folder: Path) -> None:
     for path in folder.iterdir():
         if path.name == "lock":
             continue
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def write_checksums(folder: Path, meta: bytes) -> None:
+def write_store_checksums(folder: Path, meta: bytes) -> None:
     """The checksums of a complete store; that of meta.json, whose presence says that all is there, before it."""
     for path in (folder / split / f"{name}.bin" for split in SPLITS for name in ("tokens", "flags", *OFFSETS)):
-        write_sums(path)
-    write_folder_sums(folder / "tokenizer")
-    write_bytes(sums_path(folder / "meta.json"), sums_of(io.BytesIO(meta)))
+        write_checksums(path)
+    write_folder_checksums(folder / "tokenizer")
+    write_bytes(checksums_path(folder / "meta.json"), compute_checksums(io.BytesIO(meta)))
 
 
 def count_split(split: Path, dtype: np.dtype[Any], tokenizer: Tokenizer) -> dict[str, Any]:

@@ -30,13 +30,21 @@ from unmask.files import new_file, rename, write_text
 from unmask.recipe import DataRecipe
 from unmask.text.cache import cache_dir
 from unmask.text.corpus import Corpus
-from unmask.text.dedupe import PERMUTATIONS, near_duplicates, record
-from unmask.text.encode import Work
-from unmask.text.partial import Files, count_split, empty, lock, read_journal, write_checksums, write_journal
-from unmask.text.scan import DROPPED, HELDOUT, SAMPLED, Plan, decisions, make_plan
+from unmask.text.dedupe import PERMUTATIONS, hash_record, near_duplicates
+from unmask.text.encode import EncodeTask
+from unmask.text.partial import (
+    PartialStoreFiles,
+    build_lock,
+    clear_folder,
+    count_split,
+    read_journal,
+    write_journal,
+    write_store_checksums,
+)
+from unmask.text.scan import DROPPED, HELDOUT, SAMPLED, SplitPlan, decisions, make_split_plan
 from unmask.text.store import FORMAT, SPLITS, TokenStore, read_meta
 from unmask.text.tokenizer import Tokenizer
-from unmask.text.workers import encode_here, encode_in
+from unmask.text.workers import encode_inline, encode_parallel
 
 Progress = Callable[[int, int, str], None]  # bytes done, bytes in all, what is being done
 
@@ -85,7 +93,7 @@ def prepare(
         partial = path.with_name(f"{path.name}.partial-{key}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with lock(partial, lambda message: report(0, corpus.bytes(), message)):
+            with build_lock(partial, lambda message: report(0, corpus.bytes(), message)):
                 if not _is_there(path, key, parts):  # another process may have made it while we waited
                     _Build(corpus, tokenizer, settings, partial, parts, report).run()
                     _publish(partial, path, key, parts)
@@ -126,22 +134,22 @@ class _Build:
     def run(self) -> None:
         if not (self.folder / "meta.json").exists():  # else killed after the last step
             journal = read_journal(self.journal)
-            if journal is None or not Files.fit(self.folder, journal["sizes"]):
+            if journal is None or not PartialStoreFiles.fit(self.folder, journal["sizes"]):
                 journal = self._begin()
-            plan = Plan(**journal["plan"])
-            with Files(self.folder, journal["sizes"], self.dtype) as files:
+            plan = SplitPlan(**journal["plan"])
+            with PartialStoreFiles(self.folder, journal["sizes"], self.dtype) as files:
                 sampled, dropped = self._encode(plan, journal, files)
                 files.finish()
             meta = self._meta(plan, journal, sampled, dropped)
             text = json.dumps(meta, indent=1, ensure_ascii=False) + "\n"
-            write_checksums(self.folder, text.encode())
+            write_store_checksums(self.folder, text.encode())
             write_text(self.folder / "meta.json", text)
         for path in (self.scan, self.plan, self.journal, self.folder / "signatures.bin"):
             path.unlink(missing_ok=True)
 
     def _begin(self) -> dict[str, Any]:
         """An empty folder, the first pass, and the journal's first entry."""
-        empty(self.folder)
+        clear_folder(self.folder)
         for name in SPLITS:
             (self.folder / name).mkdir()
         self.tokenizer.save(self.folder / "tokenizer")
@@ -155,21 +163,23 @@ class _Build:
         write_journal(self.journal, journal)
         return journal
 
-    def _scan(self) -> Plan:
+    def _scan(self) -> SplitPlan:
         """First pass: a record per document, then the plan."""
         with new_file(self.scan) as file:
             done = 0
             for document in self.corpus:
-                file.write(record(document.text))
+                file.write(hash_record(document.text))
                 if self.corpus.read_bytes - done > 1 << 20:
                     done = self.corpus.read_bytes
                     self.progress(done, self.corpus.bytes(), "reading")
         settings = self.settings
-        return make_plan(
+        return make_split_plan(
             self.scan, self.plan, settings.deduplicate == "exact", settings.heldout, settings.near_duplicate_sample
         )
 
-    def _encode(self, plan: Plan, journal: dict[str, Any], files: Files) -> tuple[list[tuple[str, bool]], list[str]]:
+    def _encode(
+        self, plan: SplitPlan, journal: dict[str, Any], files: PartialStoreFiles
+    ) -> tuple[list[tuple[str, bool]], list[str]]:
         """Second pass; the documents that the journal counts are in `files` already.
 
         Returns (place, held out) of every sampled document, and the places of a few dropped ones.
@@ -179,9 +189,9 @@ class _Build:
         workers = self.settings.workers or os.cpu_count() or 1
         batches = self._batches(plan, journal["documents"], sampled, dropped)
         if workers == 1 or plan.characters < SMALL:
-            results = encode_here(self.tokenizer, self.settings.language, batches)
+            results = encode_inline(self.tokenizer, self.settings.language, batches)
         else:
-            results = encode_in(workers, self.folder / "tokenizer", self.settings.language, batches)
+            results = encode_parallel(workers, self.folder / "tokenizer", self.settings.language, batches)
         with closing(results):  # ends the workers, whatever happens here
             for number, (result, documents) in enumerate(results, 1):
                 files.append(result)
@@ -194,10 +204,10 @@ class _Build:
         return sampled, dropped
 
     def _batches(
-        self, plan: Plan, done: int, sampled: list[tuple[str, bool]], dropped: list[str]
-    ) -> Iterator[tuple[list[Work], int]]:
+        self, plan: SplitPlan, done: int, sampled: list[tuple[str, bool]], dropped: list[str]
+    ) -> Iterator[tuple[list[EncodeTask], int]]:
         """(documents to encode, how many documents of the corpus are behind us then)."""
-        batch: list[Work] = []
+        batch: list[EncodeTask] = []
         characters = number = 0
         decided = decisions(self.scan, self.plan)
         alone = plan.documents - plan.dropped == 1
@@ -215,7 +225,7 @@ class _Build:
             if number <= done:
                 continue
             tail = plan.tail if number - 1 == plan.tail_of else 0.0
-            batch.append(Work(document.text, bool(bits & HELDOUT), bool(bits & SAMPLED), tail, alone))
+            batch.append(EncodeTask(document.text, bool(bits & HELDOUT), bool(bits & SAMPLED), tail, alone))
             characters += len(document.text)
             if characters >= BATCH:
                 yield batch, number
@@ -232,8 +242,10 @@ class _Build:
         )
 
     def _meta(
-        self, plan: Plan, journal: dict[str, Any], sampled: list[tuple[str, bool]], dropped: list[str]
+        self, plan: SplitPlan, journal: dict[str, Any], sampled: list[tuple[str, bool]], dropped: list[str]
     ) -> dict[str, Any]:
+        from unmask import __version__  # not at the top: `unmask` imports this module
+
         sides = {name: count_split(self.folder / name, self.dtype, self.tokenizer) for name in SPLITS}
         counts: np.ndarray = sides["train"].pop("counts")
         sides["heldout"].pop("counts")
@@ -249,7 +261,7 @@ class _Build:
         pairs = [f"{sampled[a][0]} ~ {sampled[b][0]}" for a, b in near.examples]
         return {
             "format": FORMAT,
-            "unmask": _version(),
+            "unmask": __version__,
             "key": _key(self.parts),
             "parts": self.parts,
             "corpus": {
@@ -333,9 +345,3 @@ def _name(corpus: Corpus) -> str:
 
 def _key(parts: dict[str, Any]) -> str:
     return blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-
-def _version() -> str:
-    from unmask import __version__
-
-    return __version__

@@ -14,13 +14,13 @@ from typing import Any, BinaryIO, Literal
 
 from unmask.errors import first_line
 from unmask.registry import FORMATS
-from unmask.text.decode import clean, damage, decode, decompress
+from unmask.text.decode import clean, decode, decompress, read_errors
 from unmask.text.report import Report
 
-LONGEST = 1 << 20  # characters of one document
-NEAR = 1 << 16  # characters before that limit in which a good place to cut is looked for
-LONGEST_LINE = 1 << 26  # characters of one JSON or csv line, which has to be read whole
-LONGEST_FIELD = 1 << 24  # characters of one csv field: the csv module keeps 4 bytes for each
+MAX_DOCUMENT_CHARS = 1 << 20  # characters of one document
+CUT_SEARCH_CHARS = 1 << 16  # characters before that limit in which a good place to cut is looked for
+MAX_LINE_CHARS = 1 << 26  # characters of one JSON or csv line, which has to be read whole
+MAX_FIELD_CHARS = 1 << 24  # characters of one csv field: the csv module keeps 4 bytes for each
 
 Kind = Literal["text", "jsonl", "csv", "tsv", "parquet", "other"]  # other = a third party reads it
 Mode = Literal["file", "block", "line", "record"]
@@ -48,7 +48,7 @@ class File:
     size: int  # bytes on disk
     kind: Kind = "text"
     mode: Mode = "file"
-    why: str = ""  # reason for the mode or the column, for people
+    reason: str = ""  # reason for the mode or the column, for people
     encoding: str = "auto"  # "ascii": nothing else seen yet, so still undecided
     column: str = ""
     delimiter: str = ","
@@ -78,7 +78,7 @@ class Reading:
                     for line, record in self._records(raw, [column]):
                         value = record.get(column, _MISSING) if isinstance(record, dict) else record
                         yield from self._record(value, line)
-        except damage() as error:
+        except read_errors() as error:
             self._damaged(error)
         self.report.bytes = self.before + self.file.size
 
@@ -87,7 +87,7 @@ class Reading:
         try:
             with open(self.file.path, "rb") as raw:
                 yield from self._records(raw)
-        except damage() as error:
+        except read_errors() as error:
             self._damaged(error)
 
     def lines(self) -> Iterator[tuple[int, str]]:
@@ -110,7 +110,7 @@ class Reading:
             for chunk in decode(decompress(raw), self.file.encoding, self.note):
                 self.report.bytes = self.before + raw.tell()
                 yield chunk
-        except damage() as error:
+        except read_errors() as error:
             self._damaged(error)
 
     def _damaged(self, error: Exception) -> None:
@@ -125,14 +125,14 @@ class Reading:
             text, done = rest + chunk, 0
             for match in separator.finditer(text) if separator else ():
                 end, after = match.span()
-                if end - done > LONGEST or self.long.pieces:
+                if end - done > MAX_DOCUMENT_CHARS or self.long.pieces:
                     yield from self.long.end(text[done:end], line)
                 elif document := self.document(text[done:end], line):
                     yield document
                 line += text.count("\n", done, after)
                 done = after
             rest = text[done:]
-            if len(rest) > LONGEST:
+            if len(rest) > MAX_DOCUMENT_CHARS:
                 rest, line = yield from self.long.shorten(rest, line)
         yield from self.long.end(rest, line)
 
@@ -178,21 +178,21 @@ class Reading:
                 if size:
                     size += len(part)
                     part = "".join([*held, part])
-                    if size > LONGEST_LINE:
+                    if size > MAX_LINE_CHARS:
                         self._too_long(number, size)
                         part = ""
                     held, size = [], 0
                 yield number, part
                 number += 1
             size += len(tail)
-            held = [*held, tail] if size <= LONGEST_LINE else []
-        if size > LONGEST_LINE:
+            held = [*held, tail] if size <= MAX_LINE_CHARS else []
+        if size > MAX_LINE_CHARS:
             self._too_long(number, size)
         elif size:
             yield number, "".join(held)
 
     def _too_long(self, line: int, size: int) -> None:
-        self.note("long_records", line, f"{size:,} characters, above the limit of {LONGEST_LINE:,}")
+        self.note("long_records", line, f"{size:,} characters, above the limit of {MAX_LINE_CHARS:,}")
 
     def _jsonl(self, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Any]]:
         for number, line in lines:
@@ -262,7 +262,7 @@ class _Long:
     def shorten(self, text: str, line: int) -> Generator[Document, None, tuple[str, int]]:
         """Give out pieces until what is left fits; return it and its line."""
         at = 0
-        while len(text) - at > LONGEST:
+        while len(text) - at > MAX_DOCUMENT_CHARS:
             if not self.pieces:
                 self.line = line
             end = cut_point(text, at)
@@ -289,19 +289,19 @@ class _Long:
 
 def cut_point(text: str, start: int) -> int:
     """Where a piece from `start` on ends: after a blank line, a line, a sentence, a word, or LONGEST."""
-    limit = start + LONGEST
+    limit = start + MAX_DOCUMENT_CHARS
     for separator in ("\n\n", "\n"):
-        if (at := text.rfind(separator, limit - NEAR, limit)) >= 0:
+        if (at := text.rfind(separator, limit - CUT_SEARCH_CHARS, limit)) >= 0:
             return at + len(separator)
-    ends = [match.end() for match in _SENTENCE_END.finditer(text, limit - NEAR, limit)]
+    ends = [match.end() for match in _SENTENCE_END.finditer(text, limit - CUT_SEARCH_CHARS, limit)]
     if ends:
         return ends[-1]
-    words = text[limit - NEAR : limit].rsplit(None, 1)
+    words = text[limit - CUT_SEARCH_CHARS : limit].rsplit(None, 1)
     return limit - len(words[1]) if len(words) == 2 else limit
 
 
 def csv_rows(lines: Iterable[str], delimiter: str, quotes: bool) -> Iterator[list[str]]:
     # A limit of the whole process; 131,072 by default, which a long document passes.
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD_CHARS))
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     return csv.reader(lines, delimiter=delimiter, quoting=quoting)

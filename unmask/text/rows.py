@@ -20,7 +20,7 @@ import numpy as np
 from unmask.batch import Example, Phase
 from unmask.errors import UserError
 from unmask.seeds import generator
-from unmask.text.chunks import as_berts, pair_frame
+from unmask.text.chunks import bert_equivalent_length, pair_special_tokens
 from unmask.text.flags import DOCUMENT, WORD
 from unmask.text.store import Split
 from unmask.text.tokenizer import Tokenizer
@@ -36,7 +36,7 @@ class Rows:
         self.frame = [np.array(self.first, np.int64), np.array([tokenizer.sep])]  # special tokens around its text
         self.tokenizer, self.pad = tokenizer, tokenizer.pad
         if kind != "stream":
-            around = pair_frame(tokenizer)
+            around = pair_special_tokens(tokenizer)
             self.frame = [np.array([id for id, _ in part], np.int64) for part in around]
             self.segments = [np.array([segment for _, segment in part], np.int64) for part in around]
         if kind == "pairs":
@@ -55,7 +55,7 @@ class Rows:
         """Rows in an epoch."""
         if self.kind == "stream":
             return max(1, len(self.split.tokens) // (length - len(self.first) - 1))
-        chunks = len(self.split.chunks(as_berts(length, self.tokenizer)))
+        chunks = len(self.split.chunks(bert_equivalent_length(length, self.tokenizer)))
         if not chunks:
             raise UserError(
                 "no document has two sentences, so there is no true next sentence to learn from",
@@ -89,7 +89,7 @@ class Rows:
 
     def _pair(self, epoch: int, i: int, phase: Phase) -> Example:
         rng = generator(self.seed, "pair", epoch, i, phase.index)
-        first, last = (int(x) for x in self.split.chunks(as_berts(phase.length, self.tokenizer))[i])
+        first, last = (int(x) for x in self.split.chunks(bert_equivalent_length(phase.length, self.tokenizer))[i])
         cut = first + int(rng.integers(1, last - first))  # B's first sentence, were it the true one
         true = rng.random() < 0.5
         a = self._span(first, cut)

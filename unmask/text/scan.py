@@ -16,15 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from unmask.text.dedupe import RECORD, exact_duplicates, records
+from unmask.text.dedupe import HASH_RECORD, exact_duplicates, read_hash_records
 
 HELDOUT, DROPPED, SAMPLED = 1, 2, 4  # bits of a document's plan; HELDOUT not set = trained on
-RANKED = 10_000  # documents
-WHOLE = 0.2  # of the text: the most that a single held-out document may be
+MAX_RANKED_DOCUMENTS = 10_000  # documents
+MAX_DOCUMENT_FRACTION = 0.2  # of the text: the most that a single held-out document may be
 
 
 @dataclass
-class Plan:
+class SplitPlan:
     documents: int  # in the corpus
     characters: int
     dropped: int
@@ -33,23 +33,23 @@ class Plan:
     rule: str  # for people: how the held-out text was chosen
 
 
-def make_plan(scan: Path, plan: Path, deduplicate: bool, heldout: float, sample: int) -> Plan:
+def make_split_plan(scan: Path, plan: Path, deduplicate: bool, heldout: float, sample: int) -> SplitPlan:
     """Write the file `plan` (uint8 per document) for the records in `scan`, and say what it holds."""
-    documents = scan.stat().st_size // RECORD.itemsize
+    documents = scan.stat().st_size // HASH_RECORD.itemsize
     _write_zeros(plan, documents)
     marks = np.memmap(plan, np.uint8, "r+")
     if deduplicate:
         for numbers in exact_duplicates(scan, documents):
             marks[numbers] |= DROPPED
     kept = characters = 0
-    for first, block in records(scan):
+    for first, block in read_hash_records(scan):
         keep = marks[first : first + len(block)] & DROPPED == 0
         kept += int(keep.sum())
         characters += int(block["characters"][keep].sum())
     tail_of, tail = -1, 0.0
     if heldout == 0:
         rule = "none"
-    elif kept < RANKED:
+    elif kept < MAX_RANKED_DOCUMENTS:
         held, tail_of, tail = _ranked(scan, marks, heldout * characters, characters)
         marks[held] |= HELDOUT
         rule = (
@@ -67,7 +67,7 @@ def make_plan(scan: Path, plan: Path, deduplicate: bool, heldout: float, sample:
         rule = "whole documents, by hash"
     _sample(scan, marks, sample)
     marks.flush()
-    return Plan(documents, characters, documents - kept, tail_of, tail, rule)
+    return SplitPlan(documents, characters, documents - kept, tail_of, tail, rule)
 
 
 def _write_zeros(path: Path, size: int) -> None:
@@ -80,13 +80,13 @@ def _write_zeros(path: Path, size: int) -> None:
 def decisions(scan: Path, plan: Path) -> Iterator[tuple[int, int]]:
     """(bits, characters) of every document, in corpus order."""
     with open(plan, "rb") as file:
-        for _, block in records(scan):
+        for _, block in read_hash_records(scan):
             yield from zip(file.read(len(block)), block["characters"].tolist())
 
 
 def _kept(scan: Path, marks: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """(number of a block's first document, lower hashes of those kept, their places in the block)."""
-    for first, block in records(scan):
+    for first, block in read_hash_records(scan):
         here = np.flatnonzero(marks[first : first + len(block)] & DROPPED == 0)
         if len(here):
             yield first, block["low"][here], here
@@ -94,7 +94,7 @@ def _kept(scan: Path, marks: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.n
 
 def _ranked(scan: Path, marks: np.ndarray, target: float, total: int) -> tuple[np.ndarray, int, float]:
     """Documents to hold out, about `target` characters of `total`; or the document to cut, and how much of it."""
-    block = np.fromfile(scan, RECORD)
+    block = np.fromfile(scan, HASH_RECORD)
     kept = np.flatnonzero(np.asarray(marks) & DROPPED == 0)
     sizes = block["characters"][kept]
     held: list[int] = []  # places in `kept`
@@ -107,7 +107,7 @@ def _ranked(scan: Path, marks: np.ndarray, target: float, total: int) -> tuple[n
     if taken < target / 2:  # what is left is too long: the smallest document whole, or the end of the longest
         rest = np.setdiff1d(np.arange(len(kept)), held)
         smallest, longest = rest[sizes[rest].argmin()], rest[sizes[rest].argmax()]
-        if len(rest) > 1 and sizes[smallest] <= WHOLE * total:
+        if len(rest) > 1 and sizes[smallest] <= MAX_DOCUMENT_FRACTION * total:
             held.append(int(smallest))
         else:
             tail_of, tail = int(kept[longest]), float((target - taken) / sizes[longest])
@@ -119,7 +119,7 @@ def _sample(scan: Path, marks: np.ndarray, size: int) -> None:
     if size <= 0:
         return
     values, numbers = np.zeros(0, np.uint64), np.zeros(0, np.int64)
-    for first, block in records(scan):
+    for first, block in read_hash_records(scan):
         here = np.flatnonzero(marks[first : first + len(block)] & DROPPED == 0)
         values = np.append(values, block["high"][here] ^ block["low"][here])
         numbers = np.append(numbers, first + here)

@@ -31,7 +31,7 @@ CJK_RANGES = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
-ZH_SHARE = 0.2  # of the letters; Chinese needs fewer characters than the Latin names and links beside it
+MIN_ZH_FRACTION = 0.2  # of the letters; Chinese needs fewer characters than the Latin names and links beside it
 
 
 def detect_language(text: str) -> Language:
@@ -40,17 +40,17 @@ def detect_language(text: str) -> Language:
     >>> detect_language("what a film"), detect_language("这部电影 GOOD"), detect_language("")
     ('en', 'zh', 'en')
     """
-    return "en" if text.isascii() else language_of([text[:100_000]])
+    return "en" if text.isascii() else detect_common_language([text[:100_000]])
 
 
-def language_of(texts: Iterable[str]) -> Language:
+def detect_common_language(texts: Iterable[str]) -> Language:
     """The same of many texts, taken together.
 
-    >>> language_of(["诺曼底在哪个国家？", "BERT"]), language_of(["the 中 of China", "好"])
+    >>> detect_common_language(["诺曼底在哪个国家？", "BERT"]), detect_common_language(["the 中 of China", "好"])
     ('zh', 'en')
     """
     counts = np.bincount(_classes("\n".join(texts) + "\n"), minlength=4)
-    return "zh" if counts[CJK] > ZH_SHARE * (counts[CJK] + counts[LETTER]) else "en"
+    return "zh" if counts[CJK] > MIN_ZH_FRACTION * (counts[CJK] + counts[LETTER]) else "en"
 
 
 def has_chinese(text: str) -> bool:
@@ -263,11 +263,11 @@ _CHINESE = "".join(f"{chr(first)}-{chr(last)}" for first, last in CJK_RANGES)
 _LATIN, _ANY = re.compile("[a-z0-9]+"), re.compile(f"[{_CHINESE}]|[^\\W_{_CHINESE}]+")
 
 
-def words(text: str, language: str = "en") -> list[str]:
+def scoring_words(text: str, language: str = "en") -> list[str]:
     """What scores of written text count, in lower case: runs of a–z and 0–9; in other languages every Chinese character, and runs
     of other letters and digits.
 
-    >>> words("It's 3 o'clock"), words("猫在 Mat 上", "zh")
+    >>> scoring_words("It's 3 o'clock"), scoring_words("猫在 Mat 上", "zh")
     (['it', 's', '3', 'o', 'clock'], ['猫', '在', 'mat', '上'])
     """
     return (_LATIN if language == "en" else _ANY).findall(text.lower())

@@ -36,8 +36,16 @@ import numpy as np
 from unmask.errors import UserError, command, quote
 from unmask.files import parse_json
 from unmask.text.cache import cache_dir
-from unmask.text.checked import Checked, Lazy, read_checked, sums_of, sums_path, verify_folder, write_summed
-from unmask.text.chunks import as_berts, pair_chunks
+from unmask.text.checked import (
+    ChecksummedFile,
+    LazyArray,
+    checksums_path,
+    compute_checksums,
+    read_checked,
+    verify_folder,
+    write_with_checksums,
+)
+from unmask.text.chunks import bert_equivalent_length, pair_chunks
 from unmask.text.flags import DOCUMENT
 from unmask.text.tokenizer import Tokenizer
 
@@ -63,14 +71,14 @@ class Split:
         }
         self.dtypes = {name: kind for name, (kind, _) in shapes.items()}
         self.files = {
-            name: Checked(path / f"{name}.bin", count * kind.itemsize, hint, summed)
+            name: ChecksummedFile(path / f"{name}.bin", count * kind.itemsize, hint, summed)
             for name, (kind, count) in shapes.items()
         }
         arrays = {name: file.map(self.dtypes[name]) for name, file in self.files.items()}
         self.tokens, self.flags = arrays["tokens"], arrays["flags"]
         self.documents, self.sentences = arrays["documents"], arrays["sentences"]
         self.document_sentences = arrays["document_sentences"]
-        self._chunks: dict[int, np.ndarray | Lazy] = {}
+        self._chunks: dict[int, np.ndarray | LazyArray] = {}
 
     def sentence_end(self, s: int) -> int:
         """Token after the last of sentence `s`; the document's [SEP] is left out."""
@@ -81,7 +89,7 @@ class Split:
         """Values [start, end) of a file. Not by the memory map: pages looked at once would count as this process's memory."""
         return self.files[name].read(self.dtypes[name], start, end)
 
-    def chunks(self, length: int) -> "np.ndarray | Lazy":
+    def chunks(self, length: int) -> "np.ndarray | LazyArray":
         """(C, 2) int64: sentences [first, last) of one document, two at least, for a pair row of `length`
         tokens.
 
@@ -89,16 +97,16 @@ class Split:
         """
         if length not in self._chunks:
             path = self.path / f"chunks-{length}.bin"
-            if not path.exists() or (self.summed and not sums_path(path).exists()):
+            if not path.exists() or (self.summed and not checksums_path(path).exists()):
                 blocks = pair_chunks(self.read, self.counts["documents"], length)
                 try:
-                    write_summed(path, (block.tobytes() for block in blocks))
+                    write_with_checksums(path, (block.tobytes() for block in blocks))
                 except OSError:
                     blocks = pair_chunks(self.read, self.counts["documents"], length)
                     self._chunks[length] = np.concatenate([np.zeros((0, 2), np.int64), *blocks])
                     return self._chunks[length]
             again = f"{command('rm', path)}  (it is rebuilt the next time it is needed)"
-            file = Checked(path, path.stat().st_size // 16 * 16, again, sums_path(path).exists())
+            file = ChecksummedFile(path, path.stat().st_size // 16 * 16, again, checksums_path(path).exists())
             self._chunks[length] = file.map(np.dtype("int64"), 2)
         return self._chunks[length]
 
@@ -110,11 +118,11 @@ class Split:
         path = self.path / f"chunks-{length}.json"
         with suppress(OSError, ValueError, KeyError, TypeError):
             text = path.read_bytes()
-            if not self.summed or sums_path(path).read_bytes() == sums_of(io.BytesIO(text)):
+            if not self.summed or checksums_path(path).read_bytes() == compute_checksums(io.BytesIO(text)):
                 return int(json.loads(text)["truncated"])
         over = self._count_truncated(length)
         with suppress(OSError):  # a store that cannot be written counts again next time
-            write_summed(path, [json.dumps({"truncated": over}).encode()])
+            write_with_checksums(path, [json.dumps({"truncated": over}).encode()])
         return over
 
     def _count_truncated(self, length: int) -> int:
@@ -173,7 +181,7 @@ class TokenStore:
 
     def index(self, lengths: Iterable[int]) -> None:
         """Sentence pairs for rows of these lengths, found and counted now."""
-        for length in (as_berts(length, self.tokenizer) for length in lengths):
+        for length in (bert_equivalent_length(length, self.tokenizer) for length in lengths):
             for split in (self.train, self.heldout):
                 split.chunks(length)
                 split.truncated_chunks(length)
@@ -224,7 +232,7 @@ def read_meta(path: Path) -> dict[str, Any] | None:
 
 def has_sums(path: Path) -> bool:
     """Whether a store was written with checksums: by any of them, so that one that is lost is missed."""
-    return any(sums_path(path / name).exists() for name in ("meta.json", "train/tokens.bin"))
+    return any(checksums_path(path / name).exists() for name in ("meta.json", "train/tokens.bin"))
 
 
 def rebuild(path: Path) -> str:

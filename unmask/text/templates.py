@@ -34,7 +34,7 @@ class Template:
         """Those at the beginning of the vocabulary."""
         return list(dict.fromkeys(self.roles.values()))
 
-    def surround(self, backend: tokenizers.Tokenizer) -> None:
+    def set_post_processor(self, backend: tokenizers.Tokenizer) -> None:
         """The special tokens are put around a text, for those who ask, after what the tokenizer does already."""
         used = {part.split(":")[0] for part in self.pair} - {"$A", "$B"}
         if not used:
@@ -45,7 +45,7 @@ class Template:
         backend.post_processor = around if before is None else processors.Sequence([before, around])
 
 
-def add_special(backend: tokenizers.Tokenizer, tokens: Iterable[str], mask: str | None) -> None:
+def add_special_tokens(backend: tokenizers.Tokenizer, tokens: Iterable[str], mask: str | None) -> None:
     """Tokens recognised in the text itself; `mask` takes the blank before it too, as a word would."""
     backend.add_special_tokens(
         [AddedToken(token, special=True, normalized=False, lstrip=token == mask) for token in tokens]
@@ -74,17 +74,17 @@ TEMPLATES = {
     ),
     "gpt2": _template(f"{_END} {_END} {_END}", ("pad", "unk", "sep"), "$A", "$A $B"),
 }
-SPECIAL = tuple(TEMPLATES["bert"].tokens)
+BERT_SPECIAL_TOKENS = tuple(TEMPLATES["bert"].tokens)
 
 
-def roles_in(vocabulary: dict[str, int], named: dict[str, str]) -> dict[str, int | None]:
+def find_roles(vocabulary: dict[str, int], named: dict[str, str]) -> dict[str, int | None]:
     """role → id, by the names given (`pad_token`, …, `eos_token` in a config), else by those of the templates.
 
     A role that no token plays is None where the tokenizer is of a kind that has none; else -1: it is missing.
 
-    >>> roles_in({"a": 0, "<|endoftext|>": 1}, {})
+    >>> find_roles({"a": 0, "<|endoftext|>": 1}, {})
     {'pad': 1, 'unk': 1, 'cls': None, 'sep': 1, 'mask': None}
-    >>> roles_in({"[PAD]": 0, "a": 1}, {"unk": "a"})
+    >>> find_roles({"[PAD]": 0, "a": 1}, {"unk": "a"})
     {'pad': 0, 'unk': 1, 'cls': -1, 'sep': -1, 'mask': -1}
     """
     out: dict[str, int | None] = {}

@@ -1,17 +1,17 @@
 """How each entry of a vocabulary is spelled, in UTF-8 bytes: what a model that reads characters is told."""
 
 from unmask.text.tokenizer import Tokenizer
-from unmask.text.vocabulary import byte_signs
+from unmask.text.vocabulary import bytes_to_unicode
 
-BYTES = {sign: byte for byte, sign in enumerate(byte_signs())}  # as byte-level pieces are written
+CHAR_TO_BYTE = {sign: byte for byte, sign in enumerate(bytes_to_unicode())}  # as byte-level pieces are written
 
 
-def spellings(tokenizer: Tokenizer) -> list[bytes]:
+def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
     """The bytes of each id; a blank before them says that a word begins there.
 
     >>> from unmask.recipe import TokenizerRecipe
     >>> t = Tokenizer.train(["aa aa"] * 3, TokenizerRecipe(vocab_size=8))
-    >>> spellings(t)[4:]
+    >>> token_bytes(t)[4:]
     [b'[MASK]', b'a', b' a', b' aa']
     """
     return [_spelling(tokenizer, i) for i in range(tokenizer.size)]
@@ -23,6 +23,6 @@ def _spelling(tokenizer: Tokenizer, id: int) -> bytes:
         return token.encode()
     if tokenizer.kind == "wordpiece":
         return token[2:].encode() if token.startswith("##") else f" {token}".encode()
-    if tokenizer.kind in ("bpe", "byte") and all(c in BYTES for c in token):
-        return bytes(BYTES[c] for c in token)
+    if tokenizer.kind in ("bpe", "byte") and all(c in CHAR_TO_BYTE for c in token):
+        return bytes(CHAR_TO_BYTE[c] for c in token)
     return token.replace("▁", " ").encode()

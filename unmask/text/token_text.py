@@ -9,43 +9,43 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from unmask.text.segmentation import has_chinese
-from unmask.text.token_bytes import BYTES
+from unmask.text.token_bytes import CHAR_TO_BYTE
 from unmask.text.tokenizer import Tokenizer
 
-INSIDE = "##"  # WordPiece's mark of a piece that continues a word
+CONTINUATION_PREFIX = "##"  # WordPiece's mark of a piece that continues a word
 _BLANK = "▁"  # SentencePiece's blank
 _CLOSING = tuple(".,;:!?%)]}'’”，。；：！？、）》」")  # written without a blank before them
 
 
-def piece(tokenizer: Tokenizer, id: int) -> str:
+def display_token(tokenizer: Tokenizer, id: int) -> str:
     """One piece, readable: ' states' for the vocabulary's 'Ġstates' and '▁states'; WordPiece's '##s' stays."""
     if tokenizer.kind == "wordpiece" or tokenizer.special[id]:
         return tokenizer.token(id)
-    return readable(tokenizer, [id])
+    return tokens_to_readable_text(tokenizer, [id])
 
 
-def readable(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """`join`, but bytes that are no whole character are written out, as <0xE5>."""
-    text = join(tokenizer, ids)
+def tokens_to_readable_text(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """`tokens_to_text`, but bytes that are no whole character are written out, as <0xE5>."""
+    text = tokens_to_text(tokenizer, ids)
     if "\ufffd" not in text or tokenizer.kind not in ("bpe", "byte"):
         return text
-    raw = bytes(BYTES[c] for i in ids for c in tokenizer.token(i) if c in BYTES)
+    raw = bytes(CHAR_TO_BYTE[c] for i in ids for c in tokenizer.token(i) if c in CHAR_TO_BYTE)
     escaped = raw.decode("utf-8", "surrogateescape")  # such a byte becomes U+DC00 + byte
     return re.sub("[\udc80-\udcff]", lambda m: f"<0x{ord(m[0]) - 0xDC00:02X}>", escaped)
 
 
-def join(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+def tokens_to_text(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """A run of pieces as text, with the blank that stands before it when it begins with a word."""
     tokens = [tokenizer.token(i) for i in ids]
     if tokenizer.kind == "wordpiece":
-        return "".join(_blank_before(token) + token.removeprefix(INSIDE) for token in tokens)
+        return "".join(_blank_before(token) + token.removeprefix(CONTINUATION_PREFIX) for token in tokens)
     if tokenizer.kind in ("bpe", "byte") and not any(_BLANK in token for token in tokens):
         return tokenizer.decode(ids)  # several pieces may share one character, so all of them at once
     return "".join(tokens).replace(_BLANK, " ")
 
 
 def _blank_before(token: str) -> str:
-    whole = token.startswith(INSIDE) or token.startswith(_CLOSING) or is_ideograph(token)
+    whole = token.startswith(CONTINUATION_PREFIX) or token.startswith(_CLOSING) or is_ideograph(token)
     return "" if whole else " "
 
 
@@ -57,14 +57,18 @@ def mask_spans(tokenizer: Tokenizer, text: str, spans: Sequence[tuple[int, int]]
     return [(len(text[:start].rstrip()), end) for start, end in spans]
 
 
-def word(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """One piece as `piece` shows it, several as the word that they make."""
+def display_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """One piece as `display_token` shows it, several as the word that they make."""
     if len(ids) == 1:
-        return piece(tokenizer, ids[0])
-    return join(tokenizer, ids).strip() if tokenizer.kind == "wordpiece" else readable(tokenizer, ids)
+        return display_token(tokenizer, ids[0])
+    return (
+        tokens_to_text(tokenizer, ids).strip()
+        if tokenizer.kind == "wordpiece"
+        else tokens_to_readable_text(tokenizer, ids)
+    )
 
 
-def put_in(
+def fill_spans(
     tokenizer: Tokenizer, text: str, spans: Sequence[tuple[int, int]], ids: Sequence[int | Sequence[int]]
 ) -> tuple[str, list[tuple[int, int]]]:
     """`text` with each of `spans` (sorted, [start, end)) replaced by a piece, or by several; and the spans put in."""
@@ -73,10 +77,10 @@ def put_in(
     for start, end, run in _runs(tokenizer, spans, words):
         out += text[done:start]
         done = end
-        token = join(tokenizer, run)
+        token = tokens_to_text(tokenizer, run)
         if tokenizer.kind == "wordpiece":
             token = token.removeprefix(" ")
-            if tokenizer.token(run[0]).startswith(INSIDE):
+            if tokenizer.token(run[0]).startswith(CONTINUATION_PREFIX):
                 out = out.rstrip()
             elif _one_word(out[-1:], token[:1]):
                 out += " "

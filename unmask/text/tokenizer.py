@@ -38,8 +38,8 @@ from unmask.text import legacy_tokenizers, tokenizer_file
 from unmask.text.cache import cache_dir
 from unmask.text.checked import verify_folder
 from unmask.text.corpus import Corpus
-from unmask.text.templates import ROLES, TEMPLATES, add_special, roles_in
-from unmask.text.vocabulary import CJK, learn
+from unmask.text.templates import ROLES, TEMPLATES, add_special_tokens, find_roles
+from unmask.text.vocabulary import CJK, train_vocabulary
 
 NAMES = (*ROLES, "bos", "eos")  # what a tokenizer_config.json may name
 FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", *legacy_tokenizers.FILES)
@@ -70,7 +70,7 @@ class Tokenizer:
         self.special = np.zeros(self.size, bool)
         for i, added in backend.get_added_tokens_decoder().items():
             self.special[i] |= added.special
-        roles = roles_in(vocabulary, named or {})
+        roles = find_roles(vocabulary, named or {})
         usual = {role: f"{TEMPLATES['bert'].roles[role]} or {TEMPLATES['roberta'].roles[role]}" for role in ROLES}
         missing = [f"{role} ({usual[role]})" for role, id in roles.items() if id == -1]
         if missing:
@@ -92,13 +92,13 @@ class Tokenizer:
         self.special[self.sentinels] = True
         self.kind: str = _kind(backend)
 
-    def check_fits(self, vocabulary: int) -> None:
+    def check_vocab_size(self, vocabulary: int) -> None:
         """Refuses a model that has fewer token vectors than there are ids."""
-        tokenizer_file.check_fits(self.size, vocabulary)
+        tokenizer_file.check_vocab_size(self.size, vocabulary)
 
     def check_segments(self, count: int) -> None:
         """Refuses a model that has fewer segments than the tokenizer puts around two texts; one without any ignores them."""
-        most = max((segment for parts in self.around for part in parts for _, segment in part), default=0)
+        most = max((segment for parts in self.special_token_layout for part in parts for _, segment in part), default=0)
         if 1 < count <= most:
             raise UserError(f"the tokenizer has segments up to {most}, the model {count}: they are not a pair")
 
@@ -108,7 +108,7 @@ class Tokenizer:
     ) -> "Tokenizer":
         """Reads all of `texts`, learns from `settings.sample_mb` of it; `progress` gets the bytes read."""
         settings = settings.settled()
-        backend, special, counts = learn(texts, settings, progress)
+        backend, special, counts = train_vocabulary(texts, settings, progress)
         _finish(backend, settings, special)
         tokenizer = cls(backend)
         tokenizer.trained_on = counts
@@ -139,7 +139,7 @@ class Tokenizer:
             backend = tokenizer_file.read(file, most)
         tokenizer = cls(backend, named)
         if most is not None:
-            tokenizer.check_fits(most)
+            tokenizer.check_vocab_size(most)
         tokenizer_file.try_out(backend, file)
         tokenizer.notes = notes
         return tokenizer
@@ -221,22 +221,24 @@ class Tokenizer:
             texts = [re.sub("[\ud800-\udfff]", "\ufffd", text) for text in texts]
             return self.backend.encode_batch(texts, add_special_tokens=False)
 
-    def surround(self, a: Sequence[int], b: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
+    def build_inputs_with_special_tokens(
+        self, a: Sequence[int], b: Sequence[int] | None = None
+    ) -> tuple[list[int], list[int]]:
         """Ids and segments of one text or two in a row, with the special tokens where the tokenizer's own rule puts them.
 
         >>> t = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(kind="char"))
-        >>> ids, segments = t.surround(t.encode("a"), t.encode("b"))
+        >>> ids, segments = t.build_inputs_with_special_tokens(t.encode("a"), t.encode("b"))
         >>> [t.token(i) for i in ids], segments
         (['[CLS]', 'a', '[SEP]', 'b', '[SEP]'], [0, 0, 0, 1, 1])
         """
-        before, between, after = self.around[b is not None]
+        before, between, after = self.special_token_layout[b is not None]
         ids = [*(i for i, _ in before), *a, *(i for i, _ in between), *(b or ()), *(i for i, _ in after)]
         second = after[-1][1] if after else 0  # RoBERTa's rule has no segments
         segments = [*(s for _, s in before), *[0] * len(a), *(s for _, s in between), *[second] * len(b or ())]
         return ids, segments + [s for _, s in after]
 
     @cached_property
-    def around(self) -> tuple[list[list[tuple[int, int]]], list[list[tuple[int, int]]]]:
+    def special_token_layout(self) -> tuple[list[list[tuple[int, int]]], list[list[tuple[int, int]]]]:
         """(id, segment) of the special tokens before, between and after the texts: of one text, and of two."""
         out = []
         for texts in (1, 2):
@@ -303,10 +305,10 @@ def _finish(backend: tokenizers.Tokenizer, settings: TokenizerRecipe, special: l
     """Special tokens as the text shows them, and `[CLS] A [SEP] B [SEP]` for those who ask transformers."""
     kind, template = settings.kind, TEMPLATES[settings.template]
     tokens = [*special, *template.last]
-    add_special(backend, tokens, template.roles.get("mask") if kind in ("bpe", "unigram") else None)
+    add_special_tokens(backend, tokens, template.roles.get("mask") if kind in ("bpe", "unigram") else None)
     if kind in ("bpe", "byte"):  # "Ġword" spans the word, not the blank before it
         backend.post_processor = processors.ByteLevel(trim_offsets=kind == "bpe")
-    template.surround(backend)
+    template.set_post_processor(backend)
 
 
 def _kind(backend: tokenizers.Tokenizer) -> str:

@@ -54,12 +54,12 @@ def read(file: Path, most: int | None = None) -> tokenizers.Tokenizer:
     for number, token in enumerate(added):
         check_fields(file, token, {"id": COUNT, "content": WORD}, ("id", "content"), f"added_tokens[{number}].")
     ids = [*_ids(file, raw["model"]), *(token["id"] for token in added)]
-    check_fits(max([*ids, len(ids) - len(added) - 1], default=-1) + 1, limit if most is None else most)
+    check_vocab_size(max([*ids, len(ids) - len(added) - 1], default=-1) + 1, limit if most is None else most)
     _check_steps(file, raw)
     return _make(file, text, raw)
 
 
-def check_fits(size: int, vocabulary: int) -> None:
+def check_vocab_size(size: int, vocabulary: int) -> None:
     """Refuses a model that has fewer token vectors than there are ids."""
     if size > vocabulary:
         raise UserError(

@@ -16,37 +16,39 @@ from unmask.seeds import generator
 from unmask.text.flags import DOCUMENT
 from unmask.text.store import Split
 
-REACH = 2  # places to either side that count as next to a token
-PASSAGE = 512  # tokens; a longer document counts as several passages
-PASSAGES = 50_000  # looked at, at most: evenly spread
-SAMPLE = 8_000_000  # tokens looked at, at most: from the start, the middle … in equal pieces
-PIECES = 64  # that the sample is taken in
+CONTEXT_WINDOW = 2  # places to either side that count as next to a token
+PASSAGE_TOKENS = 512  # tokens; a longer document counts as several passages
+MAX_PASSAGES = 50_000  # looked at, at most: evenly spread
+SAMPLE_TOKENS = 8_000_000  # tokens looked at, at most: from the start, the middle … in equal pieces
+SAMPLE_SLICES = 64  # that the sample is taken in
 SMOOTHING = 0.75  # of the context's frequency, so that rare contexts do not decide
 
 
-class Sample(NamedTuple):
+class TokenSample(NamedTuple):
     """What is counted of a text, read once."""
 
     tokens: np.ndarray  # (N,) int64
     passages: np.ndarray  # (N,) int64: the number of each token's passage
 
     @classmethod
-    def of(cls, split: Split) -> "Sample":
+    def from_split(cls, split: Split) -> "TokenSample":
         total = len(split.tokens)
-        if total <= SAMPLE:
+        if total <= SAMPLE_TOKENS:
             pieces = [slice(0, total)]
         else:
-            size = SAMPLE // PIECES
-            pieces = [slice(start, start + size) for start in np.linspace(0, total - size, PIECES).astype(np.int64)]
+            size = SAMPLE_TOKENS // SAMPLE_SLICES
+            pieces = [
+                slice(start, start + size) for start in np.linspace(0, total - size, SAMPLE_SLICES).astype(np.int64)
+            ]
         tokens = np.concatenate([split.tokens[piece] for piece in pieces]).astype(np.int64)
         starts = np.concatenate([split.flags[piece] & DOCUMENT > 0 for piece in pieces])
         starts[np.cumsum([0, *(piece.stop - piece.start for piece in pieces[:-1])])] = True
         first = np.flatnonzero(starts)
         inside = np.arange(len(tokens)) - np.repeat(first, np.diff([*first, len(tokens)]))
-        return cls(tokens, np.cumsum(starts | (inside % PASSAGE == 0)) - 1)
+        return cls(tokens, np.cumsum(starts | (inside % PASSAGE_TOKENS == 0)) - 1)
 
 
-def first_vectors(sample: Sample, special: np.ndarray, width: int, seed: int) -> np.ndarray:
+def initial_vectors(sample: TokenSample, special: np.ndarray, width: int, seed: int) -> np.ndarray:
     """(V, width) float32, every coordinate about standard normal; `special` (V,) bool says which tokens are no text.
 
     Tokens that do not occur, and special ones, get random vectors.
@@ -55,15 +57,15 @@ def first_vectors(sample: Sample, special: np.ndarray, width: int, seed: int) ->
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):  # sums in one order: the same bits however busy the machine is
-        return _counted(sample, special, width, seed)
+        return _corpus_vectors(sample, special, width, seed)
 
 
-def _counted(sample: Sample, special: np.ndarray, width: int, seed: int) -> np.ndarray:
+def _corpus_vectors(sample: TokenSample, special: np.ndarray, width: int, seed: int) -> np.ndarray:
     vocabulary = len(special)
     tokens, passages = sample
     text = ~special[tokens]
-    near = _factors(_neighbours(tokens, passages, text, vocabulary), width - width // 2, 0.5, seed)
-    far = _factors(_passages(tokens[text], passages[text], vocabulary), width // 2, 0.0, seed)
+    near = _svd_factors(_ppmi(tokens, passages, text, vocabulary), width - width // 2, 0.5, seed)
+    far = _svd_factors(_tf_idf(tokens[text], passages[text], vocabulary), width // 2, 0.0, seed)
     rng = generator(seed, "first vectors")
     vectors = np.concatenate([near, far], 1)
     # Spread over all coordinates: an optimizer that scales each on its own would treat the strongest as any other.
@@ -72,16 +74,16 @@ def _counted(sample: Sample, special: np.ndarray, width: int, seed: int) -> np.n
     return np.where(seen[:, None], vectors, rng.normal(size=vectors.shape)).astype(np.float32)
 
 
-def log_frequencies(sample: Sample, vocabulary: int) -> np.ndarray:
+def log_frequencies(sample: TokenSample, vocabulary: int) -> np.ndarray:
     """(V,) float32: log of each token's share of the text, as if every token had half an occurrence more."""
     counts = np.bincount(sample.tokens, minlength=vocabulary) + 0.5
     return np.log(counts / counts.sum()).astype(np.float32)
 
 
-def _neighbours(tokens: np.ndarray, passages: np.ndarray, text: np.ndarray, vocabulary: int) -> sparse.csr_matrix:
+def _ppmi(tokens: np.ndarray, passages: np.ndarray, text: np.ndarray, vocabulary: int) -> sparse.csr_matrix:
     """(V, V) positive pointwise mutual information of tokens that stand within REACH places of each other."""
     counts = sparse.csr_matrix((vocabulary, vocabulary), dtype=np.float32)
-    for away in range(1, REACH + 1):
+    for away in range(1, CONTEXT_WINDOW + 1):
         both = (passages[:-away] == passages[away:]) & text[:-away] & text[away:]
         pair = tokens[:-away][both], tokens[away:][both]
         counts = counts + sparse.csr_matrix((np.ones(len(pair[0]), np.float32), pair), shape=counts.shape)
@@ -95,10 +97,10 @@ def _neighbours(tokens: np.ndarray, passages: np.ndarray, text: np.ndarray, voca
     )
 
 
-def _passages(tokens: np.ndarray, passages: np.ndarray, vocabulary: int) -> sparse.csr_matrix:
+def _tf_idf(tokens: np.ndarray, passages: np.ndarray, vocabulary: int) -> sparse.csr_matrix:
     """(V, P): log counts weighted by how rare a token is, every passage of length one."""
-    if len(passages) and passages[-1] >= PASSAGES:
-        every = int(passages[-1]) // PASSAGES + 1
+    if len(passages) and passages[-1] >= MAX_PASSAGES:
+        every = int(passages[-1]) // MAX_PASSAGES + 1
         kept = passages % every == 0
         tokens, passages = tokens[kept], passages[kept] // every
     number = int(passages[-1]) + 1 if len(passages) else 1
@@ -112,7 +114,7 @@ def _passages(tokens: np.ndarray, passages: np.ndarray, vocabulary: int) -> spar
     return scaled.T.tocsr().astype(np.float32)
 
 
-def _factors(matrix: sparse.csr_matrix, width: int, power: float, seed: int) -> np.ndarray:
+def _svd_factors(matrix: sparse.csr_matrix, width: int, power: float, seed: int) -> np.ndarray:
     """(V, width): the rows in the matrix's strongest directions, weighted by strength ** power; rows of length √width."""
     from sklearn.utils.extmath import randomized_svd  # here: a second that nobody else needs to wait for
 

@@ -40,7 +40,7 @@ CJK = "㐀-䶿一-鿿豈-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f
 _UNIGRAM_WORD = r"▁?[\p{L}\p{M}\p{N}&&[^\p{Han}]]+|▁?\p{Han}+|▁?[^▁\p{L}\p{M}\p{N}]+|▁+"
 
 
-def learn(
+def train_vocabulary(
     texts: Iterable[str], settings: TokenizerRecipe, progress: Callable[[int], None] | None = None
 ) -> tuple[tokenizers.Tokenizer, list[str], dict[str, int]]:
     """→ the bare tokenizer, its special tokens (ids 0, 1, …), and how much text was read and used.
@@ -52,7 +52,7 @@ def learn(
     special = _special_tokens(settings.model_copy(update={"vocab_size": asked or VOCABULARY}))
     settings = settings.model_copy(update={"vocab_size": (asked or VOCABULARY) - last})
     limit = min(settings.sample_mb, UNIGRAM_MB) if settings.kind == "unigram" else settings.sample_mb
-    pieces, counts = sample(texts, limit * 1e6, progress)
+    pieces, counts = sample_text(texts, limit * 1e6, progress)
     if settings.special_tokens:  # they are no words: nothing is learnt from their letters
         own = re.compile("|".join(re.escape(token) for token in settings.special_tokens))
         pieces = [part for piece in pieces for part in own.split(piece)]
@@ -62,7 +62,7 @@ def learn(
             expected="text files, folders, globs, '-' or sample:NAME",
             hint="unmask samples lists text that is at hand",
         )
-    backend = _LEARN[settings.kind](pieces, settings, special)
+    backend = _TRAINERS[settings.kind](pieces, settings, special)
     size = backend.get_vocab_size() + last
     if size == len(special) + last:
         raise UserError(
@@ -81,7 +81,7 @@ def learn(
     return backend, special, counts
 
 
-def sample(
+def sample_text(
     texts: Iterable[str], limit: float, progress: Callable[[int], None] | None = None
 ) -> tuple[list[str], dict[str, int]]:
     """At most `limit` bytes of UTF-8 in pieces spread over all of the text, always the same ones; and counts.
@@ -89,7 +89,7 @@ def sample(
     Each piece gets a number from a hash of its ordinal, and the pieces with the smallest numbers stay: one
     pass, memory bounded by `limit`, and nobody needs to know beforehand how long the text is.
 
-    >>> pieces, counts = sample((str(i) for i in range(1000)), limit=12)
+    >>> pieces, counts = sample_text((str(i) for i in range(1000)), limit=12)
     >>> pieces, counts
     (['634', '669', '906', '958'], {'documents': 1000, 'read_bytes': 2890, 'used_bytes': 12})
     """
@@ -258,7 +258,7 @@ def _bpe(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> to
         vocab_size=settings.vocab_size,
         min_frequency=settings.min_frequency,
         special_tokens=special,
-        initial_alphabet=byte_signs(),
+        initial_alphabet=bytes_to_unicode(),
         show_progress=False,
     )
     interruptible(lambda: backend.train_from_iterator(pieces, trainer))
@@ -312,14 +312,14 @@ def _char(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> t
 
 def _byte(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> tokenizers.Tokenizer:
     """Byte-level BPE without a merge. Nothing is learnt."""
-    backend = tokenizers.Tokenizer(models.BPE({t: i for i, t in enumerate([*special, *byte_signs()])}, []))
+    backend = tokenizers.Tokenizer(models.BPE({t: i for i, t in enumerate([*special, *bytes_to_unicode()])}, []))
     backend.normalizer = _normalizer(settings)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     return backend
 
 
-_LEARN: dict[str, Callable[[list[str], TokenizerRecipe, list[str]], tokenizers.Tokenizer]] = {
+_TRAINERS: dict[str, Callable[[list[str], TokenizerRecipe, list[str]], tokenizers.Tokenizer]] = {
     "wordpiece": _wordpiece,
     "bpe": _bpe,
     "unigram": _unigram,
@@ -328,7 +328,7 @@ _LEARN: dict[str, Callable[[list[str], TokenizerRecipe, list[str]], tokenizers.T
 }
 
 
-def byte_signs() -> list[str]:
+def bytes_to_unicode() -> list[str]:
     """The printable character that byte-level BPE writes for each byte, by value: GPT-2's table."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = (256 + n for n in range(256))

@@ -13,33 +13,37 @@ import numpy as np
 from unmask.errors import UserError
 from unmask.text.tokenizer import Tokenizer
 
-LONGER_PART = "cut at the end of the longer part"  # what becomes of a pair
-FATES = {"windows": "read in windows", "first": "cut: only their beginning is read", "refuse": "refused"}  # of a text
+TRUNCATES_LONGER_TEXT = "cut at the end of the longer part"  # what becomes of a pair
+OVERFLOW_ACTIONS = {
+    "windows": "read in windows",
+    "first": "cut: only their beginning is read",
+    "refuse": "refused",
+}  # of a text
 
 
-def spread(tokens: int, size: int, overlap: int = 0) -> list[int]:
+def window_starts(tokens: int, size: int, overlap: int = 0) -> list[int]:
     """Where windows of `size` begin: as few as cover everything and overlap by `overlap` or more, evenly spread.
 
-    >>> spread(5, 3), spread(9, 6, 1), spread(2, 3)
+    >>> window_starts(5, 3), window_starts(9, 6, 1), window_starts(2, 3)
     ([0, 2], [0, 3], [0])
     """
     count = 1 if tokens <= size else -(-(tokens - overlap) // (size - overlap))
     return [round(n * (tokens - size) / (count - 1)) for n in range(count)] if count > 1 else [0]
 
 
-def strides(tokens: int, size: int, overlap: int) -> list[int]:
+def strided_starts(tokens: int, size: int, overlap: int) -> list[int]:
     """Where windows of `size` begin that overlap by exactly `overlap`; the last may be shorter.
 
-    >>> strides(10, 4, 1), strides(3, 4, 1), strides(0, 4, 1)
+    >>> strided_starts(10, 4, 1), strided_starts(3, 4, 1), strided_starts(0, 4, 1)
     ([0, 3, 6], [0], [0])
     """
     return list(range(0, max(1, tokens - overlap), size - overlap)) if tokens > size else [0]
 
 
-def around(tokens: int, first: int, end: int, size: int) -> tuple[int, int]:
+def centered_window(tokens: int, first: int, end: int, size: int) -> tuple[int, int]:
     """[start, end) of the window of `size` that has the tokens [first, end) in its middle.
 
-    >>> around(10, 4, 5, 3), around(10, 0, 1, 3), around(2, 1, 2, 3)
+    >>> centered_window(10, 4, 5, 3), centered_window(10, 0, 1, 3), centered_window(2, 1, 2, 3)
     ((3, 6), (0, 3), (0, 2))
     """
     size = min(tokens, size)
@@ -47,18 +51,18 @@ def around(tokens: int, first: int, end: int, size: int) -> tuple[int, int]:
     return start, start + size
 
 
-def by_words(count: int, first: np.ndarray, room: int) -> tuple[list[tuple[int, int]], np.ndarray]:
+def word_windows(count: int, first: np.ndarray, room: int) -> tuple[list[tuple[int, int]], np.ndarray]:
     """[start, end) of overlapping windows over `count` tokens, and for each word the window that decides it.
 
     `first`: the number of each word's first token, -1 where it has none. A word is decided by the window in which that token stands most
     inside; where the text begins or ends a window has no edge.
 
-    >>> by_words(9, np.array([0, 2, 4, 6, 8]), 6)
+    >>> word_windows(9, np.array([0, 2, 4, 6, 8]), 6)
     ([(0, 6), (3, 9)], array([0, 0, 0, 1, 1]))
     """
     overlap = room // 4
     spans, begins = [], first[first >= 0]
-    for k, start in enumerate(spread(count, room, overlap)):
+    for k, start in enumerate(window_starts(count, room, overlap)):
         end = min(count, start + room)
         at = np.searchsorted(begins, start)  # a window begins with a word, where one begins in its first tokens
         if k and at < len(begins) and begins[at] - start <= overlap // 2:
@@ -72,19 +76,19 @@ def by_words(count: int, first: np.ndarray, room: int) -> tuple[list[tuple[int, 
     return spans, np.where(first >= 0, inside.argmax(0), -1)
 
 
-def fit_pair(a: list[int], b: list[int], room: int) -> tuple[list[int], list[int]]:
+def truncate_pair(a: list[int], b: list[int], room: int) -> tuple[list[int], list[int]]:
     """Both, cut at the end until they fit; the longer one gives way first.
 
-    >>> fit_pair([1, 2, 3, 4, 5], [6, 7], 5)
+    >>> truncate_pair([1, 2, 3, 4, 5], [6, 7], 5)
     ([1, 2, 3], [6, 7])
-    >>> fit_pair([1, 2, 3, 4], [5, 6, 7, 8], 5)
+    >>> truncate_pair([1, 2, 3, 4], [5, 6, 7, 8], 5)
     ([1, 2, 3], [5, 6])
     """
     keep_b = min(len(b), max(room // 2, room - len(a)))
     return a[: room - keep_b], b[:keep_b]
 
 
-def cut_texts(tokenizer: Tokenizer, texts: Sequence[str], room: int, left: bool = False) -> list[str]:
+def truncate_texts(tokenizer: Tokenizer, texts: Sequence[str], room: int, left: bool = False) -> list[str]:
     """Each text as far as it has no more than `room` tokens; with `left`, its end is kept."""
 
     def part(text: str, offsets: Sequence[tuple[int, int]]) -> str:
@@ -102,17 +106,19 @@ def cut_texts(tokenizer: Tokenizer, texts: Sequence[str], room: int, left: bool 
 class Tally:
     """What happened to records when they became rows."""
 
-    longer: Counter[str] = field(default_factory=Counter)  # what became of a text that is longer than a row → records
-    others: Counter[str] = field(default_factory=Counter)  # anything else that was cut or left out → how often
+    overflowing: Counter[str] = field(
+        default_factory=Counter
+    )  # what became of a text that is longer than a row → records
+    other_counts: Counter[str] = field(default_factory=Counter)  # anything else that was cut or left out → how often
     notes: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
 
-    def remarks(self) -> list[str]:
+    def note_lines(self) -> list[str]:
         """What else is to be said before training."""
-        return [*self.notes, *(f"{count:,} {what}" for what, count in self.others.items())]
+        return [*self.notes, *(f"{count:,} {what}" for what, count in self.other_counts.items())]
 
 
 class Windowing:
@@ -123,20 +129,20 @@ class Windowing:
         self.tokenizer, self.length, self.overflow, self.cut = tokenizer, length, overflow, cut
         self.tally = Tally()
 
-    def restart(self) -> None:
+    def reset(self) -> None:
         """Count anew what happens to records."""
         self.tally = Tally()
 
-    def room(self, pair: bool = False) -> int:
+    def max_text_tokens(self, pair: bool = False) -> int:
         """Tokens of text in a row."""
-        return self.length - len(self.tokenizer.surround([], [] if pair else None)[0])
+        return self.length - len(self.tokenizer.build_inputs_with_special_tokens([], [] if pair else None)[0])
 
-    def fate(self, pair: bool = False) -> str:
+    def overflow_action(self, pair: bool = False) -> str:
         """What becomes of a text that is longer than a row, or of a pair that is."""
-        cut = self.cut or (LONGER_PART if pair else "")
-        return cut if cut and self.overflow != "refuse" else FATES[self.overflow]
+        cut = self.cut or (TRUNCATES_LONGER_TEXT if pair else "")
+        return cut if cut and self.overflow != "refuse" else OVERFLOW_ACTIONS[self.overflow]
 
-    def check(
+    def check_overflow(
         self, record: Mapping[str, Any], sizes: Iterable[int], room: int, what: str = "the text", pair: bool = False
     ) -> bool:
         """Whether one of a record's rows would have more tokens (`sizes`) than there is room for. Such a record is counted, or refused."""
@@ -149,33 +155,33 @@ class Windowing:
                 f"{record.get('location', what)}: {tokens:,} tokens, a row has room for {room:,}",
                 hint="--long windows reads all of it, --long first its beginning" if whole else "--long first cuts it",
             )
-        self.tally.longer[self.fate(pair)] += 1
+        self.tally.overflowing[self.overflow_action(pair)] += 1
         return True
 
-    def pieces(self, ids: list[int], room: int) -> list[list[int]]:
+    def windows(self, ids: list[int], room: int) -> list[list[int]]:
         """The windows of a text, or its beginning."""
-        starts = spread(len(ids), room) if self.overflow == "windows" else [0]
+        starts = window_starts(len(ids), room) if self.overflow == "windows" else [0]
         return [ids[start : start + room] for start in starts]
 
-    def pair(self, record: Mapping[str, Any], a: list[int], b: list[int]) -> tuple[list[int], list[int]]:
+    def truncate_pair(self, record: Mapping[str, Any], a: list[int], b: list[int]) -> tuple[list[int], list[int]]:
         """Two texts that share a row, cut to fit."""
-        room = self.room(pair=True)
-        self.check(record, [len(a) + len(b)], room, pair=True)
-        return fit_pair(a, b, room)
+        room = self.max_text_tokens(pair=True)
+        self.check_overflow(record, [len(a) + len(b)], room, pair=True)
+        return truncate_pair(a, b, room)
 
-    def said(self, count: int) -> list[str]:
+    def training_notes(self, count: int) -> list[str]:
         """Before training on `count` records: what becomes of long ones, and what else was cut or left out."""
         long = [
             f"{n:,} of {count:,} records are longer than a row of {self.length}: {what}"
-            for what, n in self.tally.longer.items()
+            for what, n in self.tally.overflowing.items()
         ]
-        return long + self.tally.remarks()
+        return long + self.tally.note_lines()
 
-    def not_read(self, count: int) -> list[str]:
+    def truncation_notes(self, count: int) -> list[str]:
         """After predicting `count` records: what was not read of them."""
         long = [
             f"{n:,} of {count:,} are longer than a row of {self.length}: {what}"
-            for what, n in self.tally.longer.items()
+            for what, n in self.tally.overflowing.items()
             if what.startswith("cut")
         ]
-        return long + self.tally.remarks()
+        return long + self.tally.note_lines()

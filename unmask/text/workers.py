@@ -21,32 +21,32 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from unmask.errors import UserError
-from unmask.text.encode import DocumentEncoder, Result, Work
+from unmask.text.encode import DocumentEncoder, EncodeResult, EncodeTask
 from unmask.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
-Batch = tuple[list[Work], T]  # what to encode, and a note that comes back with its result
+Batch = tuple[list[EncodeTask], T]  # what to encode, and a note that comes back with its result
 
 
-def encode_here(
+def encode_inline(
     tokenizer: Tokenizer, language: str, batches: Iterable[Batch[T]]
-) -> Generator[tuple[Result, T], None, None]:
+) -> Generator[tuple[EncodeResult, T], None, None]:
     """In this process: what little text and `workers: 1` use."""
     encode = DocumentEncoder(tokenizer, language)
     for works, note in batches:
         yield encode(works), note
 
 
-def encode_in(
+def encode_parallel(
     workers: int, tokenizer: Path, language: str, batches: Iterable[Batch[T]]
-) -> Generator[tuple[Result, T], None, None]:
+) -> Generator[tuple[EncodeResult, T], None, None]:
     """Results in the order of `batches`; at most two batches per worker are under way, so memory is bounded."""
     pool = [_Worker(tokenizer, language) for _ in range(workers)]
     free: SimpleQueue[_Worker] = SimpleQueue()
     for worker in pool:
         free.put(worker)
 
-    def call(works: list[Work]) -> Result:
+    def call(works: list[EncodeTask]) -> EncodeResult:
         worker = free.get()
         try:
             return worker.call(works)
@@ -55,7 +55,7 @@ def encode_in(
 
     # One thread per worker waits for it; none computes.
     threads = ThreadPoolExecutor(workers)
-    waiting: deque[tuple[Future[Result], T]] = deque()
+    waiting: deque[tuple[Future[EncodeResult], T]] = deque()
     try:
         for works, note in batches:
             if len(waiting) >= 2 * workers:
@@ -87,7 +87,7 @@ class _Worker:
             env=environment,
         )
 
-    def call(self, works: list[Work]) -> Result:
+    def call(self, works: list[EncodeTask]) -> EncodeResult:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:

@@ -8,7 +8,7 @@ from unmask.errors import UserError
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
 from unmask.seeds import address
-from unmask.text.mix import Part, Turns
+from unmask.text.mix import InterleaveSchedule, ReplayPart
 from unmask.text.rows import Rows
 from unmask.text.store import Split, TokenStore
 from unmask.train.loader import Loader
@@ -18,17 +18,17 @@ from unmask.train.loader import Loader
 class Mixed:
     """A text of the mix, prepared."""
 
-    part: Part
+    part: ReplayPart
     store: TokenStore
 
 
 class MixedLoader(Loader):
-    def __init__(self, own: Loader, others: Sequence[Loader], turns: Turns):
+    def __init__(self, own: Loader, others: Sequence[Loader], turns: InterleaveSchedule):
         super().__init__(own.rows, own.objective, own.seed)
         self.loaders, self.turns = [own, *others], turns
 
     def pair(self, number: int, phase: Phase) -> tuple[Example, Example]:
-        which, n = self.turns.of(number)
+        which, n = self.turns.locate(number)
         return Loader.pair(self.loaders[which], n, phase)
 
     def count(self, length: int) -> int:
@@ -48,7 +48,7 @@ def loader(store: TokenStore, mixed: Sequence[Mixed], recipe: Recipe, objective:
                 hint="give the text itself in place of the store: it is then cut alike",
             )
         others.append(_loader(other.store.train, store, recipe, objective, address(recipe.seed, "mix", n) >> 1))
-    return MixedLoader(own, others, Turns([other.part.share for other in mixed]))
+    return MixedLoader(own, others, InterleaveSchedule([other.part.share for other in mixed]))
 
 
 def _loader(split: Split, store: TokenStore, recipe: Recipe, objective: Objective, seed: int) -> Loader:

@@ -18,7 +18,7 @@ from unmask.model.device import pick_device
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
-from unmask.text.token_bytes import spellings
+from unmask.text.token_bytes import token_bytes
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.distributed import World
 from unmask.train.loader import Loader, micro_batches
@@ -94,7 +94,7 @@ def _trainer(recipe: Recipe, config: ModelConfig, objective: Objective, loader: 
     model = Model(config, objective.heads).init(recipe.seed)
     if config.characters:
         tokenizer: Tokenizer = loader.rows.tokenizer  # type: ignore[attr-defined]
-        model.spell(spellings(tokenizer))
+        model.spell(token_bytes(tokenizer))
     return Trainer(model, objective, recipe.train, p, recipe.seed, World(0, 1))
 
 

@@ -14,21 +14,21 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from unmask.labels.records import Finding, Record, Source, text_of, whole
-from unmask.text.columns import plain_name
+from unmask.labels.records import Finding, Record, Source, parse_int, parse_text
+from unmask.text.columns import normalize_name
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _COLUMN = re.compile(
     r"(?:(choice|option|ending|alternative|answer|solution|sol|opt?|选项|選項)[ _-]?)?(?:([0-9]+)|([a-z]))"
 )
-NAMES = ("choices", "options", "endings", "candidates", "alternatives")  # of a column that holds a list of them
-FEWEST = 5  # labels from which it can be seen that they count from 1
+LIST_COLUMNS = ("choices", "options", "endings", "candidates", "alternatives")  # of a column that holds a list of them
+MIN_LABELS = 5  # labels from which it can be seen that they count from 1
 
 
-def columns_of(columns: Sequence[str]) -> list[str]:
+def choice_columns(columns: Sequence[str]) -> list[str]:
     """The columns that hold a choice each, in their order; none unless there are two or more without a hole.
 
-    >>> columns_of(["id", "ending1", "ending0", "label"]), columns_of(["text", "A", "B", "C"]), columns_of(["a", "c"])
+    >>> choice_columns(["id", "ending1", "ending0", "label"]), choice_columns(["text", "A", "B", "C"]), choice_columns(["a", "c"])
     (['ending0', 'ending1'], ['A', 'B', 'C'], [])
     """
     series: dict[tuple[str, bool], dict[int, str]] = {}
@@ -46,16 +46,16 @@ def columns_of(columns: Sequence[str]) -> list[str]:
 
 def has_choices(source: Source) -> bool:
     """Whether a table's rows hold choices, in one column or in several."""
-    if source.form != "table" or not source.rows:
+    if source.file_format != "table" or not source.rows:
         return False
-    first = [source.rows[0][1].get(name) for name in source.columns if plain_name(name) in NAMES]
-    return any(listed(value) is not None for value in first) or bool(columns_of(source.columns))
+    first = [source.rows[0][1].get(name) for name in source.columns if normalize_name(name) in LIST_COLUMNS]
+    return any(parse_choices(value) is not None for value in first) or bool(choice_columns(source.columns))
 
 
-def listed(value: Any) -> tuple[list[Any], list[str]] | None:
+def parse_choices(value: Any) -> tuple[list[Any], list[str]] | None:
     """(choices, the names that the file gives them); None when the cell holds no list.
 
-    >>> listed({"text": ["x", "y"], "label": ["A", "B"]}), listed('["x", "y"]'), listed("x, y")
+    >>> parse_choices({"text": ["x", "y"], "label": ["A", "B"]}), parse_choices('["x", "y"]'), parse_choices("x, y")
     ((['x', 'y'], ['A', 'B']), (['x', 'y'], []), None)
     """
     if isinstance(value, str) and value[:1] in ("[", "{"):
@@ -75,9 +75,9 @@ def listed(value: Any) -> tuple[list[Any], list[str]] | None:
     return None
 
 
-def checked(cells: Sequence[Any], at: str, findings: list[Finding]) -> list[str]:
+def check_choices(cells: Sequence[Any], at: str, findings: list[Finding]) -> list[str]:
     """Choices as texts; too few, empty and equal ones are found."""
-    choices = [text_of(cell, at, f"choice {n}", findings) for n, cell in enumerate(cells)]
+    choices = [parse_text(cell, at, f"choice {n}", findings) for n, cell in enumerate(cells)]
     if len(choices) < 2:
         findings.append(Finding(at, f"{len(choices)} choices", "give two or more, or remove the row", kind="choices"))
     seen: dict[str, int] = {}
@@ -88,13 +88,15 @@ def checked(cells: Sequence[Any], at: str, findings: list[Finding]) -> list[str]
     return choices
 
 
-def label_all(records: Sequence[Record], labels: Sequence[tuple[Any, list[str]]], findings: list[Finding]) -> None:
+def add_label_indices(
+    records: Sequence[Record], labels: Sequence[tuple[Any, list[str]]], findings: list[Finding]
+) -> None:
     """Puts "label", an index, into each record. `labels`: what the file says, and the names that it gives the choices."""
-    numbers = [whole(value) for value, names in labels if not names]
+    numbers = [parse_int(value) for value, names in labels if not names]
     sizes = [len(record["choices"]) for record, (_, names) in zip(records, labels) if not names]
     counted = [n for n in numbers if n is not None]
     from_one = (
-        len(counted) == len(numbers) >= FEWEST
+        len(counted) == len(numbers) >= MIN_LABELS
         and min(counted) == 1
         and all(n <= size for n, size in zip(counted, sizes))
         and any(n == size for n, size in zip(counted, sizes))
@@ -113,7 +115,7 @@ def _index(value: Any, names: list[str], record: Record, first: int, findings: l
         findings.append(Finding(at, "no label", "fill it in, or remove the row", kind="no label"))
         return 0
     text = str(value).strip()
-    number = whole(value)
+    number = parse_int(value)
     if text in names:
         return names.index(text)
     by_text = [n for n, choice in enumerate(choices) if choice.strip() == text] if isinstance(value, str) else []
@@ -127,7 +129,7 @@ def _index(value: Any, names: list[str], record: Record, first: int, findings: l
         return 0
     if by_text:
         return by_text[0]
-    if not choices:  # `checked` says so
+    if not choices:  # `check_choices` says so
         return 0
     if not inside:
         valid = f"0 to {len(choices) - 1}, {LETTERS[: len(choices)].upper()[:1]} to {LETTERS[: len(choices)].upper()[-1:]}, or the text of a choice"

@@ -16,12 +16,12 @@ from typing import Any
 
 from unmask.errors import UserError, nearest
 from unmask.labels.records import Finding, Source
-from unmask.text.layout import CONLL_ENDINGS, MARK
+from unmask.text.layout import CONLL_SUFFIXES, ENTITY_TAG
 from unmask.text.segmentation import has_chinese
 
-UNIVERSAL = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 ROLES = ("word", "tag")
-LOOKED_AT = 400  # lines
+MAX_LINES = 400  # lines
 _NUMBER = re.compile(r"\d+(-\d+|\.\d+)?")
 _PLACE = re.compile(r"(.{1,2}?)(\d+)", re.S)
 Line = tuple[int, list[str]]  # number, fields
@@ -29,37 +29,39 @@ Line = tuple[int, list[str]]  # number, fields
 
 def is_conll(source: Source) -> bool:
     """Whether a file has a word and its tag on each line, by its name or by its first lines."""
-    if source.form != "text":
+    if source.file_format != "text":
         return False
-    if source.path.lower().removesuffix(".gz").endswith(CONLL_ENDINGS):
+    if source.path.lower().removesuffix(".gz").endswith(CONLL_SUFFIXES):
         return True
-    rows = [fields(text, "\t" in text) for _, text in source.lines[:LOOKED_AT] if text.strip() and text[0] != "#"]
+    rows = [split_fields(text, "\t" in text) for _, text in source.lines[:MAX_LINES] if text.strip() and text[0] != "#"]
     width, count = next(iter(Counter(map(len, rows)).most_common(1)), (1, 0))
     if width == 1 or 4 * count < 3 * len(rows):  # a ragged line is said when it is read
         return False
-    return all(MARK.fullmatch(row[-1]) for row in rows if len(row) == width) or is_universal(source)
+    return all(ENTITY_TAG.fullmatch(row[-1]) for row in rows if len(row) == width) or is_conllu(source)
 
 
-def is_misnamed(source: Source) -> bool:
+def is_headerless_conll(source: Source) -> bool:
     """Whether a csv or tsv has no header but a word and its tag from its first line on."""
-    tags = [list(row.values())[-1] for _, row in source.rows[:LOOKED_AT] if row]
-    texts = sum(" " in str(next(iter(row.values()), "")).strip() for _, row in source.rows[:LOOKED_AT])
-    if source.form != "table" or len(source.columns) < 2 or 20 * texts > len(source.rows[:LOOKED_AT]):  # no words
+    tags = [list(row.values())[-1] for _, row in source.rows[:MAX_LINES] if row]
+    texts = sum(" " in str(next(iter(row.values()), "")).strip() for _, row in source.rows[:MAX_LINES])
+    if (
+        source.file_format != "table" or len(source.columns) < 2 or 20 * texts > len(source.rows[:MAX_LINES])
+    ):  # no words
         return False
     names = [] if source.layout.columns else source.columns[-1:]  # numbered ones are not in the file
-    return all(isinstance(tag, str) and MARK.fullmatch(tag) for tag in [*names, *tags])
+    return all(isinstance(tag, str) and ENTITY_TAG.fullmatch(tag) for tag in [*names, *tags])
 
 
-def is_universal(source: Source) -> bool:
-    rows = [text.split("\t") for _, text in source.lines[:LOOKED_AT] if text.strip() and text[0] != "#"]
-    good = sum(len(row) == len(UNIVERSAL) and bool(_NUMBER.fullmatch(row[0])) for row in rows)
+def is_conllu(source: Source) -> bool:
+    rows = [text.split("\t") for _, text in source.lines[:MAX_LINES] if text.strip() and text[0] != "#"]
+    good = sum(len(row) == len(CONLLU_COLUMNS) and bool(_NUMBER.fullmatch(row[0])) for row in rows)
     return good > 0.8 * len(rows) or (good > 0 and source.path.lower().endswith(".conllu"))
 
 
-def fields(text: str, tabs: bool) -> list[str]:
+def split_fields(text: str, tabs: bool) -> list[str]:
     """A line's columns; blanks and tabs alone part them, as a word may be any other white space.
 
-    >>> fields("New York\\tB-loc", True), fields("Paris  NNP B-loc ", False)
+    >>> split_fields("New York\\tB-loc", True), split_fields("Paris  NNP B-loc ", False)
     (['New York', 'B-loc'], ['Paris', 'NNP', 'B-loc'])
     """
     return text.rstrip("\r").split("\t") if tabs else [x for x in re.split(r"[ \t]+", text.strip(" \t\r")) if x]
@@ -73,7 +75,7 @@ def read_conll(
         raise UserError(f"no role {unknown!r}{nearest(unknown, list(ROLES))}", expected=", ".join(ROLES))
     if not labelled:
         columns = {role: name for role, name in columns.items() if role != "tag"}
-    reader = _universal if is_universal(source) else _columns
+    reader = _read_conllu if is_conllu(source) else _columns
     return list(reader(source, columns, findings, labelled))
 
 
@@ -85,11 +87,11 @@ def _columns(
 ) -> Iterator[dict[str, Any]]:
     token_lines = [text for _, text in source.lines if text.strip()]
     tabs = 2 * sum("\t" in text for text in token_lines) > len(token_lines)
-    usual = Counter(len(fields(text, tabs)) for text in token_lines).most_common(1)
+    usual = Counter(len(split_fields(text, tabs)) for text in token_lines).most_common(1)
     width = usual[0][0] if usual else 2
     names = next((text.split("=", 1)[1].split() for text in token_lines[:1] if "global.columns" in text), [])
-    word = place(given.get("word", "1"), width, names, source)
-    tag = place(given.get("tag", str(width)), width, names, source) if labelled else -1
+    word = column_index(given.get("word", "1"), width, names, source)
+    tag = column_index(given.get("tag", str(width)), width, names, source) if labelled else -1
     if labelled and word == tag:
         what = (
             "one column, where a word and its tag are wanted" if width < 2 else "the tag is in the column of the word"
@@ -101,7 +103,7 @@ def _columns(
     for block in blocks(source):
         rows: list[Line] = []
         for line, text in block:
-            row = fields(text, tabs)
+            row = split_fields(text, tabs)
             if row[0].startswith("-DOCSTART-"):
                 continue
             if text.startswith("#") and not rows and (len(row) != width or re.match(r"#\s*\S+\s*=", text)):
@@ -126,7 +128,7 @@ def _columns(
     apart = not _by_character([row[0] for rows in sentences for _, row in rows])
     for rows in sentences:
         words = [row[0] for _, row in rows]
-        text, spans = join(words, [apart or needs_blank(a, b) for a, b in pairwise(words)])
+        text, spans = join_words(words, [apart or needs_space(a, b) for a, b in pairwise(words)])
         yield _sentence(source, text, spans, [row[1] for _, row in rows] if tag >= 0 else None, [n for n, _ in rows])
 
 
@@ -143,7 +145,7 @@ def blocks(source: Source) -> Iterator[list[tuple[int, str]]]:
         yield block
 
 
-def place(name: str, width: int, names: Sequence[str], source: Source) -> int:
+def column_index(name: str, width: int, names: Sequence[str], source: Source) -> int:
     """The column of a name or a number, counted from 1 (from the end when below 0); counted from 0 in the answer."""
     lower = [known.lower() for known in names]
     if name.lower() in lower:
@@ -188,15 +190,15 @@ def _by_character(words: Sequence[str]) -> bool:
     return chinese > 0 and single >= 0.95 * len(words) and 3 * chinese >= letters
 
 
-def needs_blank(a: str, b: str) -> bool:
+def needs_space(a: str, b: str) -> bool:
     """Between two words of Chinese text: only where Latin words would run together."""
     return len(a) + len(b) > 2 and (a[-1] + b[0]).isascii() and (a[-1] + b[0]).isalnum()
 
 
-def join(words: Sequence[str], blanks: Sequence[bool]) -> tuple[str, list[list[int]]]:
+def join_words(words: Sequence[str], blanks: Sequence[bool]) -> tuple[str, list[list[int]]]:
     """The text and the place of each word; `blanks` says after which of them, but the last, a blank stands.
 
-    >>> join(["It", "'s", "me"], [False, True])
+    >>> join_words(["It", "'s", "me"], [False, True])
     ("It's me", [[0, 2], [2, 4], [5, 7]])
     """
     parts, spans, at = [], [], 0
@@ -218,65 +220,71 @@ def _sentence(
 # -------------------------------------------------------------------------------------------------- CoNLL-U
 
 
-def _universal(
+def _read_conllu(
     source: Source, given: Mapping[str, str], findings: list[Finding], labelled: bool
 ) -> Iterator[dict[str, Any]]:
-    width = len(UNIVERSAL)
+    width = len(CONLLU_COLUMNS)
     word, tag = (
-        place(given.get(role, usual), width, UNIVERSAL, source) for role, usual in zip(ROLES, ("form", "upos"))
+        column_index(given.get(role, usual), width, CONLLU_COLUMNS, source)
+        for role, usual in zip(ROLES, ("form", "upos"))
     )
     for block in blocks(source):
-        said = next((text.split("=", 1)[1].strip() for _, text in block if re.match(r"#\s*text\s*=", text)), None)
-        words: list[str] = []
-        tags: list[str] = []
-        lines: list[int] = []
-        blanks: list[bool] = []
-        parts = 0  # words of a multiword token that are still to come
+        rows: list[tuple[str, str, int, bool]] = []  # word, tag, line, whether a space follows
+        remaining = 0  # words of a multiword token that are still to come
         for line, row in ((line, text.split("\t")) for line, text in block if not text.startswith("#")):
+            location = source.location(line)
             if len(row) != width or not _NUMBER.fullmatch(row[0]):
-                what = f"{len(row)} columns, CoNLL-U has {width}" if len(row) != width else f"{row[0]!r} is no number"
-                findings.append(
-                    Finding(source.location(line), what, "tabs between them, _ where one is empty", kind="columns")
-                )
+                count = f"{len(row)} columns; CoNLL-U has {width}"
+                message = count if len(row) != width else f"the id {row[0]!r} is not a number"
+                hint = "separate the columns with tabs and write _ for an empty one"
+                findings.append(Finding(location, message, hint, kind="columns"))
                 continue
-            if "." in row[0]:  # an empty node stands in no text
+            if "." in row[0]:  # an empty node, which is not in the text
                 continue
-            blank = "SpaceAfter=No" not in row[9].split("|")
+            space = "SpaceAfter=No" not in row[9].split("|")
             if "-" in row[0]:
                 first, last = map(int, row[0].split("-"))
-                parts = last - first + 1
-                whole: tuple[str, bool, int] = (row[word], blank, line)
-                begun = len(words)
+                remaining, start = last - first + 1, len(rows)
+                multiword = (row[word], "", line, space)
                 continue
             if labelled and row[tag] == "_" != row[word]:
-                findings.append(
-                    Finding(source.location(line), f"{row[word]!r} has no {UNIVERSAL[tag]}", "write it", kind="no tag")
-                )
-            words.append(row[word])
-            tags.append(row[tag])
-            lines.append(line)
-            blanks.append(blank)
-            if parts:
-                parts -= 1
-                blanks[-1] = False
-                if not parts:
-                    blanks[-1] = whole[1]
-                    if "".join(words[begun:]) != whole[0]:  # "du" = "de" + "le": one word, whose tag is both
-                        words[begun:], tags[begun:] = [whole[0]], ["+".join(tags[begun:])]
-                        lines[begun:], blanks[begun:] = [whole[2]], [whole[1]]
-        if not words:
-            continue
-        text, spans = join(words, blanks)
-        if said is not None and said != text:
-            found = find_words(said, words)
-            if found is None:
-                what = f"the words are not those of # text = {said[:40]}"
-                findings.append(
-                    Finding(source.location(lines[0]), what, "the words are read, without it", error=False, kind="text")
-                )
-            else:
-                text, spans = said, found
-        yield _sentence(source, text, spans, tags if labelled else None, lines)
+                message = f"{row[word]!r} has no {CONLLU_COLUMNS[tag]}"
+                findings.append(Finding(location, message, "add the tag", kind="no tag"))
+            rows.append((row[word], row[tag], line, space and not remaining))
+            if remaining:
+                remaining -= 1
+                if not remaining:
+                    rows[-1] = (*rows[-1][:3], multiword[3])
+                    if (
+                        "".join(row[0] for row in rows[start:]) != multiword[0]
+                    ):  # "du" = "de" + "le": one word, both tags
+                        both = "+".join(row[1] for row in rows[start:])
+                        rows[start:] = [(multiword[0], both, *multiword[2:])]
+        if rows:
+            words, tags, lines, spaces = map(list, zip(*rows))
+            text, spans = _conllu_text(source, block, words, spaces, lines[0], findings)
+            yield _sentence(source, text, spans, tags if labelled else None, lines)
+
+
+def _conllu_text(
+    source: Source,
+    block: Sequence[tuple[int, str]],
+    words: list[str],
+    spaces: list[bool],
+    line: int,
+    findings: list[Finding],
+) -> tuple[str, list[list[int]]]:
+    """Return the text of a sentence, from `# text =` if its words are the same, and the span of each word."""
+    comment = next((text.split("=", 1)[1].strip() for _, text in block if re.match(r"#\s*text\s*=", text)), None)
+    joined = join_words(words, spaces)
+    if comment is None or comment == joined[0]:
+        return joined
+    spans = find_words(comment, words)
+    if spans is not None:
+        return comment, spans
+    message = f"the words differ from # text = {comment[:40]}"
+    findings.append(Finding(source.location(line), message, "the comment is ignored", error=False, kind="text"))
+    return joined
 
 
 def find_words(text: str, words: Sequence[str]) -> list[list[int]] | None:

@@ -13,10 +13,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unmask.labels.formats.conll import find_words, join
-from unmask.labels.formats.roles import give_predicate
-from unmask.labels.records import Finding, Source, table_rows, text_of
-from unmask.text.columns import assign, plain_name
+from unmask.labels.formats.conll import find_words, join_words
+from unmask.labels.formats.roles import set_predicate
+from unmask.labels.records import Finding, Source, parse_text, table_rows
+from unmask.text.columns import map_columns, normalize_name
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "sentence", "content", "document", "data"),
@@ -25,7 +25,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "spans": ("spans", "entities", "labels", "label"),
     "predicate": ("predicate", "predicate_index", "predicate_idx", "verb", "verb_index", "pred", "pred_idx"),
 }
-WANTED = 'CoNLL columns, CoNLL-U, or a table with {"text", "spans"} or {"tokens", "tags"}'
+EXPECTED = 'CoNLL columns, CoNLL-U, or a table with {"text", "spans"} or {"tokens", "tags"}'
 KEYS = {"start": ("start", "begin", "start_offset"), "end": ("end", "stop", "end_offset")}
 LABELS = ("label", "type", "tag", "entity", "entity_group", "entity_type")
 
@@ -33,7 +33,7 @@ LABELS = ("label", "type", "tag", "entity", "entity_group", "entity_type")
 def has_entities(source: Source) -> bool:
     """Whether a table holds lists of words with tags, or texts with spans."""
     row = next((row for _, row in source.rows if any(isinstance(v, list) and v for v in row.values())), {})
-    cells = {plain_name(name): value for name, value in row.items() if isinstance(value, list)}
+    cells = {normalize_name(name): value for name, value in row.items() if isinstance(value, list)}
     names = source.names
     if all(names & set(ROLES[role]) for role in ("word", "tag", "predicate")):
         return True
@@ -47,24 +47,24 @@ def has_entities(source: Source) -> bool:
 def read_table(
     source: Source, columns: Mapping[str, str], labels: Sequence[str], findings: list[Finding], labelled: bool = True
 ) -> list[dict[str, Any]]:
-    found = assign(source.columns, ROLES, columns, (), source.path)
+    found = map_columns(source.columns, ROLES, columns, (), source.path)
     by_words = "word" in found and ("tag" in found or not labelled or "text" not in found)
     needed = ("word", "tag") if by_words else ("text", "spans")
-    assign(source.columns, ROLES, columns, needed if labelled else needed[:1], source.path)
+    map_columns(source.columns, ROLES, columns, needed if labelled else needed[:1], source.path)
     if not labelled:
         found = {role: name for role, name in found.items() if role not in ("tag", "spans")}
     records = []
-    for at, row in table_rows(source, WANTED):
+    for at, row in table_rows(source, EXPECTED):
         if by_words:
             record = _of_words(at, row, found, labels, findings)
         else:
-            text = text_of(row.get(found["text"]), at, "text", findings)
+            text = parse_text(row.get(found["text"]), at, "text", findings)
             record = {"location": at, "text": text}
             value = row.get(found.get("spans", ""))
             if labelled:
                 record["spans"] = _spans(value, text, at, findings)
         if record and ("predicate" in found or _is_role_row(record)):
-            record = give_predicate(record, row.get(found.get("predicate", "")), findings) or {}
+            record = set_predicate(record, row.get(found.get("predicate", "")), findings) or {}
         if record:
             records.append(record)
     return records
@@ -89,7 +89,7 @@ def _of_words(
     text = row.get(found.get("text", ""))
     spans = find_words(text, words) if isinstance(text, str) else None
     if spans is None:
-        text, spans = join(words, [True] * len(words))
+        text, spans = join_words(words, [True] * len(words))
     record: dict[str, Any] = {"location": at, "text": text, "words": spans}
     if tags is None:
         return record

@@ -21,7 +21,7 @@ from typing import Any
 
 from unmask.errors import UserError, nearest
 from unmask.labels.formats import schemes
-from unmask.labels.formats.conll import LOOKED_AT, blocks, fields, join, needs_blank, place
+from unmask.labels.formats.conll import MAX_LINES, blocks, column_index, join_words, needs_space, split_fields
 from unmask.labels.records import Finding, Record, Source
 from unmask.text.segmentation import has_chinese
 
@@ -38,15 +38,15 @@ Argument = tuple[int, Any, str]  # first character, all parts, role
 # --------------------------------------------------------------------------------------------------- detection
 
 
-def form_of(source: Source) -> str:
+def detect_format(source: Source) -> str:
     """brackets (CoNLL-2005 and 2012), heads (CoNLL-2009), lines, or "" for a file without predicates."""
-    if source.form != "text":
+    if source.file_format != "text":
         return ""
-    head = [text for _, text in source.lines[:LOOKED_AT] if text.strip()]
+    head = [text for _, text in source.lines[:MAX_LINES] if text.strip()]
     if head and all(_LINE.fullmatch(text) for text in head):
         return "lines"
-    looked = Source(source.path, "text", lines=source.lines[:LOOKED_AT])
-    sentences = [_rows(block) for block in blocks(looked)][: -1 if len(source.lines) > LOOKED_AT else None]
+    looked = Source(source.path, "text", lines=source.lines[:MAX_LINES])
+    sentences = [_rows(block) for block in blocks(looked)][: -1 if len(source.lines) > MAX_LINES else None]
     if any(map(_predicate_columns, sentences)):
         return "brackets"
     return "heads" if any(_heads(rows) for rows in sentences) and all(map(_is_2009, sentences)) else ""
@@ -54,7 +54,7 @@ def form_of(source: Source) -> str:
 
 def _rows(block: Sequence[tuple[int, str]]) -> list[Row]:
     tabs = all("\t" in text for _, text in block)
-    return [(line, fields(text, tabs)) for line, text in block if not re.match(r"#\s*(begin|end)\b", text)]
+    return [(line, split_fields(text, tabs)) for line, text in block if not re.match(r"#\s*(begin|end)\b", text)]
 
 
 def _width(rows: Sequence[Row]) -> int:
@@ -87,7 +87,7 @@ def _heads(rows: Sequence[Row]) -> list[int]:
 
 def read_roles(source: Source, columns: Mapping[str, str], findings: list[Finding]) -> list[Record]:
     """A record per predicate; sentences without one have none."""
-    form = form_of(source)
+    form = detect_format(source)
     if form == "lines":
         return [record for number, text in source.lines if (record := _of_line(source, number, text, findings))]
     records: list[Record] = []
@@ -101,11 +101,11 @@ def read_roles(source: Source, columns: Mapping[str, str], findings: list[Findin
                 findings.append(Finding(source.location(rows[0][0]), what, "one column per predicate", kind="columns"))
             continue
         usual = "2" if form == "heads" else "4" if _is_2012(rows) else "1"
-        word = place(columns.get("word", usual), width, (), source)
+        word = column_index(columns.get("word", usual), width, (), source)
         words = [row[word] for _, row in rows]
         text, spans = _joined(words)
         for at, own, found in (_of_heads if form == "heads" else _of_brackets)(source, rows, findings):
-            tags = schemes.write([x for x in found if x[2] not in VERB], len(words), "BIO")
+            tags = schemes.entities_to_tags([x for x in found if x[2] not in VERB], len(words), "BIO")
             records.append(
                 {"location": source.location(rows[at][0]), "text": text, "words": spans, "tags": tags,
                  "predicate": [spans[own[0]][0], spans[own[1] - 1][1]], "lines": [line for line, _ in rows]}
@@ -122,7 +122,7 @@ def read_roles(source: Source, columns: Mapping[str, str], findings: list[Findin
 
 def _joined(words: Sequence[str]) -> tuple[str, list[list[int]]]:
     apart = 2 * sum(map(has_chinese, words)) < len(words)
-    return join(words, [apart or needs_blank(a, b) for a, b in pairwise(words)])
+    return join_words(words, [apart or needs_space(a, b) for a, b in pairwise(words)])
 
 
 def _without_words(records: Sequence[Record]) -> bool:
@@ -189,10 +189,10 @@ def _of_line(source: Source, number: int, text: str, findings: list[Finding]) ->
         return None
     joined, spans = _joined(words)
     record = {"location": source.location(number), "text": joined, "words": spans, "tags": tags}
-    return give_predicate(record, int(match[1]), findings)
+    return set_predicate(record, int(match[1]), findings)
 
 
-def give_predicate(record: Record, value: Any, findings: list[Finding]) -> Record | None:
+def set_predicate(record: Record, value: Any, findings: list[Finding]) -> Record | None:
     """The record with its predicate, told by a number (from 0), 0 and 1 for each word, the word itself, or None: as its tags say."""
     text, words = record["text"], record.get("words")
     if isinstance(value, str) and value.strip().isdigit():
@@ -200,26 +200,26 @@ def give_predicate(record: Record, value: Any, findings: list[Finding]) -> Recor
     if isinstance(value, list) and words and len(value) == len(words) and set(value) == {0, 1}:
         value = value.index(1)
     if value is None:
-        verbs = [(a, b) for a, b, label in schemes.read(record.get("tags", ())) if label == "V"]
+        verbs = [(a, b) for a, b, label in schemes.tags_to_entities(record.get("tags", ())) if label == "V"]
         value = [words[verbs[0][0]][0], words[verbs[0][1] - 1][1]] if words and verbs else None
     elif isinstance(value, int) and not isinstance(value, bool) and words:
         value = words[value] if 0 <= value < len(words) else value
     try:
-        record["predicate"] = locate(text, value)
+        record["predicate"] = locate_predicate(text, value)
     except UserError as error:
         findings.append(Finding(record["location"], error.message, error.expected or "", kind="predicate"))
         return None
     if "tags" in record:
-        record["tags"] = [schemes.OUTSIDE if schemes.parse(tag)[1] in VERB else tag for tag in record["tags"]]
+        record["tags"] = [schemes.OUTSIDE if schemes.parse_tag(tag)[1] in VERB else tag for tag in record["tags"]]
     if "spans" in record:
         record["spans"] = [span for span in record["spans"] if span["label"] not in VERB]
     return record
 
 
-def locate(text: str, predicate: Any) -> list[int]:
+def locate_predicate(text: str, predicate: Any) -> list[int]:
     """[start, end) of a predicate that a person names: a word of the text, the n-th of its occurrences (`run#2`), or its place.
 
-    >>> locate("Ann runs home", "runs"), locate("a run is a run", "run#2"), locate("Ann runs home", [4, 8])
+    >>> locate_predicate("Ann runs home", "runs"), locate_predicate("a run is a run", "run#2"), locate_predicate("Ann runs home", [4, 8])
     ([4, 8], [11, 14], [4, 8])
     """
     if isinstance(predicate, Mapping):

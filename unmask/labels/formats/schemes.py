@@ -8,7 +8,7 @@
 | IOB1   | I-loc I-loc O I-loc B-loc                      | B only where IO would join two; read, never written |
 | none   | PROPN PROPN PUNCT PROPN PROPN                  | a tag per word and no entities: parts of speech     |
 
-BILOU and BMES are BIOES by other letters, and are read as it. `read` takes any sequence, valid or not, as conlleval and seqeval's
+BILOU and BMES are BIOES by other letters, and are read as it. `tags_to_entities` takes any sequence, valid or not, as conlleval and seqeval's
 default do.
 """
 
@@ -19,17 +19,17 @@ from typing import Any
 
 Entity = tuple[int, int, str]  # first word, the word after the last, label
 OUTSIDE = "O"
-NOTHING = "–"  # how a text without entities is shown
+NO_ENTITIES = "–"  # how a text without entities is shown
 UNNAMED = "entity"  # the label of tags that are a bare B or I
 LETTERS = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S", "M": "I", "W": "S"}  # others' letters → ours
-LETTERS_OF = {"BIO": "B I", "IOB1": "B I", "IO": "I", "BIOES": "B I E S"}  # letters that a scheme has
+SCHEME_LETTERS = {"BIO": "B I", "IOB1": "B I", "IO": "I", "BIOES": "B I E S"}  # letters that a scheme has
 _TAG = re.compile(r"([BIESLUMW])(?:-(.+))?", re.S)
 
 
-def parse(tag: str) -> tuple[str, str]:
+def parse_tag(tag: str) -> tuple[str, str]:
     """Letter and label; the letter is empty when the tag is of no scheme.
 
-    >>> parse("B-creative-work"), parse("L-loc"), parse("O"), parse("NOUN")
+    >>> parse_tag("B-creative-work"), parse_tag("L-loc"), parse_tag("O"), parse_tag("NOUN")
     (('B', 'creative-work'), ('E', 'loc'), ('O', ''), ('', 'NOUN'))
     """
     if tag == OUTSIDE:
@@ -38,13 +38,13 @@ def parse(tag: str) -> tuple[str, str]:
     return (LETTERS[match[1]], match[2] or UNNAMED) if match else ("", tag)
 
 
-def detect(sequences: Iterable[Sequence[str]]) -> str:
+def detect_scheme(sequences: Iterable[Sequence[str]]) -> str:
     """The scheme that sequences of tags are written in: BIO, BIOES, IO, IOB1 or none. The majority decides: a few stray tags
     are mistakes in a file, not another scheme.
 
-    >>> detect([["I-loc", "I-loc", "O"], ["I-loc", "B-loc"]]), detect([["B-loc", "O"]]), detect([["DET", "NOUN"]])
+    >>> detect_scheme([["I-loc", "I-loc", "O"], ["I-loc", "B-loc"]]), detect_scheme([["B-loc", "O"]]), detect_scheme([["DET", "NOUN"]])
     ('IOB1', 'BIO', 'none')
-    >>> detect([["I-loc", "O"], ["B-loc", "O"], ["I-loc", "I-loc"]])
+    >>> detect_scheme([["I-loc", "O"], ["B-loc", "O"], ["I-loc", "I-loc"]])
     'IOB1'
     """
     letters: Counter[str] = Counter()
@@ -53,7 +53,7 @@ def detect(sequences: Iterable[Sequence[str]]) -> str:
     for tags in sequences:
         before = (OUTSIDE, "")
         for tag in tags:
-            here = parse(tag)
+            here = parse_tag(tag)
             letters[here[0]] += 1
             named |= here[0] in LETTERS and "-" in tag
             if here[0] in ("B", "I") and (before[0] not in ("B", "I") or before[1] != here[1]):
@@ -75,22 +75,22 @@ def detect(sequences: Iterable[Sequence[str]]) -> str:
     return "IOB1" if begins["I"] > begins["B"] else "BIO"
 
 
-def goes_on(before: tuple[str, str], here: tuple[str, str]) -> bool:
+def continues_entity(before: tuple[str, str], here: tuple[str, str]) -> bool:
     """Whether the word of tag `here` belongs to the entity of the word before it."""
     return before[0] in ("B", "I") and here[0] in ("I", "E") and before[1] == here[1]
 
 
-def read(tags: Sequence[str]) -> list[Entity]:
+def tags_to_entities(tags: Sequence[str]) -> list[Entity]:
     """Entities of any sequence: what cannot go on begins a new one.
 
-    >>> read(["I-loc", "I-loc", "I-per", "O", "B-per"])
+    >>> tags_to_entities(["I-loc", "I-loc", "I-per", "O", "B-per"])
     [(0, 2, 'loc'), (2, 3, 'per'), (4, 5, 'per')]
     """
     found: list[Entity] = []
     before = (OUTSIDE, "")
     for n, tag in enumerate(tags):
-        here = parse(tag)
-        if goes_on(before, here):
+        here = parse_tag(tag)
+        if continues_entity(before, here):
             found[-1] = (found[-1][0], n + 1, here[1])
         elif here[0] in ("B", "I", "E", "S"):
             found.append((n, n + 1, here[1]))
@@ -98,10 +98,10 @@ def read(tags: Sequence[str]) -> list[Entity]:
     return found
 
 
-def write(entities: Iterable[Entity], words: int, scheme: str) -> list[str]:
+def entities_to_tags(entities: Iterable[Entity], words: int, scheme: str) -> list[str]:
     """Tags of a scheme.
 
-    >>> write([(0, 2, "loc"), (3, 4, "loc")], 4, "BIOES")
+    >>> entities_to_tags([(0, 2, "loc"), (3, 4, "loc")], 4, "BIOES")
     ['B-loc', 'E-loc', 'O', 'S-loc']
     """
     tags = [OUTSIDE] * words
@@ -115,24 +115,24 @@ def write(entities: Iterable[Entity], words: int, scheme: str) -> list[str]:
     return tags
 
 
-def faults(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
+def invalid_tags(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
     """(word, what is wrong) for every tag that cannot stand where it does.
 
-    >>> faults(["O", "I-loc", "B-loc", "I-per"], "BIO")
+    >>> invalid_tags(["O", "I-loc", "B-loc", "I-per"], "BIO")
     [(1, 'I-loc after O'), (3, 'I-per after B-loc')]
-    >>> faults(["B-loc", "O", "E-loc"], "BIOES")
+    >>> invalid_tags(["B-loc", "O", "E-loc"], "BIOES")
     [(1, 'O after B-loc, which is not the end'), (2, 'E-loc after O')]
-    >>> faults(["O", "B-loc", "B-loc", "S-loc"], "IOB1")
+    >>> invalid_tags(["O", "B-loc", "B-loc", "S-loc"], "IOB1")
     [(1, 'B-loc after O'), (3, 'S-loc is no tag of IOB1')]
     """
-    if scheme not in LETTERS_OF:
+    if scheme not in SCHEME_LETTERS:
         return []
-    known, found = LETTERS_OF[scheme].split(), list[tuple[int, str]]()
+    known, found = SCHEME_LETTERS[scheme].split(), list[tuple[int, str]]()
     before, written = (OUTSIDE, ""), "the beginning"
     for n, tag in enumerate([*tags, OUTSIDE]):
-        here = parse(tag)
+        here = parse_tag(tag)
         name = tag if n < len(tags) else "the end"
-        on = goes_on(before, here)
+        on = continues_entity(before, here)
         if scheme == "BIOES" and before[0] in ("B", "I") and not on:
             found.append((min(n, len(tags) - 1), f"{name} after {written}, which is not the end"))
         elif here[0] in ("B", "I", "E", "S") and here[0] not in known:
@@ -152,7 +152,7 @@ def tag_names(labels: Iterable[str], scheme: str) -> list[str]:
     >>> tag_names(["per", "loc"], "BIO")
     ['O', 'B-per', 'I-per', 'B-loc', 'I-loc']
     """
-    return [OUTSIDE, *(f"{letter}-{label}" for label in labels for letter in LETTERS_OF[scheme].split())]
+    return [OUTSIDE, *(f"{letter}-{label}" for label in labels for letter in SCHEME_LETTERS[scheme].split())]
 
 
 def scheme_of(names: Sequence[str]) -> str:
@@ -161,19 +161,19 @@ def scheme_of(names: Sequence[str]) -> str:
     >>> scheme_of(["O", "B-PER", "I-PER"]), scheme_of(["O", "U-PER", "B-PER"]), scheme_of(["LABEL_0", "LABEL_1"])
     ('BIO', 'BIOES', 'none')
     """
-    letters = {parse(name)[0] for name in names}
+    letters = {parse_tag(name)[0] for name in names}
     if "" in letters or letters <= {OUTSIDE} or not any("-" in name for name in names):
         return "none"
     return "BIOES" if letters & {"E", "S"} else "BIO" if "B" in letters else "IO"
 
 
-def places(listed: Iterable[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
+def span_tuples(listed: Iterable[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
     return [(e["start"], e["end"], e["label"]) for e in listed]
 
 
-def shown(text: str, found: Iterable[tuple[int, int, str]]) -> str:
+def format_spans(text: str, found: Iterable[tuple[int, int, str]]) -> str:
     """
-    >>> shown("in New York", {(3, 11, "loc")})
+    >>> format_spans("in New York", {(3, 11, "loc")})
     'New York (loc)'
     """
-    return "; ".join(f"{text[a:b]} ({label})" for a, b, label in sorted(found)) or NOTHING
+    return "; ".join(f"{text[a:b]} ({label})" for a, b, label in sorted(found)) or NO_ENTITIES

@@ -10,13 +10,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from unmask.labels.records import Finding, Source, open_source, text_of
-from unmask.text.columns import assign
+from unmask.labels.records import Finding, Source, open_source, parse_text
+from unmask.text.columns import map_columns
 
 TITLE = ("title",)
 TEXT = ("text", "passage", "query", "question", "contents", "content", "body", "document", "sentence", "abstract", "review", "comment", "tweet", "message", "post")  # fmt: skip
 ID = ("_id", "id", "query_id", "qid", "passage_id", "doc_id", "docid", "docno", "pid", "num")
-JUDGED = {
+QRELS_COLUMNS = {
     "query": ("query_id", "query-id", "qid"),
     "passage": ("passage_id", "corpus-id", "corpus_id", "doc_id", "docid", "docno", "pid"),
     "relevance": ("relevance", "score", "label", "rel", "grade"),
@@ -25,7 +25,7 @@ LOOKED_AT = 200  # rows by which ids are told from texts
 LINE = re.compile(r"\s+")
 
 
-class Judgement(NamedTuple):
+class Judgment(NamedTuple):
     location: str  # file:line
     query: str
     passage: str
@@ -39,7 +39,7 @@ def read_texts(path: str, findings: list[Finding], given: Mapping[str, str] | No
     alone = source.empty and _headless(source)  # the first line is all there is, and it is a text
     usual = ("header", "layout", "empty") if alone else ("header", "layout")  # no line of names is needed here
     findings += [finding for finding in found if finding.kind not in usual]
-    if source.form == "table":
+    if source.file_format == "table":
         pairs = _table(source, findings, dict(given or {}))
     else:
         whole = "\n".join(line for _, line in source.lines)
@@ -68,21 +68,21 @@ def _table(source: Source, findings: list[Finding], given: dict[str, str]) -> li
         columns = dict(zip(("id", "text"), source.columns))
     else:
         rows = source.rows
-        columns = assign(source.columns, {"id": ID, "title": TITLE, "text": TEXT}, given, ("text",), source.path)
+        columns = map_columns(source.columns, {"id": ID, "title": TITLE, "text": TEXT}, given, ("text",), source.path)
     out = []
     for number, (line, row) in enumerate(rows, 1):
         at = source.location(line)
-        text = text_of(row.get(columns["text"]), at, "text", findings)
+        text = parse_text(row.get(columns["text"]), at, "text", findings)
         title = str(row.get(columns.get("title", "")) or "")
         name = row.get(columns["id"]) if "id" in columns else number
-        out.append((at, str(name).strip(), joined(title, text)))
+        out.append((at, str(name).strip(), join_title(title, text)))
     return out
 
 
-def joined(title: str, text: str) -> str:
+def join_title(title: str, text: str) -> str:
     """A title before its text, unless the text begins with it.
 
-    >>> joined("Wings", "Wings and flow"), joined("Wings", "On flow")
+    >>> join_title("Wings", "Wings and flow"), join_title("Wings", "On flow")
     ('Wings and flow', 'Wings On flow')
     """
     return text if not title or text.startswith(title) else f"{title} {text}"
@@ -97,7 +97,7 @@ def _xml(whole: str, path: str) -> list[tuple[str, str, str]]:
             for tag, value in re.findall(r"<(\w+)>(.*?)</\1>", block[2], re.S)
         }
         name = parts.get("docno") or parts.get("num") or parts.get("id") or str(len(out) + 1)
-        text = joined(parts.get("title", ""), parts.get("text", "") or parts.get("desc", ""))
+        text = join_title(parts.get("title", ""), parts.get("text", "") or parts.get("desc", ""))
         line = whole.count("\n", 0, block.start()) + 1
         out.append((f"{path}:{line}", name.removeprefix("Number:").strip(), text.strip()))
     return out
@@ -112,9 +112,11 @@ def _lines(source: Source) -> list[tuple[str, str, str]]:
 
 def is_qrels(source: Source) -> bool:
     """Whether a file holds judgements: lines of four fields (query, 0, passage, whole number), or BEIR's header."""
-    if source.form == "table":
+    if source.file_format == "table":
         names = source.names
-        return "query" not in names and all(names & set(JUDGED[role]) for role in ("query", "passage", "relevance"))
+        return "query" not in names and all(
+            names & set(QRELS_COLUMNS[role]) for role in ("query", "passage", "relevance")
+        )
     looked_at = [LINE.split(line.strip()) for _, line in source.lines[:20] if line.strip()]
     fields = [f for f in looked_at if len(f) == 4 and re.fullmatch(r"-?\d+", f[3])]
     if not fields or 4 * len(fields) < 3 * len(looked_at):  # a bad line is said when it is read
@@ -123,10 +125,10 @@ def is_qrels(source: Source) -> bool:
     return len(second) == 1 and (second <= {"0", "q0"} or (len(fields) > 2 and second.pop().isdecimal()))
 
 
-def read_qrels(source: Source, findings: list[Finding]) -> list[Judgement]:
-    if source.form == "table":
-        columns = assign(source.columns, JUDGED, {}, tuple(JUDGED), source.path)
-        rows = [(line, [str(row.get(columns[role], "")) for role in JUDGED]) for line, row in source.rows]
+def read_qrels(source: Source, findings: list[Finding]) -> list[Judgment]:
+    if source.file_format == "table":
+        columns = map_columns(source.columns, QRELS_COLUMNS, {}, tuple(QRELS_COLUMNS), source.path)
+        rows = [(line, [str(row.get(columns[role], "")) for role in QRELS_COLUMNS]) for line, row in source.rows]
     else:
         rows = []
         for line, text in source.lines:
@@ -139,7 +141,7 @@ def read_qrels(source: Source, findings: list[Finding]) -> list[Judgement]:
     out = []
     for line, (query, passage, grade) in rows:
         try:
-            out.append(Judgement(source.location(line), query.strip(), passage.strip(), float(grade)))
+            out.append(Judgment(source.location(line), query.strip(), passage.strip(), float(grade)))
         except ValueError:
             findings.append(Finding(source.location(line), f"relevance {grade!r} is not a number", "write 0, 1, 2 …"))
     return out
@@ -162,12 +164,12 @@ def read_run(path: str, findings: list[Finding]) -> dict[str, dict[str, float]]:
     return out
 
 
-def by_place(asked: Sequence[str], queries: dict[str, str]) -> dict[str, str] | None:
+def queries_by_position(asked: Sequence[str], queries: dict[str, str]) -> dict[str, str] | None:
     """The queries by their place in the file, where judgements count them so (Cranfield's do); None where they do not.
 
-    >>> by_place(["1", "2"], {"1": "wings", "4": "flow"})
+    >>> queries_by_position(["1", "2"], {"1": "wings", "4": "flow"})
     {'1': 'wings', '2': 'flow'}
-    >>> by_place(["1", "4"], {"1": "wings", "4": "flow"}) is None
+    >>> queries_by_position(["1", "4"], {"1": "wings", "4": "flow"}) is None
     True
     """
     placed = {str(n): text for n, text in enumerate(queries.values(), 1)}

@@ -1,14 +1,14 @@
 """Questions, the passages that answer them, and the answers with their places: SQuAD's json (squad.py), or a table."""
 
-from unmask.labels.fields import Field, assign_columns, required
-from unmask.labels.form import Form
+from unmask.labels.data_format import DataFormat
+from unmask.labels.fields import Field, assign_columns, required_fields
 from unmask.labels.formats.choices import has_choices
 from unmask.labels.records import Finding, Record, Source, table_rows
 from unmask.recipe import TaskRecipe
 from unmask.tasks.answer import squad
 
 
-class AnswerForm(Form):
+class AnswerForm(DataFormat):
     fields = (
         Field("id", ("id", "qid", "question_id"), "id", "other"),
         Field("question", ("question", "query", "q")),
@@ -18,16 +18,16 @@ class AnswerForm(Form):
         Field("impossible", ("is_impossible", "impossible"), "label", "target", required=False),
     )
 
-    def recognises(self, source: Source) -> bool:
-        if source.form == "json":
+    def matches(self, source: Source) -> bool:
+        if source.file_format == "json":
             return squad.is_squad(source.value)
-        return super().recognises(source) and not has_choices(source)
+        return super().matches(source) and not has_choices(source)
 
     def read(
         self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
     ) -> list[Record]:
-        if source.form == "json" and squad.is_squad(source.value):
+        if source.file_format == "json" and squad.is_squad(source.value):
             return squad.records(squad.questions(source, findings), squad.COLUMNS, labelled, findings)
-        columns = assign_columns(self.fields, source, settings, required(self.fields, labelled))
+        columns = assign_columns(self.fields, source, settings, required_fields(self.fields, labelled))
         rows = table_rows(source, "SQuAD's json, or csv, jsonl, parquet with question, context and answers")
         return squad.records(rows, columns, labelled, findings)

@@ -7,7 +7,7 @@ from unmask.tasks.spec import TaskSpec, Training, Usage
 SPEC = TaskSpec(
     name="answer",
     about="a question and a passage → the span of the passage that answers it, or none",
-    form=AnswerForm(),
+    data_format=AnswerForm(),
     heads=("answer",),
     terms=("start", "end"),
     output="span",

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from unmask.labels.records import Finding, Record, Source, text_of, whole
+from unmask.labels.records import Finding, Record, Source, parse_int, parse_text
 from unmask.text.decode import decode, decompress, detect_encoding
-from unmask.text.detect import HEAD
+from unmask.text.detect import HEAD_BYTES
 
 KEYS = ("question", "id", "answers")  # of a question: where one of them stands is its place
 _KEY = re.compile(rf'(?<!\\)"({"|".join(KEYS)})"\s*:')  # inside a JSON string, a quote has a backslash before it
@@ -78,7 +78,7 @@ def _places(source: Source) -> dict[int, str]:
     """id of each object of the value → "file:line" of its question; with the column too where several share the line."""
     with open(Path(source.path).expanduser(), "rb") as raw:
         data = decompress(raw).read()
-    text = "".join(decode(io.BytesIO(data), detect_encoding(data[:HEAD]), lambda *_: None))
+    text = "".join(decode(io.BytesIO(data), detect_encoding(data[:HEAD_BYTES]), lambda *_: None))
     order, found = list(_owners(source.value)), [match.start() for match in _KEY.finditer(text)]
     if len(order) != len(found):  # a key twice in one object: only the last one is in the value
         return {}
@@ -118,7 +118,7 @@ def record_of(
     record: Record = {"location": at}
     if get("id") not in (None, ""):
         record["id"] = str(get("id"))
-    record |= {role: text_of(get(role), at, role, findings) for role in ("question", "context")}
+    record |= {role: parse_text(get(role), at, role, findings) for role in ("question", "context")}
     if not labelled:
         return record
     name = f" of {record['id']:.40}" if "id" in record else ""
@@ -164,7 +164,7 @@ def _answers(value: Any, start: Any, name: str, at: str, findings: list[Finding]
     else:  # an empty cell means no answer
         items = [] if value is None or value != value or value == "" else [{"text": value, "start": start}]
     for item in items:
-        text = text_of(item.get("text", item.get("answer")), at, f"answer{name}", findings)
+        text = parse_text(item.get("text", item.get("answer")), at, f"answer{name}", findings)
         if text:
             yield text, item.get("answer_start", item.get("start"))
 
@@ -184,7 +184,7 @@ def place(
     """An answer as it stands in the context; None when it is not where it is said to be. `column`: whether starts are given."""
     if not context:
         return None
-    number = whole(start)
+    number = parse_int(start)
     shown = f"the answer {text!r:.60}{name}"
     exactly = [m.start() for m in re.finditer(f"(?={re.escape(text)})", context)]
     if start is None or start == "" or start != start:

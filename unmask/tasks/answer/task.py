@@ -30,9 +30,9 @@ from unmask.tasks.answer.spec import SPEC
 from unmask.tasks.details import cases
 from unmask.tasks.explain import Target
 from unmask.tasks.spec import TaskSpec
-from unmask.text.segmentation import language_of
+from unmask.text.segmentation import detect_common_language
 from unmask.text.tokenizer import Tokenizer
-from unmask.text.windows import strides
+from unmask.text.windows import strided_starts
 
 if TYPE_CHECKING:
     from unmask.model.model import Model
@@ -63,7 +63,7 @@ class Answer(base.Task):
         settings, learnt = given.recipe.task.answer, super().study(given, records, known).learnt
         if known is None:
             none = any(r["impossible"] for r in records) if settings.none == "auto" else settings.none == "yes"
-            chinese = language_of(r["question"] for r in records) == "zh"
+            chinese = detect_common_language(r["question"] for r in records) == "zh"
             learnt |= {"none": none, "threshold": 0.0 if none else None, "chinese": chinese}
             if not settings.longest:
                 most = max((size for _, size in _sizes(given.tokenizer, records)), default=0)
@@ -83,22 +83,22 @@ class Answer(base.Task):
         return self.settings.answer.longest or self.learnt.get("longest") or LONGEST
 
     def rows(self, record: Record, labelled: bool = True) -> list[Example]:
-        t, room = self.tokenizer, self.windowing.room(pair=True)
+        t, room = self.tokenizer, self.windowing.max_text_tokens(pair=True)
         question = t.encode(record["question"])
         if len(question) > room // 2:
             told = f"questions are longer than half of a row of {self.windowing.length}: cut at their end"
-            self.windowing.tally.others[told] += 1
+            self.windowing.tally.other_counts[told] += 1
             question = question[: room // 2]
         ids, offsets = self._tokens(record["context"])
         size = room - len(question)
-        self.windowing.check(record, [len(ids)], size, "the context")
+        self.windowing.check_overflow(record, [len(ids)], size, "the context")
         span = self._span(record, offsets) if labelled else None
-        starts = strides(len(ids), size, min(self.settings.answer.stride, size // 2))
-        before, between, _ = t.around[1]
+        starts = strided_starts(len(ids), size, min(self.settings.answer.stride, size // 2))
+        before, between, _ = t.special_token_layout[1]
         texts = (record["question"], record["context"])
         first, rows = len(before) + len(question) + len(between), []
         for start in starts[:1] if self.windowing.overflow == "first" else starts:
-            row, segments = t.surround(question, ids[start : start + size])
+            row, segments = t.build_inputs_with_special_tokens(question, ids[start : start + size])
             whole = span and start <= span[0] and span[1] < start + size
             ends = [first + n - start for n in span] if span and whole else [0, 0]
             labels = {"start.targets": np.array(ends[:1]), "end.targets": np.array(ends[1:])} if labelled else {}
@@ -119,7 +119,7 @@ class Answer(base.Task):
         start = record["answers"][0]["start"]  # of several, the first is learnt
         span = spans.token_span(offsets, start, start + len(record["answers"][0]["text"]))
         if span is None:
-            self.windowing.tally.others[LOST] += 1
+            self.windowing.tally.other_counts[LOST] += 1
         return span
 
     def outputs(self, model: Model, batch: Batch) -> dict[str, Term]:
@@ -172,7 +172,7 @@ class Answer(base.Task):
         return {"threshold": spans.best_threshold(values, doubts, said, has, reachable=True)[1]}
 
     def score(self, answers: Sequence[base.Answer], records: Sequence[Record]) -> dict[str, float]:
-        chinese = self.learnt.get("chinese") or language_of(r["question"] for r in records) == "zh"
+        chinese = self.learnt.get("chinese") or detect_common_language(r["question"] for r in records) == "zh"
         return spans.squad_scores(*_best(answers), _golds(records), self.learnt["threshold"], chinese)
 
     def details(self, answers: Sequence[base.Answer], records: Sequence[Record]) -> dict[str, Any]:

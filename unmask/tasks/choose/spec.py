@@ -2,18 +2,18 @@
 
 from unmask.tasks.choose.form import ChooseForm
 from unmask.tasks.spec import TaskSpec, Training, Usage
-from unmask.text.windows import LONGER_PART
+from unmask.text.windows import TRUNCATES_LONGER_TEXT
 
 SPEC = TaskSpec(
     name="choose",
     about="a text and several choices → the choice that goes with it",
-    form=ChooseForm(),
+    data_format=ChooseForm(),
     heads=("choose",),
     terms=("choose",),
     output="choice",
     grouped=True,
     keep_together="context",
-    cut=LONGER_PART,
+    cut=TRUNCATES_LONGER_TEXT,
     view="choices",
     baseline="unmask.tasks.choose.baseline:baseline",
     usage=Usage(

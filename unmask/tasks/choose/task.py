@@ -25,7 +25,7 @@ from unmask.tasks.details import cases
 from unmask.tasks.metrics import ranks
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Outputs, Task
-from unmask.text.windows import fit_pair
+from unmask.text.windows import truncate_pair
 
 
 class Choose(Task):
@@ -37,12 +37,12 @@ class Choose(Task):
 
     def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         """A row for each choice; with a label, one example that holds them all."""
-        t, room = self.tokenizer, self.windowing.room(pair=True)
+        t, room = self.tokenizer, self.windowing.max_text_tokens(pair=True)
         text, context = record["text"], record.get("context")
         rows = [(text, c) if context is None else (context, f"{text} {c}") for c in record["choices"]]
         first, *others = [e.ids for e in t.encode_batch([rows[0][0], *(second for _, second in rows)])]
-        self.windowing.check(record, [len(first) + max(map(len, others))], room)
-        pairs = [t.surround(*fit_pair(first, b, room)) for b in others]
+        self.windowing.check_overflow(record, [len(first) + max(map(len, others))], room)
+        pairs = [t.build_inputs_with_special_tokens(*truncate_pair(first, b, room)) for b in others]
         examples = [
             Example(np.array(ids), np.array(segments), texts=texts, about=choice)
             for (ids, segments), texts, choice in zip(pairs, rows, record["choices"])

@@ -20,7 +20,7 @@ from unmask.tasks.classify.targets import TARGETS, Number, Several
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.metrics import indicator
 from unmask.tasks.task import Records
-from unmask.text.segmentation import language_of
+from unmask.text.segmentation import detect_common_language
 
 FOLDS = 3
 SMALL = 200  # records below which a word that occurs once counts too
@@ -38,7 +38,9 @@ class Words(TransformerMixin, BaseEstimator):
 
     def fit(self, records: Records, y: Any = None) -> "Words":
         texts = [r[role] for r in records for role in ("text", "pair") if role in r]
-        chinese = language_of(t[:200] for t in texts) == "zh"  # Japanese too, by its share of the same characters
+        chinese = (
+            detect_common_language(t[:200] for t in texts) == "zh"
+        )  # Japanese too, by its share of the same characters
         cut: dict[str, Any] = {"analyzer": "char", "ngram_range": (1, 3)} if chinese else {"ngram_range": (1, 2)}
         self.vectorizer_ = TfidfVectorizer(min_df=self.rare, sublinear_tf=True, **cut).fit(texts)
         return self

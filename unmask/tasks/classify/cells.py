@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.labels.records import MISSING, Finding, Record, text_of
+from unmask.labels.records import MISSING_VALUES, Finding, Record, parse_text
 
 SEPARATORS = ("|", ";", ",")
 _WHOLE = re.compile(r"^(-?\d+)\.0+$")
@@ -36,7 +36,7 @@ def several(value: Any) -> bool:
 
 
 def empty(value: Any) -> bool:
-    return value is None or value != value or (isinstance(value, str) and value.strip().lower() in MISSING)
+    return value is None or value != value or (isinstance(value, str) and value.strip().lower() in MISSING_VALUES)
 
 
 def settle(values: Sequence[Any], target: str, separator: str) -> tuple[str, str]:
@@ -107,10 +107,10 @@ def read(value: Any, target: str, separator: str, at: str, findings: list[Findin
         return 0.0 if number is None else number
     if target == "several":
         if several(value):
-            return list(dict.fromkeys(text_of(v, at, "label", findings) for v in value))
+            return list(dict.fromkeys(parse_text(v, at, "label", findings) for v in value))
         if isinstance(value, str) and not value.strip():
             return []
-        text = text_of(value, at, "label", findings)
+        text = parse_text(value, at, "label", findings)
         return parts(text, separator)
     if several(value):
         what = f"{len(value)} labels where every record should have one"
@@ -119,7 +119,7 @@ def read(value: Any, target: str, separator: str, at: str, findings: list[Findin
     if empty(value) and not (isinstance(value, str) and value.strip()):  # "none" may be a label: the doctor warns
         findings.append(Finding(at, "no label", f"fill it in, or remove the row; {NONE_APPLIES}", kind="no label"))
         return ""
-    return whole_number(text_of(value, at, "label", findings).strip())
+    return whole_number(parse_text(value, at, "label", findings).strip())
 
 
 def whole_number(label: str) -> str:

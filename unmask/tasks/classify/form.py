@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from unmask.labels.fields import Field, assign_columns, required
-from unmask.labels.form import Form
+from unmask.labels.data_format import DataFormat
+from unmask.labels.fields import Field, assign_columns, required_fields
 from unmask.labels.formats.choices import has_choices
 from unmask.labels.formats.entity_tables import has_entities
-from unmask.labels.records import Finding, Record, Source, table_rows, text_of
+from unmask.labels.records import Finding, Record, Source, parse_text, table_rows
 from unmask.recipe import TaskRecipe
 from unmask.tasks.classify import cells
 
 
-class ClassifyForm(Form):
+class ClassifyForm(DataFormat):
     fields = (
         Field("text", ("text", "sentence", "sentence1", "text1", "premise", "question1", "review", "content", "body",
                        "message", "comment", "title", "query", "document", "article")),
@@ -21,10 +21,10 @@ class ClassifyForm(Form):
                         "score"), "label", "target"),
     )  # fmt: skip
 
-    def recognises(self, source: Source) -> bool:
-        return super().recognises(source) and not has_entities(source) and not has_choices(source)
+    def matches(self, source: Source) -> bool:
+        return super().matches(source) and not has_entities(source) and not has_choices(source)
 
-    def settle(self, sources: Sequence[Source], settings: TaskRecipe) -> TaskRecipe:
+    def resolve_auto(self, sources: Sequence[Source], settings: TaskRecipe) -> TaskRecipe:
         given, values = settings.classify, []
         for source in sources:
             column = assign_columns(self.fields, source, settings).get("label")
@@ -37,15 +37,15 @@ class ClassifyForm(Form):
     def read(
         self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
     ) -> list[Record]:
-        columns = assign_columns(self.fields, source, settings, required(self.fields, labelled))
+        columns = assign_columns(self.fields, source, settings, required_fields(self.fields, labelled))
         target, separator = settings.classify.target, settings.classify.separator
         if labelled and "auto" in (target, separator):
-            return self.read(source, self.settle([source], settings), findings, labelled)
+            return self.read(source, self.resolve_auto([source], settings), findings, labelled)
         records: list[Record] = []
         for at, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns text and label"):
-            record: Record = {"location": at, "text": text_of(row.get(columns["text"]), at, "text", findings)}
+            record: Record = {"location": at, "text": parse_text(row.get(columns["text"]), at, "text", findings)}
             if "pair" in columns:
-                record["pair"] = text_of(row.get(columns["pair"]), at, "pair", findings)
+                record["pair"] = parse_text(row.get(columns["pair"]), at, "pair", findings)
             if labelled:
                 record["label"] = cells.read(row.get(columns["label"]), target, separator, at, findings)
             records.append(record)

@@ -7,7 +7,7 @@ from unmask.tasks.spec import TaskSpec, Training, Usage
 SPEC = TaskSpec(
     name="classify",
     about="a text, or a pair of texts → a label, several labels, or a number",
-    form=ClassifyForm(),
+    data_format=ClassifyForm(),
     heads=("classify",),
     terms=("classify",),
     output="choice",  # or "binary", "number": of one model, by its labels

@@ -31,7 +31,7 @@ from unmask.tasks.classify.targets import TARGETS
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Answer, Given, Outputs, Study, Task
 from unmask.text.tokenizer import Tokenizer
-from unmask.text.windows import LONGER_PART
+from unmask.text.windows import TRUNCATES_LONGER_TEXT
 
 
 class Classify(Task):
@@ -60,7 +60,7 @@ class Classify(Task):
         inputs, parts, asks = told[paired]
         labels = tuple(learnt.get("labels", ()))
         metric = goal(dict(learnt)).metric if labels else goal.decides
-        spec = replace(cls.SPEC, output=goal.output, metrics=(metric,), cut=LONGER_PART if paired else "")
+        spec = replace(cls.SPEC, output=goal.output, metrics=(metric,), cut=TRUNCATES_LONGER_TEXT if paired else "")
         scale = (learnt.get("mean", 0.0), learnt.get("sd", 1.0))
         changed = {"labels": labels, "problem": goal.problem}
         return spec.bind(
@@ -93,11 +93,11 @@ class Classify(Task):
         t, pair = self.tokenizer, record.get("pair")
         a, b = t.encode(record["text"]), None if pair is None else t.encode(pair)
         if b is not None:
-            rows = [t.surround(*self.windowing.pair(record, a, b))]
+            rows = [t.build_inputs_with_special_tokens(*self.windowing.truncate_pair(record, a, b))]
         else:
-            room = self.windowing.room()
-            self.windowing.check(record, [len(a)], room)
-            rows = [t.surround(piece) for piece in self.windowing.pieces(a, room)]
+            room = self.windowing.max_text_tokens()
+            self.windowing.check_overflow(record, [len(a)], room)
+            rows = [t.build_inputs_with_special_tokens(piece) for piece in self.windowing.windows(a, room)]
         labels = {"classify.targets": self.goal.aim(record)} if labelled else {}
         texts = (record["text"],) if pair is None else (record["text"], pair)
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=texts) for ids, segments in rows]

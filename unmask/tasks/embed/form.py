@@ -4,16 +4,16 @@ from typing import Any
 
 import numpy as np
 
+from unmask.labels.data_format import DataFormat, parse_number
 from unmask.labels.fields import Field, assign_columns, usual_columns
-from unmask.labels.form import Form, number_in
 from unmask.labels.formats import roles
 from unmask.labels.formats.conll import is_conll
 from unmask.labels.formats.trec import is_qrels
-from unmask.labels.records import Finding, Record, Source, table_rows, text_of
+from unmask.labels.records import Finding, Record, Source, parse_text, table_rows
 from unmask.recipe import TaskRecipe
 
 
-class EmbedForm(Form):
+class EmbedForm(DataFormat):
     fields = (
         Field("text", ("anchor", "text", "query", "sentence1", "sentence", "question", "premise", "text1", "sentence_a")),
         Field("positive", ("positive", "positives", "pos", "sentence2", "text2", "answer", "sentence_b", "paraphrase"),
@@ -22,19 +22,19 @@ class EmbedForm(Form):
         Field("score", ("score", "similarity"), "number", "target", required=False),
     )  # fmt: skip
 
-    def recognises(self, source: Source) -> bool:
-        if source.form == "text":
+    def matches(self, source: Source) -> bool:
+        if source.file_format == "text":
             words = [len(line.split()) for _, line in source.lines[:200] if line.strip()]
             return (
                 not is_qrels(source)
                 and not is_conll(source)
-                and not roles.form_of(source)
+                and not roles.detect_format(source)
                 and bool(words)
                 and float(np.mean(words)) >= 4
                 and len(set(words)) > 1
             )
         names, usual = source.names, usual_columns(self.fields)
-        if source.form != "table" or {"passage", "passages", "positives"} & names:
+        if source.file_format != "table" or {"passage", "passages", "positives"} & names:
             return False
         second = names & {"positive", "pos"} or (names & set(usual["score"]) and names & set(usual["positive"]))
         alone = len(names - {"id", "_id"}) == 1
@@ -43,7 +43,7 @@ class EmbedForm(Form):
     def read(
         self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
     ) -> list[Record]:
-        if source.form == "text":
+        if source.file_format == "text":
             return [{"location": source.location(n), "text": line.strip()} for n, line in source.lines if line.strip()]
         columns = assign_columns(self.fields, source, settings, ("text",))
         if not labelled:
@@ -52,10 +52,10 @@ class EmbedForm(Form):
             columns = assign_columns(self.fields, source, settings, ("text", "positive"))
         records: list[Record] = []
         for at, row in table_rows(source, "csv, tsv, jsonl or parquet with anchor and positive, or plain text"):
-            record: Record = {"location": at, "text": text_of(row.get(columns["text"]), at, "text", findings)}
+            record: Record = {"location": at, "text": parse_text(row.get(columns["text"]), at, "text", findings)}
             if "score" in columns:
                 cell = row.get(columns["score"])
-                record["score"] = number_in(cell, at, "score", findings, "write how alike they are, e.g. 0 to 5")
+                record["score"] = parse_number(cell, at, "score", findings, "write how alike they are, e.g. 0 to 5")
             if "negatives" in columns and row.get(columns["negatives"]):
                 record["negatives"] = _texts(row[columns["negatives"]], at, "negative", findings)
             if "positive" in columns:
@@ -68,4 +68,4 @@ class EmbedForm(Form):
 
 def _texts(value: Any, at: str, role: str, findings: list[Finding]) -> list[str]:
     several = value if isinstance(value, list) and value else [value]
-    return [text_of(each, at, role, findings) for each in several]
+    return [parse_text(each, at, role, findings) for each in several]

@@ -7,7 +7,7 @@ from unmask.tasks.spec import TaskSpec, Training, Usage
 SPEC = TaskSpec(
     name="embed",
     about="a text → a vector; two texts → how alike they are",
-    form=EmbedForm(),
+    data_format=EmbedForm(),
     heads=(),
     terms=("embed",),
     output="vector",

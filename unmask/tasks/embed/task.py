@@ -130,7 +130,7 @@ class Embed(Task):
             texts += [(NEGATIVE, text) for text in record.get("negatives", ())]
         texts = [(role, self.learnt["prompt"] + text) for role, text in texts]
         ids = [self.tokenizer.encode(text.lower() if self.learnt["lower"] else text) for _, text in texts]
-        self.windowing.check(record, map(len, ids), self.windowing.room())
+        self.windowing.check_overflow(record, map(len, ids), self.windowing.max_text_tokens())
         rows = [row for (role, text), own in zip(texts, ids) for row in self._rows(role, text, own, labelled)]
         if not labelled:
             return rows
@@ -140,8 +140,8 @@ class Embed(Task):
         return [first]
 
     def _rows(self, role: int, text: str, ids: list[int], labelled: bool) -> Iterator[Example]:
-        for n, part in enumerate(self.windowing.pieces(ids, self.windowing.room())):
-            row, segments = self.tokenizer.surround(part)
+        for n, part in enumerate(self.windowing.windows(ids, self.windowing.max_text_tokens())):
+            row, segments = self.tokenizer.build_inputs_with_special_tokens(part)
             labels = {"embed.role": np.array([role if n == 0 else -1]), "embed.text": np.array([_key(text)])}
             yield Example(
                 np.array(row), np.array(segments), labels=labels if labelled else {}, texts=(text,), about=(role, text)

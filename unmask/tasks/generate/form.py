@@ -5,19 +5,19 @@ A list of sentences (`source` of SciTLDR) is joined by blanks. Of a list of targ
 
 from typing import Any
 
-from unmask.labels.fields import Field, assign_columns, required, usual_columns
-from unmask.labels.form import Form
-from unmask.labels.records import Finding, Record, Source, table_rows, text_of
+from unmask.labels.data_format import DataFormat
+from unmask.labels.fields import Field, assign_columns, required_fields, usual_columns
+from unmask.labels.records import Finding, Record, Source, parse_text, table_rows
 from unmask.recipe import TaskRecipe
-from unmask.text.columns import plain_name
-from unmask.text.segmentation import words
+from unmask.text.columns import normalize_name
+from unmask.text.segmentation import scoring_words
 
 LOOKED = 200  # rows at which a file is recognised
 WORDS = 3  # of a target, on average; fewer are labels or names
 OTHERS = {"context", "question", "choices", "passages", "label", "pair"}  # two of these: the file is another task's
 
 
-class GenerateForm(Form):
+class GenerateForm(DataFormat):
     fields = (
         Field("text", ("text", "document", "source", "article", "input", "question", "prompt", "context", "instruction",
                        "dialogue")),
@@ -25,29 +25,29 @@ class GenerateForm(Form):
               "text", "target"),
     )  # fmt: skip
 
-    def recognises(self, source: Source) -> bool:
+    def matches(self, source: Source) -> bool:
         """Both columns are there, and the targets are texts: nearly all different, of several words."""
-        names = {plain_name(name): name for name in source.columns}
-        if len(OTHERS & set(names)) > 1 or not super().recognises(source):
+        names = {normalize_name(name): name for name in source.columns}
+        if len(OTHERS & set(names)) > 1 or not super().matches(source):
             return False
         column = names[next(name for name in usual_columns(self.fields)["target"] if name in names)]
         seen = [_list(row[column])[0] for _, row in source.rows[:LOOKED] if row.get(column)]
         texts = [text for text in seen if isinstance(text, str)]
-        wordy = sum(len(words(text, "other")) for text in texts) >= WORDS * len(texts)
+        wordy = sum(len(scoring_words(text, "other")) for text in texts) >= WORDS * len(texts)
         return wordy and 2 * len(set(texts)) > len(seen)
 
     def read(
         self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
     ) -> list[Record]:
-        columns = assign_columns(self.fields, source, settings, required(self.fields, labelled))
+        columns = assign_columns(self.fields, source, settings, required_fields(self.fields, labelled))
         records: list[Record] = []
         for at, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns text and target"):
             text = row.get(columns["text"])
             if isinstance(text, list) and all(isinstance(part, str) for part in text):
                 text = " ".join(part.strip() for part in text)
-            record: Record = {"location": at, "text": text_of(text, at, "text", findings)}
+            record: Record = {"location": at, "text": parse_text(text, at, "text", findings)}
             if labelled:
-                wanted = [text_of(one, at, "target", findings) for one in _list(row.get(columns["target"]))]
+                wanted = [parse_text(one, at, "target", findings) for one in _list(row.get(columns["target"]))]
                 record["target"] = wanted[0]
                 if len(wanted) > 1:
                     record["references"] = wanted

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unmask.tasks.metrics import rates
-from unmask.text.segmentation import language_of, words
+from unmask.text.segmentation import detect_common_language, scoring_words
 
 Words = list[str]
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")  # F-measures
@@ -28,9 +28,9 @@ def language(texts: Sequence[str]) -> str:
     >>> language(["a cat"]), language(["一只猫 cat"]), language(["кот"]), language([])
     ('en', 'zh', 'other', 'en')
     """
-    if language_of(texts) == "zh":
+    if detect_common_language(texts) == "zh":
         return "zh"
-    found = [word for text in texts for word in words(text, "other") if not word.isdigit()]
+    found = [word for text in texts for word in scoring_words(text, "other") if not word.isdigit()]
     return "en" if 2 * sum(map(str.isascii, found)) >= len(found) else "other"
 
 
@@ -45,13 +45,13 @@ def rouge(references: Sequence[str], answer: str, language: str = "en") -> dict[
 
 
 def _rouge(reference: str, answer: str, language: str) -> dict[str, float]:
-    wanted, got = words(reference, language), words(answer, language)
+    wanted, got = scoring_words(reference, language), scoring_words(answer, language)
     out = {}
     for n in (1, 2):
         a, b = (Counter(zip(*(tokens[i:] for i in range(n)))) for tokens in (wanted, got))
         out[f"rouge{n}"] = rates((a & b).total(), b.total(), a.total())[2]
     out["rougeL"] = rates(common_length(wanted, got), len(got), len(wanted))[2]
-    lines, made = ([words(line, language) for line in text.split("\n") if line] for text in (reference, answer))
+    lines, made = ([scoring_words(line, language) for line in text.split("\n") if line] for text in (reference, answer))
     one = len(lines) == len(made) == 1  # then both are the same
     out["rougeLsum"] = out["rougeL"] if one else rates(summary_hits(lines, made), len(got), len(wanted))[2]
     return out

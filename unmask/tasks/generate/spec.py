@@ -7,7 +7,7 @@ from unmask.tasks.spec import TaskSpec, Training, Usage
 SPEC = TaskSpec(
     name="generate",
     about="a text → a new text: a summary, a reply, a completion",
-    form=GenerateForm(),
+    data_format=GenerateForm(),
     heads=("lm|mlm",),
     terms=("generate",),
     output="text",

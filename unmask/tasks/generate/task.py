@@ -100,15 +100,15 @@ class Generate(Task):
         """What is read, special tokens included, and how many tokens of the text had no room: an answer in the same row needs some."""
         t, ids = self.tokenizer, self.tokenizer.encode(self.settings.generate.prefix + record["text"])
         before, after = ([t.cls] if t.cls not in (None, t.sep) else [], [t.sep]) if self.causal else ([], [])
-        special = len(before + after) or len(t.surround([])[0])
+        special = len(before + after) or len(t.build_inputs_with_special_tokens([])[0])
         room = self.windowing.length - special - (0 if self.decoder else self.settings.generate.longest)
-        cut = len(ids) - room if self.windowing.check(record, [len(ids)], room) else 0
-        return [*before, *ids[:room], *after] if self.causal else t.surround(ids[:room])[0], cut
+        cut = len(ids) - room if self.windowing.check_overflow(record, [len(ids)], room) else 0
+        return [*before, *ids[:room], *after] if self.causal else t.build_inputs_with_special_tokens(ids[:room])[0], cut
 
     def wanted(self, text: str) -> list[int]:
         """The target's tokens, the end too: an encoder–decoder's as its tokenizer surrounds a text."""
         t, ids = self.tokenizer, self.tokenizer.encode(text)
-        ids = t.surround(ids)[0] if self.decoder else ids
+        ids = t.build_inputs_with_special_tokens(ids)[0] if self.decoder else ids
         return [*ids, *([] if self.decoder and ids[-1:] == [t.sep] else [t.sep])][: self.settings.generate.longest]
 
     def rows(self, record: Record, labelled: bool = True) -> list[Example]:
@@ -122,7 +122,7 @@ class Generate(Task):
             tally.note(f"--length {most} reads more of a long text, and takes longer")
         if target[-1] != self.tokenizer.sep:
             told = "--set task.generate.longest=… allows more"
-            tally.others[f"targets have more than {longest} tokens and are learnt without their end; {told}"] += 1
+            tally.other_counts[f"targets have more than {longest} tokens and are learnt without their end; {told}"] += 1
         if self.decoder:
             labels = {"generate.outputs": np.arange(len(target)), "generate.targets": target}
             start = self.model_config.start_id

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.labels.fields import Field, assign_columns, files, usual_columns
-from unmask.labels.form import Form, number_in
-from unmask.labels.formats.trec import by_place, is_qrels, read_qrels, read_run, read_texts
-from unmask.labels.records import Finding, Record, Source, table_rows, text_of
+from unmask.labels.data_format import DataFormat, parse_number
+from unmask.labels.fields import Field, assign_columns, file_fields, usual_columns
+from unmask.labels.formats.trec import is_qrels, queries_by_position, read_qrels, read_run, read_texts
+from unmask.labels.records import Finding, Record, Source, parse_text, table_rows
 from unmask.recipe import TaskRecipe
 from unmask.seeds import address, permute
 
@@ -25,15 +25,15 @@ FIELDS = (
 )
 
 
-class RankForm(Form):
+class RankForm(DataFormat):
     fields = FIELDS
 
-    def recognises(self, source: Source) -> bool:
+    def matches(self, source: Source) -> bool:
         names = source.names
-        if source.form == "table" and "query" in names:
+        if source.file_format == "table" and "query" in names:
             return bool("positives" in names or {"pos", "neg"} <= names or "passages" in names or (
                 names & {"passage", "document", "doc"} and names & set(usual_columns(self.fields)["relevance"])))  # fmt: skip
-        return source.form in ("text", "table") and is_qrels(source)
+        return source.file_format in ("text", "table") and is_qrels(source)
 
     def read(
         self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
@@ -54,13 +54,13 @@ def _pairs(source: Source, settings: TaskRecipe, findings: list[Finding], labell
     columns = assign_columns(FIELDS, source, settings, needed)
     records: dict[str, Record] = {}
     for at, row in table_rows(source, "csv, tsv, jsonl or parquet with the columns query, passage and relevance"):
-        query = text_of(row.get(columns["query"]), at, "query", findings)
+        query = parse_text(row.get(columns["query"]), at, "query", findings)
         key = str(row.get(columns["query_id"])) if "query_id" in columns else query
         record = records.setdefault(key, {"location": at, "query": query, "passages": [], "relevance": []})
         if query != record["query"]:
             what = f"the query of id {key!r} is another one than in {record['location']}"
             findings.append(Finding(at, what, "give each query an id of its own", kind="query"))
-        record["passages"].append(text_of(row.get(columns["passage"]), at, "passage", findings))
+        record["passages"].append(parse_text(row.get(columns["passage"]), at, "passage", findings))
         if "passage_id" in columns:
             record.setdefault("ids", []).append(str(row.get(columns["passage_id"])))
         if "relevance" in columns:
@@ -83,7 +83,7 @@ def _whole(
             what = f"{len(passages)} passages and {len(grades)} relevances"
             findings.append(Finding(at, what, "as many of each", kind="relevance"))
             grades = [0.0] * len(passages)
-        query = text_of(row.get(columns["query"]), at, "query", findings)
+        query = parse_text(row.get(columns["query"]), at, "query", findings)
         records.append({"location": at, "query": query, "passages": passages, "relevance": grades})
     if labelled:
         _complete(records, settings.rank.pool, findings)
@@ -97,7 +97,7 @@ def _lists(
     records: list[Record] = []
     lacking: list[Record] = []
     for at, row in table_rows(source, "jsonl"):
-        query = text_of(row.get(columns["query"]), at, "query", findings)
+        query = parse_text(row.get(columns["query"]), at, "query", findings)
         good = _texts(row.get(columns["positives"]), at, "positive", findings)
         bad = _texts(row.get(columns.get("negatives", "")) or [], at, "negative", findings)
         grades = [float(labelled)] * len(good) + [0.0] * len(bad)
@@ -119,14 +119,14 @@ def _qrels(source: Source, settings: TaskRecipe, findings: list[Finding]) -> lis
             f"{source.path} holds judgements by id: the {lacking} are in another file",
             hint="--column queries=FILE --column passages=FILE (csv, tsv, jsonl, lines or TREC's xml)",
         )
-    unknown = sorted(set(settings.columns) - set(files(FIELDS)))
+    unknown = sorted(set(settings.columns) - set(file_fields(FIELDS)))
     if unknown:
-        raise UserError(f"--column {unknown[0]}=… beside judgements by id", expected=", ".join(files(FIELDS)))
+        raise UserError(f"--column {unknown[0]}=… beside judgements by id", expected=", ".join(file_fields(FIELDS)))
     queries = read_texts(settings.columns["queries"], findings)
     passages = read_texts(settings.columns["passages"], findings)
     run = read_run(settings.columns["candidates"], findings) if "candidates" in settings.columns else {}
     judgements = read_qrels(source, findings)
-    placed = by_place([j.query for j in judgements], queries)
+    placed = queries_by_position([j.query for j in judgements], queries)
     if placed is not None:
         what = "its queries are counted from 1 in the order of their file, whose own numbers are others: read so"
         findings.append(Finding(f"{source.path}:1", what, error=False, kind="place"))
@@ -205,8 +205,8 @@ def _alike(records: Sequence[Record], findings: list[Finding]) -> None:
 
 
 def _texts(value: Any, at: str, role: str, findings: list[Finding]) -> list[str]:
-    return [text_of(each, at, role, findings) for each in (value if isinstance(value, list) else [value])]
+    return [parse_text(each, at, role, findings) for each in (value if isinstance(value, list) else [value])]
 
 
 def _grade(value: Any, at: str, findings: list[Finding]) -> float:
-    return number_in(value, at, "relevance", findings, "write 0, 1, 2 …")
+    return parse_number(value, at, "relevance", findings, "write 0, 1, 2 …")

@@ -32,7 +32,7 @@ from unmask.tasks.rank.spec import SPEC
 from unmask.tasks.ranking import mean, order, ranked
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import LONGEST, Answer, Given, Outputs, Study, Task
-from unmask.text.windows import fit_pair
+from unmask.text.windows import truncate_pair
 
 SHOWN = 20
 
@@ -78,10 +78,13 @@ class Rank(Task):
                 hint='unmask predict MODEL "query" "passage" "passage" …',
             )
         query = self.tokenizer.encode(record["query"])
-        passages, room = [self.tokenizer.encode(text) for text in record["passages"]], self.windowing.room(pair=True)
+        passages, room = (
+            [self.tokenizer.encode(text) for text in record["passages"]],
+            self.windowing.max_text_tokens(pair=True),
+        )
         sizes = [len(query) + len(ids) for ids in passages]
         over = next((n for n, size in enumerate(sizes, 1) if size > room), 0)
-        self.windowing.check(record, sizes, room, f"passage {over}")
+        self.windowing.check_overflow(record, sizes, room, f"passage {over}")
         rows = [self._row(query, ids, number, record) for number, ids in enumerate(passages)]
         if not labelled:
             return rows
@@ -95,7 +98,9 @@ class Rank(Task):
         return [replace(row, labels=first, more=b) for row, own, b in zip(rows, grades, below) if own > 0 and b]
 
     def _row(self, query: list[int], ids: list[int], number: int, record: Record) -> Example:
-        row, segments = self.tokenizer.surround(*fit_pair(query, ids, self.windowing.room(pair=True)))
+        row, segments = self.tokenizer.build_inputs_with_special_tokens(
+            *truncate_pair(query, ids, self.windowing.max_text_tokens(pair=True))
+        )
         texts = (record["query"], record["passages"][number])
         return Example(np.array(row), np.array(segments), texts=texts, about=number)
 

@@ -24,8 +24,8 @@ def baseline(task: Tag, train: Records, dev: Records, judged: Records) -> dict[s
         tags = [best.get(text[start:end], usual) for start, end in at]
         answer: Answer = {"tags": tags, "words": at}
         if task.scheme != "none":
-            found = schemes.read(tags)
-            answer["tags"] = schemes.write(found, len(at), task.scheme)
+            found = schemes.tags_to_entities(tags)
+            answer["tags"] = schemes.entities_to_tags(found, len(at), task.scheme)
             answer["entities"] = [{"start": at[a][0], "end": at[b - 1][1], "label": label} for a, b, label in found]
         answers.append(answer)
     return {"most frequent tag": task.score(answers, judged)}

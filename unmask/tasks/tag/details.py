@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from unmask.labels.formats.schemes import NOTHING, places, shown
+from unmask.labels.formats.schemes import NO_ENTITIES, format_spans, span_tuples
 from unmask.labels.records import Record
 from unmask.tasks import metrics
 from unmask.tasks.details import TABLE
@@ -37,7 +37,7 @@ def details(task: "Tag", answers: Sequence[dict[str, Any]], records: Sequence[Re
         "per_label": entities.per_label(task.wanted(records), [task.found(a) for a in answers]),
         **mistaken(wanted, found),
         "errors": [line for _, line in bad[:WORST]],
-        "examples": [line for wrong, line in lines if not wrong and line["want"] != NOTHING][:BEST],
+        "examples": [line for wrong, line in lines if not wrong and line["want"] != NO_ENTITIES][:BEST],
     }
 
 
@@ -66,5 +66,5 @@ def _words(record: Record, answer: dict[str, Any], tags: Sequence[str]) -> tuple
 
 
 def _entities(record: Record, answer: dict[str, Any], tags: Sequence[str]) -> tuple[int, str, str]:
-    want, got = set(places(record["spans"])), set(places(answer["entities"]))
-    return len(want ^ got), shown(record["text"], want), shown(record["text"], got)
+    want, got = set(span_tuples(record["spans"])), set(span_tuples(answer["entities"]))
+    return len(want ^ got), format_spans(record["text"], want), format_spans(record["text"], got)

@@ -8,7 +8,7 @@ from unmask.tasks.tag.form import TagForm
 SPEC = TaskSpec(
     name="tag",
     about="a text → a tag for each word: entities, parts of speech, semantic roles",
-    form=TagForm(),
+    data_format=TagForm(),
     heads=("tag",),
     terms=("tag",),
     output="choice",

@@ -45,7 +45,7 @@ from unmask.tasks.tag.details import details as tag_details
 from unmask.tasks.tag.spec import SPEC
 from unmask.tasks.task import Answer, Given, Network, Outputs, Study, Task
 from unmask.text.tokenizer import Tokenizer
-from unmask.text.windows import by_words
+from unmask.text.windows import word_windows
 
 Words = list[list[int]]
 
@@ -95,13 +95,13 @@ class Tag(Task):
     @classmethod
     def _learn(cls, recipe: Recipe, records: Sequence[Record]) -> dict[str, Any]:
         tags = [r["tags"] for r in records if "tags" in r]
-        found = schemes.detect(tags).replace("IOB1", "BIO") if tags else "BIO"
+        found = schemes.detect_scheme(tags).replace("IOB1", "BIO") if tags else "BIO"
         scheme = recipe.task.tag.scheme if recipe.task.tag.scheme != "auto" else found
         seen = sorted(
             {label for r in records for label in (r.get("tags", ()) if scheme == "none" else labels_of(SPEC, r))}
         )
         if not seen:
-            raise UserError("no entity in the training files", expected=entity_tables.WANTED)
+            raise UserError("no entity in the training files", expected=entity_tables.EXPECTED)
         labels = recipe.task.labels or seen
         if scheme != "none" and schemes.OUTSIDE not in labels:
             labels = schemes.tag_names(labels, scheme)
@@ -134,7 +134,7 @@ class Tag(Task):
             raise UserError(f"{record.get('location', 'the record')}: the model knows {what}, and the file has none")
         if self.scheme == "none":
             return list(record["tags"])
-        return schemes.write(in_words(schemes.places(record["spans"]), words), len(words), self.scheme)
+        return schemes.entities_to_tags(in_words(schemes.span_tuples(record["spans"]), words), len(words), self.scheme)
 
     def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         text, words = record["text"], record.get("words")
@@ -143,22 +143,22 @@ class Tag(Task):
             words = self.split(text, borders)
         ids, first = align(self.tokenizer, text, words)
         second: list[int] | None = None
-        room = self.windowing.room()
+        room = self.windowing.max_text_tokens()
         if predicate := self._predicate(record):
             ids, first = mark(ids, first, words, predicate, self.tokenizer.sep)
-            room = self.windowing.room(pair=True)
+            room = self.windowing.max_text_tokens(pair=True)
             second = self.tokenizer.encode(text[slice(*predicate)])[: room // 4]
             room -= len(second)
-        self.windowing.check(record, [len(ids)], room)
+        self.windowing.check_overflow(record, [len(ids)], room)
         if self.windowing.overflow == "first":
             ids, first = ids[:room], np.where(first < room, first, -1)
-        cuts, deciding = by_words(len(ids), first, room)
-        before = len(self.tokenizer.around[second is not None][0])
+        cuts, deciding = word_windows(len(ids), first, room)
+        before = len(self.tokenizer.special_token_layout[second is not None][0])
         numbers = np.array([self._number[tag] for tag in self.truth(record, words)], np.int64) if labelled else None
         texts = (text,) if predicate is None else (text, text[slice(*predicate)])
         rows = []
         for k, (start, end) in enumerate(cuts):
-            row, segments = self.tokenizer.surround(ids[start:end], second)
+            row, segments = self.tokenizer.build_inputs_with_special_tokens(ids[start:end], second)
             own = np.flatnonzero(deciding == k)
             at = first[own] - start + before
             labels = {} if numbers is None else {"tag.positions": at, "tag.targets": numbers[own]}
@@ -171,7 +171,7 @@ class Tag(Task):
         value = record.get("predicate")
         if self.roles_of_predicates:
             try:
-                return roles.locate(record["text"], value)
+                return roles.locate_predicate(record["text"], value)
             except UserError as error:
                 where = f"{record['location']}: " if "location" in record else ""
                 raise UserError(where + error.message, expected=error.expected, hint=error.hint) from None
@@ -204,9 +204,9 @@ class Tag(Task):
         answer["score"] = float(shares[read].max(-1).mean()) if read.any() else 1.0
         if self.scheme == "none":
             return answer
-        found = schemes.read(tags)
-        names = np.array([schemes.parse(name)[1] for name in self.labels])
-        answer["tags"] = schemes.write(found, len(words), self.scheme)
+        found = schemes.tags_to_entities(tags)
+        names = np.array([schemes.parse_tag(name)[1] for name in self.labels])
+        answer["tags"] = schemes.entities_to_tags(found, len(words), self.scheme)
         listed = []
         for first, end, label in found:
             start, stop = words[first][0], words[end - 1][1]
@@ -244,7 +244,9 @@ class Tag(Task):
         return [(a, b, tag) for (a, b), tag in zip(answer["words"], answer["tags"], strict=True)]
 
     def _counted(self, spans: Sequence[Mapping[str, Any]]) -> list[tuple[int, Any, str]]:
-        return roles.arguments(schemes.places(spans)) if self.roles_of_predicates else [*schemes.places(spans)]
+        return (
+            roles.arguments(schemes.span_tuples(spans)) if self.roles_of_predicates else [*schemes.span_tuples(spans)]
+        )
 
     def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
         return tag_details(self, answers, records)

@@ -6,8 +6,8 @@ import numpy as np
 
 from unmask.batch import Example
 from unmask.json_checks import WORD, list_of
+from unmask.labels.data_format import DataFormat
 from unmask.labels.fields import Field
-from unmask.labels.form import Form
 from unmask.labels.records import Record
 from unmask.settings import Section, Share, setting
 from unmask.tasks.spec import TaskSpec, Training
@@ -24,7 +24,7 @@ class Urgency(Task):
     SPEC = TaskSpec(
         name="urgency",
         about="a message → urgent or later",
-        form=Form(Field("message", ("message",)), Field("urgency", ("urgency",), "label", "target")),
+        data_format=DataFormat(Field("message", ("message",)), Field("urgency", ("urgency",), "label", "target")),
         heads=("classify",),
         terms=("urgency",),
         output="choice",
@@ -39,7 +39,9 @@ class Urgency(Task):
         return Study(super().study(given, records, known).learnt | {"labels": LABELS})
 
     def rows(self, record: Record, labelled: bool = True) -> list[Example]:
-        ids, segments = self.tokenizer.surround(self.tokenizer.encode(record["message"])[: self.windowing.room()])
+        ids, segments = self.tokenizer.build_inputs_with_special_tokens(
+            self.tokenizer.encode(record["message"])[: self.windowing.max_text_tokens()]
+        )
         labels = {"urgency.targets": np.array([LABELS.index(record["urgency"])])} if labelled else {}
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=(record["message"],))]
 

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from unmask.batch import Example
+from unmask.labels.data_format import DataFormat
 from unmask.labels.fields import Field
-from unmask.labels.form import Form
 from unmask.labels.records import Record
 from unmask.metrics import Metric
 from unmask.model.head_spec import HeadSpec
 from unmask.tasks.spec import TaskSpec, Training
 from unmask.tasks.task import Answer, Outputs, Task
-from unmask.text.windows import fit_pair
+from unmask.text.windows import truncate_pair
 
 DIAL = HeadSpec("unmask_extra.dial:Dial", reads="row")
 WITHIN = Metric("within", 0, 1, percent=True, of_records=True, title="within an hour")
@@ -22,7 +22,7 @@ class Wait(Task):
     SPEC = TaskSpec(
         name="wait",
         about="a sender and a message → hours",
-        form=Form(
+        data_format=DataFormat(
             Field("sender", ("sender",)),
             Field("message", ("message",)),
             Field("hours", ("hours",), "number", "target"),
@@ -36,7 +36,9 @@ class Wait(Task):
 
     def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         t, texts = self.tokenizer, (record["sender"], record["message"])
-        ids, segments = t.surround(*fit_pair(t.encode(texts[0]), t.encode(texts[1]), self.windowing.room(pair=True)))
+        ids, segments = t.build_inputs_with_special_tokens(
+            *truncate_pair(t.encode(texts[0]), t.encode(texts[1]), self.windowing.max_text_tokens(pair=True))
+        )
         labels = {"wait.targets": np.array([record["hours"]], np.float32)} if labelled else {}
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=texts)]
 

@@ -1,6 +1,6 @@
-"""Form: the labelled files of a task, before any model: which files are such, and how their rows become records.
+"""DataFormat: the labelled files of a task, before any model: which files are such, and how their rows become records.
 
-`Form(Field(…), Field(…))` reads any table by the names of its columns. A task whose files need more than that gives a subclass, held in
+`DataFormat(Field(…), Field(…))` reads any table by the names of its columns. A task whose files need more than that gives a subclass, held in
 its spec (`TaskSpec.form`).
 """
 
@@ -9,24 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from unmask.labels.fields import Field, assign_columns, required
-from unmask.labels.records import Finding, Record, Source, table_rows, text_of
+from unmask.labels.fields import Field, assign_columns, required_fields
+from unmask.labels.records import Finding, Record, Source, parse_text, table_rows
 from unmask.recipe import TaskRecipe
 
 
-class Form:
+class DataFormat:
     fields: tuple[Field, ...] = ()
     blocks: bool = False  # whether the lines up to a blank one are one record, in a file without columns
 
     def __init__(self, *fields: Field):
         self.fields = fields or self.fields
 
-    def recognises(self, source: Source) -> bool:
+    def matches(self, source: Source) -> bool:
         """Whether a file looks like one of this task's."""
         needed = [set(field.columns) for field in self.fields if field.use != "other" and field.required]
-        return source.form == "table" and bool(needed) and all(source.names & names for names in needed)
+        return source.file_format == "table" and bool(needed) and all(source.names & names for names in needed)
 
-    def settle(self, sources: Sequence[Source], settings: TaskRecipe) -> TaskRecipe:
+    def resolve_auto(self, sources: Sequence[Source], settings: TaskRecipe) -> TaskRecipe:
         """The settings with what the training files decide where they say `auto`, before a file is read."""
         return settings
 
@@ -34,7 +34,7 @@ class Form:
         self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
     ) -> list[Record]:
         """A file's records, each with "at"; what is wrong goes to `findings`. Without `labelled`, labels are not read."""
-        needed = required(self.fields, labelled)
+        needed = required_fields(self.fields, labelled)
         columns = assign_columns(self.fields, source, settings, needed)
         fields = [f for f in self.fields if f.name in columns and (labelled or f.use != "target")]
         records: list[Record] = []
@@ -49,16 +49,16 @@ def _value(field: Field, cell: Any, at: str, findings: list[Finding]) -> Any:
     """A cell as what its field holds; lists, spans and other objects as the file has them."""
     several = cell if isinstance(cell, list) else [cell]
     if field.holds == "texts" or (field.holds == "label" and isinstance(cell, list)):
-        return [text_of(each, at, field.name, findings) for each in several]
+        return [parse_text(each, at, field.name, findings) for each in several]
     if field.holds in ("text", "label", "id"):
-        return text_of(cell, at, field.name, findings)
+        return parse_text(cell, at, field.name, findings)
     if field.holds in ("number", "index"):
-        number = number_in(cell, at, field.name, findings)
+        number = parse_number(cell, at, field.name, findings)
         return int(number) if field.holds == "index" else number
-    return [number_in(each, at, field.name, findings) for each in several] if field.holds == "grades" else cell
+    return [parse_number(each, at, field.name, findings) for each in several] if field.holds == "grades" else cell
 
 
-def number_in(cell: Any, at: str, name: str, findings: list[Finding], hint: str = "write a number") -> float:
+def parse_number(cell: Any, at: str, name: str, findings: list[Finding], hint: str = "write a number") -> float:
     """A cell as a number; 0, and a finding of the field's name, where it is none."""
     try:
         number = float(cell)
