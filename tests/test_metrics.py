@@ -55,7 +55,9 @@ def test_every_measured_value_is_in_the_table_and_printed_as_before() -> None:
     assert {"macro_f1", "zh_f1", "best_f1_thresh", "HasAns_total", "recall@100", "spearman@8", "rougeLsum"} <= names
     for name in names:
         words = name.rpartition(".")[2].partition("@")[0].split("_")
-        assert any("_".join(words[n:]) in METRICS for n in range(len(words))), f"{name} is not in the table"
+        assert any("_".join(words[n:]) in METRICS for n in range(len(words))), (
+            f"{name}: not in METRICS of unmask/metrics.py"
+        )
         share = PERCENT.search(name.partition("@")[0]) is not None
         assert format_metric(name, 0.12345) == ("12.3%" if share else "0.1235"), name
         assert not share or (metric(name).low, metric(name).high) == (0.0, 1.0), name

@@ -10,6 +10,7 @@ from unmask.batch import Example, collate
 from unmask.labels.records import Record
 from unmask.runs.part import prepare
 from unmask.tasks.objective import objective_of
+from unmask.tasks.spec import TaskSpec
 
 TOGETHER = {"embed"}  # a text's negatives are the other rows of its forward pass (tasks/embed/task.py)
 
@@ -19,10 +20,10 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench(tmp_path_factory.mktemp("micro"))
 
 
-def longer(record: Record, by: int) -> Record:
-    """The same with `by` more words at its end, so that rows differ in length."""
-    role = next(role for role in ("context", "text", "query") if role in record)
-    text, out = record[role], record | {role: record[role] + " in" * by}
+def longer(spec: TaskSpec, record: Record, by: int) -> Record:
+    """The same with `by` more words at the end of its first text, so that rows differ in length."""
+    key = next(field.key for field in spec.inputs if field.holds == "text")
+    text, out = record[key], record | {key: record[key] + " in" * by}
     if "words" in record:
         starts = [len(text) + 3 * n + 1 for n in range(by)]
         out |= {"words": [*record["words"], *([s, s + 2] for s in starts)], "tags": [*record["tags"], *["O"] * by]}
@@ -42,7 +43,9 @@ def test_the_gradient_is_that_of_its_micro_batches(task: str, size: int, shop: B
         job.model.eval(),
         job.task.tokenizer.pad,
     )  # eval: dropout is drawn per forward pass
-    examples = [e for n, record in enumerate(job.sets.train) for e in job.task.rows(longer(record, 2 * n))]
+    examples = [
+        e for n, record in enumerate(job.sets.train) for e in job.task.rows(longer(job.task.spec, record, 2 * n))
+    ]
     assert len(examples) > size and len({len(e) for e in examples}) > 1  # some rows are padded
     found = []
     for groups in ([examples], list(parts(examples, size))):

@@ -71,7 +71,7 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("task", TASKS.names())
+@pytest.mark.parametrize("task", SHAPES)
 def test_every_task_s_records(task: str) -> None:
     """Good ones: nothing found. The same in test: leakage. Twice: a duplicate."""
     kind = TASKS[task].SPEC

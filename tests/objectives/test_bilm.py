@@ -83,7 +83,7 @@ def test_no_state_knows_its_answer(store: TokenStore) -> None:
                 logits = []
                 for given in (ids, changed):
                     batch = collate([Example(given, labels=row.labels)], pad=0)
-                    logits.append(o._forward(model, batch)["bilm"][0])
+                    logits.append(o.outputs(model, o._hidden(model, batch), batch)["bilm"][0])
                 # forwards, place is predicted at place - 1; backwards at place + 1
                 at = place - 1 if side == "forwards" else 9 + place
                 assert torch.equal(logits[0][at], logits[1][at])

@@ -32,7 +32,8 @@ def made(name: str, family: str, **sections: object) -> tuple[Objective, Model]:
 
 def predictions(objective: Objective, model: Model, example: Example) -> dict[str, torch.Tensor]:
     with torch.no_grad():
-        outputs = objective._forward(model, collate([example], TOKENIZER.pad))
+        batch = collate([example], TOKENIZER.pad)
+        outputs = objective.outputs(model, objective._hidden(model, batch), batch)
     return {name: logits for name, (logits, _) in outputs.items()}
 
 

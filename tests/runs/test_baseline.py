@@ -146,10 +146,6 @@ def test_bm25_is_that_of_bm25s(start: Path) -> None:
         assert scores == pytest.approx([float(wanted[p]) for p in passages], rel=1e-5)
 
 
-def test_every_task_has_one() -> None:
-    assert all(TASKS[name].SPEC.baseline for name in TASKS.names())
-
-
 def test_a_run_puts_them_beside_the_model(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

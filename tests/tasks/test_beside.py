@@ -177,7 +177,8 @@ def test_what_cannot_be_is_refused(place: Path) -> None:
     recipe = Recipe.build({"task": {"aux": "mlm:0.1"}})
     with pytest.raises(UserError, match="embed") as error:
         aux_mlm.check(recipe, preset("bert-tiny"), TASKS["embed"].SPEC)
-    assert str(error.value.expected) == f"one of {', '.join(sorted(RECORDS))}"
+    fitting = [name for name in TASKS.names() if TASKS[name].SPEC.training.aux_mlm]
+    assert str(error.value.expected) == f"one of {', '.join(fitting)}" and set(RECORDS) <= set(fitting)
     with pytest.raises(UserError, match="no place for an MLM head"):
         aux_mlm.check(recipe, preset("gpt2-mini"), Classify.SPEC)
     with pytest.raises(UserError, match="freeze"):

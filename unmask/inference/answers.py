@@ -174,7 +174,7 @@ class Part:
 @dataclass(frozen=True)
 class Row:
     tokens: int
-    chosen: int  # of them, for the masked language model's loss
+    chosen: int  # targets of the loss in the row, for MLM the tokens chosen; 0: the objective judges whole rows
     is_next: bool | None  # whether segment B follows A; None: the row has no pair
     parts: list[Part]
     note: str = ""  # what else the objective made of the row: an order, what tokens see, what is to be written

@@ -41,7 +41,8 @@ def masked_batch(examples: Iterable[Example], tokenizer: Tokenizer) -> MaskedBat
     for example in examples:
         labels, parts = example.labels, list(_parts(example, tokenizer))
         is_next = int(labels["nsp"].item()) == 0 if "nsp" in labels else None
-        rows.append(Row(len(example), len(labels.get("mlm.positions", ())), is_next, parts, _note(example, tokenizer)))
+        chosen = sum(len(values) for name, values in labels.items() if name.endswith(".targets"))
+        rows.append(Row(len(example), chosen, is_next, parts, _note(example, tokenizer)))
     return MaskedBatch(rows)
 
 

@@ -114,7 +114,7 @@ def _unknown(name: str, records: Sequence[Record], spec: RecordSpec, known: set[
     for label, where in places.items():
         lacks = "is not among those given" if given else "is never seen in the training records"
         what = f"the label {label!r} of {name} ({many(len(where))}) {lacks}"
-        hint = f"one of {shown}; or put records with it into the training file"
+        hint = f"one of {shown}" + ("" if given else "; or put records with it into the training file")
         found.append(Finding(where[0], what, hint, kind="unknown label"))
     return found
 

@@ -41,6 +41,7 @@ class Field:
     caption: str = ""  # what it is called in examples of commands: "QUESTION"; its name in capitals unless given
     key: str = ""  # in a record; its name unless given
     or_file: bool = False  # --column may name a file instead of a column
+    labels: tuple[str, ...] = ()  # the valid labels, if the task fixes them: doctor and finetune reject others
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "caption", self.caption or self.name.upper())
@@ -158,8 +159,14 @@ def labels_of(spec: RecordSpec, record: Record) -> list[str]:
     return [each for each in (label if isinstance(label, list) else [label]) if isinstance(each, str)]
 
 
+def fixed_labels(spec: RecordSpec) -> tuple[str, ...]:
+    """The labels that a task has in every file; none where they come from the training records."""
+    return next((field.labels for field in spec.fields if field.labels), ())
+
+
 def label_names(spec: RecordSpec, labels: Sequence[str]) -> list[str]:
-    """A model's labels, or those of `task.labels`, by the names that `labels_of` has for them: B-loc is loc."""
+    """The labels that the task fixes, else a model's or those of `task.labels`, by the names that `labels_of` has for them: B-loc is loc."""
+    labels = fixed_labels(spec) or labels
     if not has_word_labels(spec):
         return list(labels)
     return [schemes.parse_tag(name)[1] for name in labels if name != schemes.OUTSIDE]

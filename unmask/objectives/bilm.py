@@ -52,7 +52,6 @@ class BiLM(Objective):
     def counts(self, batch: Batch) -> dict[str, int]:
         return {"bilm": len(batch.labels["bilm.forwards.targets"]) + len(batch.labels["bilm.backwards.targets"])}
 
-    def _forward(self, model: Model, batch: Batch) -> Pairs:
+    def _hidden(self, model: Model, batch: Batch) -> torch.Tensor:
         # The last layer, as in the paper: the mix is for tasks, and learns from them.
-        hidden = model.encoder(batch.ids, batch.mask, at=self.reads(model, batch), top=True)
-        return self.outputs(model, hidden, batch)
+        return model.encoder(batch.ids, batch.mask, at=self.reads(model, batch), top=True)

@@ -67,9 +67,6 @@ class Distill(MLM):
         copied, total = initialise(model, self.teacher)
         return [f"{copied} of {total} of the student's parameters begin as the teacher's"]
 
-    def _terms(self, model: Model, batch: Batch, accuracy: bool = False) -> Terms:
-        return self.measure(model, model.encode(batch, self.reads(model, batch)), batch, accuracy)
-
     def measure(self, model: Model, hidden: torch.Tensor, batch: Batch, accuracy: bool = False) -> Terms:
         at, targets, n = batch.labels["mlm.positions"], batch.labels["mlm.targets"], self.tokenizer.size
         logits = model.logits("mlm", hidden)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from unmask.batch import Batch, Example, Phase
-from unmask.errors import UserError
+from unmask.errors import UserError, nearest
 from unmask.model.config import ModelConfig, preset, presets
 from unmask.model.families import FAMILIES
 from unmask.model.head_spec import HEADS
@@ -70,6 +70,13 @@ class Objective:
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
         """Everything that can be wrong with a recipe for this objective, before the text is read."""
+        unknown = [name for head in cls.heads for name in head.split("|") if name not in HEADS]
+        if unknown:
+            raise UserError(
+                f"objective {cls.name} reads the head {unknown[0]!r}, which does not exist{nearest(unknown[0], list(HEADS))}",
+                expected=", ".join(HEADS),
+                hint="a new head is a line in HEADS of unmask/model/head_spec.py, or an entry point in unmask.heads",
+            )
         reason = cls.unfit(config)
         if reason:
             fitting = [name for name in presets() if not cls.unfit(preset(name))]
@@ -129,14 +136,15 @@ class Objective:
         return self._terms(model, batch, accuracy=True)
 
     def measure(self, model: Model, hidden: torch.Tensor, batch: Batch, accuracy: bool = False) -> Terms:
-        """Its terms in a sum of objectives, from the hidden states at `reads`, which are computed once for all."""
+        """The terms of the loss from the hidden states at `reads`. Override it for a loss that is not cross-entropy."""
         return measured(self.outputs(model, hidden, batch), accuracy)
 
     def _terms(self, model: Model, batch: Batch, accuracy: bool = False) -> Terms:
-        return measured(self._forward(model, batch), accuracy)
+        return self.measure(model, self._hidden(model, batch), batch, accuracy)
 
-    def _forward(self, model: Model, batch: Batch) -> Pairs:
-        return self.outputs(model, model.encode(batch, self.reads(model, batch)), batch)
+    def _hidden(self, model: Model, batch: Batch) -> torch.Tensor:
+        """The hidden states at `reads`."""
+        return model.encode(batch, self.reads(model, batch))
 
 
 def heads_of(wanted: Sequence[str], config: ModelConfig) -> tuple[str, ...]:
@@ -155,6 +163,10 @@ def measured(outputs: Pairs, accuracy: bool = False) -> Terms:
     """Logits and targets → the terms, with `accuracy` the number of right answers beside each."""
     terms: Terms = {}
     for name, (logits, targets) in outputs.items():
+        assert logits.ndim == 2, (
+            f"term {name}: cross-entropy needs logits (N, classes), but its head gave {tuple(logits.shape)}; "
+            "choose another head, or compute the loss in `measure` (unmask/objectives/objective.py)"
+        )
         terms[name] = (cross_entropy(logits, targets), len(targets))
         if accuracy:
             terms[f"{name}_accuracy"] = ((logits.argmax(-1) == targets).sum(), len(targets))

@@ -9,7 +9,7 @@ from unmask.batch import Batch, Example
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.model.model import Model
-from unmask.objectives.objective import Objective, Pairs
+from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
 from unmask.text.templates import TEMPLATES, Template
 from unmask.text.tokenizer import Tokenizer
@@ -46,5 +46,5 @@ class Written(Objective):
         """Positions of the flattened decoder rows."""
         return batch.labels[f"{self.name}.outputs"]
 
-    def _forward(self, model: Model, batch: Batch) -> Pairs:
-        return self.outputs(model, model.decode(batch, model.encode(batch), self.reads(model, batch)), batch)
+    def _hidden(self, model: Model, batch: Batch) -> torch.Tensor:
+        return model.decode(batch, model.encode(batch), self.reads(model, batch))

@@ -136,6 +136,7 @@ def prepare(
     notes = [] if recipe.task.dev else take_dev(recipe, spec, whole.strata, sets)
     study = kind.study(Given(recipe, config, tokenizer, [*sets.dev, *sets.test]), sets.train, whole.learnt)
     sets.findings += study.findings
+    refuse(study.findings)
     task = kind(recipe, tokenizer, study.learnt if learnt is None else learnt)
     task.bind(config)
     trial = task.reading(None)
@@ -174,6 +175,11 @@ def take_dev(recipe: Recipe, spec: RecordSpec, strata: Sequence[str], sets: Reco
 
 def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | Path | None) -> tuple[Model, list[str]]:
     """The model with the heads that the task needs, and what is said of it."""
+    if any(HEADS[head].labelled for head in task.heads) and not task.bound.config.get("labels"):
+        raise UserError(
+            f"the task {task.name} has no labels, and its head {task.heads[0]} has one output per label",
+            hint="name them in the spec, Field(…, labels=(…)), or let `study` return them under the key labels",
+        )
     notes: list[str] = []
     beside = aux_mlm.heads(recipe)
     heads = (*task.heads, *beside)

@@ -21,6 +21,7 @@ import numpy as np
 
 from unmask.batch import Batch, Example, Phase, groups
 from unmask.errors import UserError
+from unmask.labels.fields import fixed_labels
 from unmask.labels.records import Finding, Record
 from unmask.model.config import ModelConfig
 from unmask.objectives.objective import heads_of
@@ -151,7 +152,10 @@ class Task:
     @classmethod
     def study(cls, given: Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> Study:
         """What the training records say. First of all of them; then, with what is `known` from there, of those that the dev set left."""
-        return Study(dict(known) if known is not None else {"length": row_length(given.recipe, given.config)})
+        if known is not None:
+            return Study(dict(known))
+        labels = fixed_labels(cls.SPEC)
+        return Study({"length": row_length(given.recipe, given.config)} | ({"labels": list(labels)} if labels else {}))
 
     @classmethod
     def from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:

@@ -173,7 +173,7 @@ def batch_rows(batch: MaskedBatch) -> Stack:
     """Training rows: what was masked, replaced and kept, coloured, with a legend that counts."""
     parts: list[ConsoleRenderable | str] = []
     for number, row in enumerate(batch.rows, 1):
-        title = [f"row {number}", f"{row.tokens} tokens", f"{row.chosen} chosen"]
+        title = [f"row {number}", f"{row.tokens} tokens", *([f"{row.chosen} chosen"] if row.chosen else [])]
         if row.is_next is not None:
             title.append(NEXT["next" if row.is_next else "other"])
         if row.note:

@@ -11,9 +11,9 @@ from unmask.labels.fields import Field
 from unmask.labels.records import Record
 from unmask.settings import Section, Share, setting
 from unmask.tasks.spec import TaskSpec, Training
-from unmask.tasks.task import Answer, Outputs, Study, Task
+from unmask.tasks.task import Answer, Outputs, Task
 
-LABELS = ["later", "urgent"]
+LABELS = ("later", "urgent")
 
 
 class UrgencySettings(Section):
@@ -24,7 +24,9 @@ class Urgency(Task):
     SPEC = TaskSpec(
         name="urgency",
         about="a message → urgent or later",
-        data_format=DataFormat(Field("message", ("message",)), Field("urgency", ("urgency",), "label", "target")),
+        data_format=DataFormat(
+            Field("message", ("message",)), Field("urgency", ("urgency",), "label", "target", labels=LABELS)
+        ),
         heads=("classify",),
         terms=("urgency",),
         output="choice",
@@ -34,10 +36,6 @@ class Urgency(Task):
         training=Training(aux_mlm=True, token_dropout=True, rewrites=("message",)),
     )
 
-    @classmethod
-    def study(cls, given, records, known=None):
-        return Study(super().study(given, records, known).learnt | {"labels": LABELS})
-
     def rows(self, record: Record, labelled: bool = True) -> list[Example]:
         ids, segments = self.tokenizer.build_inputs_with_special_tokens(
             self.tokenizer.encode(record["message"])[: self.windowing.max_text_tokens()]
@@ -46,7 +44,7 @@ class Urgency(Task):
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=(record["message"],))]
 
     def decode(self, outputs: Outputs) -> list[Answer]:
-        found = [1 / (1 + np.exp(later - urgent)) for later, urgent in outputs.values]
+        found = [float(1 / (1 + np.exp(later - urgent))) for later, urgent in outputs.values]
         return [{"urgency": LABELS[int(p >= self.settings.urgency.threshold)], "probability": p} for p in found]
 
     def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
