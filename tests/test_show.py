@@ -152,7 +152,7 @@ def test_no_color_on_a_terminal_is_the_plain_form():
 
 def test_rows_without_masks_have_no_legend():
     text = render(batch_rows(MaskedBatch([Row(2, 0, None, [Part("text", "a", "a")])])), colour=False)
-    assert text.splitlines() == ["row 1 · 2 tokens · 0 chosen", "a", ""]
+    assert text.splitlines() == ["row 1 · 2 tokens", "a", ""]
 
 
 @pytest.mark.parametrize("colour", [True, False])

@@ -222,7 +222,7 @@ def test_http_gives_its_predictions_and_not_vectors(trained: Trained) -> None:
         assert client.post(path, json={"inputs": [asked, list(asked.values())]}).json() == [ours, ours]
     assert client.post("/models/mine", json=json.loads(sample_body(model))).status_code == 200
     for wrong, said in (
-        ({"inputs": asked | {"messag": "x"}}, "no field 'messag'"),
+        ({"inputs": asked | {"messag": "x"}}, "unknown field 'messag'"),
         ({"inputs": {}}, f"has no '{next(iter(asked))}'"),
         ({"inputs": asked | {"message": ["a"]}}, "message is list, not text"),
         ({"inputs": [["a", "b", "c"]]}, f"3 texts for the task {trained.task}"),
@@ -245,7 +245,7 @@ def test_the_studio_has_a_form_for_it(trained: Trained) -> None:
     found = client.post("/studio/task", json={"model": "mine", "record": trained.asked}).json()
     assert trained.target in found
     wrong = client.post("/studio/task", json={"model": "mine", "record": trained.asked | {trained.target: "x"}})
-    assert wrong.status_code == 422 and f"no field '{trained.target}'" in wrong.json()["error"]["message"]
+    assert wrong.status_code == 422 and f"unknown field '{trained.target}'" in wrong.json()["error"]["message"]
 
 
 def test_it_is_explained_by_what_its_spec_says(trained: Trained) -> None:
