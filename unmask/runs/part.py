@@ -136,7 +136,7 @@ def prepare(
     notes = [] if recipe.task.dev else take_dev(recipe, spec, whole.strata, sets)
     study = kind.study(Given(recipe, config, tokenizer, [*sets.dev, *sets.test]), sets.train, whole.learnt)
     sets.findings += study.findings
-    refuse(study.findings)
+    raise_errors(study.findings)
     task = kind(recipe, tokenizer, study.learnt if learnt is None else learnt)
     task.bind(config)
     trial = task.reading(None)
