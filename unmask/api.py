@@ -323,8 +323,8 @@ def export(
     """
     from unmask.exporting import command
 
-    wanted = command.Wanted(to, int8, out, push, dry_run)
-    return command.export(model, wanted, _paths(data), _names(columns), console or Console(quiet=True))
+    options = command.ExportOptions(to, int8, out, push, dry_run)
+    return command.export(model, options, _paths(data), _names(columns), console or Console(quiet=True))
 
 
 def info(run: str | Path) -> dict[str, Any]:

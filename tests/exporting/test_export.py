@@ -53,10 +53,12 @@ def name_of(pair: tuple[str, tuple[str, ...]]) -> str:
 
 
 def assert_exports(folder: Path, export: Path, said: dict[str, Any]) -> None:
-    assert said["folder"] == str(export) and said["compared"]["largest_difference"] <= 1e-4
+    assert said["folder"] == str(export) and said["validation"]["largest_difference"] <= 1e-4
     assert not list(export.rglob("*.safetensors")) and not list(export.parent.glob(".*"))
     about = json.loads((export / "export.json").read_text())
-    assert about["compared"] == said["compared"] and all((export / file).is_file() for file in about["graphs"].values())
+    assert about["validation"] == said["validation"] and all(
+        (export / file).is_file() for file in about["graphs"].values()
+    )
     assert "largest difference" in (export / "README.md").read_text("utf-8")
 
 
@@ -190,8 +192,21 @@ def test_other_programs_see_the_names_they_know(folders: Any) -> None:
     with torch.inference_mode():
         ours = model.logits("mlm", model(torch.from_numpy(ids), torch.from_numpy(mask).bool()))
     assert gap(whole[mask > 0], ours.numpy()[mask > 0]) <= 1e-4  # (B, T, V) when no place is named
-    some = session.run(["logits"], feeds | {"at": np.array([1, 6])})[0]
+    some = session.run(["logits"], feeds | {"positions": np.array([1, 6])})[0]
     assert gap(some[:, 0], [whole[0, 1], whole[1, 2]]) <= 1e-5  # (N, 1, V)
+
+
+def test_an_export_whose_positions_are_called_at_still_runs(folders: Any, tmp_path: Path) -> None:
+    """As version 0.1 wrote it."""
+    _, export, _ = folders("bert", ("mlm", "pooler", "nsp"))
+    old = Path(shutil.copytree(export, tmp_path / "old"))
+    proto = onnx.load(old / "onnx" / "model.onnx")
+    for value in [*proto.graph.input, *proto.graph.initializer]:
+        value.name = "at" if value.name == "positions" else value.name
+    for node in proto.graph.node:
+        node.input[:] = ["at" if name == "positions" else name for name in node.input]
+    onnx.save(proto, old / "onnx" / "model.onnx")
+    same(*[unmask.load(each).fill("the [MASK]ist is [MASK]orted").as_dict() for each in (export, old)])
 
 
 def test_transformers_opens_what_lies_beside_the_graph(folders: Any) -> None:
@@ -211,7 +226,7 @@ def test_weights_of_a_large_model_lie_beside_its_graph(folders: Any, tmp_path: P
     _, export, _ = folders("modernbert", ("pooler", "classify"))
     copy = Path(shutil.copytree(export, tmp_path / "copy"))
     file = copy / "onnx" / "model.onnx"
-    save(onnx.load(file), file, most=0)
+    save(onnx.load(file), file, max_bytes=0)
     assert (copy / "onnx" / "model.onnx_data").is_file() and file.stat().st_size < (
         export / "onnx/model.onnx"
     ).stat().st_size
@@ -226,13 +241,13 @@ def test_what_has_no_graph_is_refused(tmp_path: Path, family: str) -> None:
     tokenizer = Tokenizer.train(["a cab"], TokenizerRecipe(kind="char"))
     model = Model(preset(f"{family}-mini", vocab_size=tokenizer.size), {"elmo": ["bilm"], "cbow": ["cbow"]}[family])
     hf.save(model.init(0), tmp_path, tokenizer)
-    with pytest.raises(UserError, match=f"a {family} model is not exported"):
+    with pytest.raises(UserError, match=f"cannot export a {family} model"):
         unmask.export(tmp_path, out=tmp_path / "out")
 
 
 def test_mistakes_are_said_before_the_work(folders: Any, tmp_path: Path) -> None:
     folder, export, _ = folders("modernbert", ("pooler", "classify"))
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         unmask.export(folder, out=export)
     with pytest.raises(UserError, match="expected: onnx"):
         unmask.export(folder, to="tflite", out=tmp_path / "a")
@@ -249,7 +264,7 @@ def test_a_hub_that_does_not_answer_leaves_the_export(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     (tmp_path / "export.json").write_text("{}")
-    with pytest.raises(UserError, match=r"(?s)the hub did not take me/model: .*hf upload me/model"):
+    with pytest.raises(UserError, match=r"(?s)cannot upload me/model: .*hf upload me/model"):
         push(tmp_path, "me/model")
 
 

@@ -26,7 +26,7 @@ def test_a_graph_with_other_weights_is_refused(tmp_path: Path, monkeypatch: pyte
         onnx.save(proto, file)
 
     monkeypatch.setattr(graph, "write_graph", broken)
-    with pytest.raises(UserError, match=r"the head tag differs by 0\.001"):
+    with pytest.raises(UserError, match=r"the head tag differs from PyTorch by 0\.001"):
         unmask.export(folder)
     assert [p.name for p in tmp_path.iterdir()] == ["model"]  # nothing is left
 
@@ -35,7 +35,7 @@ def test_a_graph_that_was_traced_on_short_rows_is_refused(tmp_path: Path, monkey
     """On rows shorter than a local window it hides nothing, and would go on so with longer ones."""
     folder = new_folder(tmp_path / "model", "modernbert", ("tag",))
     monkeypatch.setattr(graph, "_sample_length", lambda config: 7)
-    with pytest.raises(UserError, match="not the model"):
+    with pytest.raises(UserError, match="differs from PyTorch"):
         unmask.export(folder)
 
 
@@ -51,8 +51,12 @@ def test_eight_bits_make_a_small_graph_that_answers(learnt: tuple[Path, Path], t
     result = CliRunner().invoke(app, ["export", str(folder), "--int8", "--data", str(file), "-o", str(out), "--json"])
     said = json.loads(result.stdout)
     assert said["graphs"] == {"model": "onnx/model_quantized.onnx"} and said["precision"] == "int8"
-    compared = said["compared"]
-    assert compared["metric"] == "accuracy" and compared["onnx"] > compared["torch"] - 0.005 and compared["torch"] > 0.9
+    validation = said["validation"]
+    assert (
+        validation["metric"] == "accuracy"
+        and validation["onnx"] > validation["torch"] - 0.005
+        and validation["torch"] > 0.9
+    )
     assert "MatMulInteger" in {node.op_type for node in onnx.load(out / "onnx/model_quantized.onnx").graph.node}
     text = "anna saw a lovely film number 3 ."
     ours, theirs = unmask.load(folder).predict([text])[0], unmask.load(out).predict([text])[0]
@@ -62,10 +66,10 @@ def test_eight_bits_make_a_small_graph_that_answers(learnt: tuple[Path, Path], t
 def test_eight_bits_that_change_answers_are_refused(learnt: tuple[Path, Path], tmp_path: Path) -> None:
     """By the metric where there is a file, else by answers to plain sentences."""
     folder, file = spoil(learnt[0], tmp_path / "spoilt"), learnt[1]
-    with pytest.raises(UserError, match=r"accuracy on 60 records falls from [\d.]+ to 0\.\d+, by [\d.]+ points"):
+    with pytest.raises(UserError, match=r"accuracy on 60 records decreases from [\d.]+ to 0\.\d+, by [\d.]+ points"):
         unmask.export(folder, int8=True, data=file)
     result = CliRunner().invoke(app, ["export", str(folder), "--int8"])
-    assert result.exit_code == 2 and "8-bit weights change the task classify" in result.output
+    assert result.exit_code == 2 and "int8 weights change the task classify" in result.output
     assert [p.name for p in tmp_path.iterdir()] == ["spoilt"]
 
 
@@ -73,18 +77,18 @@ def test_eight_bits_that_change_answers_are_refused(learnt: tuple[Path, Path], t
 def test_eight_bits_leave_a_shared_embedding_alone(tmp_path: Path, family: str) -> None:
     """The logits' matrix is the embedding's: the one in 8 bits and turned round, the other as it was."""
     said = unmask.export(new_folder(tmp_path / "model", family, ("lm",)), int8=True)
-    assert said["compared"]["drift"] < 0.02 and said["compared"]["kind"] == "choice"
+    assert said["validation"]["drift"] < 0.02 and said["validation"]["kind"] == "choice"
 
 
 def test_a_model_without_a_task_is_measured_on_plain_text(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "model", "roberta", ("mlm",))
     (tmp_path / "text.txt").write_text("the list is sorted\n" * 20)
     said = unmask.export(folder, data=tmp_path / "text.txt")
-    assert said["compared"]["metric"] == "accuracy" and said["compared"]["torch"] == said["compared"]["onnx"]
+    assert said["validation"]["metric"] == "accuracy" and said["validation"]["torch"] == said["validation"]["onnx"]
 
 
-def test_probe_rows_reach_beyond_a_window() -> None:
-    from unmask.exporting.checks import probe_rows
+def test_random_rows_reach_beyond_a_window() -> None:
+    from unmask.exporting.checks import random_rows
 
     config = new_model("modernbert", ("mlm",)).config
-    assert max(len(row) for rows in probe_rows(config) for row in rows) > 2 * config.local_window
+    assert max(len(row) for rows in random_rows(config) for row in rows) > 2 * config.local_window

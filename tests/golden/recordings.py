@@ -320,7 +320,7 @@ def record(name: str) -> dict[str, Any]:
     found: dict[str, Any] = {"files": [path for path in names_in(folder) if Path(path).name not in since]}
     if name in EXPORTED:
         about = read("export.json", folder)
-        found["export"] = {key: value for key, value in about.items() if key not in ("by", "compared")}
+        found["export"] = {key: value for key, value in about.items() if key not in ("by", "validation")}
         found["config"] = read("config.json", folder)
         found["predictions"] = predictions(name, ASKED[FINETUNE[EXPORTED[name]]["file"]])
         return plain(found)

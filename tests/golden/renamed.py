@@ -14,6 +14,7 @@ KEYS = {
     "unread": "unexpected_keys",
     "per_piece": "mean_token_probability",
     "ended": "finish_reason",
+    "compared": "validation",
 }
 TEXTS = {"message", "hint"}  # worded for people
 

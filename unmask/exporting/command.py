@@ -1,4 +1,4 @@
-"""A model, the file that it is measured on, and where the export goes: what `unmask export` puts together."""
+"""unmask export: open the model, export it, and measure both on the user's data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ from unmask.errors import UserError
 from unmask.inference import labelled_files
 from unmask.inference.folders import model_folder
 
-LINES = 500  # of a text file, for a model without a task
+MAX_LINES = 500  # of a text file, for a model without a task
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What `unmask export` is asked for."""
+class ExportOptions:
+    """Options of `unmask export`."""
 
-    to: str = "onnx"
+    format: str = "onnx"
     int8: bool = False
-    out: str | Path | None = None  # the folder; None = beside the model
-    push: str = ""  # a name on the hub
+    out: str | Path | None = None  # the folder; None = next to the model
+    push: str = ""  # a repository on the hub
     dry_run: bool = False
 
 
 def export(
-    model: str | Path, wanted: Wanted, data: Sequence[str], columns: dict[str, str], console: Console
+    model: str | Path, options: ExportOptions, data: Sequence[str], columns: dict[str, str], console: Console
 ) -> dict[str, Any]:
     try:
         import onnx  # noqa: F401
@@ -33,51 +33,50 @@ def export(
         import onnxscript  # noqa: F401
     except ModuleNotFoundError as error:
         raise UserError(f"{error.name} is not installed", hint="pip install 'unmask[export]'") from None
-    from unmask.exporting import export as gate
+    from unmask.exporting import export as exporter
 
-    if wanted.to not in gate.FORMATS:
-        raise UserError(f"--to {wanted.to}", expected=", ".join(gate.FORMATS))
-    if wanted.push:
-        gate.check_name(wanted.push)
+    if options.format not in exporter.FORMATS:
+        raise UserError(f"unknown format {options.format}", expected=", ".join(exporter.FORMATS))
+    if options.push:
+        exporter.check_repository(options.push)
     folder = model_folder(model, console.say)
-    place = Path(wanted.out) if wanted.out is not None else default_place(folder, wanted.int8)
-    gate.check_free(place)
-    source = gate.open_source(folder)
-    if wanted.dry_run:
-        return gate.plan(source, wanted.int8, place)
-    measure = None if not data else _measure(source, data, columns, console)
-    found = gate.export(source, place, wanted.int8, console, measure)
-    return found | ({"pushed": gate.push(place, wanted.push)} if wanted.push else {})
+    out = Path(options.out) if options.out is not None else default_folder(folder, options.int8)
+    exporter.check_free(out)
+    source = exporter.open_source(folder)
+    if options.dry_run:
+        return exporter.plan(source, options.int8, out)
+    measure = _measure(source, data, columns, console) if data else None
+    result = exporter.export(source, out, options.int8, console, measure)
+    return result | ({"pushed": exporter.push(out, options.push)} if options.push else {})
 
 
-def default_place(folder: str | Path, int8: bool) -> Path:
-    """Beside the model; of a hub name, here.
+def default_folder(folder: str | Path, int8: bool) -> Path:
+    """Return a folder next to the model; for a model on the hub, a folder in the working directory.
 
-    >>> str(default_place("runs/a/model", False)), str(default_place("owner/bert", True))
+    >>> str(default_folder("runs/a/model", False)), str(default_folder("owner/bert", True))
     ('runs/a/model-onnx', 'bert-onnx-int8')
     """
-    ending = "-onnx-int8" if int8 else "-onnx"
     path = Path(folder)
-    return path.with_name(path.name + ending) if path.is_dir() or path.parts[0] == "runs" else Path(path.name + ending)
+    name = path.name + ("-onnx-int8" if int8 else "-onnx")
+    return path.with_name(name) if path.is_dir() or path.parts[0] == "runs" else Path(name)
 
 
 def _measure(source: Any, data: Sequence[str], columns: dict[str, str], console: Console) -> Any:
-    """What the file is for: the task's own metric; without a task, words found again."""
+    """Return the metric on the user's data: the task's metric, or for a model without a task `masked_accuracy`."""
     from unmask.exporting.checks import masked_accuracy
 
     if source.task is not None:
         return lambda predictor: labelled_files.evaluate(predictor, data, columns, console)
     if source.model.config.decoder_layers or not {"mlm", "lm"} & set(source.model.heads):
         raise UserError(
-            "--data with a model that is not fine-tuned and fills no mask: there is nothing to measure",
-            hint="leave --data out",
+            "--data needs a model that is fine-tuned or has an MLM or LM head: there is no metric for this one",
+            hint="remove --data",
         )
     lines: list[str] = []
     for path in data:
         try:
             lines += [line for line in Path(path).read_text("utf-8", "replace").splitlines() if line.strip()]
         except OSError as error:
-            raise UserError(
-                f"cannot read {path}: {error.strerror}", expected="a text file, a line per sentence"
-            ) from None
-    return masked_accuracy(lines[:LINES])
+            expected = "a text file with one sentence per line"
+            raise UserError(f"cannot read {path}: {error.strerror}", expected=expected) from None
+    return masked_accuracy(lines[:MAX_LINES])

@@ -1,4 +1,4 @@
-"""A model → ONNX graphs, by torch's exporter; rows and lengths are free. Inputs and outputs have the names of the ecosystem.
+"""A model → ONNX graphs, with torch's exporter. Batch size and length are dynamic; names are those of the ecosystem.
 
 | model           | file                       | inputs                                                          | outputs                          |
 |-----------------|----------------------------|-----------------------------------------------------------------|----------------------------------|
@@ -7,11 +7,11 @@
 | encoder–decoder | onnx/encoder_model.onnx    | input_ids, attention_mask                                       | last_hidden_state                |
 |                 | onnx/decoder_model.onnx    | input_ids, encoder_attention_mask, encoder_hidden_states        | logits                           |
 
-`answer` gives start_logits and end_logits, `choose` reads (B, choices, T) and gives (B, choices), as their classes in transformers do.
-Of several heads the first gives `logits`, the others `<head>_logits`.
+As in transformers, `answer` outputs start_logits and end_logits, and `choose` reads (B, choices, T) and outputs (B, choices).
+If there are several heads, the first outputs `logits`, the others `<head>_logits`.
 
-A vocabulary head has one input more, `at` (N,): places of the flattened rows whose logits are wanted, (N, 1, V). It may be left out, and
-then logits are (B, T, V): other programs do not see it (`free_places`).
+A vocabulary head has an optional input `positions` (N,): indices into the flattened batch (B · T) at which logits are computed,
+(N, 1, V). Without it, logits are (B, T, V), so that other programs need not know it (`make_positions_optional`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,59 +26,59 @@ from torch import Tensor, nn
 
 from unmask.batch import Batch
 from unmask.errors import UserError
-from unmask.exporting.onnx_file import AT, free_places, quiet, save
+from unmask.exporting.onnx_file import make_positions_optional, save, silence_loggers
+from unmask.inference.onnx_engine import POSITIONS
 from unmask.model.config import ModelConfig
 from unmask.model.head_spec import HEADS
 from unmask.model.layers import picked
 from unmask.model.model import Model
 
-OPSET = 20  # what runtimes of 2024 and later read; the first with GELU as one operator
-NEVER = -1e30  # the score of what is not seen: its share is 0, and a row that sees nothing is no NaN
-SAMPLE = 7  # tokens of the rows that the exporter sees
+OPSET = 20  # supported by runtimes since 2024; the first with GELU as one operator
+MASKED = -1e30  # attention score of a masked token: its weight is 0, and a fully masked row gives no NaN
+SAMPLE_LENGTH = 7  # tokens of the sequences that the exporter traces
 
 
 @dataclass
 class Graph:
-    """What becomes one file."""
+    """One ONNX file."""
 
-    name: str  # of the file, without its ending
+    name: str  # of the file, without .onnx
     module: nn.Module
     inputs: dict[str, Tensor]  # examples
-    shapes: dict[str, dict[int, Any]]  # which of their sizes are free
+    shapes: dict[str, dict[int, Any]]  # their dynamic dimensions
     outputs: list[str]
 
 
 def graphs_of(model: Model) -> list[Graph]:
     config = model.config
-    length = _sample_length(config)
-    free = _length("length", config)
-    rows = torch.export.Dim("batch")
-    ids = torch.full((2, length), 1)
+    length = _dynamic_length("length", config)
+    batch = torch.export.Dim("batch")
+    ids = torch.full((2, _sample_length(config)), 1)
     mask = torch.ones_like(ids)
     mask[1, 3:] = 0
     if model.decoder is not None:
-        return _two_halves(model, ids, mask, rows, free)
+        return _encoder_and_decoder(model, ids, mask, batch, length)
     inputs = {"input_ids": ids, "attention_mask": mask}
     if config.segments > 1:
         inputs["token_type_ids"] = torch.zeros_like(ids)
-    shapes: dict[str, dict[int, Any]] = {name: {0: rows, 1: free} for name in inputs}
+    shapes: dict[str, dict[int, Any]] = {name: {0: batch, 1: length} for name in inputs}
     heads = heads_of(model)
     if any(HEADS[head].grouped for head in heads):
         inputs = {name: value[:, None].repeat(1, 3, 1) for name, value in inputs.items()}
-        shapes = {name: {0: rows, 1: torch.export.Dim("choices"), 2: free} for name in inputs}
+        shapes = {name: {0: batch, 1: torch.export.Dim("choices"), 2: length} for name in inputs}
     if heads[:1] and HEADS[heads[0]].reads == "vocabulary":
-        inputs[AT], shapes[AT] = torch.tensor([1, 2, 5]), {0: torch.export.Dim("places")}
+        inputs[POSITIONS], shapes[POSITIONS] = torch.tensor([1, 2, 5]), {0: torch.export.Dim(POSITIONS)}
     outputs = [name for head in heads for name in outputs_of(heads)[head]]
-    return [Graph("model", Whole(model, heads), inputs, shapes, [*outputs, "last_hidden_state"])]
+    return [Graph("model", SingleGraph(model, heads), inputs, shapes, [*outputs, "last_hidden_state"])]
 
 
 def heads_of(model: Model) -> list[str]:
-    """The heads that a graph answers with: a pooler is only read, and a generator is a model of its own folder."""
+    """Return the heads that are outputs of the graph. A pooler is internal, and a generator has its own model folder."""
     return [name for name in model.heads if HEADS[name].answers]
 
 
 def outputs_of(heads: Sequence[str]) -> dict[str, list[str]]:
-    """Head → names of its outputs.
+    """Return the output names of each head.
 
     >>> outputs_of(["mlm", "nsp"]), outputs_of(["answer"])
     ({'mlm': ['logits'], 'nsp': ['nsp_logits']}, {'answer': ['start_logits', 'end_logits']})
@@ -86,33 +86,37 @@ def outputs_of(heads: Sequence[str]) -> dict[str, list[str]]:
     return {head: list(HEADS[head].outputs) or [f"{head}_logits" if n else "logits"] for n, head in enumerate(heads)}
 
 
-class Whole(nn.Module):
-    """An encoder or a causal model, with its heads."""
+class SingleGraph(nn.Module):
+    """An encoder or a causal model with its heads."""
 
     def __init__(self, model: Model, heads: Sequence[str]):
         super().__init__()
         self.model, self.names = model, list(heads)
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None, at: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        positions: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        segments, several = token_type_ids, input_ids.shape[:2]
+        segments, groups = token_type_ids, input_ids.shape[:2]
         if any(HEADS[name].grouped for name in self.names):  # (B, choices, T) → (B · choices, T)
             input_ids, attention_mask = input_ids.flatten(0, 1), attention_mask.flatten(0, 1)
             segments = None if segments is None else segments.flatten(0, 1)
         mask = attention_mask.bool()
-        # To a causal model padding is another document, so that it is not seen on whichever side it stands.
-        apart = attention_mask if self.model.config.causal else None
-        hidden = self.model.encoder(input_ids, mask, segments, documents=apart)  # (B, T, D)
-        found: list[Tensor] = []
+        # For a causal model, padding is a separate document, so that it is masked on the left and on the right.
+        documents = attention_mask if self.model.config.causal else None
+        hidden = self.model.encoder(input_ids, mask, segments, documents=documents)  # (B, T, D)
+        outputs: list[Tensor] = []
         for name in self.names:
             spec = HEADS[name]
-            values = self.model.logits(name, picked(hidden, at) if spec.reads == "vocabulary" else hidden, mask)
-            found += values.unbind(-1) if spec.outputs else [values.view(several) if spec.grouped else values]
-        return (*found, hidden)
+            values = self.model.logits(name, picked(hidden, positions) if spec.reads == "vocabulary" else hidden, mask)
+            outputs += values.unbind(-1) if spec.outputs else [values.view(groups) if spec.grouped else values]
+        return (*outputs, hidden)
 
 
-class FirstHalf(nn.Module):
+class EncoderGraph(nn.Module):
     def __init__(self, model: Model):
         super().__init__()
         self.encoder = model.encoder
@@ -121,57 +125,56 @@ class FirstHalf(nn.Module):
         return self.encoder(input_ids, attention_mask.bool())
 
 
-class SecondHalf(nn.Module):
+class DecoderGraph(nn.Module):
     def __init__(self, model: Model):
         super().__init__()
         self.model = model
 
     def forward(
-        self, input_ids: Tensor, encoder_attention_mask: Tensor, encoder_hidden_states: Tensor, at: Tensor
+        self, input_ids: Tensor, encoder_attention_mask: Tensor, encoder_hidden_states: Tensor, positions: Tensor
     ) -> Tensor:
         batch = Batch(input_ids, encoder_attention_mask.bool(), decoder=input_ids)
-        return self.model.logits("lm", self.model.decode(batch, encoder_hidden_states, at))  # (N, V)
+        return self.model.logits("lm", self.model.decode(batch, encoder_hidden_states, positions))  # (N, V)
 
 
-def _two_halves(model: Model, ids: Tensor, mask: Tensor, rows: Any, free: Any) -> list[Graph]:
-    config = model.config
-    first = Graph(
+def _encoder_and_decoder(model: Model, ids: Tensor, mask: Tensor, batch: Any, length: Any) -> list[Graph]:
+    rows = {0: batch, 1: length}
+    encoder = Graph(
         "encoder_model",
-        FirstHalf(model),
+        EncoderGraph(model),
         {"input_ids": ids, "attention_mask": mask},
-        {name: {0: rows, 1: free} for name in ("input_ids", "attention_mask")},
+        {"input_ids": rows, "attention_mask": rows},
         ["last_hidden_state"],
     )
-    written = _length("written", config)
     inputs = {
         "input_ids": ids[:, :4],
         "encoder_attention_mask": mask,
-        "encoder_hidden_states": torch.zeros(*ids.shape, config.hidden),
-        AT: torch.tensor([1, 2, 5]),
+        "encoder_hidden_states": torch.zeros(*ids.shape, model.config.hidden),
+        POSITIONS: torch.tensor([1, 2, 5]),
     }
     shapes: dict[str, dict[int, Any]] = {
-        "input_ids": {0: rows, 1: written},
-        "encoder_attention_mask": {0: rows, 1: free},
-        "encoder_hidden_states": {0: rows, 1: free},
-        AT: {0: torch.export.Dim("places")},
+        "input_ids": {0: batch, 1: _dynamic_length("target_length", model.config)},
+        "encoder_attention_mask": rows,
+        "encoder_hidden_states": rows,
+        POSITIONS: {0: torch.export.Dim(POSITIONS)},
     }
-    return [first, Graph("decoder_model", SecondHalf(model), inputs, shapes, ["logits"])]
+    return [encoder, Graph("decoder_model", DecoderGraph(model), inputs, shapes, ["logits"])]
 
 
-def _length(name: str, config: ModelConfig) -> Any:
-    """A size that is free, up to the model's positions."""
+def _dynamic_length(name: str, config: ModelConfig) -> Any:
+    """Return a dynamic dimension up to the model's maximum length."""
     return torch.export.Dim(name, max=None if config.positions == "relative" else config.max_positions)
 
 
 def _sample_length(config: ModelConfig) -> int:
-    """Longer than a local window where there is one: what is traced of shorter rows hides nothing, and is wrong of longer ones."""
+    """Return a length beyond the local attention window, if there is one: a trace of shorter sequences would mask nothing."""
     window = config.local_window // 2 + 2 if any(config.is_local(i) for i in range(config.layers)) else 0
-    return min(max(SAMPLE, window), config.max_positions)
+    return min(max(SAMPLE_LENGTH, window), config.max_positions)
 
 
 def write_graph(graph: Graph, file: Path) -> None:
     try:
-        with quiet(), torch.no_grad(), plain_attention():
+        with silence_loggers(), torch.no_grad(), plain_attention():
             program = torch.onnx.export(
                 graph.module.eval(),
                 kwargs=graph.inputs,
@@ -185,21 +188,21 @@ def write_graph(graph: Graph, file: Path) -> None:
     except torch.onnx.OnnxExporterError as error:
         reason = str(error.__cause__ or error).splitlines()[0]
         raise UserError(
-            f"torch {torch.__version__} cannot make a graph of this model: {reason}",
-            hint="report it with the model's config.json, and use the folder as it is: it needs torch",
+            f"torch {torch.__version__} cannot export this model: {reason}",
+            hint="please report this with the model's config.json; use the model with torch meanwhile",
         ) from None
     assert program is not None
     proto = program.model_proto
-    if AT in graph.inputs:
-        free_places(proto)
+    if POSITIONS in graph.inputs:
+        make_positions_optional(proto)
     save(proto, file)
 
 
 @contextmanager
 def plain_attention() -> Iterator[None]:
-    """Attention as two products, a sum and a softmax. The exporter's own has two selections over all (T, T) scores more, which cost as
-    much as the products do."""
-    kernel = F.scaled_dot_product_attention
+    """Replace scaled_dot_product_attention by two matrix products, a sum and a softmax. The exporter's translation has two more
+    selections over all (T, T) scores, which take as long as the products."""
+    original = F.scaled_dot_product_attention
 
     def attend(
         q: Tensor,  # (B, H, T, K)
@@ -212,14 +215,14 @@ def plain_attention() -> Iterator[None]:
     ) -> Tensor:
         scores = (q * (q.shape[-1] ** -0.5 if scale is None else scale)) @ k.transpose(-1, -2)
         if is_causal:
-            place = torch.arange(q.shape[2])
-            attn_mask = (place[:, None] >= place[None, :])[None, None]
+            positions = torch.arange(q.shape[2])
+            attn_mask = (positions[:, None] >= positions[None, :])[None, None]
         if attn_mask is not None and attn_mask.dtype == torch.bool:
-            attn_mask = (~attn_mask).to(q.dtype) * NEVER
+            attn_mask = (~attn_mask).to(q.dtype) * MASKED
         return (scores if attn_mask is None else scores + attn_mask).softmax(-1) @ v
 
     F.scaled_dot_product_attention = attend  # type: ignore[assignment]
     try:
         yield
     finally:
-        F.scaled_dot_product_attention = kernel
+        F.scaled_dot_product_attention = original

@@ -1,4 +1,4 @@
-"""An ONNX file: places that may be asked for, weights beside a large one, and 8-bit weights."""
+"""Post-processing of ONNX files: an optional input, external weights for large models, int8 quantization."""
 
 import logging
 import warnings
@@ -11,64 +11,69 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-AT = "at"
-LARGEST = 1_800_000_000  # bytes in one file; protobuf ends at 2 GB
+from unmask.inference.onnx_engine import POSITIONS
+
+MAX_FILE_BYTES = 1_800_000_000  # protobuf's limit is 2 GB
 
 
-def save(proto: onnx.ModelProto, file: Path, most: int = LARGEST) -> None:
-    """One file; above `most` bytes the weights lie beside it, under the name that others look for."""
+def save(proto: onnx.ModelProto, file: Path, max_bytes: int = MAX_FILE_BYTES) -> None:
+    """Write one file; above `max_bytes`, the weights go to FILE_data next to it, the name that other programs expect."""
     for node in [*proto.graph.node, *(node for function in proto.functions for node in function.node)]:
         del node.metadata_props[:]  # torch's stack traces, with paths of this machine
     file.parent.mkdir(parents=True, exist_ok=True)
-    if proto.ByteSize() <= most:
+    if proto.ByteSize() <= max_bytes:
         onnx.save(proto, file)
     else:
-        beside = f"{file.name}_data"
-        onnx.save(proto, file, save_as_external_data=True, all_tensors_to_one_file=True, location=beside)
+        location = f"{file.name}_data"
+        onnx.save(proto, file, save_as_external_data=True, all_tensors_to_one_file=True, location=location)
 
 
-def free_places(proto: onnx.ModelProto) -> None:
-    """Make the input `at` one that may be left out: its default is empty, and an empty one means every place.
+def make_positions_optional(proto: onnx.ModelProto) -> None:
+    """Give the input `positions` a default: an empty tensor, which selects all positions.
 
-    The logits, (N, V) until now, become (N, 1, V), or (B, T, V) where `at` is left out.
+    The logits change from (N, V) to (N, 1, V), or (B, T, V) if `positions` is not given.
     """
     graph = proto.graph
     logits = next(output for output in graph.output if output.name == "logits")
-    width = logits.type.tensor_type.shape.dim[-1].dim_value
+    vocab_size = logits.type.tensor_type.shape.dim[-1].dim_value
     for node in graph.node:
         for names in (node.input, node.output):
             for n, name in enumerate(names):
-                names[n] = {AT: "at_or_all", "logits": "logits_flat"}.get(name, name)
+                names[n] = {POSITIONS: "pos.selected", "logits": "pos.logits"}.get(name, name)
+
+    def constant(name: str, shape: Sequence[int], values: Sequence[int]) -> TensorProto:
+        return helper.make_tensor(name, TensorProto.INT64, shape, values)
+
     graph.initializer.extend(
         [
-            helper.make_tensor("at.zero", TensorProto.INT64, [], [0]),
-            helper.make_tensor("at.one", TensorProto.INT64, [], [1]),
-            helper.make_tensor("at.ones", TensorProto.INT64, [1], [1]),
-            helper.make_tensor("at.width", TensorProto.INT64, [1], [width]),
-            helper.make_tensor(AT, TensorProto.INT64, [0], []),  # it is among the inputs too, which makes it a default
+            constant("pos.zero", [], [0]),
+            constant("pos.one", [], [1]),
+            constant("pos.ones", [1], [1]),
+            constant("pos.vocab_size", [1], [vocab_size]),
+            constant(POSITIONS, [0], []),  # an initializer with the name of an input is its default
         ]
     )
     before = [
-        _node("Shape", ["input_ids"], "at.shape"),  # (B, T)
-        _node("Size", ["input_ids"], "at.places"),
-        _node("Size", [AT], "at.count"),
-        _node("Equal", ["at.count", "at.zero"], "at.none"),
-        _node("Cast", ["at.none"], "at.share", to=TensorProto.INT64),
-        _node("Mul", ["at.places", "at.share"], "at.upto"),  # every place, or none
-        _node("Range", ["at.zero", "at.upto", "at.one"], "at.all"),
-        _node("Concat", [AT, "at.all"], "at_or_all", axis=0),
+        _node("Shape", ["input_ids"], "pos.shape"),  # (B, T)
+        _node("Size", ["input_ids"], "pos.size"),
+        _node("Size", [POSITIONS], "pos.count"),
+        _node("Equal", ["pos.count", "pos.zero"], "pos.is_empty"),
+        _node("Cast", ["pos.is_empty"], "pos.factor", to=TensorProto.INT64),
+        _node("Mul", ["pos.size", "pos.factor"], "pos.limit"),  # B · T, or 0 if positions are given
+        _node("Range", ["pos.zero", "pos.limit", "pos.one"], "pos.all"),
+        _node("Concat", [POSITIONS, "pos.all"], "pos.selected", axis=0),
     ]
     after = [
-        _node("Concat", ["at.shape", "at.width"], "at.everywhere", axis=0),
-        _node("Reshape", ["at.count", "at.ones"], "at.counted"),
-        _node("Concat", ["at.counted", "at.ones", "at.width"], "at.chosen", axis=0),
-        _node("Where", ["at.none", "at.everywhere", "at.chosen"], "at.wanted"),
-        _node("Reshape", ["logits_flat", "at.wanted"], "logits"),
+        _node("Concat", ["pos.shape", "pos.vocab_size"], "pos.shape_all", axis=0),
+        _node("Reshape", ["pos.count", "pos.ones"], "pos.counts"),
+        _node("Concat", ["pos.counts", "pos.ones", "pos.vocab_size"], "pos.shape_given", axis=0),
+        _node("Where", ["pos.is_empty", "pos.shape_all", "pos.shape_given"], "pos.shape_out"),
+        _node("Reshape", ["pos.logits", "pos.shape_out"], "logits"),
     ]
     nodes = [*before, *graph.node, *after]
     del graph.node[:]
     graph.node.extend(nodes)
-    logits.CopyFrom(helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", "length", width]))
+    logits.CopyFrom(helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", "length", vocab_size]))
     onnx.checker.check_model(proto)
 
 
@@ -77,16 +82,15 @@ def _node(kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> o
 
 
 def quantize(file: Path) -> None:
-    """Weights of matrix products in 8 bits, a scale per column; what flows through them is rounded as it comes (dynamic)."""
+    """Quantize the weights of matrix products to int8, one scale per column; activations are quantized dynamically."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     proto = onnx.load(file)
-    # Shapes that the exporter noted: the quantizer infers its own, and stops where they differ.
-    del proto.graph.value_info[:]
+    del proto.graph.value_info[:]  # the exporter's shapes: the quantizer infers its own, and fails where they differ
     untie(proto)
     save(proto, file)
     large = file.with_name(f"{file.name}_data").exists()
-    with quiet():
+    with silence_loggers():
         quantize_dynamic(
             file, file, per_channel=True, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul", "Gemm"],
             use_external_data_format=large, extra_options={"MatMulConstBOnly": True, "DefaultTensorType": TensorProto.FLOAT},
@@ -94,13 +98,13 @@ def quantize(file: Path) -> None:
 
 
 def untie(proto: onnx.ModelProto) -> None:
-    """Give every product (Gemm) a matrix of its own. The quantizer turns a matrix round in place, also one that the embedding shares."""
+    """Give every Gemm its own weight. The quantizer transposes a weight in place, also one that is shared with the embedding."""
     graph = proto.graph
     weights = {tensor.name: tensor for tensor in graph.initializer}
-    readers = Counter(name for node in graph.node for name in node.input)
+    uses = Counter(name for node in graph.node for name in node.input)
     for node in graph.node:
         name = node.input[1] if node.op_type == "Gemm" else ""
-        if name in weights and readers[name] > 1:
+        if name in weights and uses[name] > 1:
             copy = onnx.TensorProto()
             copy.CopyFrom(weights[name])
             copy.name = node.input[1] = f"{name}.of.{node.name}"
@@ -108,8 +112,8 @@ def untie(proto: onnx.ModelProto) -> None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Without what exporter and quantizer say of themselves."""
+def silence_loggers() -> Iterator[None]:
+    """Suppress warnings and log lines of the exporter and the quantizer."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export", "root")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():

@@ -61,7 +61,7 @@ def _exported(folder: Path) -> dict[str, Any]:
         "heads": engine.heads,
         "missing_heads": [],
         "unexpected_keys": [],
-        "export": {key: engine.about.get(key) for key in ("format", "precision", "task", "graphs", "compared")},
+        "export": {key: engine.about.get(key) for key in ("format", "precision", "task", "graphs", "validation")},
     }
 
 

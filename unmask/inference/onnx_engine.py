@@ -29,6 +29,7 @@ from unmask.numeric import log_softmax
 from unmask.registry import TASKS
 
 FILE, VERSION = "export.json", 1
+POSITIONS, OLD_POSITIONS = "positions", "at"  # the optional input of a vocabulary head; exports of 0.1 call it "at"
 PATTERNS = ["*.json", "onnx/*", "*_Pooling/config.json"]
 # Of a forward pass: what flows between layers stays in a CPU's cache, a tenth faster than 4096 (docs/log.md).
 TOKENS = 1024
@@ -61,6 +62,8 @@ class OnnxEngine:
         self.heads: list[str] = list(self.about["heads"])
         self.generation = read_generation(folder, settings)
         self.sessions = {name: _session(folder / file, device) for name, file in self.about["graphs"].items()}
+        optional = {i.name for session in self.sessions.values() for i in session.get_overridable_initializers()}
+        self.positions_input = OLD_POSITIONS if OLD_POSITIONS in optional else POSITIONS
         self.turn: Turn = nullcontext
         self._read = threading.local()  # by each thread: the prompts last read, and what the encoder gave
 
@@ -117,7 +120,7 @@ class OnnxEngine:
         """(N, V) after the last token of each row: of `ids` (N, T), or of an encoder–decoder's `decoder` (N, U)."""
         rows = ids if decoder is None else decoder
         at = np.arange(1, len(rows) + 1) * rows.shape[1] - 1
-        feeds = {"input_ids": rows, "at": at}
+        feeds = {"input_ids": rows, self.positions_input: at}
         if decoder is None:
             return self._run("model", ["logits"], feeds | {"attention_mask": mask.astype(np.int64)})[0][:, 0]
         if getattr(self._read, "ids", None) is not ids:  # the same prompts in every step are read once
@@ -155,7 +158,7 @@ class OnnxEngine:
             at = arrays["labels"][PLACES] - before
             if not len(at):  # an empty one would mean every place
                 continue
-            found = self._run("model", [name], self._feeds(arrays) | {"at": at})[0][:, 0]
+            found = self._run("model", [name], self._feeds(arrays) | {self.positions_input: at})[0][:, 0]
             ends = np.cumsum([len(examples[i].labels[PLACES]) for i in group])[:-1]
             yield from zip(group, np.split(found, ends))
 
@@ -213,7 +216,11 @@ def _about(file: Path) -> dict[str, Any]:
         if not isinstance(name, str) or not re.fullmatch(r"onnx/\w[\w.-]*", name):
             raise UserError(f"{file} names the file {name!r}", expected="plain names of files in onnx/")
     spec = None if found["task"] is None or "output" in found else TASKS[found["task"]].SPEC
-    older = {"output": None if spec is None else spec.output, "grouped": spec is not None and spec.grouped}
+    older = {
+        "output": None if spec is None else spec.output,
+        "grouped": spec is not None and spec.grouped,
+        "validation": found.get("compared"),
+    }
     return older | found
 
 
