@@ -185,7 +185,7 @@ def test_given_columns_tell_the_task(tmp_path: Path) -> None:
     assert kind(text="essay", label="stars") == kind(label="stars", text="x") == "classify"
     assert kind(question="essay", context="x", answers="stars") == "answer"
     assert kind(text="essay", target="stars") == "generate"
-    with pytest.raises(UserError, match="no task fits"):
+    with pytest.raises(UserError, match="no task matches"):
         kind()
     file = csv(tmp_path / "b.csv", "review,label,text", "a,1,2")  # one role given, the other by its name
     assert kind(text="review") == "classify"

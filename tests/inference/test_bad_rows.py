@@ -167,7 +167,7 @@ def test_what_is_wrong_with_a_whole_file_is_still_refused(models: dict[str, str]
     for text, words in {
         "text,label\n": "no rows",
         "thing,label\na joy,pos\n": "no column for 'text'",
-        "text,label,label\na joy,pos,neg\n": "2 columns are called 'label'",
+        "text,label,label\na joy,pos,neg\n": "2 columns are named 'label'",
         "text,label\na joy,\nno,\n": "2 problems",
         "text,label\na joy,x\nno,y\n": "none of the labels is known",
     }.items():

@@ -166,7 +166,7 @@ def test_length_is_measured_by_the_model_s_tokens() -> None:
     tokenizer = Tokenizer.train(["abcdefgh " * 50], TokenizerRecipe(kind="char"))
     rows = records(*[("ab" * (40 if n % 4 == 0 else 4), "x") for n in range(40)])
     (found,) = check_lengths(rows, CLASSIFY, tokenizer, 32, "read in windows")
-    assert found.message.startswith("25.0% of the records have more than the 30 tokens of a row, the longest 80")
+    assert found.message.startswith("25.0% of the records have more than 30 tokens (the longest 80)")
     assert found.location == "a.csv:2" and not found.error
     assert check_lengths(rows, CLASSIFY, tokenizer, 128, "") == []
 

@@ -143,7 +143,7 @@ def test_fields_after_the_last_column_are_a_warning_unless_values_are_displaced(
     )
     assert len(source.rows) == 14
     assert [(f.location.rpartition(":")[2], f.error) for f in findings] == [("14", False), ("15", True)]
-    assert "not read" in findings[0].hint and "quotes" in findings[1].hint
+    assert "are ignored" in findings[0].hint and "quote fields" in findings[1].hint
     _, findings = read(tmp_path / "b.tsv", "en\tfr\nso\tsi\nno\tnon\tby Ann\n")
     assert [(f.message, f.error) for f in findings] == [("3 fields, the header has 2", False)]
     _, findings = read(tmp_path / "c.tsv", f"id\ttext\tlabel\n{rows.replace(',', chr(9))}12\tcut off\n")

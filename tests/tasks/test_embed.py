@@ -108,7 +108,7 @@ def test_files_become_records(tmp_path: Path) -> None:
 
 def test_scored_pairs_are_the_users_choice(tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("sentence1,sentence2,score\na,b,4.5\nc,d,1\n")
-    with pytest.raises(UserError, match="classify and embed both fit"):
+    with pytest.raises(UserError, match="classify and embed both match"):
         pick_task(TaskRecipe(), [open_source(str(tmp_path / "s.csv"), [])])
     for name, text, fits in (
         ("label.csv", "sentence1,sentence2,label\na,b,1\n", "classify"),

@@ -116,7 +116,7 @@ def test_a_proposal_by_content_works_when_it_is_followed(
     monkeypatch.chdir(tmp_path)
     file, content, flags = UNNAMED[name]
     Path(file).write_text(content, "utf-8")
-    with pytest.raises(UserError, match="no task fits") as caught:
+    with pytest.raises(UserError, match="no task matches") as caught:
         api.doctor(file)
     assert "looks like text" in (caught.value.expected or "")
     result = CliRunner().invoke(app, [*followed(caught.value.hint or "", flags), "--json"])
@@ -250,7 +250,7 @@ def test_a_ragged_file_without_a_header_gets_the_columns_as_advice(tmp_path: Pat
 def test_an_empty_file_gets_no_advice_that_leads_back(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("", "utf-8")
-    with pytest.raises(UserError, match="no rows; give a file with records") as caught:
+    with pytest.raises(UserError, match="no rows; pass a file with records") as caught:
         api.doctor(str(file))
     assert caught.value.hint is None
 

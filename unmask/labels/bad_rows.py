@@ -1,7 +1,7 @@
-"""`unmask evaluate --bad skip`: rows that cannot be read or scored are left out of a labelled file, counted and listed.
+"""`unmask evaluate --bad skip`: rows that cannot be read or scored of a labeled file are skipped, counted and listed.
 
-A record may be made of several rows (the passages of a query, the words of a sentence), so bad rows are taken out of the file and
-what is left is read again. What is wrong with a file as a whole is still refused.
+A record may be made of several rows (the passages of a query, the words of a sentence), so bad rows are removed from the file and
+the rest is read again. Problems of a whole file still raise an error.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,7 +54,7 @@ def _of_a_row(finding: Finding, lines: set[str]) -> bool:
 
 
 def without(source: Source, bad: set[str], blocks: bool) -> Source:
-    """The file without the rows at these places; of words on lines, without the sentences that hold them."""
+    """Return the file without the rows at these locations; with `blocks`, without the sentences that contain them."""
     rows = [row for row in source.rows if source.location(row[0]) not in bad]
     lines: list[tuple[int, str]] = []
     for _, several in groupby(source.lines, key=lambda line: blocks and bool(line[1].strip())):
@@ -67,14 +67,14 @@ def without(source: Source, bad: set[str], blocks: bool) -> Source:
 def known_labels(
     spec: RecordSpec, labels: Sequence[str], records: Sequence[Record]
 ) -> tuple[list[Record], list[Finding]]:
-    """Records whose labels the model has, and a finding for each of the others. `labels`: the model's."""
+    """Return the records whose labels the model has, and a finding for each other record. `labels`: the model's labels."""
     known = set(label_names(spec, labels))
     good, skipped = [], list[Finding]()
     for record in records:
-        strange = next((label for label in labels_of(spec, record) if known and label not in known), None)
-        if strange is None:
+        unknown = next((label for label in labels_of(spec, record) if known and label not in known), None)
+        if unknown is None:
             good.append(record)
         else:
-            what = f"the label {strange!r:.60} is unknown to the model"
-            skipped.append(Finding(record["location"], what, "write it as the model has it", kind="unknown label"))
+            what = f"the label {unknown!r:.60} is not one of the model's labels"
+            skipped.append(Finding(record["location"], what, "use a label of the model", kind="unknown label"))
     return good, skipped

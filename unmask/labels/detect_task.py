@@ -1,4 +1,4 @@
-"""Which task labelled files are for: the one that the recipe names, else the only one that recognises them."""
+"""Detect the task of labeled files: the one in the recipe, or else the only one whose format matches."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,23 +21,23 @@ from unmask.recipe import TaskRecipe
 from unmask.registry import TASKS
 from unmask.text.columns import MissingColumn, column_error, find_column, list_columns, normalize_name
 
-LOOKED_AT = 200  # rows by which a table is recognised
+LOOKED_AT = 200  # rows used to recognize a table
 
 
 def all_specs() -> dict[str, RecordSpec]:
-    """The spec of every task that can be loaded."""
+    """Return the spec of every task that can be loaded."""
     return {name: kind.SPEC for name, kind in TASKS.working()}
 
 
 def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> RecordSpec:
-    """The spec of the task that the recipe names, else of the only one that recognises the files."""
+    """Return the spec of the task in the recipe, or else of the only task whose format matches the files."""
     if settings.kind != "auto":
         return TASKS[settings.kind].SPEC
     specs = all_specs()
     if unsure := next((source for source in sources if source.layout.ambiguous), None):
         raise UserError(
-            f"{unsure.path}: a table or plain text? {unsure.layout.reason}",
-            expected=f"a table with a line of column names, such as text and label; or plain text, for {of_plain_text(specs)}",
+            f"{unsure.path}: cannot tell whether this is a table or plain text: {unsure.layout.reason}",
+            expected=f"a table with a header line, such as text,label; or plain text, for {of_plain_text(specs)}",
             hint=f"{command('unmask doctor', Path(unsure.path))} {of_plain_text(specs)} (if it is plain text)",
         )
     by_role = {name: spec for name, spec in specs.items() if set(settings.columns) <= set(usual_columns(spec.fields))}
@@ -46,7 +46,7 @@ def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> RecordSpec:
         for name, spec in (by_role or specs).items()
         if all(spec.data_format.matches(named(s, spec, settings)) for s in sources)
     ]
-    if settings.columns and not fitting:  # roles that the user gave, and usual names, may say enough
+    if settings.columns and not fitting:  # columns given by the user plus usual names may be enough
         fitting = [
             n for n, spec in by_role.items() if required_targets(spec.fields) and fits_roles(spec, settings, sources)
         ]
@@ -61,40 +61,40 @@ def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> RecordSpec:
 
 
 def of_plain_text(specs: Mapping[str, RecordSpec]) -> str:
-    """The flags of tasks that learn from texts alone: whose only required field is one text."""
+    """Return the flags of tasks whose only required field is a text."""
     return " or ".join(f"--task {name}" for name, spec in specs.items() if required_fields(spec.fields) == ("text",))
 
 
 def several_fit(source: Source, fitting: Sequence[str]) -> UserError:
-    what = f"{source.path}: {' and '.join(fitting)} both fit what is in it (the columns {list_columns(source.columns)})"
+    what = f"{source.path}: {' and '.join(fitting)} both match its content (columns {list_columns(source.columns)})"
     return UserError(what, expected=", ".join(fitting), hint=" or ".join(f"--task {name}" for name in fitting))
 
 
 def none_fits(source: Source, settings: TaskRecipe, specs: Mapping[str, RecordSpec]) -> UserError:
-    """Why no task fits a file, and, where its content says it, the command that reads it."""
-    what = f"{source.path}: no task fits what is in it"
+    """Return an error that explains why no task matches a file, with a command that reads it if its content suggests one."""
+    what = f"{source.path}: no task matches its content"
     if source.file_format == "json":
         return nested_json(source, what)
     if source.file_format == "text":
         plain = of_plain_text(specs)
         valid = f"csv, tsv, jsonl, parquet or json with columns; CoNLL; plain text of whole sentences for {plain}"
-        return UserError(f"{what} (lines of text, no table)", expected=valid)
-    why = f"; {source.layout.reason}: its first line names no columns" if source.layout.columns else ""
+        return UserError(f"{what} (lines of text, not a table)", expected=valid)
+    why = f"; {source.layout.reason}: it has no header line" if source.layout.columns else ""
     seen = looks(source)
     said = "; ".join(str(look) for look in seen if look.kind != "other")
     doctor = command("unmask doctor", Path(source.path))
     commands = [f"{doctor} {flag}" for flag in flags(specs.values(), seen, settings.columns, source.columns)]
-    hint = ", or ".join(commands) + " (finetune takes the same --task and --column)" if commands else None
+    hint = ", or ".join(commands) + " (finetune accepts the same --task and --column)" if commands else None
     return UserError(
-        f"{what} (the columns {list_columns(source.columns)}{why})",
+        f"{what} (columns {list_columns(source.columns)}{why})",
         expected=said
-        or "a column of texts and one of labels, or what another task reads: docs/classify.md lists names",
-        hint=hint or f"--task TASK --column ROLE=NAME, where TASK is one of {', '.join(TASKS.names())}",
+        or "a text column and a label column, or the columns of another task (docs/classify.md lists their names)",
+        hint=hint or f"pass --task TASK --column ROLE=NAME, where TASK is one of {', '.join(TASKS.names())}",
     )
 
 
 def with_column_proposals(error: UserError, source: Source, spec: RecordSpec, settings: TaskRecipe) -> UserError:
-    """An error of a file's columns, with the columns that could be meant by what they hold."""
+    """Add columns that could be meant, judged by their content, to an error about columns."""
     if not isinstance(error, MissingColumn) or source.file_format != "table":
         return error
     seen = looks(source)
@@ -109,29 +109,27 @@ def with_column_proposals(error: UserError, source: Source, spec: RecordSpec, se
 
 
 def nested_json(source: Source, what: str) -> UserError:
-    """A JSON value whose records lie deeper, or that has a list for each column: a command writes one record per line."""
+    """Return an error for nested records or a list per column, with a command that writes one record per line."""
     value = source.value
     inside = records_in(value)
     if inside is not None:
         path = "".join(f"[{json.dumps(key, ensure_ascii=False)}]" for key in inside)
-        each, says = f"for r in json.load(sys.stdin){path}", f"the records are in {' → '.join(inside)}"
+        each, says = f"for r in json.load(sys.stdin){path}", f"its records are in {' → '.join(inside)}"
     elif isinstance(value, dict) and value and all(isinstance(v, dict | list) for v in value.values()):
         lists = "(c.values() if isinstance(c, dict) else c for c in d.values())"
         each = f"for d in [json.load(sys.stdin)] for v in zip(*{lists}) for r in [dict(zip(d, v))]"
-        says = f"each of {list_columns(list(value))} holds a column"
+        says = f"each of {list_columns(list(value))} is a column"
     else:
         valid = '[{"text": "…", "label": "…"}, …]'
         return UserError(f"{what} (a JSON {type(value).__name__} without records)", expected=valid)
     code = f"import json, sys; [print(json.dumps(r)) {each}]"
     files = [quote(name) for name in (Path(source.path), Path(source.path).with_suffix(".jsonl"))]
     hint = f"python -c {quote(code)} < {files[0]} > {files[1]}" if source.path.lower().endswith(".json") else None
-    return UserError(
-        f"{what} (nested JSON: {says})", expected="a record on each line, or one list of records", hint=hint
-    )
+    return UserError(f"{what} (nested JSON: {says})", expected="one record per line, or one list of records", hint=hint)
 
 
 def records_in(value: Any, path: tuple[str, ...] = ()) -> tuple[str, ...] | None:
-    """The keys that lead to the first list of objects."""
+    """Return the keys that lead to the first list of objects."""
     if path and isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         return path
     inside = value.items() if isinstance(value, dict) and len(path) < 4 else ()
@@ -139,7 +137,7 @@ def records_in(value: Any, path: tuple[str, ...] = ()) -> tuple[str, ...] | None
 
 
 def named(source: Source, spec: RecordSpec, settings: TaskRecipe) -> Source:
-    """The beginning of a table with the columns that the user named under the names that the task knows."""
+    """Return the first rows of a table, with the columns that the user named renamed to what the task expects."""
     if source.file_format != "table" or not settings.columns:
         return source
     given = {role: find_column(source.columns, name) or name for role, name in settings.columns.items()}
@@ -151,9 +149,9 @@ def named(source: Source, spec: RecordSpec, settings: TaskRecipe) -> Source:
 
 
 def fits_roles(spec: RecordSpec, settings: TaskRecipe, sources: Sequence[Source]) -> bool:
-    """Whether there are columns for all that the task needs, by the user's word or by their usual names."""
+    """Return whether all required fields have a column, named by the user or by its usual name."""
     needed = set(required_fields(spec.fields))
     try:
         return all(needed <= set(assign_columns(spec.fields, s, settings)) for s in sources)
-    except UserError:  # no such column: said when the file is read
+    except UserError:  # no such column: raised when the file is read
         return False

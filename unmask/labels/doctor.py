@@ -1,8 +1,8 @@
-"""Data doctor: what a careful person would notice in labelled files before training on them.
+"""Data doctor: checks of labeled files before training.
 
-Each check adds findings, with file and line: errors stop, warnings are said and kept. What a record asks, which labels it
-holds and what counts as its answer follows from the task's fields (fields.py); everything else is the same for all tasks. Time grows with the number of records; near
-duplicates are looked for in a sample.
+Each check returns findings with file and line: errors stop the run, warnings are printed and kept. The inputs, labels and targets
+of a record follow from the fields of its task (fields.py), so the checks are the same for all tasks. Time is linear in the number
+of records; near duplicates are searched in a sample.
 """
 
 import re
@@ -17,9 +17,9 @@ from unmask.labels.records import MISSING_VALUES, Finding, Record
 from unmask.labels.textcheck import check_texts, parse_float, subsample_evenly
 from unmask.text.dedupe import minhash_signature, near_duplicates
 
-RARE = 5  # records of a label below which it is rare
-UNEVEN = 20  # times as many records of the most frequent label as of the rarest that is not rare
-ENOUGH = 20  # records from which shares say something
+MIN_LABEL_COUNT = 5  # a label with fewer records is reported as rare
+IMBALANCE_RATIO = 20  # records of the most frequent label per record of the least frequent one that is not rare
+MIN_RECORDS_FOR_RATIOS = 20
 NEAR_SAMPLE, NEAR_WORDS = 20_000, 10  # texts compared by MinHash, and the words that one needs for it
 SPACES = re.compile(r"\s+")
 
@@ -27,13 +27,13 @@ Sets = Mapping[str, Sequence[Record]]  # train, dev, test
 
 
 def check_records(sets: Sets, spec: RecordSpec, labels: Sequence[str] = ()) -> list[Finding]:
-    """Everything that records tell. `labels`: those that the model has to have, when the user named them."""
+    """Run all checks. `labels`: the labels that the user named, if any."""
     texts = [finding for records in sets.values() for finding in check_texts(records, spec)]
     return [*_labels(sets, spec, labels), *_repeats(sets, spec), *_near(sets, spec), *texts]
 
 
 def plain(text: str) -> str:
-    """As texts are compared.
+    """Collapse white space and ignore case, to compare texts.
 
     >>> plain(" What a\\nFilm ")
     'what a film'
@@ -66,7 +66,7 @@ def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]
     top = train[0]["location"] if train else ""
     # words outside a span are a label too
     several = has_word_labels(spec) or any(len(labels_of(spec, r)) != 1 for r in train)
-    if len(train) >= ENOUGH and not several and len(counts) > len(train) / 2:
+    if len(train) >= MIN_RECORDS_FOR_RATIOS and not several and len(counts) > len(train) / 2:
         numbers = all(parse_float(label) is not None for label in counts)
         hint = "--column label=NAME, if another column holds the label"
         hint += _hint(spec, "numbers as labels") if numbers else ""
@@ -74,36 +74,36 @@ def _labels(sets: Sets, spec: RecordSpec, given: Sequence[str]) -> list[Finding]
         return [*found, Finding(top, what, hint, error=False, kind="label column")]
     for label in counts:
         if label.strip().casefold() in MISSING_VALUES and not (label == "-" and "+" in counts):
-            what = f"the label {label!r} ({many(counts[label])}) looks like a missing one"
+            what = f"the label {label!r} ({many(counts[label])}) looks like a missing value"
             found.append(
                 Finding(first[label], what, "fill it in, or remove the rows", error=False, kind="missing label")
             )
     found += _alike(counts, first)
     if len(counts) == 1 and not several:
-        what = f"every record has the label {next(iter(counts))!r}: there is nothing to learn"
-        found.append(Finding(top, what, "a file with other labels too", kind="one label"))
+        what = f"every record has the label {next(iter(counts))!r}: nothing can be learned"
+        found.append(Finding(top, what, "add records with other labels", kind="one label"))
     for label, count in sorted(counts.items(), key=lambda item: item[1]):
-        if count < RARE and len(counts) > 1 and len(train) >= ENOUGH:
-            what = f"the label {label!r} has {many(count)}, too few to learn or judge it by"
-            hint = "more records, or one label for several rare ones"
+        if count < MIN_LABEL_COUNT and len(counts) > 1 and len(train) >= MIN_RECORDS_FOR_RATIOS:
+            what = f"the label {label!r} has {many(count)}, too few to train or evaluate on"
+            hint = "add records, or merge rare labels into one"
             found.append(Finding(first[label], what, hint, error=False, kind="rare label"))
-    usual = {label: count for label, count in counts.items() if count >= RARE}
+    usual = {label: count for label, count in counts.items() if count >= MIN_LABEL_COUNT}
     if len(usual) > 1 and not several:
         most, least = max(usual, key=usual.__getitem__), min(usual, key=usual.__getitem__)
-        if usual[most] >= UNEVEN * usual[least]:
-            what = f"{usual[most]:,} records of {most!r}, {usual[least]:,} of {least!r}: accuracy says little here"
-            hint = "go by the macro F1" + _hint(spec, "imbalance")
+        if usual[most] >= IMBALANCE_RATIO * usual[least]:
+            what = f"{usual[most]:,} records of {most!r}, {usual[least]:,} of {least!r}: accuracy is not informative"
+            hint = "use macro F1" + _hint(spec, "imbalance")
             found.append(Finding(first[least], what, hint, error=False, kind="imbalance"))
     return found
 
 
 def _hint(spec: RecordSpec, kind: str) -> str:
-    """What the task adds to the advice of a kind of finding."""
+    """Return the hint that the task adds to a kind of finding."""
     return f"; {spec.hints[kind]}" if kind in spec.hints else ""
 
 
 def _unknown(name: str, records: Sequence[Record], spec: RecordSpec, known: set[str], given: bool) -> list[Finding]:
-    """Labels that the model will not have."""
+    """Find labels that the model will not have."""
     places: dict[str, list[str]] = defaultdict(list)
     for record in records:
         for label in dict.fromkeys(labels_of(spec, record)):
@@ -112,15 +112,15 @@ def _unknown(name: str, records: Sequence[Record], spec: RecordSpec, known: set[
     found = []
     shown = ", ".join(map(repr, sorted(known)[:8])) + (", …" if len(known) > 8 else "")
     for label, where in places.items():
-        lacks = "is not among those given" if given else "is never seen in the training records"
+        lacks = "is not one of the given labels" if given else "does not occur in the training records"
         what = f"the label {label!r} of {name} ({many(len(where))}) {lacks}"
-        hint = f"one of {shown}" + ("" if given else "; or put records with it into the training file")
+        hint = f"use one of {shown}" + ("" if given else ", or add records with it to the training file")
         found.append(Finding(where[0], what, hint, kind="unknown label"))
     return found
 
 
 def _alike(counts: Counter[str], first: Mapping[str, str]) -> list[Finding]:
-    """Labels that differ only in case, blanks, or how a number is written."""
+    """Find labels that differ only in case, white space or number format."""
     groups: dict[Any, list[str]] = defaultdict(list)
     for label in counts:
         number = parse_float(label)
@@ -129,10 +129,8 @@ def _alike(counts: Counter[str], first: Mapping[str, str]) -> list[Finding]:
     for labels in groups.values():
         usual, *others = sorted(labels, key=lambda label: -counts[label])
         for other in others:
-            what = (
-                f"the label {other!r} ({many(counts[other])}) is written otherwise than {usual!r} ({counts[usual]:,})"
-            )
-            hint = f"write {usual!r}, if they mean the same"
+            what = f"the label {other!r} ({many(counts[other])}) differs from {usual!r} ({counts[usual]:,}) only in spelling"
+            hint = f"write {usual!r} if they mean the same"
             found.append(Finding(first[other], what, hint, error=False, kind="labels alike"))
     return found
 
@@ -141,13 +139,13 @@ def _alike(counts: Counter[str], first: Mapping[str, str]) -> list[Finding]:
 
 
 def _repeats(sets: Sets, spec: RecordSpec) -> list[Finding]:
-    """Questions asked twice: with the same answer, with another, and in two sets (dev chooses the model and its thresholds)."""
+    """Find records with equal inputs: duplicates, contradicting labels, and leakage between sets (dev selects the model and its thresholds)."""
     found: list[Finding] = []
     earlier: dict[str, dict[tuple[str, ...], tuple[str, str | None]]] = {}
     for name, records in sets.items():
         seen: dict[tuple[str, ...], tuple[str, str | None]] = {}
         copies: dict[tuple[str, ...], list[str]] = {}
-        leaks: dict[str, list[tuple[str, str]]] = defaultdict(list)  # set → where it stands here, and there
+        leaks: dict[str, list[tuple[str, str]]] = defaultdict(list)  # other set → (location here, location there)
         for record in records:
             question = tuple(plain(text) for text in inputs_of(spec, record))
             if not any(question):
@@ -162,20 +160,22 @@ def _repeats(sets: Sets, spec: RecordSpec) -> list[Finding]:
             if answer is None or answer == other:
                 copies.setdefault(question, [before]).append(at)
             else:
-                what = (
-                    f"the same text as {_beside(before, at)}, with another label: {answer:.60} here, {other:.60} there"
-                )
-                hint = "keep the right one"
+                what = f"the same text as {_relative_location(before, at)}, but a different label: {answer:.60} here, {other:.60} there"
+                hint = "keep the correct one"
                 found.append(Finding(at, what, hint, error=False, kind="contradiction"))
         for where in copies.values():
-            what = f"the same record as {_beside(where[0], where[1])} ({len(where)} times in all)"
+            what = f"the same record as {_relative_location(where[0], where[1])} ({len(where)} times in all)"
             found.append(Finding(where[1], what, "keep one of them", error=False, kind="duplicate"))
         for other, places in leaks.items():
             if len(places) == len(records) == len(sets[other]):
                 trained = other == "train"
-                says = "its scores would say nothing" if trained else "the model is chosen by what judges it"
-                what = f"{name} holds the same records as {other}: {says}"
-                found.append(Finding(places[0][0], what, f"another file with --{name}", trained, kind="same file"))
+                says = (
+                    "test scores would be meaningless"
+                    if trained
+                    else "the same data is used for model selection and testing"
+                )
+                what = f"{name} has the same records as {other}: {says}"
+                found.append(Finding(places[0][0], what, f"pass another file to --{name}", trained, kind="same file"))
                 continue
             share = f"{len(places):,} of {len(records):,} records of {name}"
             kind = "leakage" if (other, name) == ("train", "test") else "dev leakage"
@@ -186,23 +186,23 @@ def _repeats(sets: Sets, spec: RecordSpec) -> list[Finding]:
     return found
 
 
-def _beside(there: str, here: str) -> str:
+def _relative_location(there: str, here: str) -> str:
     """
-    >>> _beside("a.csv:3", "a.csv:9"), _beside("a.csv:3", "b.csv:9"), _beside("a.json:1:70", "a.json:1:90")
+    >>> _relative_location("a.csv:3", "a.csv:9"), _relative_location("a.csv:3", "b.csv:9"), _relative_location("a.json:1:70", "a.json:1:90")
     ('line 3', 'a.csv:3', 'a.json:1:70')
     """
     file, _, line = there.rpartition(":")
-    column = re.search(r":\d+$", file)  # of a file that has several records on a line
+    column = re.search(r":\d+$", file)  # the file has several records on one line
     return f"line {line}" if file == here.rpartition(":")[0] and not column else there
 
 
 def _script(text: str) -> str:
-    """How a text is cut for MinHash: words, characters where there are no blanks, or not at all when it is too short."""
+    """Return the shingle unit for MinHash: words ("en"), characters if the text has no spaces ("zh"), or "" if it is too short."""
     return "en" if text.count(" ") >= NEAR_WORDS else "zh" if len(text) >= 3 * NEAR_WORDS and not text.isascii() else ""
 
 
 def _near(sets: Sets, spec: RecordSpec) -> list[Finding]:
-    """How many records of dev and test are nearly those of train: word 5-grams in common, by MinHash."""
+    """Find dev and test records that are near duplicates of training records (MinHash over word 5-grams)."""
     found: list[Finding] = []
     for name in ("dev", "test"):
         train, held = (
@@ -225,7 +225,7 @@ def _near(sets: Sets, spec: RecordSpec) -> list[Finding]:
         )
         pairs = [(a, b) for a, b in near.examples if a < len(train) <= b]
         if near.leaked and pairs:
-            share = f"{near.leaked:,} of {near.heldout:,} records of {name} looked at are so"
+            share = f"{near.leaked:,} of {near.heldout:,} sampled records of {name} are near duplicates"
             for a, b in pairs:
                 what = f"nearly the same text as {both[a][1]} in train ({share})"
                 found.append(

@@ -1,6 +1,6 @@
-"""Findings for people: a line per kind with its count and first places, the most serious kind last, where a terminal is read.
+"""Group findings for display: one line per kind with its count and first locations, the most serious kind last.
 
-`doctor --json` gives all of them; a run keeps the first ones of each kind (`as_rows`).
+`doctor --json` prints all findings; a run keeps the first of each kind (`as_rows`).
 """
 
 import re
@@ -11,8 +11,8 @@ from typing import Any
 
 from unmask.labels.records import Finding
 
-MAX_KEPT_PER_KIND = 100  # findings of one kind that a run keeps
-PLACES = 3  # of one kind that are shown
+MAX_KEPT_PER_KIND = 100  # findings of one kind kept in a run folder
+MAX_LOCATIONS = 3  # shown per kind
 LEAKS = ("near leakage", "dev leakage", "same file", "leakage")  # kinds that make scores worthless, the worst last
 ORDER = (  # of warnings, the most serious last; kinds that are not named come before them
     "length", "duplicate", "rare label", "imbalance", "encoding", "order of tags", "labels alike", "missing label",
@@ -21,18 +21,18 @@ ORDER = (  # of warnings, the most serious last; kinds that are not named come b
 
 
 def kind_of(finding: Finding) -> str:
-    """Findings whose words differ in numbers and quoted things alone are of one kind."""
+    """Return the kind of a finding; without one, its message with numbers and quoted text removed."""
     return finding.kind or re.sub(r"'[^']*'|\"[^\"]*\"|\d[\d,.]*", "…", finding.message)
 
 
 def severity(finding: Finding) -> tuple[bool, int]:
-    """To sort by: errors are the most serious, then what is last in ORDER."""
+    """Return a sort key: errors last, before them warnings in the order of ORDER."""
     return finding.error, ORDER.index(finding.kind) if finding.kind in ORDER else -1
 
 
 @dataclass(frozen=True)
 class Group:
-    """All findings of one kind, by the first of them.
+    """The findings of one kind: the first one, their number and first locations.
 
     >>> print(*by_kind([Finding(f"a.csv:{n}", "no label", "fill it in", kind="no label") for n in (3, 5, 9, 12)]))
     4 × no label: a.csv:3: no label; fill it in; also a.csv:5, a.csv:9 …
@@ -56,19 +56,19 @@ class Group:
 
 
 def by_kind(findings: Iterable[Finding]) -> list[Group]:
-    """A group per kind, the most serious last."""
+    """Group findings by kind, the most serious last."""
     kinds: dict[tuple[bool, str], list[Finding]] = defaultdict(list)
     for finding in findings:
         kinds[finding.error, kind_of(finding)].append(finding)
     groups = []
     for several in kinds.values():
         places = [f.location for f in several if f.count == 1] or [several[0].location]
-        groups.append(Group(several[0], sum(f.count for f in several), tuple(dict.fromkeys(places))[:PLACES]))
+        groups.append(Group(several[0], sum(f.count for f in several), tuple(dict.fromkeys(places))[:MAX_LOCATIONS]))
     return sorted(groups, key=lambda group: severity(group.first))
 
 
 def condense(findings: Sequence[Finding], per_kind: int) -> list[Finding]:
-    """The first findings of each kind in a file, and one that says how many more there are; the most serious last.
+    """Keep the first findings of each kind per file and count the others in one more finding; the most serious last.
 
     >>> for finding in condense([Finding(f"a.csv:{n}", "no label", kind="no label") for n in (3, 5, 9)], 1): print(finding)
     a.csv:3: no label
@@ -87,18 +87,18 @@ def condense(findings: Sequence[Finding], per_kind: int) -> list[Finding]:
     return out
 
 
-# Keys of a finding in a file, and what they were called before version 0.2.
+# Keys of a finding in a file, and their names before version 0.2.
 KEYS = (("location", "at"), ("message", "what"), ("hint", "fix"), ("kind", "kind"))
 
 
 def as_rows(findings: Sequence[Finding], per_kind: int | None = None) -> list[dict[str, Any]]:
-    """Plain values, the most serious last: all findings, or the first of each kind in a file."""
+    """Convert findings to JSON values, the most serious last: all, or the first ones of each kind per file."""
     chosen = sorted(findings, key=severity) if per_kind is None else condense(findings, per_kind)
     return [asdict(finding) | {"kind": kind_of(finding)} for finding in chosen]
 
 
 def from_rows(rows: Iterable[Any]) -> list[Finding]:
-    """What `as_rows` gave, read from a file that anybody may have changed: rows of other shapes are left out."""
+    """Parse the output of `as_rows` from a file that may have been edited; invalid rows are ignored."""
     found = []
     for row in rows:
         if isinstance(row, dict):

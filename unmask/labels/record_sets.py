@@ -1,4 +1,4 @@
-"""The labelled files of a run: read whole, examined, and refused with everything that is wrong with them."""
+"""Read and check the labeled files of a run. All errors are raised together."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from unmask.labels.records import Finding, Record, Source, open_source
 from unmask.recipe import TaskRecipe
 from unmask.stopping import during
 
-SHOWN = 10  # errors of one kind that are printed
+MAX_SHOWN_PER_KIND = 10  # errors printed per kind
 
 
 @dataclass
@@ -24,11 +24,11 @@ class RecordSets:
     dev: list[Record]
     test: list[Record]
     findings: list[Finding] = field(default_factory=list)
-    settings: TaskRecipe | None = None  # with what the files decided
+    settings: TaskRecipe | None = None  # with `auto` values resolved from the files
     columns: dict[str, str] = field(default_factory=dict)  # role → column of the training file
 
     def fingerprint(self) -> str:
-        """Of everything that training reads: a resumed run has to find the same."""
+        """Hash everything that training reads, so that a resumed run can check that it is unchanged."""
         # "at" is what runs of version 0.1 hashed for a record's location
         sets = [[{"at" if k == "location" else k: v for k, v in r.items()} for r in s] for s in (self.train, self.dev)]
         text = json.dumps(sets, sort_keys=True, default=str, ensure_ascii=False)
@@ -36,23 +36,25 @@ class RecordSets:
 
 
 def open_files(settings: TaskRecipe, findings: list[Finding]) -> dict[str, list[Source]]:
-    """The files of a task by their role, read but not yet understood."""
+    """Open the files of a task: train, dev and test."""
     if not settings.train:
-        raise UserError("no file to learn from", expected="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json")
+        raise UserError(
+            "no training file given", expected="--train FILE: csv, tsv, jsonl, parquet, CoNLL or SQuAD json"
+        )
     return {
         name: [open_source(path, findings, columns=settings.columns) for path in getattr(settings, name)]
         for name in ("train", "dev", "test")
     }
 
 
-@during("reading the labelled files")
+@during("reading the labeled files")
 def read_sets(settings: TaskRecipe) -> tuple[RecordSpec, RecordSets]:
-    """The spec of their task, and the files as records. Errors in them are all said at once, with file and line."""
+    """Return the spec of the task and the records of the files. Errors are raised together, with file and line."""
     findings: list[Finding] = []
     parts = open_files(settings, findings)
     try:
         spec = pick_task(settings, parts["train"])
-    except UserError as error:  # errors in the files may say why no task fits
+    except UserError as error:  # errors in the files may explain why no task fits
         empty = any(source.empty for source in parts["train"])
         raise_errors(findings, hint="" if empty else error.hint or "")
         raise
@@ -67,7 +69,7 @@ def read_sets(settings: TaskRecipe) -> tuple[RecordSpec, RecordSets]:
 
 
 def read_source(spec: RecordSpec, source: Source, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
-    """A file's records; none when it is not such a file at all, which is a finding too: others may have faults as well."""
+    """Return the records of a file, or [] and a finding if it cannot be read for this task, so that the other files are checked too."""
     if source.empty:
         return []
     try:
@@ -83,19 +85,19 @@ def read_source(spec: RecordSpec, source: Source, settings: TaskRecipe, findings
 
 
 def raise_errors(findings: Sequence[Finding], hint: str | None = None) -> None:
-    """Stop when a finding is an error, with all of them. `hint`: what to do beside that; by default, how to list those not shown."""
+    """Raise a UserError that lists all errors, if there are any. The default hint tells how to list errors that are not shown."""
     errors = [f for f in findings if f.error]
     if errors:
-        shown = condense(errors, SHOWN)
-        if hint is None and any(f not in errors for f in shown):  # one that stands for others
-            hint = "unmask doctor FILE --json gives all of them"
+        shown = condense(errors, MAX_SHOWN_PER_KIND)
+        if hint is None and any(f not in errors for f in shown):  # a finding that summarizes others
+            hint = "run `unmask doctor FILE --json` for the full list"
         lines = "\n".join(map(str, shown))
         count = f"{len(errors):,} problem{'s' * (len(errors) > 1)}"
-        raise UserError(f"{count} in the labelled files:\n{lines}", hint=hint or None)
+        raise UserError(f"{count} in the labeled files:\n{lines}", hint=hint or None)
 
 
 def log_warnings(findings: Sequence[Finding], console: Console) -> None:
-    """A line per kind of warning, the most serious last; how many texts are too long is said where they are read."""
+    """Log one line per kind of warning, the most serious last; long texts are reported when they are tokenized."""
     for group in by_kind(f for f in findings if f.kind != "length"):
         console.warn(str(group))
 

@@ -1,7 +1,7 @@
-"""Labelled files → records, each with its file and line; what is wrong with them is found, not raised one by one.
+"""Read labeled files into records, each with its file and line. Problems are collected as findings, not raised one by one.
 
-Tables (csv, tsv, jsonl, parquet, a JSON list of objects) have columns; a task names the roles it wants (`text`, `label`) and
-`assign` finds the columns that play them. Other forms are read from lines or a JSON value: `conll.py`, `squad.py`, `trec.py`.
+Tables (csv, tsv, jsonl, parquet, a JSON list of objects) have columns; a task names the roles it needs (`text`, `label`) and
+`map_columns` finds their columns. Other formats are read from lines or a JSON value: `conll.py`, `squad.py`, `trec.py`.
 """
 
 import csv
@@ -22,16 +22,23 @@ from unmask.text.layout import Layout, shifted
 from unmask.text.readers import Reading
 from unmask.text.report import Problem, Report
 
-Record = dict[str, Any]  # a task's own keys, and "location": the file and line it came from
-TEXT_ROLES = ("text", "pair", "question", "context", "query", "passage")  # roles of which a number is seldom meant
+Record = dict[str, Any]  # keys of the task's fields, and "location": file:line
+TEXT_ROLES = (
+    "text",
+    "pair",
+    "question",
+    "context",
+    "query",
+    "passage",
+)  # roles for which a number is probably a mistake
 WARNING_KINDS = {"repaired_bytes", "repaired_surrogates", "control_characters"}  # kinds of problem that are warnings
-HINTS = {  # kind of problem → what a person does about it
+HINTS = {  # kind of problem → hint
     "repaired_bytes": "export the file as UTF-8",
     "repaired_surrogates": "export the file as UTF-8",
-    "ragged_rows": "write the missing fields, or remove the row",
-    "extra_fields": 'put fields that hold the separator in quotes: "so, so"',
-    "bad_json": 'one whole object on each line: {"text": "…", "label": "…"}',
-    "long_records": "cut the record into several",
+    "ragged_rows": "add the missing fields, or remove the row",
+    "extra_fields": 'quote fields that contain the separator: "so, so"',
+    "bad_json": 'write one complete object per line: {"text": "…", "label": "…"}',
+    "long_records": "split the record",
     "damaged_files": "copy or download the file again",
 }
 TABLE_SUFFIXES = (*KIND_BY_SUFFIX, ".json")  # endings of files that hold records
@@ -41,7 +48,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong in a labelled file.
+    """A problem in a labeled file.
 
     >>> print(Finding("a.csv:7", "no label", "fill it in, or remove the row"))
     a.csv:7: no label; fill it in, or remove the row
@@ -50,9 +57,9 @@ class Finding:
     location: str  # file:line
     message: str
     hint: str = ""
-    error: bool = True  # False = a warning: training goes on
-    kind: str = ""  # findings of one kind are shown together
-    count: int = 1  # how many findings it stands for, where a run leaves out the others of its kind
+    error: bool = True  # False: a warning, training continues
+    kind: str = ""  # findings of one kind are printed together
+    count: int = 1  # number of findings it represents, if a run leaves out others of its kind
 
     def __str__(self) -> str:
         return f"{self.location}: {self.message}" + (f"; {self.hint}" if self.hint else "")
@@ -60,7 +67,7 @@ class Finding:
 
 @dataclass
 class Source:
-    """One labelled file, opened: a table (`columns`, `rows`), lines of text, or one JSON value."""
+    """An opened labeled file: a table (`columns`, `rows`), lines of text, or one JSON value."""
 
     path: str
     file_format: str  # table, text or json
@@ -68,24 +75,26 @@ class Source:
     rows: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # line, values
     lines: list[tuple[int, str]] = field(default_factory=list)
     value: Any = None
-    layout: Layout = field(default_factory=lambda: Layout("table"))  # header or not; whether it is in doubt
+    layout: Layout = field(
+        default_factory=lambda: Layout("table")
+    )  # whether it has a header, and whether that is ambiguous
 
     def location(self, line: int) -> str:
         return f"{self.path}:{line}"
 
     @property
     def names(self) -> set[str]:
-        """The names of its columns as forms know them: in lower case and in English."""
+        """Return the column names in lower case and in English."""
         return set(map(normalize_name, self.columns))
 
     @property
     def empty(self) -> bool:
-        """Whether it holds no record at all, which is a finding of its own."""
+        """Return whether the file has no records."""
         return not self.rows and not self.value and not any(text.strip() for _, text in self.lines)
 
 
 class _Everything(Report):
-    """A report that keeps every place: a person puts right a labelled file line by line."""
+    """A report that keeps the location of every problem, as labeled files are repaired line by line."""
 
     def add(self, kind: str, source: str, line: int, what: str, count: int = 1) -> None:
         self.counts[kind] += count
@@ -95,13 +104,14 @@ class _Everything(Report):
 def open_source(
     path: str, findings: list[Finding], encoding: str = "auto", columns: Mapping[str, str] | None = None
 ) -> Source:
-    """Read a whole file, whose layout is found in its content. UserError when it cannot be read at all; what is wrong
-    inside goes to `findings`. `columns`: role → name or number, as the user gave them."""
+    """Read a file whose layout is detected from its content. Problems are added to `findings`; raises UserError if it cannot be read at all.
+
+    `columns`: role → column name or number, from the user."""
     file_path = Path(path).expanduser()
     if not file_path.is_file():
-        what = "a folder" if file_path.is_dir() else "no such file"
+        what = "this is a folder" if file_path.is_dir() else "no such file"
         inside = sorted(p.name for p in file_path.glob("*") if is_table(p.name)) if file_path.is_dir() else []
-        hint = f"name the files in it: {', '.join(inside[:5])}" if inside else None
+        hint = f"pass the files in it: {', '.join(inside[:5])}" if inside else None
         raise UserError(f"{path}: {what}", expected="a csv, tsv, jsonl, parquet, json or CoNLL file", hint=hint)
     report, header, given = _Everything(), "", set((columns or {}).values())
     file, layout = probe_labelled(file_path, path, encoding, given)
@@ -123,26 +133,26 @@ def open_source(
     findings += _of_layout(source, given)
     findings += _problems(source, report)
     if source.empty:
-        below = f" below its first line ({header:.60}), which names the columns" if header else ""
-        findings.append(Finding(f"{path}:1", f"the file has no rows{below}", "give a file with records", kind="empty"))
+        below = f" below its header ({header:.60})" if header else ""
+        findings.append(Finding(f"{path}:1", f"the file has no rows{below}", "pass a file with records", kind="empty"))
     return source
 
 
 def _of_layout(source: Source, given: set[str]) -> list[Finding]:
-    """What is taken one way and could be meant another: a first line that is data, a text that may be a table."""
+    """Report ambiguous layouts: a first line that looks like data, a text that may be a table."""
     why = source.layout.reason
     if source.layout.ambiguous:
-        hint = "if it is a table, put a line with the names of its columns first"
-        return [Finding(source.location(1), f"{why}: read as plain text", hint, error=False, kind="layout")]
+        hint = "if it is a table, add a header line with column names"
+        return [Finding(source.location(1), f"{why}; read as plain text", hint, error=False, kind="layout")]
     if not why or any(name in source.columns for name in given):
         return []
-    what = f"the first line looks like data, not like names of columns: {why}"
-    hint = f"the columns are numbered 1 to {len(source.columns)}: --column text=N; or put a line with their names first"
+    what = f"the first line looks like data, not like a header: {why}"
+    hint = f"the columns are numbered 1 to {len(source.columns)}: use --column text=N, or add a header line"
     return [Finding(source.location(1), what, hint, error=False, kind="header")]
 
 
 def _problems(source: Source, report: Report) -> list[Finding]:
-    """What the reader noted, as findings. Fields after the last column are a warning where the others are in their places."""
+    """Turn the problems of the reader into findings. Extra fields are only a warning if the other fields are in their columns."""
     last = max((line for line, _ in (source.rows or source.lines)[-1:]), default=1)
     noted = list(dict.fromkeys(report.problems))
     extra = [problem for problem in noted if problem.kind == "extra_fields"]
@@ -151,15 +161,15 @@ def _problems(source: Source, report: Report) -> list[Finding]:
     for problem in noted:
         what, hint, error = problem.what, HINTS.get(problem.kind, ""), problem.kind not in WARNING_KINDS
         if problem.kind == "damaged_files":
-            what = f"damaged or cut off after this: {what}"
+            what = f"damaged or truncated after this line: {what}"
         if problem.kind == "extra_fields" and problem.line not in displaced:
-            hint, error = "those after the last column are not read", False
+            hint, error = "fields after the last column are ignored", False
         found.append(Finding(source.location(problem.line or last), what, hint, error=error, kind=problem.kind))
     return found
 
 
 def is_table(name: str) -> bool:
-    """Whether a name is that of a file with records.
+    """Return whether a file name has a suffix of files with records.
 
     >>> is_table("new.csv"), is_table("new.jsonl.gz"), is_table("what a film")
     (True, True, False)
@@ -168,19 +178,19 @@ def is_table(name: str) -> bool:
 
 
 def _objects(path: str, values: Iterable[tuple[int, Any]], findings: list[Finding]) -> list[tuple[int, dict[str, Any]]]:
-    """(line, value) of the objects among a file's values; any other is found."""
+    """Return (line, object) pairs; values that are not objects become findings."""
     rows = []
     for line, value in values:
         if isinstance(value, dict):
             rows.append((line, value))
         else:
-            what = f"a JSON {type(value).__name__}, not an object"
+            what = f"this is a JSON {type(value).__name__}, not an object"
             findings.append(Finding(f"{path}:{line}", what, 'write {"text": …, "label": …}', kind="no object"))
     return rows
 
 
 def _header(reading: Reading) -> tuple[int, str, list[str]]:
-    """The first line that is not blank: its number, its text, and the names in it."""
+    """Return number, text and column names of the first line that is not blank."""
     file = reading.file
     quoting: Any = csv.QUOTE_MINIMAL if file.quotes else csv.QUOTE_NONE
     number, text = next((line for line in Reading(file, Report()).lines() if line[1].strip()), (1, ""))
@@ -188,22 +198,20 @@ def _header(reading: Reading) -> tuple[int, str, list[str]]:
 
 
 def _of_csv(reading: Reading, source: Source, line: int, names: Sequence[str]) -> list[Finding]:
-    """Mistakes that the csv module passes over: two columns of one name, and a quote that nothing closes."""
+    """Find mistakes that the csv module ignores: duplicate column names and unclosed quotes."""
     file, found = reading.file, []
     quiet = Reading(file, Report())
     for name, times in Counter(name.strip() for name in names).items():
         if times > 1 and name:
-            what = f"{times} columns are called {name!r}; only the last one is read"
-            found.append(Finding(source.location(line), what, "give each its own name", kind="columns"))
+            what = f"{times} columns are named {name!r}; only the last one is read"
+            found.append(Finding(source.location(line), what, "rename the columns", kind="columns"))
     if file.quotes and source.rows:
         first, row = source.rows[-1]
         if any("\n" in value for value in row.values() if isinstance(value, str)):
             quotes = [line.count('"') for number, line in quiet.lines() if number >= first]
             if sum(quotes) % 2:
-                what = (
-                    f"a quote opens in this row and nothing closes it: the {len(quotes)} lines to the end are one row"
-                )
-                hint = 'close it; a quote inside a field is written twice: "so ""good"""'
+                what = f"unclosed quote: the {len(quotes)} lines from here to the end are read as one row"
+                hint = 'close the quote; inside a field, write quotes twice: "so ""good"""'
                 found.append(Finding(source.location(first), what, hint, kind="quotes"))
     return found
 
@@ -213,7 +221,7 @@ def _columns(rows: Sequence[tuple[int, dict[str, Any]]]) -> list[str]:
 
 
 def _json_source(path: Path, name: str, report: Report, findings: list[Finding]) -> Source:
-    """The one value of a JSON file, a list of objects being a table."""
+    """Read a JSON file; a list of objects is a table."""
 
     def note(kind: str, line: int, what: str, count: int) -> None:
         report.add(kind, name, line, what, count)
@@ -230,7 +238,7 @@ def _json_source(path: Path, name: str, report: Report, findings: list[Finding])
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
-        hint = f"{command('python -m json.tool', Path(name))} shows the place"
+        hint = f"{command('python -m json.tool', Path(name))} shows the position"
         raise UserError(f"{name}:{line}: not JSON: {error}", hint=hint) from None
     if not (isinstance(value, list) and any(isinstance(item, dict) for item in value)):
         return Source(name, "json", value=value)
@@ -239,7 +247,7 @@ def _json_source(path: Path, name: str, report: Report, findings: list[Finding])
 
 
 def _lines_of(text: str) -> Iterator[int]:
-    """The lines on which the items of a JSON list begin.
+    """Yield the line on which each item of a JSON list starts.
 
     >>> list(_lines_of('[1,\\n [2,\\n 3],\\n\\n 4]'))
     [1, 2, 5]
@@ -256,7 +264,7 @@ def _lines_of(text: str) -> Iterator[int]:
 
 
 def parse_text(value: Any, at: str, role: str, findings: list[Finding]) -> str:
-    """A cell as text, exactly as it is; what is missing or empty is found.
+    """Return a cell as text, unchanged; a missing or empty one becomes a finding.
 
     >>> parse_text(1.0, "", "", []), parse_text(12345678.0, "", "", []), parse_text(0.5, "", "", []), parse_text(True, "", "", [])
     ('1', '12345678', '0.5', 'true')
@@ -264,12 +272,14 @@ def parse_text(value: Any, at: str, role: str, findings: list[Finding]) -> str:
     if isinstance(value, str) and value.strip():
         if value.isascii() or not _SURROGATES.search(value):
             return value
-        what = f"{role} holds half a character (a lone surrogate), read as U+FFFD"
+        what = f"{role} contains half a character (a lone surrogate), replaced by U+FFFD"
         findings.append(Finding(at, what, HINTS["repaired_surrogates"], error=False, kind="repaired_surrogates"))
-        return _SURROGATES.sub("\ufffd", value)  # one for one: places in the text stay
+        return _SURROGATES.sub("\ufffd", value)  # one for one, so offsets stay valid
     if role in TEXT_ROLES and isinstance(value, int | float) and value == value:
         what = f"{role} is a number ({value!r:.20}), read as text"
-        findings.append(Finding(at, what, f"--column {role}=NAME names another column", error=False, kind="number"))
+        findings.append(
+            Finding(at, what, f"use --column {role}=NAME if another column has the {role}", error=False, kind="number")
+        )
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
@@ -277,20 +287,20 @@ def parse_text(value: Any, at: str, role: str, findings: list[Finding]) -> str:
     if isinstance(value, float) and value == value:
         return str(int(value)) if value.is_integer() else repr(value)
     what = f"{role} is {type(value).__name__}, not text: {value!r:.40}"
-    if value is None or value == "" or value != value:  # nan: how pandas writes a missing cell
+    if value is None or value == "" or value != value:  # NaN: pandas writes it for a missing cell
         what = f"no {role}"
     elif isinstance(value, str):
         what = f"an empty {role}"
     hint = "fill it in, or remove the row"
     if isinstance(value, dict):
         key = next((key for key, inside in value.items() if isinstance(inside, str)), "KEY")
-        hint = f"--column {role}=NAME.{key}, where NAME is this column's name"
+        hint = f"use --column {role}=NAME.{key}, where NAME is the name of this column"
     findings.append(Finding(at, what, hint, kind=f"no {role}"))
     return ""
 
 
 def parse_int(value: Any) -> int | None:
-    """A cell as a whole number; None when it is none.
+    """Return a cell as an int, or None if it is not a whole number.
 
     >>> parse_int("2"), parse_int(1.0), parse_int("B"), parse_int(True), parse_int(0.5)
     (2, 1, None, None, None)
@@ -305,8 +315,8 @@ def parse_int(value: Any) -> int | None:
 
 
 def table_rows(source: Source, wanted: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """("file:line", values) of a table; UserError when the file is of another form."""
+    """Yield ("file:line", values) of a table; raises UserError if the file is not a table."""
     if source.file_format != "table":
-        raise UserError(f"{source.path}: not a table with columns", expected=wanted)
+        raise UserError(f"{source.path}: this file is not a table with columns", expected=wanted)
     for line, row in source.rows:
         yield source.location(line), row

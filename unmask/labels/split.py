@@ -1,4 +1,4 @@
-"""A dev set out of a training file: a share of every stratum, whole groups, the same for the same seed."""
+"""Hold out a dev set from a training file: stratified, grouped and determined by the seed."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from unmask.seeds import generator
 def split(
     spec: RecordSpec, records: Sequence[Record], names: Sequence[str], share: float, seed: int
 ) -> tuple[list[Record], list[Record]]:
-    """(train, dev): the same share of every stratum (`names`: that of each record); records of one group stand on one side.
+    """Return (train, dev), with the same fraction of every stratum (`names`, one per record) and each group on one side.
 
-    Where there are so few groups that the share is none of them, only records that ask the same are kept together.
+    With too few groups to hold one out, only records with equal inputs are kept together.
     """
     groups = _groups([group_key(spec, record) for record in records])
     if share * len(groups) < 1:
@@ -32,7 +32,7 @@ def split(
 
 
 def quotas(sizes: Mapping[str, int], share: float, rng: np.random.Generator) -> dict[str, int]:
-    """How many of each stratum: its share, rounded so that the sum is the share of all (largest remainders), never none or all.
+    """Return the number of held-out groups per stratum (largest-remainder method); in total at least one and not all.
 
     >>> quotas({"a": 24, "b": 13, "c": 4}, 0.1, np.random.default_rng(0))
     {'a': 2, 'b': 1, 'c': 1}
@@ -43,14 +43,14 @@ def quotas(sizes: Mapping[str, int], share: float, rng: np.random.Generator) -> 
     wanted = min(max(1, round(share * total)), max(0, total - 1))
     exact = np.array([share * size for size in sizes.values()])
     counts = np.floor(exact + 1e-9).astype(int)
-    drawn = rng.permutation(len(counts))  # who comes first among equal remainders
-    order = drawn[np.argsort(np.round(counts - exact, 9)[drawn], kind="stable")]
+    shuffled = rng.permutation(len(counts))  # breaks ties between equal remainders
+    order = shuffled[np.argsort(np.round(counts - exact, 9)[shuffled], kind="stable")]
     counts[order[: max(0, wanted - int(counts.sum()))]] += 1
     return dict(zip(sizes, np.minimum(counts, list(sizes.values())).tolist()))
 
 
 def _groups(keys: Sequence[tuple[str, ...]]) -> list[list[int]]:
-    """The numbers of the records that are equal, for each."""
+    """Return the indices of the records with equal keys, per key."""
     found: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for n, key in enumerate(keys):
         found[key].append(n)

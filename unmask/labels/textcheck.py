@@ -1,4 +1,4 @@
-"""The data doctor's look at texts: a wrong encoding, an index taken for a text, length."""
+"""Checks of texts in labeled files: encoding errors, an index column used as text, length."""
 
 import re
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ MOJIBAKE = re.compile(r"[ÃÂ][\x80-\xbf‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“
 
 
 def check_texts(records: Sequence[Record], spec: RecordSpec) -> list[Finding]:
-    """Texts read in a wrong encoding, or that are no texts."""
+    """Find texts that were decoded with a wrong encoding, and text columns that contain only numbers."""
     found: list[Finding] = []
     numbers = 0
     for record in records:
@@ -23,25 +23,33 @@ def check_texts(records: Sequence[Record], spec: RecordSpec) -> list[Finding]:
             if not text.isascii():
                 if match := MOJIBAKE.search(text):
                     what = (
-                        f"characters read in a wrong encoding: {text[max(0, match.start() - 12) : match.end() + 12]!r}"
+                        f"text decoded with a wrong encoding: {text[max(0, match.start() - 12) : match.end() + 12]!r}"
                     )
-                    hint = "export the file as UTF-8 from where it came (ftfy repairs such text)"
+                    hint = "export the file again as UTF-8 (ftfy can repair such text)"
                     found.append(Finding(record["location"], what, hint, error=False, kind="encoding"))
                 elif "\ufffd" in text:
-                    what = "U+FFFD stands for characters that were lost"
-                    hint = "export the file as UTF-8 from where it came"
+                    what = "the text contains U+FFFD, which replaces lost characters"
+                    hint = "export the file again as UTF-8"
                     found.append(Finding(record["location"], what, hint, error=False, kind="encoding"))
         numbers += all(parse_float(text) is not None for text in texts) and bool(texts)
     if records and len(records) > 1 and numbers == len(records):
-        what = "every text is a number: probably an index or an id, not the text"
-        found.append(Finding(records[0]["location"], what, "--column text=NAME", error=False, kind="text column"))
+        what = "every text is a number: this is probably an index or id column"
+        found.append(
+            Finding(
+                records[0]["location"],
+                what,
+                "choose another column: --column text=NAME",
+                error=False,
+                kind="text column",
+            )
+        )
     return found
 
 
 def check_lengths(
     records: Sequence[Record], spec: RecordSpec, tokenizer: Tokenizer, length: int, fate: str
 ) -> list[Finding]:
-    """The share of records that have more tokens than a row, and what becomes of them."""
+    """Report the fraction of records with more tokens than a sequence can have, and how they are handled."""
     sample = subsample_evenly(records, LONG_SAMPLE)
     if not sample:
         return []
@@ -54,9 +62,11 @@ def check_lengths(
     longer = [n for n, size in enumerate(sizes) if size > room]
     if not longer:
         return []
-    seen = "" if len(sample) == len(records) else f" (of {len(sample):,} looked at)"
-    what = f"{len(longer) / len(sample):.1%} of the records{seen} have more than the {room:,} tokens of a row, the longest {max(sizes):,}: {fate}"
-    return [Finding(sample[longer[0]]["location"], what, "--length and --long change that", error=False, kind="length")]
+    seen = "" if len(sample) == len(records) else f" (of {len(sample):,} sampled)"
+    what = f"{len(longer) / len(sample):.1%} of the records{seen} have more than {room:,} tokens (the longest {max(sizes):,}): {fate}"
+    return [
+        Finding(sample[longer[0]]["location"], what, "change this with --length and --long", error=False, kind="length")
+    ]
 
 
 def parse_float(text: str) -> float | None:
