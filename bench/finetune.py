@@ -130,8 +130,10 @@ def theirs(model: str, files: Files, seed: int, out: Path) -> tuple[str, float, 
     trained.save_pretrained(out / "theirs")
     opened = hf.load(out / "theirs", job.task.heads).model
     dev = job.sets.dev
-    job.task.tune(job.task.compute(opened, dev), dev)  # thresholds; its own training has seen these records
-    scores = job.task.score(job.task.answer(opened, job.sets.test), job.sets.test)
+    job.task.calibrate(
+        job.task.compute_outputs(opened, dev), dev
+    )  # thresholds; its own training has seen these records
+    scores = job.task.score(job.task.predict(opened, job.sets.test), job.sets.test)
     return job.task.metric, scores[job.task.metric], seconds
 
 

@@ -94,7 +94,7 @@ def test_known_exceptions_are_still_needed() -> None:
 
 
 def task_names(path: Path) -> set[str]:
-    """Names of tasks that a file spells out, modules of single tasks that it imports, and ".learnt" where it looks into that."""
+    """Names of tasks that a file spells out, modules of single tasks that it imports, and ".task_state" where it looks into that."""
     found: set[str] = set()
     names = set(TASKS.names())
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -106,8 +106,8 @@ def task_names(path: Path) -> set[str]:
             found |= {module for module, p in parts if p[:2] == ["unmask", "tasks"] and names & set(p[2:3])}
             if isinstance(node, ast.ImportFrom) and node.module == "unmask.tasks":
                 found |= {f"unmask.tasks.{alias.name}" for alias in node.names if alias.name in names}
-        elif isinstance(node, ast.Subscript | ast.Attribute) and getattr(node.value, "attr", "") == "learnt":
-            found.add(".learnt")
+        elif isinstance(node, ast.Subscript | ast.Attribute) and getattr(node.value, "attr", "") == "task_state":
+            found.add(".task_state")
     return found
 
 

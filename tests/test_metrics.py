@@ -14,7 +14,7 @@ from unmask.registry import OBJECTIVES, Registry
 from unmask.runs.seeds import interval
 from unmask.tasks import contrastive, ranking
 from unmask.tasks.answer.spans import squad_scores
-from unmask.tasks.classify.targets import Number, One, Several
+from unmask.tasks.classify.targets import MultiLabel, Regression, SingleLabel
 from unmask.tasks.generate.metrics import scores as written
 from unmask.tasks.tag import entities
 
@@ -26,20 +26,20 @@ PERCENT = re.compile(
 def measured() -> set[str]:
     """Every name, from the functions that measure."""
     labels = [{"label": "a"}, {"label": "b"}, {"label": "a"}]
-    one = One({"labels": ["a", "b"]}).score(
+    one = SingleLabel({"labels": ["a", "b"]}).score(
         [{"label": x, "scores": {"a": p, "b": 1 - p}} for x, p in (("a", 0.9), ("b", 0.2), ("b", 0.4))], labels
     )
-    several = Several({"labels": ["a", "b"], "thresholds": [0.5, 0.5]}).score(
+    several = MultiLabel({"labels": ["a", "b"], "thresholds": [0.5, 0.5]}).score(
         [{"labels": ["a"], "scores": {"a": 0.9, "b": 0.1}}] * 2, [{"label": ["a"]}, {"label": ["b"]}]
     )
-    number = Number({"labels": ["value"], "mean": 0.0, "sd": 1.0}).score(
+    number = Regression({"labels": ["value"], "mean": 0.0, "sd": 1.0}).score(
         [{"value": x} for x in (1.0, 2.5, 3.0)], [{"label": x} for x in (1.0, 2.0, 3.5)]
     )
     tags = entities.scores([[(0, 1, "PER")]], [[(0, 1, "PER")]])
     golds = [["rome"], [], ["oslo"]]
     spans = squad_scores(["rome", "", "bonn"], [0.1, 0.9, 0.2], golds, 0.5, False)
     chinese = squad_scores(["rome", "", "bonn"], [0.1, 0.9, 0.2], golds, 0.5, True)
-    ranked = ranking.ranked([0, 1], [1, 0])
+    ranked = ranking.ranking_metrics([0, 1], [1, 0])
     text = written([["a b c d"]], ["a b c d"])
     pair = {"similarity": 0.5, "place": 1, "similarity@8": 0.5, "place@8": 2}
     scored = contrastive.score([pair, pair | {"similarity": 0.1}], [{"score": 1.0}, {"score": 0.0}], [8])
@@ -67,7 +67,7 @@ def test_what_is_no_score() -> None:
     kinds = {name: metric(name).kind for name in measured()}
     assert {n for n, kind in kinds.items() if kind == "count"} == {"records", "total", "HasAns_total", "NoAns_total"}
     assert {n for n, kind in kinds.items() if kind == "threshold"} == {n for n in kinds if n.endswith("_thresh")}
-    assert {n for n in kinds if metric(n).of_records} == {"accuracy", "exact"}
+    assert {n for n in kinds if metric(n).is_per_record} == {"accuracy", "exact"}
     assert {n for n in kinds if metric(n).has_perplexity} == {"mlm", "clm"}
     assert {n for n, kind in kinds.items() if kind == "score" and not metric(n).higher_is_better} == {
         "mae",
@@ -84,19 +84,19 @@ def test_the_interval_over_seeds_stays_within_the_range() -> None:
 
 def test_a_third_party_declares_a_metric_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "graders.py").write_text(
-        "from unmask.metrics import Metric\n\nFIRST = Metric('precision_at_1', 0, 1, percent=True, of_records=True)\n"
+        "from unmask.metrics import Metric\n\nFIRST = Metric('precision_at_1', 0, 1, percent=True, is_per_record=True)\n"
     )
     info = tmp_path / "graders-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: graders\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[unmask.metrics]\nprecision_at_1 = graders:FIRST\n")
-    monkeypatch.setattr(metrics, "DECLARED", Registry("metrics", {}))
+    monkeypatch.setattr(metrics, "THIRD_PARTY", Registry("metrics", {}))
     metric.cache_clear()
     assert metric("precision_at_1") == Metric("precision_at_1"), "nobody has declared it yet"
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(metrics, "DECLARED", Registry("metrics", {}))
+    monkeypatch.setattr(metrics, "THIRD_PARTY", Registry("metrics", {}))
     metric.cache_clear()
     assert format_metric("precision_at_1", 0.5) == format_metric("search.precision_at_1", 0.5) == "50.0%"
-    assert metric("precision_at_1").of_records and not metric("search.precision_at_1").of_records
+    assert metric("precision_at_1").is_per_record and not metric("search.precision_at_1").is_per_record
     metric.cache_clear()
     sys.modules.pop("graders", None)

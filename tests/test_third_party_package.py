@@ -253,7 +253,7 @@ def test_it_is_explained_by_what_its_spec_says(trained: Trained) -> None:
     target = "urgent" if trained.task == "urgency" else None
     found = model.explain(*trained.asked.values(), target=target, steps=300)
     assert abs(found.delta) < 0.02 * max(1.0, abs(found.value - found.baseline))
-    assert len(found.tokens) == len(model.task.rows(trained.asked, False)[0])
+    assert len(found.tokens) == len(model.task.encode(trained.asked, False)[0])
     with pytest.raises(UserError, match="no label 'urgen'"):
         model.explain(*trained.asked.values(), target="urgen")
     assert "film" in ask("explain", trained.run.path, *trained.asked.values())

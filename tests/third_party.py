@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from unmask.metrics import DECLARED, metric
+from unmask.metrics import THIRD_PARTY, metric
 from unmask.model.families import FAMILIES
 from unmask.model.head_spec import HEADS
 from unmask.registry import FORMATS, OBJECTIVES, OPTIMIZERS, TASKS
 
-REGISTRIES = (DECLARED, FAMILIES, FORMATS, HEADS, OBJECTIVES, OPTIMIZERS, TASKS)
+REGISTRIES = (THIRD_PARTY, FAMILIES, FORMATS, HEADS, OBJECTIVES, OPTIMIZERS, TASKS)
 PACKAGES = Path(__file__).parent / "packages"
 
 

@@ -25,7 +25,7 @@ class Metric:
     higher_is_better: bool = True
     percent: bool = False  # printed as per cent
     kind: Literal["score", "loss", "count", "threshold"] = "score"  # only scores are judged, and have intervals
-    of_records: bool = False  # the share of records that are right, so it has Wilson's interval
+    is_per_record: bool = False  # the share of records that are right, so it has Wilson's interval
     has_perplexity: bool = False  # nats per token: e to the power of it is the perplexity
     title: str = ""  # how a heading writes it, where that is not the name itself
     headline: bool = False  # shown with the score that decides
@@ -39,8 +39,8 @@ class Metric:
         return f"{value:.1%}" if self.percent else f"{value:.4g}"
 
 
-def _share(name: str, of_records: bool = False) -> Metric:
-    return Metric(name, 0.0, 1.0, percent=True, of_records=of_records)
+def _fraction(name: str, is_per_record: bool = False) -> Metric:
+    return Metric(name, 0.0, 1.0, percent=True, is_per_record=is_per_record)
 
 
 def _loss(name: str, title: str = "", has_perplexity: bool = False) -> Metric:
@@ -51,12 +51,12 @@ RAW_TEXT = "Raw text f1: the model was given each sentence as text, as `unmask p
 METRICS = {
     m.name: m
     for m in (
-        _share("accuracy", of_records=True),
-        _share("exact", of_records=True),
-        *map(_share, ("f1", "precision", "recall", "auc", "mrr", "map", "ndcg", "bleu", "chrf")),
-        *map(_share, ("rouge1", "rouge2", "rougeL", "rougeLsum")),
+        _fraction("accuracy", is_per_record=True),
+        _fraction("exact", is_per_record=True),
+        *map(_fraction, ("f1", "precision", "recall", "auc", "mrr", "map", "ndcg", "bleu", "chrf")),
+        *map(_fraction, ("rouge1", "rouge2", "rougeL", "rougeLsum")),
         Metric("raw_text_f1", 0.0, 1.0, percent=True, headline=True, note=RAW_TEXT),
-        _share("mean"),  # of the scores of several tasks
+        _fraction("mean"),  # of the scores of several tasks
         *(Metric(name, -1.0, 1.0) for name in ("mcc", "pearson", "spearman")),
         Metric("r2", high=1.0),
         *(Metric(name, 0.0, higher_is_better=False) for name in ("mae", "rmse")),
@@ -72,23 +72,23 @@ METRICS = {
         Metric("perplexity", 1.0, higher_is_better=False, kind="loss"),
     )
 }
-DECLARED: Registry = Registry("metrics", {})  # by third parties
+THIRD_PARTY: Registry = Registry("metrics", {})  # by third parties
 
 
 @cache
 def metric(name: str) -> Metric:
     """
-    >>> metric("accuracy").of_records, metric("token_accuracy").of_records  # a share of tokens, not of records
+    >>> metric("accuracy").is_per_record, metric("token_accuracy").is_per_record  # a share of tokens, not of records
     (True, False)
     >>> metric("spearman@64").low, metric("best_exact_thresh").kind, metric("HasAns_total").kind, metric("novelty").high
     (-1.0, 'threshold', 'count', inf)
     """
     words = name.rpartition(".")[2].partition("@")[0].split("_")
     for known in (name, *("_".join(words[n:]) for n in range(len(words)))):
-        found = METRICS.get(known) or (DECLARED[known] if known in DECLARED.names() else None)
+        found = METRICS.get(known) or (THIRD_PARTY[known] if known in THIRD_PARTY.names() else None)
         if found is not None:
             inherited = replace(
-                found, name=name, of_records=False, has_perplexity=False, title="", headline=False, note=""
+                found, name=name, is_per_record=False, has_perplexity=False, title="", headline=False, note=""
             )
             return found if known == name else inherited
     return Metric(name)

@@ -16,7 +16,7 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
     return np.exp(-np.logaddexp(0.0, -logits))
 
 
-def unit(vectors: np.ndarray, normalised: bool = True) -> np.ndarray:
+def l2_normalize(vectors: np.ndarray, normalised: bool = True) -> np.ndarray:
     """Vectors of length 1, where so wished."""
     if not normalised:
         return vectors

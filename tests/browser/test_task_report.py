@@ -16,7 +16,7 @@ pytestmark = pytest.mark.browser
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose every text tries to break out of the page; `own` would change its title."""
     attacks = [x.replace("own(", "document.title='owned'+(") for x in INJECTIONS]
-    rows = [{"location": x, "text": x, "want": x, "got": x, "score": 0.5} for x in attacks]
+    rows = [{"location": x, "text": x, "expected": x, "predicted": x, "score": 0.5} for x in attacks]
     labels = [{"label": x, "precision": 1.0, "recall": 1.0, "f1": 1.0, "support": 1} for x in attacks]
     matrix = {"labels": attacks[:4], "matrix": [[9, 1, 0, 0]] * 4}
     details = DETAILS | {"errors": rows, "examples": rows, "per_label": labels, "confusion": matrix}

@@ -44,7 +44,7 @@ def test_the_gradient_is_that_of_its_micro_batches(task: str, size: int, shop: B
         job.task.tokenizer.pad,
     )  # eval: dropout is drawn per forward pass
     examples = [
-        e for n, record in enumerate(job.sets.train) for e in job.task.rows(longer(job.task.spec, record, 2 * n))
+        e for n, record in enumerate(job.sets.train) for e in job.task.encode(longer(job.task.spec, record, 2 * n))
     ]
     assert len(examples) > size and len({len(e) for e in examples}) > 1  # some rows are padded
     found = []

@@ -212,7 +212,7 @@ def test_it_opens_bit_for_bit(task: str, bench: Bench, tmp_path: Path) -> None:
     job, run = bench.whole(task)
     p = unmask.load(run.path)
     records = bench.records(task, p)
-    assert same(p.predict(records), job.task.answer(job.model, records))
+    assert same(p.predict(records), job.task.predict(job.model, records))
     Part(job.recipe, p.need_task(), p.model, job.sets, []).save(tmp_path)
     for name in ("model.safetensors", "config.json", "unmask.json", "tokenizer.json"):
         assert (tmp_path / name).read_bytes() == (run.model / name).read_bytes(), name
@@ -223,7 +223,7 @@ def test_answers_in_parts_are_those_of_all_at_once(task: str, bench: Bench, monk
     p = unmask.load(bench.whole(task)[1].path)
     records = bench.records(task, p)
     whole = p.predict(records)
-    monkeypatch.setattr("unmask.tasks.task.PART", 2)
+    monkeypatch.setattr("unmask.tasks.task.CHUNK_SIZE", 2)
     assert alike(p.predict(records), whole) and len(records) > 2
 
 

@@ -13,7 +13,7 @@ from unmask.labels.records import Record
 
 def rows_of(p: Predictor, records: list[Record]) -> Any:
     task = p.need_task()
-    return collate([e for r in records for e in task.rows(r, labelled=False)], p.tokenizer.pad)
+    return collate([e for r in records for e in task.encode(r, labelled=False)], p.tokenizer.pad)
 
 
 def inputs_of(batch: Any) -> dict[str, torch.Tensor]:
@@ -41,17 +41,17 @@ def as_sequence_classifier(p: Predictor, records: list[Record], folder: Path) ->
 @torch.no_grad()
 def as_token_classifier(p: Predictor, records: list[Record], folder: Path) -> None:
     model, task = opened("AutoModelForTokenClassification", folder), p.need_task()
-    batch, outputs = rows_of(p, records), task.compute(p.model, records)
+    batch, outputs = rows_of(p, records), task.compute_outputs(p.model, records)
     logits = model(**inputs_of(batch)).logits.numpy()
     for ours, theirs in zip(outputs.values, logits):
         assert gap(ours, theirs[: len(ours)]) <= 1e-4
-    assert set(model.config.id2label.values()) == set(task.learnt["labels"])
+    assert set(model.config.id2label.values()) == set(task.task_state["labels"])
 
 
 @torch.no_grad()
 def as_question_answerer(p: Predictor, records: list[Record], folder: Path) -> None:
     model, task = opened("AutoModelForQuestionAnswering", folder), p.need_task()
-    batch, outputs = rows_of(p, records), task.compute(p.model, records)
+    batch, outputs = rows_of(p, records), task.compute_outputs(p.model, records)
     found = model(**inputs_of(batch))
     theirs = torch.stack([found.start_logits, found.end_logits], -1).numpy()
     for ours, row in zip(outputs.values, theirs):
@@ -62,7 +62,7 @@ def as_question_answerer(p: Predictor, records: list[Record], folder: Path) -> N
 def as_multiple_choice(p: Predictor, records: list[Record], folder: Path) -> None:
     model, task = opened("AutoModelForMultipleChoice", folder), p.need_task()
     for record, answer in zip(records, p.predict(records)):
-        rows = task.rows(record, labelled=False)
+        rows = task.encode(record, labelled=False)
         inputs = {name: value[None] for name, value in inputs_of(collate(rows, p.tokenizer.pad)).items()}
         shares = model(**inputs).logits.softmax(-1)[0].tolist()
         assert answer["scores"] == near(shares, 1e-5)

@@ -45,7 +45,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return classifier(tmp_path_factory.mktemp("learnt"))
 
 
-def test_eight_bits_make_a_small_graph_that_answers(learnt: tuple[Path, Path], tmp_path: Path) -> None:
+def test_eight_bits_make_a_small_graph_that_answers(task_state: tuple[Path, Path], tmp_path: Path) -> None:
     folder, file = learnt
     out = tmp_path / "out"
     result = CliRunner().invoke(app, ["export", str(folder), "--int8", "--data", str(file), "-o", str(out), "--json"])
@@ -63,9 +63,9 @@ def test_eight_bits_make_a_small_graph_that_answers(learnt: tuple[Path, Path], t
     assert ours["scores"] != theirs["scores"] and ours["probability"] == pytest.approx(theirs["probability"], abs=0.05)
 
 
-def test_eight_bits_that_change_answers_are_refused(learnt: tuple[Path, Path], tmp_path: Path) -> None:
+def test_eight_bits_that_change_answers_are_refused(task_state: tuple[Path, Path], tmp_path: Path) -> None:
     """By the metric where there is a file, else by answers to plain sentences."""
-    folder, file = spoil(learnt[0], tmp_path / "spoilt"), learnt[1]
+    folder, file = spoil(task_state[0], tmp_path / "spoilt"), task_state[1]
     with pytest.raises(UserError, match=r"accuracy on 60 records decreases from [\d.]+ to 0\.\d+, by [\d.]+ points"):
         unmask.export(folder, int8=True, data=file)
     result = CliRunner().invoke(app, ["export", str(folder), "--int8"])

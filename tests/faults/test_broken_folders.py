@@ -137,9 +137,9 @@ HOSTILE: dict[str, tuple[str, dict[str, Any], list[str]]] = {  # what → file, 
     "growing": ("tokenizer.json", {"normalizer": nested(30)}, ["tokenizer.json", "normalizer.normalizers[6]"]),
     "regex": ("tokenizer.json", {"pre_tokenizer": split("(a+)+$")}, ["tokenizer.json", "pre_tokenizer.pattern", "(a+)+$"]),
     "unknown part": ("tokenizer.json", {"decoder": {"type": "Odd"}}, ["tokenizer.json", "decoder"]),
-    "length": ("unmask.json", {"learnt": {"labels": ["a", "b"], "length": 10**9}}, ["unmask.json", "learnt.length"]),
-    "no labels": ("unmask.json", {"learnt": {"length": 16}}, ["unmask.json", "learnt.labels"]),
-    "another task": ("unmask.json", {"task": "choose", "learnt": {"length": 16}}, ["unmask.json", "choose"]),
+    "length": ("unmask.json", {"task_state": {"labels": ["a", "b"], "length": 10**9}}, ["unmask.json", "task_state.length"]),
+    "no labels": ("unmask.json", {"task_state": {"length": 16}}, ["unmask.json", "task_state.labels"]),
+    "another task": ("unmask.json", {"task": "choose", "task_state": {"length": 16}}, ["unmask.json", "choose"]),
     "settings": ("unmask.json", {"settings": {"long": 3}}, ["unmask.json", "task.long"]),
 }  # fmt: skip
 

@@ -348,7 +348,9 @@ def record(name: str) -> dict[str, Any]:
 def logged(folder: Path) -> dict[str, Any]:
     """Of the log: the losses, their parts, and the figures of evaluations. Fine-tuning has logged its end only since the recordings."""
     events = [json.loads(line) for line in (folder / "log.jsonl").read_text("utf-8").splitlines()]
-    kept = ("eval",) if (folder / "learnt.json").exists() else ("eval", "end")
+    kept = (
+        ("eval",) if any((folder / file).exists() for file in ("task_state.json", "learnt.json")) else ("eval", "end")
+    )
     steps = [event for event in events if event["event"] == "train"]
     terms = sorted({key for event in steps for key in event} - NOT_TERMS)
     return {

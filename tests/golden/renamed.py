@@ -15,7 +15,11 @@ KEYS = {
     "per_piece": "mean_token_probability",
     "ended": "finish_reason",
     "compared": "validation",
+    "learnt": "task_state",
+    "want": "expected",
+    "got": "predicted",
 }
+FILES = {"learnt.json": "task_state.json"}
 TEXTS = {"message", "hint"}  # worded for people
 
 
@@ -27,6 +31,15 @@ def current(value: Any) -> Any:
     if isinstance(value, dict):
         if isinstance(value.get("ended"), bool):
             value = value | {"ended": "eos" if value["ended"] else "length"}
+        if "learnt" in value and value.get("version") == 1:  # unmask.json
+            value = value | {"version": 2}
+        if "files" in value and isinstance(value["files"], list):
+            value = value | {"files": sorted(_file(name) for name in value["files"])}
         named = {KEYS.get(key, key): item for key, item in value.items()}
         return {key: current(item) for key, item in named.items() if key not in TEXTS}
     return [current(item) for item in value] if isinstance(value, list) else value
+
+
+def _file(name: str) -> str:
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}{FILES.get(last, last)}"

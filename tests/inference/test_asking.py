@@ -26,7 +26,7 @@ from unmask.tasks.choose.task import Choose
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.rank.task import Rank
 from unmask.tasks.tag.task import Tag
-from unmask.tasks.task import Given, Task
+from unmask.tasks.task import FitContext, Task
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.run import Run
 
@@ -38,21 +38,21 @@ def model_of(heads: tuple[str, ...], labels: tuple[str, ...] = ("neg", "pos")) -
     return Model(preset("bert-tiny", vocab_size=TOKENIZER.size, labels=labels, **SHAPE), heads).init(0)
 
 
-def asked(kind: type[Task], learnt: dict[str, Any], head: str) -> Predictor:
-    labels = tuple(learnt.get("labels", ("one",)))
-    task = kind(Recipe(), TOKENIZER, {"length": 64} | learnt)
+def asked(kind: type[Task], task_state: dict[str, Any], head: str) -> Predictor:
+    labels = tuple(task_state.get("labels", ("one",)))
+    task = kind(Recipe(), TOKENIZER, {"length": 64} | task_state)
     return Predictor(model_of((head,), labels), TOKENIZER, "cpu", task)
 
 
-def classifier(**learnt: Any) -> Predictor:
-    return asked(Classify, {"labels": ["neg", "pos"]} | learnt, "classify")
+def classifier(**task_state: Any) -> Predictor:
+    return asked(Classify, {"labels": ["neg", "pos"]} | task_state, "classify")
 
 
 def folder_of(path: Path, labels: tuple[str, ...] = ("neg", "pos"), pair: bool | None = None) -> str:
     hf.save(model_of(("classify",), labels), path, TOKENIZER)
     if pair is not None:
-        learnt = {"length": 64, "labels": list(labels), "target": "one", "pair": pair}
-        values = {"version": 1, "task": "classify", "settings": {}, "learnt": learnt}
+        task_state = {"length": 64, "labels": list(labels), "target": "one", "pair": pair}
+        values = {"version": 2, "task": "classify", "settings": {}, "task_state": task_state}
         (path / "unmask.json").write_text(json.dumps(values))
     return str(path)
 
@@ -104,16 +104,16 @@ def test_texts_and_pairs_are_not_mistaken_for_each_other(tmp_path: Path) -> None
     assert caught.value.hint == "--column pair=NAME"
     assert len(api.predict(paired, tmp_path / "q.csv", columns={"pair": "other"})) == 1
     folder = Path(folder_of(tmp_path / "m", pair=True))  # the lines that a report shows take two texts as well
-    exec(unmask_snippet(str(folder), task_folder.spec(folder)), {})
+    exec(unmask_snippet(str(folder), task_folder.read_spec(folder)), {})
 
 
 def test_training_remembers_whether_there_were_pairs() -> None:
     records = [{"location": "", "text": "a", "label": "x"}, {"location": "", "text": "b", "label": "y"}]
     pairs = [r | {"pair": "c"} for r in records]
-    given = Given(Recipe(), preset("bert-tiny"), None)
-    assert Classify.study(given, records).learnt["pair"] is False
-    assert Classify.study(given, pairs).learnt["pair"] is True
-    assert "pair" not in Classify.study(given, [*records, *pairs]).learnt
+    given = FitContext(Recipe(), preset("bert-tiny"), None)
+    assert Classify.fit_state(given, records).task_state["pair"] is False
+    assert Classify.fit_state(given, pairs).task_state["pair"] is True
+    assert "pair" not in Classify.fit_state(given, [*records, *pairs]).task_state
 
 
 def test_several_arguments_of_the_command_line(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_run_names_its_folder_by_its_task_and_its_model_by_where_it_is(
     monkeypatch.setattr(record_sets, "open_source", lambda path, *a, **k: opened.append(path) or reader(path, *a, **k))
     run = api.finetune(start, train=train, steps=1)
     assert opened == [train]  # once, though the folder is called after what is in it
-    assert str(run.path) == "runs/finetune/classify-1" and run.read_json("learnt.json")["pair"] is False
+    assert str(run.path) == "runs/finetune/classify-1" and run.read_json("task_state.json")["pair"] is False
     (tmp_path / "else where").mkdir()
     monkeypatch.chdir(tmp_path / "else where")
     shown = CliRunner().invoke(app, ["finetune", "--resume", "../runs/finetune/classify-1"]).stdout

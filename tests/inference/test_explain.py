@@ -42,9 +42,9 @@ TOKENIZER = train()
 
 
 def fine_tuned(case: str) -> Predictor:
-    kind, head, learnt, _, labels = CASES[case]
+    kind, head, task_state, _, labels = CASES[case]
     config = preset("bert-tiny", vocab_size=TOKENIZER.size, labels=labels, initializer_range=0.3, **SHAPE)
-    task = kind(Recipe(), TOKENIZER, {"length": 64} | learnt)
+    task = kind(Recipe(), TOKENIZER, {"length": 64} | task_state)
     return Predictor(Model(config, [head] if head else []).init(0), TOKENIZER, "cpu", task)
 
 

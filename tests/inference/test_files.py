@@ -63,7 +63,7 @@ def test_a_large_file_is_answered_in_parts(model: str, monkeypatch: pytest.Monke
         return compute(self, model, part, update)
 
     monkeypatch.setattr(type(p.task), "compute", watched)
-    monkeypatch.setattr("unmask.tasks.task.PART", 8)
+    monkeypatch.setattr("unmask.tasks.task.CHUNK_SIZE", 8)
     told: list[tuple[float, float]] = []
     parts = p.predict(records, lambda done, total, what: told.append((done, total)))
     assert sizes == [8, 8, 5]

@@ -496,10 +496,10 @@ def test_the_score_of_an_encoder_that_predicts_the_next_token_is_from_left_to_ri
 # ------------------------------------------------------------------------------------------------ tasks
 
 
-def fine_tuned(kind, head, labels, learnt):
+def fine_tuned(kind, head, labels, task_state):
     tokenizer = train()
     config = preset("bert-tiny", vocab_size=tokenizer.size, hidden=32, heads=2, initializer_range=0.4, labels=labels)
-    task = kind(Recipe(), tokenizer, {"length": 64} | learnt)
+    task = kind(Recipe(), tokenizer, {"length": 64} | task_state)
     return Predictor(Model(config, [head]).init(0), tokenizer, "cpu", task)
 
 

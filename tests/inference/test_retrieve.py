@@ -39,8 +39,8 @@ SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "max_positio
 @pytest.fixture(scope="module")
 def models(store: TokenStore) -> tuple[Predictor, Predictor]:
     config = preset("bert-tiny", vocab_size=store.tokenizer.size, labels=("relevance",), **SHAPE)
-    learnt = {"length": 32, "pooling": "mean", "normalised": True, "lower": False, "prompt": "", "loss": "pairs"}
-    embed = Embed(Recipe(), store.tokenizer, learnt)
+    task_state = {"length": 32, "pooling": "mean", "normalised": True, "lower": False, "prompt": "", "loss": "pairs"}
+    embed = Embed(Recipe(), store.tokenizer, task_state)
     rank = Rank(Recipe(), store.tokenizer, {"length": 32, "most": 1.0})
     return (
         Predictor(Model(config, ()).init(1), store.tokenizer, "cpu", embed),
@@ -101,8 +101,8 @@ def test_vectors_are_exact_and_stages_are_fused(models: tuple[Predictor, Predict
     assert [len(s) for s in several] == [2, 2] and several[0] == both[:2]
 
 
-@pytest.mark.parametrize("learnt", [False, True])
-def test_vectors_of_any_length_are_compared_by_their_cosine(store: TokenStore, learnt: bool) -> None:
+@pytest.mark.parametrize("is_task", [False, True])
+def test_vectors_of_any_length_are_compared_by_their_cosine(store: TokenStore, is_task: bool) -> None:
     """Of a model that is fine-tuned for nothing, and of one whose folder says that vectors stay as long as they are."""
     config = preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE)
     model = Model(config, ()).init(1)
@@ -110,7 +110,7 @@ def test_vectors_of_any_length_are_compared_by_their_cosine(store: TokenStore, l
         for parameter in model.parameters():
             parameter.mul_(3 * torch.rand(parameter.shape, generator=torch.Generator().manual_seed(0)))
     told = {"length": 32, "pooling": "mean", "normalised": False, "lower": False, "prompt": "", "loss": "pairs"}
-    task = Embed(Recipe(), store.tokenizer, told) if learnt else None
+    task = Embed(Recipe(), store.tokenizer, told) if is_task else None
     embedder, texts, query = Predictor(model, store.tokenizer, "cpu", task), list(PASSAGES.values()), "a list"
     lengths = np.linalg.norm(embedder.embed(texts), axis=1)
     assert lengths.max() > 1.02 * lengths.min() > 2

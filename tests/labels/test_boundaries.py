@@ -41,7 +41,7 @@ KEEPS = spaced(
 
 
 def test_a_file_that_keeps_hyphens_and_stops() -> None:
-    learnt = Boundaries.learn(KEEPS)
+    learnt = Boundaries.fit(KEEPS)
     text = "Bre-Y, of the U.K., paid Mr. Lee (of Acme Inc.) 2,000."
     assert cut(learnt, text) == [
         "Bre-Y", ",", "of", "the", "U.K.", ",", "paid", "Mr.", "Lee", "(", "of", "Acme", "Inc.", ")", "2,000", ".",
@@ -52,27 +52,27 @@ def test_a_file_that_keeps_hyphens_and_stops() -> None:
 
 def test_a_file_that_splits_them() -> None:
     apart = spaced("Bre - X fell in the U . S .", "A well - known man is n't here , it 's said .", "Ann 's it 's")
-    assert cut(Boundaries.learn(apart), "Well-to-do U.K. men wasn't, he's") == [
+    assert cut(Boundaries.fit(apart), "Well-to-do U.K. men wasn't, he's") == [
         "Well", "-", "to", "-", "do", "U", ".", "K", ".", "men", "was", "n't", ",", "he", "'s",
     ]  # fmt: skip
 
 
 def test_true_spacing_is_taken_where_the_file_has_it() -> None:
     known = glued("I do|n't like e-mail|, he said|.", "It|'s Ann|'s|!", "You can|not|.", "He is|n't|.", "A x-ray|.")
-    assert cut(Boundaries.learn(known), "She doesn't, Bob's cannot e-mail.") == [
+    assert cut(Boundaries.fit(known), "She doesn't, Bob's cannot e-mail.") == [
         "She", "does", "n't", ",", "Bob", "'s", "can", "not", "e-mail", ".",
     ]  # fmt: skip
 
 
 def test_chinese_characters_and_words() -> None:
-    by_character = Boundaries.learn([join_words(list("我在NBA看2012年"), [False] * 11)])
+    by_character = Boundaries.fit([join_words(list("我在NBA看2012年"), [False] * 11)])
     assert cut(by_character, "北京CBA, 3月") == ["北", "京", "C", "B", "A", ",", "3", "月"]
-    by_word = Boundaries.learn(glued("我们|喜欢|北京|。", "他们|喜欢|上海|。"))
+    by_word = Boundaries.fit(glued("我们|喜欢|北京|。", "他们|喜欢|上海|。"))
     assert cut(by_word, "我们喜欢上海。") == ["我们", "喜欢", "上海", "。"]
 
 
 def test_without_anything_learnt() -> None:
-    assert Boundaries.learn([]) is None
+    assert Boundaries.fit([]) is None
     text = "Bre-X, U.S. 👨‍👩‍👧 北京 cafe\u0301"
     assert Boundaries(None)(text) == split_words(text)  # a folder of an older version
     assert cut({}, text) == ["Bre-X", ",", "U.S", ".", "👨‍👩‍👧", "北", "京", "cafe\u0301"]  # another program's folder
@@ -82,7 +82,7 @@ def test_without_anything_learnt() -> None:
     "text", ["", "  ", "a" * 5000, "!" * 5000, "a-" * 2500, "\u200d\ufe0f", "a\u0301-b", "\x00a.b"]
 )
 def test_no_character_is_lost(text: str) -> None:
-    for learnt in (None, {}, Boundaries.learn(KEEPS)):
+    for learnt in (None, {}, Boundaries.fit(KEEPS)):
         words = Boundaries(learnt)(text)
         assert "".join(text[a:b] for a, b in words) == "".join(text.split())
         assert all(a < b for a, b in words) and all(x[1] <= y[0] for x, y in pairwise(words))

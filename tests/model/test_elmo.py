@@ -211,8 +211,8 @@ def test_a_frozen_encoder_classifies(name: str, store: TokenStore, tmp_path) -> 
     model.freeze()
     before = model.embedding.clone()
     train_part(Part(recipe, task, model, RecordSets(records, [], []), []), tmp_path / "run")
-    assert task.score(task.answer(model, records), records)["accuracy"] > 0.9
+    assert task.score(task.predict(model, records), records)["accuracy"] > 0.9
     assert torch.equal(model.embedding, before)
     again = hf.load(tmp_path / "run" / "model").model
     assert list(again.heads) == ["pooler", "classify"]
-    assert task.answer(again, records) == task.answer(model, records)
+    assert task.predict(again, records) == task.predict(model, records)

@@ -22,7 +22,7 @@ from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.runs.part import Part
 from unmask.tasks.objective import objective_of
-from unmask.tasks.task import Given, RecordRows, Task
+from unmask.tasks.task import FitContext, RecordDataset, Task
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.loader import Bucketed
@@ -77,18 +77,18 @@ def both(name: str, folder: Path, tmp_path: Path, length: int, lr: float) -> tup
          "train": {"steps": STEPS, "batch": BATCH, **settings}}
     )  # fmt: skip
     kind, config = TASKS[name], hf.config_of(folder)
-    task: Task = kind(recipe, tokenizer, kind.study(Given(recipe, config, tokenizer), records).learnt)
+    task: Task = kind(recipe, tokenizer, kind.fit_state(FitContext(recipe, config, tokenizer), records).task_state)
     task.bind(config)
     no_dropout = {"dropout": 0.0, "attention_dropout": 0.0, "classifier_dropout": 0.0}
-    model = hf.load(folder, task.heads, {**task.bound.config, **no_dropout}).model
+    model = hf.load(folder, task.heads, {**task.bound.config_overrides, **no_dropout}).model
     job = Part(recipe, task, model, RecordSets(records, [], []), [])
     job.save(tmp_path / "first")
     run = train(job, tmp_path / "run")
     ours = [e["loss"] for e in run.events() if e["event"] == "train"]
 
-    examples = [e for record in records for e in task.rows(record)]
+    examples = [e for record in records for e in task.encode(record)]
     loader = Bucketed(
-        RecordRows(examples, tokenizer.pad), [len(e) for e in examples], BATCH, objective_of(task), recipe.seed
+        RecordDataset(examples, tokenizer.pad), [len(e) for e in examples], BATCH, objective_of(task), recipe.seed
     )
     ordered = [loader.example(n, Phase(0, length)) for n in range(STEPS * BATCH)]
     _, theirs, _ = peer.train(

@@ -63,14 +63,14 @@ def test_preparing_what_is_in_the_cache_ends_at_a_hundred_per_cent(text_file: Pa
 
 @pytest.mark.parametrize("labels", [["neg", "pos"], ["spam", "ham"], ["0", "1"]])
 def test_f1_of_two_labels_is_scikit_learn_s(labels: list[str]) -> None:
-    goal = One({"labels": labels})
-    assert goal.positive == labels[1]
+    target_type = One({"labels": labels})
+    assert target_type.positive == labels[1]
     truth = [labels[int(c)] for c in "0110100111"]
     given = [labels[int(c)] for c in "0100110011"]
     answers = [{"label": g, "scores": {name: float(name == g) for name in labels}} for g in given]
-    found = goal.score(answers, [{"label": t} for t in truth])
+    found = target_type.score(answers, [{"label": t} for t in truth])
     assert found["f1"] == pytest.approx(f1_score(truth, given, pos_label=labels[1]))
-    assert f"f1 and auc are of {labels[1]}" in goal.describe([{"label": t} for t in truth])
+    assert f"f1 and auc are of {labels[1]}" in target_type.describe([{"label": t} for t in truth])
 
 
 def test_f1_is_left_out_of_more_labels_and_where_it_is_not_defined() -> None:

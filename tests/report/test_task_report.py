@@ -98,8 +98,8 @@ DETAILS = {
     },
     "pr": [{"label": "a", "precision": [0.4, 0.9, 1.0], "recall": [1.0, 0.8, 0.0]}],
     "scatter": {"truth": [1.0, 2.0, 3.0], "predicted": [1.5, 2.0, 2.5]},
-    "errors": [{"location": "test.csv:7", "text": "what a film", "want": "a", "got": "b", "score": 0.97}],
-    "examples": [{"location": "test.csv:9", "text": "a film", "want": "a", "got": "a", "score": 0.9}],
+    "errors": [{"location": "test.csv:7", "text": "what a film", "expected": "a", "predicted": "b", "score": 0.97}],
+    "examples": [{"location": "test.csv:9", "text": "a film", "expected": "a", "predicted": "a", "score": 0.9}],
     "by_length": [{"length": "0–50", "records": 3, "accuracy": 0.5}],
 }  # fmt: skip
 
@@ -197,7 +197,7 @@ def test_a_third_party_s_spec_says_how_its_model_is_used(tmp_path: Path, monkeyp
             name="rhyme", about="two lines → whether they rhyme", heads=("classify",), terms=("rhyme",), output="choice",
             data_format=DataFormat(Field("line"), Field("other", caption="OTHER LINE"), Field("label", holds="label", use="target")),
             usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),
-        ).bind(pairs=True, labels=("no", "yes"))  # fmt: skip
+        ).bind(text_pairs=True, labels=("no", "yes"))  # fmt: skip
 
     monkeypatch.setitem(TASKS._builtin, "rhyme", Theirs)
     run = make(tmp_path / "run", DETAILS, task="rhyme")
@@ -213,14 +213,14 @@ def test_a_third_party_s_spec_says_how_its_model_is_used(tmp_path: Path, monkeyp
 
 def test_a_damaged_file_is_said(tmp_path: Path) -> None:
     run = make(tmp_path / "run", DETAILS)
-    (run.path / "learnt.json").write_text("{")
-    assert any("learnt.json" in w["text"] for w in report.summary(run)["warnings"])
+    (run.path / "task_state.json").write_text("{")
+    assert any("task_state.json" in w["text"] for w in report.summary(run)["warnings"])
 
 
 def test_no_text_of_the_user_becomes_markup_and_nothing_is_fetched(tmp_path: Path) -> None:
     assert len(INJECTIONS) == len(set(INJECTIONS)) == 50
     plain = Page(report.write(make(tmp_path / "plain", DETAILS)).read_text("utf-8"))
-    rows = [{"location": x, "text": x, "want": x, "got": [x], "score": 0.5} for x in INJECTIONS]
+    rows = [{"location": x, "text": x, "expected": x, "predicted": [x], "score": 0.5} for x in INJECTIONS]
     evil = DETAILS | {
         "errors": rows, "examples": rows, INJECTIONS[0]: [{INJECTIONS[1]: INJECTIONS[2]}],
         "per_label": [{"label": x, "precision": 1.0, "recall": 1.0, "f1": 1.0, "support": 1} for x in INJECTIONS],
@@ -229,7 +229,7 @@ def test_no_text_of_the_user_becomes_markup_and_nothing_is_fetched(tmp_path: Pat
     }  # fmt: skip
     run = make(tmp_path / "<b onclick=own(1)>evil", evil)
     run.write_json("findings.json", [{"location": x, "message": x, "hint": x} for x in INJECTIONS])
-    run.write_json("learnt.json", {"labels": INJECTIONS})
+    run.write_json("task_state.json", {"labels": INJECTIONS})
     page = Page(report.write(run).read_text("utf-8"))
     assert {tag for tag, _ in page.tags} - {tag for tag, _ in plain.tags} <= {"details", "summary"}
     allowed = {"charset", "name", "content", "lang", "class", "scope", "media", "srcset", "alt", "src", "style"}
@@ -310,7 +310,7 @@ def test_a_run_that_goes_on_says_how(tmp_path: Path) -> None:
 
 
 def scored_by(score: Callable[..., dict[str, float]], independent: bool = True) -> Any:
-    spec = SimpleNamespace(fields=(), ranked_among="" if independent else "positive")
+    spec = SimpleNamespace(fields=(), ranked_field="" if independent else "positive")
     return SimpleNamespace(score=score, SPEC=spec)
 
 

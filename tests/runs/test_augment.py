@@ -179,7 +179,7 @@ def test_what_cannot_be_is_refused(store: TokenStore, tmp_path: Path) -> None:
     for text in ("mlm:0", "mlm:11", "words", "mlm:x"):
         with pytest.raises(UserError, match="--augment"):
             augment.share(Recipe.build({"task": {"augment": text}}))
-    for task in (name for name in TASKS.names() if not TASKS[name].SPEC.training.rewrites):
+    for task in (name for name in TASKS.names() if not TASKS[name].SPEC.training.augmentable_fields):
         with pytest.raises(UserError, match=task):
             augment.check(recipe, preset("bert-tiny"), task)
     with pytest.raises(UserError, match="fills no masks"):

@@ -19,7 +19,7 @@ from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.report import facts
 from unmask.runs import baseline
-from unmask.tasks.task import Given, Task
+from unmask.tasks.task import FitContext, Task
 from unmask.text.bm25 import extract_terms
 from unmask.text.segmentation import sentences
 from unmask.text.tokenizer import Tokenizer
@@ -46,7 +46,7 @@ def task_of(name: str, start: Path, train: list[dict[str, Any]], **settings: Any
     config = hf.config_of(start)
     kind = TASKS[name]
     tokenizer = Tokenizer.load(start)
-    task = kind(recipe, tokenizer, kind.study(Given(recipe, config, tokenizer), train).learnt)
+    task = kind(recipe, tokenizer, kind.fit_state(FitContext(recipe, config, tokenizer), train).task_state)
     task.bind(config)
     return task
 
@@ -81,10 +81,10 @@ def test_answer_is_the_sentence_that_shares_most(start: Path) -> None:
     assert simple(task, [known], [known])["nearest sentence"]["exact"] == 1.0
     none = {"question": "how far away", "context": context, "answers": [], "impossible": True}
     task = task_of("answer", start, [known, none] * 5)
-    task.learnt["threshold"] = -99.0  # the model's own has nothing to do with it
+    task.task_state["threshold"] = -99.0  # the model's own has nothing to do with it
     scores = simple(task, [known, none] * 5, [known, none])["nearest sentence"]
     assert scores["exact"] == 1.0 and scores["NoAns_exact"] == 1.0
-    assert task.learnt["threshold"] == -99.0
+    assert task.task_state["threshold"] == -99.0
     assert simple(task, [known], [known])["nearest sentence"]["exact"] == 1.0  # no doubt to learn: it answers
     assert all(np.isfinite(value) for value in scores.values())
 

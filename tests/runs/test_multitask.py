@@ -197,7 +197,7 @@ def test_a_score_that_is_not_defined_is_left_out_of_the_mean(folder: Path, monke
 def test_each_task_has_its_own_number_of_dev_records_also_in_a_run_that_goes_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = replace(Tag.SPEC, training=replace(Tag.SPEC.training, dev_rows=3))
+    few = replace(Tag.SPEC, training=replace(Tag.SPEC.training, max_dev_records=3))
     monkeypatch.setattr(Tag, "SPEC", few)
     first = Finetune().prepare(make_recipe(recipe(folder)), Context.alone())
     again = Finetune().prepare(Recipe.build(first.recipe.model_dump()), Context.alone())

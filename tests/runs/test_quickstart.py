@@ -129,10 +129,10 @@ def test_its_classifier_is_saved_as_finetune_saves_one(small: dict[str, Any], tm
     files = {name: small["path"] / f"{name}.jsonl" for name in ("train", "dev", "test")}
     api.finetune(small["model"], **files, steps=1, batch=4, length=32, out=tmp_path / "usual")
     own, usual = (json.loads((path / "unmask.json").read_text()) for path in (made, tmp_path / "usual" / "model"))
-    assert own.keys() == usual.keys() and own["learnt"].keys() == usual["learnt"].keys()
-    learnt = own["learnt"]
-    assert learnt["labels"] == ["negative", "positive"] and learnt["pair"] is False
-    assert sum(learnt["counts"]) == 80 and learnt["temperature"] > 0
+    assert own.keys() == usual.keys() and own["task_state"].keys() == usual["task_state"].keys()
+    task_state = own["task_state"]
+    assert task_state["labels"] == ["negative", "positive"] and task_state["pair"] is False
+    assert sum(task_state["counts"]) == 80 and task_state["temperature"] > 0
     assert sorted(p.name for p in made.parent.iterdir()) == sorted(p.name for p in (tmp_path / "usual").iterdir())
 
 

@@ -23,7 +23,7 @@ from unmask.runs import data, seeds
 from unmask.runs.finetune import Finetune
 from unmask.tasks.classify.baseline import Linear, baseline
 from unmask.tasks.classify.task import Classify
-from unmask.tasks.task import Given
+from unmask.tasks.task import FitContext
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.fit import Interrupted
 from unmask.train.run import Run
@@ -188,10 +188,12 @@ def test_tfidf_learns_what_words_tell(target: str, least: float, start: Path) ->
     train, dev, test = records(target, 150), records(target, 60, 1), records(target, 60, 2)
     recipe = Recipe.build({"task": {"classify": {"target": target}}})
     tokenizer = Tokenizer.load(start)
-    task = Classify(recipe, tokenizer, Classify.study(Given(recipe, hf.config_of(start), tokenizer), train).learnt)
+    task = Classify(
+        recipe, tokenizer, Classify.fit_state(FitContext(recipe, hf.config_of(start), tokenizer), train).task_state
+    )
     (scores,) = baseline(task, train, dev, test).values()
     assert scores[task.spec.metric()] > least, scores
-    assert Linear(task.learnt, train).chosen
+    assert Linear(task.task_state, train).chosen
     (few,) = baseline(task, train[:8], [], test).values()  # too few for cross-validation
     assert task.spec.metric() in few
 

@@ -14,19 +14,19 @@ from unmask.model.config import preset
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.registry import TASKS
 from unmask.runs.part import make_recipe, prepare
-from unmask.tasks.task import Given, Task
+from unmask.tasks.task import FitContext, Task
 from unmask.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.train(["a b c"], TokenizerRecipe(kind="char"))
 Row = dict[str, Any]
 
 
-def task_of(name: str, **learnt: Any) -> Task:
-    return TASKS[name](Recipe.build({"task": {"kind": name}}), TOKENIZER, {"length": 32, **learnt})
+def task_of(name: str, **task_state: Any) -> Task:
+    return TASKS[name](Recipe.build({"task": {"kind": name}}), TOKENIZER, {"length": 32, **task_state})
 
 
 def split(task: Task, records: list[Row], share: float, seed: int) -> tuple[list[Row], list[Row]]:
-    strata = task.study(Given(task.recipe, preset("bert-tiny"), TOKENIZER), records, task.learnt).strata
+    strata = task.fit_state(FitContext(task.recipe, preset("bert-tiny"), TOKENIZER), records, task.task_state).strata
     return labels_split.split(task.SPEC, records, strata or [""] * len(records), share, seed)
 
 

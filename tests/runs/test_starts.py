@@ -62,7 +62,7 @@ def test_the_same_labels_in_another_order_keep_their_rows(start: Path, tmp_path:
     for old, new in zip(last(first), last(again), strict=True):
         assert torch.equal(old[[2, 0, 1]], new)
     assert not any("drawn" in note for note in again.notes)
-    answers = [job.task.answer(job.model, job.sets.dev) for job in (first, again)]
+    answers = [job.task.predict(job.model, job.sets.dev) for job in (first, again)]
     assert [a["label"] for a in answers[0]] == [a["label"] for a in answers[1]]
 
 
@@ -84,7 +84,7 @@ def test_tags_go_by_their_names_too(start: Path, tmp_path: Path) -> None:
     first = prepare(start, tagged("WORK"), "seed=1")
     folder = saved(first, tmp_path / "first")
     again = prepare(folder, tagged("WORK"), labels=["I-WORK", "O", "B-WORK"])
-    order = [first.task.learnt["labels"].index(name) for name in again.task.learnt["labels"]]
+    order = [first.task.task_state["labels"].index(name) for name in again.task.task_state["labels"]]
     assert order != [0, 1, 2] and torch.equal(last(again)[0], last(first)[0][order])
     other = prepare(folder, tagged("FILM"))
     assert not torch.equal(last(other)[0], last(first)[0]) and any("drawn at random" in note for note in other.notes)
@@ -97,17 +97,17 @@ def test_numbers_begin_in_the_units_of_the_start(start: Path, tmp_path: Path) ->
     run = train(first, tmp_path / "run")
     other = write(tmp_path / "b.jsonl", label=[900 + 100.5 * (n % 3) for n in range(30)])
     records = first.sets.dev
-    want = [a["value"] for a in first.task.answer(first.model, records)]
+    want = [a["value"] for a in first.task.predict(first.model, records)]
     again = prepare(run.model, other, NUMBER)
-    assert again.task.learnt["sd"] > 10
-    assert [a["value"] for a in again.task.answer(again.model, records)] == pytest.approx(want, rel=1e-5)
+    assert again.task.task_state["sd"] > 10
+    assert [a["value"] for a in again.task.predict(again.model, records)] == pytest.approx(want, rel=1e-5)
     unfolded = prepare(
         start, file, NUMBER
     )  # a checkpoint that a user begins with has its mean and deviation beside the head
     folder = saved(unfolded, tmp_path / "checkpoint")
-    want = [a["value"] for a in unfolded.task.answer(unfolded.model, records)]
+    want = [a["value"] for a in unfolded.task.predict(unfolded.model, records)]
     again = prepare(folder, other, NUMBER)
-    assert [a["value"] for a in again.task.answer(again.model, records)] == pytest.approx(want, rel=1e-5)
+    assert [a["value"] for a in again.task.predict(again.model, records)] == pytest.approx(want, rel=1e-5)
 
 
 def test_one_output_is_a_number_only_where_it_was_one(start: Path, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_one_output_is_a_number_only_where_it_was_one(start: Path, tmp_path: Pat
     number = prepare(
         saved(several, tmp_path / "several"), write(tmp_path / "b.jsonl", label=[n / 7 for n in range(30)])
     )
-    assert isinstance(number.task.goal, targets.Number)  # type: ignore[attr-defined]
+    assert isinstance(number.task.target_type, targets.Number)  # type: ignore[attr-defined]
     assert any("drawn at random" in note for note in number.notes)
 
 
@@ -124,14 +124,14 @@ def test_the_mean_and_the_weights_are_of_the_records_that_are_trained_on(start: 
     job = prepare(start, file, NUMBER, dev_share=0.3)
     values = np.array([r["label"] for r in job.sets.train])
     assert len(job.sets.dev) > 5
-    assert (job.task.learnt["mean"], job.task.learnt["sd"]) == pytest.approx((values.mean(), values.std()))
-    again = jobs.prepare(job.recipe, learnt={**job.task.learnt, "mean": 0.0, "sd": 1.0})
+    assert (job.task.task_state["mean"], job.task.task_state["sd"]) == pytest.approx((values.mean(), values.std()))
+    again = jobs.prepare(job.recipe, task_state={**job.task.task_state, "mean": 0.0, "sd": 1.0})
     assert again.sets.fingerprint() == job.sets.fingerprint(), "the split goes by the file alone"
     file = write(tmp_path / "b.jsonl", label=["rare" if n < 6 else "usual" for n in range(29)] + ["once"])
     job = prepare(start, file, "task.classify.balance=on", dev_share=0.3)
-    counts = [sum(r["label"] == name for r in job.sets.train) for name in job.task.learnt["labels"]]
-    assert job.task.learnt["labels"] == ["once", "rare", "usual"] and job.task.learnt["counts"] == counts
-    assert job.task.learnt["weights"] == targets.balance(counts, "on") and sum(counts) < 30
+    counts = [sum(r["label"] == name for r in job.sets.train) for name in job.task.task_state["labels"]]
+    assert job.task.task_state["labels"] == ["once", "rare", "usual"] and job.task.task_state["counts"] == counts
+    assert job.task.task_state["weights"] == targets.compute_class_weights(counts, "on") and sum(counts) < 30
 
 
 def test_a_checkpoint_is_taken_as_it_is(start: Path, tmp_path: Path) -> None:
@@ -139,6 +139,6 @@ def test_a_checkpoint_is_taken_as_it_is(start: Path, tmp_path: Path) -> None:
     job = prepare(start, file, NUMBER)
     torch.nn.init.normal_(job.model.heads["classify"].out.bias)  # type: ignore[union-attr,arg-type]
     folder = saved(job, tmp_path / "checkpoint")
-    again = jobs.prepare(job.recipe, folder, job.task.learnt)
+    again = jobs.prepare(job.recipe, folder, job.task.task_state)
     assert all(torch.equal(a, b) for a, b in zip(last(job), last(again), strict=True))
     assert hf.load(folder).config.labels == ("value",)

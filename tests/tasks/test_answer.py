@@ -23,7 +23,7 @@ from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.tasks import folder as task_folder
 from unmask.tasks.answer.task import Answer
 from unmask.tasks.objective import objective_of
-from unmask.tasks.task import Given, Outputs
+from unmask.tasks.task import FitContext, Outputs
 from unmask.text.tokenizer import Tokenizer
 
 NAMES, PLACES = ["Ann", "Bob", "Eve", "Tom"], ["Paris", "Rome", "Oslo", "Bern"]
@@ -40,8 +40,8 @@ def tokenizer_of(kind: str = "wordpiece", **more: Any) -> Tokenizer:
 
 def task_of(tokenizer: Tokenizer, length: int = 64, none: bool = True, **settings: Any) -> Answer:
     recipe = Recipe.build({"task": {"answer": settings}})
-    learnt = {"length": length, "none": none, "threshold": 0.0 if none else None, "chinese": False}
-    return Answer(recipe, tokenizer, learnt)
+    task_state = {"length": length, "none": none, "threshold": 0.0 if none else None, "chinese": False}
+    return Answer(recipe, tokenizer, task_state)
 
 
 def record(question: str, context: str, text: str = "", **more: Any) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def record(question: str, context: str, text: str = "", **more: Any) -> dict[str
 
 def perfect(task: Answer, r: dict[str, Any], sure: float = 9.0) -> list[dict[str, Any]]:
     """The answer to a model that gives what the labels say."""
-    rows = task.rows(r)
+    rows = task.encode(r)
     values = []
     for row in rows:
         logits = np.zeros((len(row), 2), np.float32)
@@ -74,7 +74,7 @@ def test_rows_windows_and_labels() -> None:
     task = task_of(tokenizer, 32, stride=4)
     context = "Nobody else was there. " * 8 + "Ann went to Paris and came back."
     r = record("Where did Ann go?", context, "Paris and")
-    rows, ids, question = task.rows(r), tokenizer.encode(context), tokenizer.encode(r["question"])
+    rows, ids, question = task.encode(r), tokenizer.encode(context), tokenizer.encode(r["question"])
     size = 32 - 3 - len(question)
     assert len(rows) > 2 and task.windowing.tally.overflowing.total() == 1
     for n, row in enumerate(rows):
@@ -88,14 +88,14 @@ def test_rows_windows_and_labels() -> None:
         assert row.ids[start : end + 1].tolist() == (whole if inside else [tokenizer.cls])
     assert {int(row.labels["start.targets"][0]) > 0 for row in rows} == {True, False}
     assert perfect(task, r)[0]["answer"] == "Paris and"
-    none = task.rows(record("Where?", context))
+    none = task.encode(record("Where?", context))
     assert all(int(row.labels["start.targets"][0]) == int(row.labels["end.targets"][0]) == 0 for row in none)
 
 
 def test_windows_are_those_of_the_tokenizers_library() -> None:
     tokenizer = tokenizer_of()
     context, question = "Ann went to Paris and came back. " * 9, "Where did Ann go?"
-    rows = task_of(tokenizer, 40, stride=8).rows(record(question, context))
+    rows = task_of(tokenizer, 40, stride=8).encode(record(question, context))
     tokenizer.backend.enable_truncation(40, stride=8, strategy="only_second")
     theirs = tokenizer.backend.encode(question, context)
     assert [row.ids.tolist() for row in rows] == [e.ids for e in (theirs, *theirs.overflowing)]
@@ -103,13 +103,13 @@ def test_windows_are_those_of_the_tokenizers_library() -> None:
 
 def test_long_questions_are_cut_and_said_long_contexts_as_asked() -> None:
     task = task_of(tokenizer_of(), 32)
-    rows = task.rows(record("Where did Ann go? " * 10, "Ann went to Paris.", "Paris"))
+    rows = task.encode(record("Where did Ann go? " * 10, "Ann went to Paris.", "Paris"))
     assert all(len(row) <= 32 for row in rows) and "1 questions" in task.windowing.tally.note_lines()[0]
     assert perfect(task, record("Where did Ann go? " * 10, "Ann went to Paris.", "Paris"))[0]["answer"] == "Paris"
     long = record("Where?", "Ann went to Paris. " * 20)
-    assert len(task.reading("first").rows(long)) == 1
+    assert len(task.with_overflow("first").encode(long)) == 1
     with pytest.raises(UserError, match="tokens, a row has room"):
-        task.reading("refuse").rows(long)
+        task.with_overflow("refuse").encode(long)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])
@@ -145,7 +145,7 @@ def test_places_are_characters_of_the_raw_text(kind: str, cased: bool) -> None:
 
 
 def outputs_of(task: Answer, context: str, logits: list[np.ndarray]) -> Outputs:
-    rows = task.rows(record("Who?", context), labelled=False)
+    rows = task.encode(record("Who?", context), labelled=False)
     assert len(rows) == len(logits)
     full = []
     for row, given in zip(rows, logits):
@@ -164,14 +164,14 @@ def test_no_answer_by_the_threshold_and_the_smallest_null() -> None:
     assert (answer["answer"], answer["start"], answer["end"]) == ("", None, None)
     assert answer["score"] == pytest.approx(-0.5) and answer["candidates"][0]["answer"] == "ab"
     assert 0.5 < answer["probability"] < 1 and len(answer["candidates"]) == 3
-    task.learnt["threshold"] = 0.5
+    task.task_state["threshold"] = 0.5
     assert task.decode(outputs_of(task, "abcd", [given]))[0]["answer"] == "ab"
-    task.learnt["threshold"] = None  # never
+    task.task_state["threshold"] = None  # never
     (answer,) = task.decode(outputs_of(task, "abcd", [given]))
     shares = np.exp([given[1 + s, 0] + given[1 + e, 1] for s in range(4) for e in range(s, min(4, s + 2))])
     assert answer["answer"] == "ab" and answer["probability"] == pytest.approx(shares.max() / shares.sum())
     short = task_of(tokenizer_of("char"), 12, longest=2, stride=1)
-    rows = short.rows(record("Who?", "abcdefgh"), labelled=False)
+    rows = short.encode(record("Who?", "abcdefgh"), labelled=False)
     values = [np.zeros((len(row), 2), np.float32) for row in rows]
     for n, v in enumerate(values):
         v[0] = n - 1.0
@@ -181,7 +181,7 @@ def test_no_answer_by_the_threshold_and_the_smallest_null() -> None:
 
 def test_a_context_without_tokens_has_no_answer() -> None:
     task = task_of(tokenizer_of(), 32)
-    (row,) = task.rows(record("Who?", "\x00\x01"), labelled=False)
+    (row,) = task.encode(record("Who?", "\x00\x01"), labelled=False)
     (answer,) = task.decode(Outputs([np.zeros((len(row), 2), np.float32)], [row], np.zeros(1, int)))
     assert answer["answer"] == "" and answer["start"] is None and answer["candidates"] == []
     json.dumps(answer, allow_nan=False)
@@ -192,7 +192,7 @@ def test_the_threshold_is_tuned_on_both_kinds() -> None:
     records, rows, values = [], [], []
     for n in range(20):
         r = record("Who?", "abcd", "b" if n % 2 else "")
-        (row,) = task.rows(r)
+        (row,) = task.encode(r)
         logits = np.zeros((len(row), 2), np.float32)
         first = row.about.first + 1
         logits[first] = 5 if n % 2 else 4.5  # both say "b", the answerable ones a little surer
@@ -202,25 +202,27 @@ def test_the_threshold_is_tuned_on_both_kinds() -> None:
         values.append(logits)
     outputs = Outputs(values, rows, np.arange(20))
     before = task.score(task.decode(outputs), records)
-    task.learnt |= task.tune(outputs, records)
+    task.task_state |= task.calibrate(outputs, records)
     after = task.score(task.decode(outputs), records)
     assert before["f1"] == 0.5 and after["f1"] == after["best_f1"] == 1.0
-    assert task.learnt["threshold"] == after["best_f1_thresh"] == pytest.approx(2.0)
+    assert task.task_state["threshold"] == after["best_f1_thresh"] == pytest.approx(2.0)
     assert after["NoAns_exact"] == after["HasAns_exact"] == 1.0
-    task.learnt["threshold"] = 0.25
-    task.learnt |= task.tune(outputs, [records[1]] * 20)  # a dev set of one kind says nothing
-    assert task.learnt["threshold"] == 0.25
+    task.task_state["threshold"] = 0.25
+    task.task_state |= task.calibrate(outputs, [records[1]] * 20)  # a dev set of one kind says nothing
+    assert task.task_state["threshold"] == 0.25
 
 
 def test_what_is_learnt_from_the_records() -> None:
     config = preset("bert-tiny", vocab_size=50)
     some, none = record("Wo?", "in Rom", "Rom"), record("Wo?", "in Rom")
-    assert Answer.study(Given(Recipe(), config, tokenizer_of()), [some]).learnt["threshold"] is None
-    assert Answer.study(Given(Recipe(), config, tokenizer_of()), [some, none]).learnt["none"]
+    assert Answer.fit_state(FitContext(Recipe(), config, tokenizer_of()), [some]).task_state["threshold"] is None
+    assert Answer.fit_state(FitContext(Recipe(), config, tokenizer_of()), [some, none]).task_state["none"]
     forced = Recipe.build({}, ["task.answer.none=no"])
-    assert not Answer.study(Given(forced, config, tokenizer_of()), [some, none]).learnt["none"]
-    learnt = Answer.study(Given(Recipe(), config, tokenizer_of()), [record("在哪里？", "法国", "法国")]).learnt
-    assert learnt["chinese"] and Answer(Recipe(), tokenizer_of(), learnt).spec.metric() == "zh_f1"
+    assert not Answer.fit_state(FitContext(forced, config, tokenizer_of()), [some, none]).task_state["none"]
+    task_state = Answer.fit_state(
+        FitContext(Recipe(), config, tokenizer_of()), [record("在哪里？", "法国", "法国")]
+    ).task_state
+    assert task_state["chinese"] and Answer(Recipe(), tokenizer_of(), task_state).spec.metric() == "zh_f1"
 
 
 # ------------------------------------------------------------------------------------------------- beside transformers
@@ -243,7 +245,7 @@ def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) ->
     records = [record("Where did Ann go?", context, text) for context, text in contexts] + [
         record("Who?", contexts[0][0])
     ]
-    rows = [row for r in records for row in task.rows(r)]
+    rows = [row for r in records for row in task.encode(r)]
     if template:  # transformers gives padding other positions: compare rows without
         rows = [row for row in rows if len(row) == 40]
     batch = collate(rows, tokenizer.pad)
@@ -323,7 +325,7 @@ def test_it_learns_saves_reopens_and_answers_the_same_everywhere(tmp_path: Path)
     theirs, found = AutoModelForQuestionAnswering.from_pretrained(run.model, output_loading_info=True)
     assert not found["missing_keys"] and not found["unexpected_keys"]
     assert p.task is not None
-    (row,) = p.task.rows(record(question, context), labelled=False)
+    (row,) = p.task.encode(record(question, context), labelled=False)
     batch = collate([row], p.tokenizer.pad)
     with torch.no_grad():
         out = theirs.eval()(input_ids=batch.ids, token_type_ids=batch.segments)
@@ -385,4 +387,4 @@ def test_a_folder_of_someone_elses_answers(tmp_path: Path) -> None:
     hf.save(model, tmp_path, tokenizer)
     assert not (tmp_path / task_folder.FILE).exists()
     task = load(tmp_path).task
-    assert isinstance(task, Answer) and task.learnt["threshold"] == 0.0
+    assert isinstance(task, Answer) and task.task_state["threshold"] == 0.0

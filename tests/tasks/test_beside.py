@@ -45,23 +45,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def task_of(place: Path, text: str = "mlm:0.3") -> tuple[Classify, aux_mlm.Beside]:
+def task_of(place: Path, text: str = "mlm:0.3") -> tuple[Classify, aux_mlm.WithAuxMLM]:
     recipe = Recipe.build({"task": {"aux": text}})
     task = Classify(recipe, Tokenizer.load(place / "mlm"), {"labels": ["good", "bad"], "length": 32, "target": "one"})
     task.bind(hf.config_of(place / "mlm"))
-    objective = aux_mlm.beside(objective_of(task))
-    assert isinstance(objective, aux_mlm.Beside)
+    objective = aux_mlm.add_aux_mlm(objective_of(task))
+    assert isinstance(objective, aux_mlm.WithAuxMLM)
     return task, objective
 
 
 def test_the_copy_is_masked_and_the_row_is_whole(place: Path) -> None:
     task, objective = task_of(place)
     rng = np.random.default_rng(0)
-    rows = [task.rows({"text": sentence(rng, "good"), "label": "good"})[0] for _ in range(50)]
+    rows = [task.encode({"text": sentence(rng, "good"), "label": "good"})[0] for _ in range(50)]
     made = [objective.corrupt(row, np.random.default_rng(n), Phase(0, 32)) for n, row in enumerate(rows)]
     assert all(a.ids.tolist() == b.ids.tolist() for a, b in zip(rows, made))
     batch = collate(made, task.tokenizer.pad)
-    copy = aux_mlm.masked(batch)
+    copy = aux_mlm.masked_copy(batch)
     assert torch.equal(batch.ids, collate(rows, task.tokenizer.pad).ids)
     at = batch.labels["mlm.positions"]
     assert torch.equal(batch.ids.view(-1)[at], batch.labels["mlm.targets"])
@@ -74,18 +74,20 @@ def test_the_loss_is_the_sum_of_both(place: Path) -> None:
     task, objective = task_of(place)
     model = hf.load(place / "mlm", ["classify", "mlm"], {"labels": ("good", "bad")}).model.eval()
     rng = np.random.default_rng(0)
-    rows = [task.rows({"text": sentence(rng, "bad"), "label": "bad"})[0] for _ in range(4)]
+    rows = [task.encode({"text": sentence(rng, "bad"), "label": "bad"})[0] for _ in range(4)]
     batch = collate([objective.corrupt(r, rng, Phase(0, 32)) for r in rows], task.tokenizer.pad)
     with torch.no_grad():
         terms, alone = objective.loss(model, batch), objective.task.loss(model, collate(rows, task.tokenizer.pad))
-        logits = model.logits("mlm", model.encode(aux_mlm.masked(batch)).flatten(0, 1)[batch.labels["mlm.positions"]])
+        logits = model.logits(
+            "mlm", model.encode(aux_mlm.masked_copy(batch)).flatten(0, 1)[batch.labels["mlm.positions"]]
+        )
     assert torch.equal(terms["classify"][0], alone["classify"][0]) and objective.weights == {"mlm": 0.3}
     assert objective.counts(batch) == {name: count for name, (_, count) in terms.items()}
     wanted = torch.nn.functional.cross_entropy(logits, batch.labels["mlm.targets"], reduction="sum")
     assert float(terms["mlm"][0]) == pytest.approx(float(wanted), rel=1e-5)
 
 
-RECORDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # task → learnt, a record
+RECORDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # task → task_state, a record
     "classify": ({"labels": ["good", "bad"], "target": "one"}, {"text": "the film is long", "label": "bad"}),
     "tag": (
         {"labels": ["O", "B-x", "I-x"], "scheme": "BIO"},
@@ -102,14 +104,14 @@ RECORDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # task → learnt
 @pytest.mark.parametrize("name", RECORDS)
 def test_every_task_that_allows_it_has_both_losses(name: str, place: Path) -> None:
     """A record of several rows, too: each has a masked copy of its own."""
-    learnt, record = RECORDS[name]
+    task_state, record = RECORDS[name]
     recipe = Recipe.build({"task": {"aux": "mlm:0.3"}})
-    task = TASKS[name](recipe, Tokenizer.load(place / "mlm"), {"length": 32, **learnt})
+    task = TASKS[name](recipe, Tokenizer.load(place / "mlm"), {"length": 32, **task_state})
     config = hf.config_of(place / "mlm")
     task.bind(config)
     aux_mlm.check(recipe, config, task.SPEC)
-    model = hf.load(place / "mlm", [*task.heads, "mlm"], task.bound.config).model.eval()
-    rows, objective = task.rows(record), aux_mlm.beside(objective_of(task))
+    model = hf.load(place / "mlm", [*task.heads, "mlm"], task.bound.config_overrides).model.eval()
+    rows, objective = task.encode(record), aux_mlm.add_aux_mlm(objective_of(task))
     rng = np.random.default_rng(0)
     batch = collate([objective.corrupt(row, rng, Phase(0, 32)) for row in rows * 3], task.tokenizer.pad)
     flat = torch.zeros(batch.ids.numel(), dtype=torch.bool)
@@ -122,7 +124,7 @@ def test_every_task_that_allows_it_has_both_losses(name: str, place: Path) -> No
         )
     assert set(terms) == {*alone, "mlm"} and all(torch.equal(terms[t][0], alone[t][0]) for t in alone)
     assert {t: n for t, (_, n) in terms.items()} == objective.counts(batch)
-    aux_mlm.drop(model, task.heads)
+    aux_mlm.remove_aux_head(model, task.heads)
     assert "mlm" not in model.heads
 
 

@@ -148,15 +148,15 @@ def test_rows_and_what_is_cut() -> None:
     tokenizer = tokenizer_of()
     task = task_of(tokenizer)
     (record,) = records_of(3)
-    (example,) = task.rows(record)
-    rows = task.rows(record, labelled=False)
+    (example,) = task.encode(record)
+    rows = task.encode(record, labelled=False)
     assert len(rows) == 3 and len(example.more) == 2 and example.labels["choose.targets"].tolist() == [0]
     for row, choice in zip(rows, record["choices"]):
         assert row.segments is not None
         assert (row.ids.tolist(), row.segments.tolist()) == tokenizer.build_inputs_with_special_tokens(
             tokenizer.encode(record["text"]), tokenizer.encode(choice)
         )
-    (row, _, _) = task.rows(record | {"context": "grass"}, labelled=False)
+    (row, _, _) = task.encode(record | {"context": "grass"}, labelled=False)
     assert (
         row.ids.tolist()
         == tokenizer.build_inputs_with_special_tokens(
@@ -164,18 +164,18 @@ def test_rows_and_what_is_cut() -> None:
         )[0]
     )
     assert task.windowing.tally.overflowing.total() == 0
-    rows = task.rows(record | {"context": "grass snow " * 40}, labelled=False)
+    rows = task.encode(record | {"context": "grass snow " * 40}, labelled=False)
     assert task.windowing.tally.overflowing.total() == 1 and all(len(row) == 32 for row in rows)
     tail = tokenizer.encode(f"{record['text']} green")
     assert rows[0].ids[-len(tail) - 1 : -1].tolist() == tail  # the longer part gave way: question and choice are whole
     with pytest.raises(UserError, match="86 tokens, a row has room for 29"):
-        task_of(tokenizer, long="refuse").rows(record | {"context": "grass snow " * 40})
+        task_of(tokenizer, long="refuse").encode(record | {"context": "grass snow " * 40})
 
 
 def test_answers_and_scores() -> None:
     task = task_of(tokenizer_of())
     records = records_of(2, 4, 3)
-    rows = [task.rows(r, labelled=False) for r in records]
+    rows = [task.encode(r, labelled=False) for r in records]
     flat = [row for several in rows for row in several]
     values = [np.float32(v) for v in (0, 1, 5, 2, 3, 1, 0.5, 0.5, 0.5)]
     answers = task.decode(Outputs(values, flat, np.repeat(np.arange(3), [2, 4, 3])))  # type: ignore[arg-type]
@@ -200,7 +200,7 @@ def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) ->
     task = task_of(tokenizer)
     records = records_of(3, 3, 3)
     records[1]["label"] = 2
-    batch = collate([e for r in records for e in task.rows(r)], tokenizer.pad)
+    batch = collate([e for r in records for e in task.encode(r)], tokenizer.pad)
     mask = torch.ones_like(batch.ids) if batch.mask is None else batch.mask.long()
     inputs = {"input_ids": batch.ids.view(3, 3, -1), "attention_mask": mask.view(3, 3, -1)}
     if config.segments > 1:
@@ -209,7 +209,7 @@ def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) ->
     with torch.no_grad():
         out = theirs.eval()(**inputs, labels=batch.labels["choose.targets"])
         (total, count) = objective_of(task).loss(model, batch)["choose"]
-        logits = task.outputs(model, batch)["choose"].logits
+        logits = task.loss_terms(model, batch)["choose"].logits
     assert count == objective_of(task).counts(batch)["choose"] == 3
     assert float(total) / count == near(float(out.loss), 1e-5)
     assert gap(logits, out.logits) < 1e-5
@@ -221,9 +221,9 @@ def test_counts_that_differ_are_one_softmax_each() -> None:
     task, records = task_of(tokenizer), records_of(2, 4, 3)
 
     def loss(of: list[dict[str, Any]]) -> torch.Tensor:
-        return objective_of(task).loss(model, collate([e for r in of for e in task.rows(r)], tokenizer.pad))["choose"][
-            0
-        ]
+        return objective_of(task).loss(model, collate([e for r in of for e in task.encode(r)], tokenizer.pad))[
+            "choose"
+        ][0]
 
     together = loss(records)
     assert float(together.detach()) == near(sum(float(loss([r]).detach()) for r in records), 1e-4)
@@ -274,7 +274,9 @@ def test_it_learns_saves_reopens_and_chooses_the_same_everywhere(tmp_path: Path)
     theirs = AutoModelForMultipleChoice.from_pretrained(run.model).eval()
     assert p.task is not None
     batch = collate(
-        p.task.rows(inputs.ask(p.task.spec, "The colour of snow is", "coal", "white", "blood"), labelled=False),
+        p.task.encode(
+            inputs.make_record(p.task.spec, "The colour of snow is", "coal", "white", "blood"), labelled=False
+        ),
         p.tokenizer.pad,
     )
     with torch.no_grad():

@@ -53,12 +53,12 @@ def task_of(store: TokenStore, length: int = 32, **settings: Any) -> Classify:
 def test_windows_cover_the_text_and_are_averaged(store: TokenStore) -> None:
     task = task_of(store, 16, long="windows")
     text = "the list of numbers is sorted in place by a method of the class and then it is returned " * 3
-    rows = task.rows({"text": text}, labelled=False)
+    rows = task.encode({"text": text}, labelled=False)
     ids = store.tokenizer.encode(text)
     assert len(rows) == -(-len(ids) // 14) and task.windowing.tally.overflowing.total() == 1
     assert all(len(r) == 16 and r.ids[0] == store.tokenizer.cls and r.ids[-1] == store.tokenizer.sep for r in rows)
     assert rows[0].ids[1:-1].tolist() == ids[:14] and rows[-1].ids[1:-1].tolist() == ids[-14:]
-    assert len(task_of(store, 16).rows({"text": text}, labelled=False)) == 1
+    assert len(task_of(store, 16).encode({"text": text}, labelled=False)) == 1
     logits = np.array([[2.0, 0.0], [0.0, 5.0], [1.0, 0.0]])
     answers = task.decode(Outputs(list(logits), rows, np.array([0, 0, 1])))
     assert [a["label"] for a in answers] == ["class", "list"]
@@ -67,7 +67,9 @@ def test_windows_cover_the_text_and_are_averaged(store: TokenStore) -> None:
 
 def test_hidden_tokens_are_others_each_time_and_never_special(store: TokenStore) -> None:
     task = task_of(store, 64, hide=0.25)
-    (row,) = task.rows({"text": "the list of numbers is sorted in place by a method of the class " * 4}, labelled=False)
+    (row,) = task.encode(
+        {"text": "the list of numbers is sorted in place by a method of the class " * 4}, labelled=False
+    )
     outs = [objective_of(task).corrupt(row, np.random.default_rng(n), Phase(0, 64)) for n in range(200)]
     share = np.mean([(o.ids == store.tokenizer.mask).sum() / (len(row) - 2) for o in outs])
     assert share == pytest.approx(0.25, abs=0.02)
@@ -80,7 +82,7 @@ def test_hidden_tokens_are_others_each_time_and_never_special(store: TokenStore)
 
 
 def test_pairs_have_segments(store: TokenStore) -> None:
-    (row,) = task_of(store).rows({"text": "a list", "pair": "of numbers", "label": "list"})
+    (row,) = task_of(store).encode({"text": "a list", "pair": "of numbers", "label": "list"})
     first = int(np.flatnonzero(row.ids == store.tokenizer.sep)[0])
     assert row.segments is not None
     assert (row.segments[: first + 1] == 0).all() and (row.segments[first + 1 :] == 1).all()
@@ -93,14 +95,14 @@ def test_it_learns_saves_and_opens_in_transformers(name: str, store: TokenStore,
     pooling = {"pooling": "mean"} if name.startswith("modern") else {}
     model = Model(preset(name, vocab_size=store.tokenizer.size, **shape, **pooling), ("classify",)).init(0)
     task = task_of(store)
-    before = task.score(task.answer(model, RECORDS), RECORDS)["accuracy"]
+    before = task.score(task.predict(model, RECORDS), RECORDS)["accuracy"]
     run = train(Part(task.recipe, task, model, RecordSets(RECORDS, [], []), []), tmp_path / "run")
-    answers = task.answer(model, RECORDS)
+    answers = task.predict(model, RECORDS)
     assert before < 0.8 and task.score(answers, RECORDS)["accuracy"] > 0.95
     theirs, found = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
     assert not found["missing_keys"] and not found["unexpected_keys"]
     assert theirs.config.id2label == {0: "list", 1: "class"}
-    batch = collate([e for r in RECORDS[:6] for e in task.rows(r)], store.tokenizer.pad)
+    batch = collate([e for r in RECORDS[:6] for e in task.encode(r)], store.tokenizer.pad)
     inputs = {"input_ids": batch.ids, "attention_mask": batch.mask}
     with torch.no_grad():
         logits = theirs.eval()(**inputs).logits.softmax(-1)
@@ -165,44 +167,44 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
     results = run.results()
     assert job.recipe.task.classify.target == target
     records, metric = job.sets.train, results["metric"]
-    assert job.task.score(job.task.answer(job.model, records), records)[metric] > least
+    assert job.task.score(job.task.predict(job.model, records), records)[metric] > least
     assert metric == job.task.spec.metric() and results["dev"][metric] > 0.5, results
-    here, there = job.task.answer(job.model, records), load(run.model).predict(records)
+    here, there = job.task.predict(job.model, records), load(run.model).predict(records)
     assert here == there  # bit for bit
     raw = json.loads((run.model / "config.json").read_text())
     assert raw["problem_type"] == problem
     theirs, found = AutoModelForSequenceClassification.from_pretrained(run.model, output_loading_info=True)
     assert not found["missing_keys"] and not found["unexpected_keys"] and theirs.config.problem_type == problem
-    batch = collate([e for r in records[:8] for e in job.task.rows(r, labelled=False)], job.task.tokenizer.pad)
+    batch = collate([e for r in records[:8] for e in job.task.encode(r, labelled=False)], job.task.tokenizer.pad)
     with torch.no_grad():
         mask = torch.ones_like(batch.ids) if batch.mask is None else batch.mask.long()
         logits = theirs.eval()(input_ids=batch.ids, attention_mask=mask).logits.double().numpy()
-    ours = np.stack(job.task.compute(job.model, records[:8]).values)
+    ours = np.stack(job.task.compute_outputs(job.model, records[:8]).values)
     assert logits == near(ours, 1e-4)
     if target == "number":  # the logit is the answer, in the file's own units
         assert logits[:, 0] == pytest.approx([a["value"] for a in here[:8]], rel=1e-5)
         assert abs(here[7]["value"] - records[7]["label"]) < 250
     else:
-        t = job.task.learnt["temperature"]
+        t = job.task.task_state["temperature"]
         p = torch.from_numpy(logits / t).softmax(-1) if target == "one" else torch.from_numpy(logits / t).sigmoid()
         assert [list(a["scores"].values()) for a in here[:8]] == [near(x, 1e-5) for x in p.tolist()]
     (run.model / "unmask.json").unlink()  # a folder of someone else's says its target by problem_type
     task = load(run.model).task
-    assert isinstance(task, Classify) and type(task.goal) is targets.TARGETS[target]
+    assert isinstance(task, Classify) and type(task.target_type) is targets.TARGETS[target]
     assert task.settings.classify.target == target  # other files are read as what it answers
 
 
 @pytest.mark.parametrize("target", ["one", "several", "number"])
 def test_windows_of_a_long_text_are_pooled(target: str, store: TokenStore) -> None:
-    learnt = {"target": target, "labels": ["x"] if target == "number" else ["x", "y"], "length": 16}
+    task_state = {"target": target, "labels": ["x"] if target == "number" else ["x", "y"], "length": 16}
     recipe = Recipe.build({"task": {"long": "windows"}})
-    task = Classify(recipe, store.tokenizer, learnt)
+    task = Classify(recipe, store.tokenizer, task_state)
     shape = {**SHAPE, "dropout": 0.0, "vocab_size": store.tokenizer.size}
-    model = Model(preset("bert-tiny", **shape, **task.bound.config), ("classify",)).init(3)
+    model = Model(preset("bert-tiny", **shape, **task.bound.config_overrides), ("classify",)).init(3)
     records = [{"text": "short"}, {"text": "the list of numbers is sorted in place by a method of the class " * 3}]
-    outputs = task.compute(model, records)
-    assert np.bincount(outputs.record).tolist()[0] == 1 and np.bincount(outputs.record)[1] > 2
-    mean = np.stack(outputs.values)[outputs.record == 1].astype(np.float64).mean(0)
+    outputs = task.compute_outputs(model, records)
+    assert np.bincount(outputs.record_index).tolist()[0] == 1 and np.bincount(outputs.record_index)[1] > 2
+    mean = np.stack(outputs.values)[outputs.record_index == 1].astype(np.float64).mean(0)
     answer = task.decode(outputs)[1]
     if target == "number":
         assert answer["value"] == pytest.approx(mean[0])
@@ -213,21 +215,23 @@ def test_windows_of_a_long_text_are_pooled(target: str, store: TokenStore) -> No
 
 def test_costs_are_torchs_and_rare_labels_weigh_more() -> None:
     logits = torch.tensor([[1.0, -2.0], [0.5, 0.1]])
-    one = targets.One({"labels": ["x", "y"], "weights": [0.5, 2.0]})
+    one = targets.SingleLabel({"labels": ["x", "y"], "weights": [0.5, 2.0]})
     each = -logits.log_softmax(-1)[[0, 1], [1, 0]]
     assert float(
-        terms.Choice(logits=logits, targets=torch.tensor([1, 0]), class_weights=one.weights).loss()
+        terms.CrossEntropy(logits=logits, targets=torch.tensor([1, 0]), class_weights=one.weights).loss()
     ) == pytest.approx(float(each[0] * 2 + each[1] * 0.5))
-    assert one.metric == "macro_f1" and targets.One({"labels": ["x", "y"]}).metric == "accuracy"
-    several = targets.Several({"labels": ["x", "y"]})
+    assert one.metric == "macro_f1" and targets.SingleLabel({"labels": ["x", "y"]}).metric == "accuracy"
+    several = targets.MultiLabel({"labels": ["x", "y"]})
     aims = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
     p = logits.sigmoid()
     bce = -(aims * p.log() + (1 - aims) * (1 - p).log()).sum()  # over labels and rows
-    assert float(terms.Binary(logits=logits, targets=aims).loss()) == pytest.approx(float(bce))
-    assert several.aim({"label": []}).tolist() == [[0.0, 0.0]] and several.stratum({"label": []}) == ""
-    number = targets.Number({"labels": ["value"], "mean": 10.0, "sd": 2.0})
-    aimed = torch.from_numpy(np.concatenate([number.aim({"label": x}) for x in (12.0, 10.0)]))
-    assert float(terms.Number(logits=torch.tensor([[0.0], [3.0]]), targets=aimed).loss()) == pytest.approx(1.0 + 9.0)
+    assert float(terms.BinaryCrossEntropy(logits=logits, targets=aims).loss()) == pytest.approx(float(bce))
+    assert several.encode_target({"label": []}).tolist() == [[0.0, 0.0]] and several.stratify_key({"label": []}) == ""
+    number = targets.Regression({"labels": ["value"], "mean": 10.0, "sd": 2.0})
+    aimed = torch.from_numpy(np.concatenate([number.encode_target({"label": x}) for x in (12.0, 10.0)]))
+    assert float(terms.SquaredError(logits=torch.tensor([[0.0], [3.0]]), targets=aimed).loss()) == pytest.approx(
+        1.0 + 9.0
+    )
     assert number.decode(np.array([[1.5]])) == [{"value": 13.0}]
 
 
@@ -236,34 +240,36 @@ def test_thresholds_and_temperature_come_from_the_dev_set() -> None:
     truth = rng.random((300, 2)) < [0.1, 0.5]
     logits = np.where(truth, 1.0, -1.0) * 2 + rng.normal(size=(300, 2)) - np.array([3.0, 0.0])
     records = [{"location": "", "text": "", "label": [n for n, y in zip("xy", row) if y]} for row in truth]
-    goal = targets.Several({"labels": ["x", "y"]})
-    before = goal.score(goal.decode(logits), records)
-    goal.learnt |= goal.tune(logits, records)
-    after = goal.score(goal.decode(logits), records)
-    assert goal.thresholds[0] < 0.35 and abs(goal.thresholds[1] - 0.5) < 0.2
+    target_type = targets.MultiLabel({"labels": ["x", "y"]})
+    before = target_type.score(target_type.decode(logits), records)
+    target_type.task_state |= target_type.calibrate(logits, records)
+    after = target_type.score(target_type.decode(logits), records)
+    assert target_type.thresholds[0] < 0.35 and abs(target_type.thresholds[1] - 0.5) < 0.2
     assert after["macro_f1"] > before["macro_f1"] + 0.1
-    one = targets.One({"labels": ["x", "y"]})
+    one = targets.SingleLabel({"labels": ["x", "y"]})
     labelled = [{"location": "", "text": "", "label": "xy"[int(row[1])]} for row in truth]
     sharp = np.stack([np.zeros(300), logits[:, 1] * 8], -1)  # far too sure
     plain = [a["label"] for a in one.decode(sharp)]
-    one.learnt |= one.tune(sharp, labelled)
+    one.task_state |= one.calibrate(sharp, labelled)
     assert one.temperature > 1.5 and [a["label"] for a in one.decode(sharp)] == plain
     found = one.details(one.decode(sharp), labelled)["calibration"]
     assert found["ece"] < found["before"]["ece"] and found["nll"] < found["before"]["nll"]
 
 
 def test_details_say_what_went_wrong_where() -> None:
-    goal = targets.One({"labels": ["x", "y"]})
+    target_type = targets.SingleLabel({"labels": ["x", "y"]})
     records = [{"location": f"f:{n}", "text": f"t{n}", "pair": "p", "label": "xyz"[n % 3]} for n in range(6)]
-    found = goal.details(goal.decode(np.array([[2.0, 0.0]] * 3 + [[0.0, 3.0]] * 3)), records)
+    found = target_type.details(target_type.decode(np.array([[2.0, 0.0]] * 3 + [[0.0, 3.0]] * 3)), records)
     assert found["confusion"] == {"labels": ["x", "y", "z"], "matrix": [[1, 1, 0], [1, 1, 0], [1, 1, 0]]}
     assert found["errors"][0]["location"] == "f:3" and found["errors"][0] | {"score": 0} == {
-        "location": "f:3", "text": "t3 | p", "want": "x", "got": "y", "score": 0,
+        "location": "f:3", "text": "t3 | p", "expected": "x", "predicted": "y", "score": 0,
     }  # fmt: skip
     assert [e["location"] for e in found["examples"]] == ["f:0", "f:4"] and len(found["errors"]) == 4
     assert [row["support"] for row in found["per_label"]] == [2, 2, 2] and [c["label"] for c in found["pr"]] == ["y"]
-    assert goal.score(goal.decode(np.zeros((6, 2))), records)["accuracy"] == pytest.approx(1 / 3)  # z is never right
-    assert goal.score([], []) == {} and goal.details([], [])["errors"] == []
+    assert target_type.score(target_type.decode(np.zeros((6, 2))), records)["accuracy"] == pytest.approx(
+        1 / 3
+    )  # z is never right
+    assert target_type.score([], []) == {} and target_type.details([], [])["errors"] == []
     json.dumps(found)
 
 
@@ -297,9 +303,9 @@ def test_what_may_be_one_name_is_one_label_unless_told(tmp_path: Path) -> None:
     told = TaskRecipe.model_validate({"classify": {"target": "several"}})
     assert read(path, told)[0] == [["rock", "pop"], ["jazz", "blues"], ["New York, NY"]]
     cells = [f"{n},5" for n in range(30)]  # numbers as half of Europe writes them
-    assert labels.settle(cells, "auto", "auto")[0] == "one"
-    assert labels.settle([str(n) for n in range(50)], "auto", "auto")[0] == "one"  # whole numbers may be classes
-    assert labels.settle([n / 2 for n in range(5)], "auto", "auto")[0] == "one"  # as may be few of any
+    assert labels.resolve_auto(cells, "auto", "auto")[0] == "one"
+    assert labels.resolve_auto([str(n) for n in range(50)], "auto", "auto")[0] == "one"  # whole numbers may be classes
+    assert labels.resolve_auto([n / 2 for n in range(5)], "auto", "auto")[0] == "one"  # as may be few of any
 
 
 def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:
@@ -318,7 +324,9 @@ def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:
     _, findings, _ = read(path, TaskRecipe.model_validate({"classify": {"target": "one"}}))
     assert [f.location.rpartition(":")[2] for f in findings] == ["1", "2", "3"]
     with pytest.raises(UserError, match=r"f:2: a label that is not among"):
-        targets.One.study([{"location": "f:1", "label": "x"}, {"location": "f:2", "label": "z"}], ["x", "y"], "auto")
+        targets.SingleLabel.fit_state(
+            [{"location": "f:1", "label": "x"}, {"location": "f:2", "label": "z"}], ["x", "y"], "auto"
+        )
 
 
 def test_a_run_says_what_it_took_for_what(start: Path, tmp_path: Path) -> None:
@@ -357,7 +365,7 @@ def test_a_frozen_encoder_stays_bit_for_bit(name: str, tokenizer: Tokenizer, tmp
             assert torch.equal(value, after[key]), key
     assert any(not torch.equal(before[key], after[key]) for key in before if key.startswith("heads.classify"))
     assert name != "elmo-mini" or all(not torch.equal(before[key], after[key]) for key in mixed)
-    (row,) = job.task.rows(job.sets.train[0])
+    (row,) = job.task.encode(job.sets.train[0])
     batch = collate([row], tokenizer.pad)
     job.model.train()  # as a step does: the features have no dropout, and no graph
     first, second = job.model.encode(batch), job.model.encode(batch)

@@ -33,7 +33,7 @@ from unmask.runs.part import Part, make_recipe, prepare
 from unmask.tasks import contrastive
 from unmask.tasks.embed.task import Embed
 from unmask.tasks.objective import objective_of
-from unmask.tasks.task import Given
+from unmask.tasks.task import FitContext
 from unmask.text.store import TokenStore
 from unmask.train.run import Run
 
@@ -52,7 +52,7 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def vectors_of(task: Embed, model: Model, texts: list[str]) -> np.ndarray:
-    return np.array([found["vector"] for found in task.answer(model, [{"text": text} for text in texts])])
+    return np.array([found["vector"] for found in task.predict(model, [{"text": text} for text in texts])])
 
 
 def folder_of(store: TokenStore, path: Path, name: str = "bert-tiny", **more: Any) -> Path:
@@ -67,8 +67,8 @@ def base(store: TokenStore, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder_of(store, tmp_path_factory.mktemp("models") / "base", dropout=0.1)
 
 
-def task_of(store: TokenStore, learnt: dict[str, Any] | None = None, **settings: Any) -> Embed:
-    task = Embed(Recipe.build({"task": {"embed": settings}}), store.tokenizer, LEARNT | (learnt or {}))
+def task_of(store: TokenStore, task_state: dict[str, Any] | None = None, **settings: Any) -> Embed:
+    task = Embed(Recipe.build({"task": {"embed": settings}}), store.tokenizer, LEARNT | (task_state or {}))
     task.bind(preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE))
     return task
 
@@ -122,11 +122,11 @@ def test_scored_pairs_are_the_users_choice(tmp_path: Path) -> None:
 def test_kinds_are_not_mixed_and_simcse_needs_dropout() -> None:
     config = preset("bert-tiny", **(SHAPE | {"dropout": 0.0}))
     with pytest.raises(UserError, match="several kinds"):
-        Embed.study(Given(Recipe(), config, None), [{"text": "a"}, {"text": "a", "positive": "b"}])
+        Embed.fit_state(FitContext(Recipe(), config, None), [{"text": "a"}, {"text": "a", "positive": "b"}])
     with pytest.raises(UserError, match="dropout"):
-        Embed.study(Given(Recipe(), config, None), [{"text": "a"}])
+        Embed.fit_state(FitContext(Recipe(), config, None), [{"text": "a"}])
     dropped = Recipe.build({"model": {"dropout": 0.1}})
-    assert Embed.study(Given(dropped, config, None), [{"text": "a"}]).learnt["loss"] == "text"
+    assert Embed.fit_state(FitContext(dropped, config, None), [{"text": "a"}]).task_state["loss"] == "text"
     with pytest.raises(UserError, match="sizes"):
         Embed.check(Recipe.build({"task": {"embed": {"sizes": [32]}}}), config)
 
@@ -162,7 +162,9 @@ def test_in_batch_loss_is_its_definition_with_equal_texts_left_out() -> None:
         names = {text: i for i, text in enumerate(texts)}
         unit = F.normalize(torch.tensor(rng.normal(size=(len(rows), 8))), dim=-1)
         role, key, record = (torch.tensor(x) for x in zip(*((r, names[t], g) for r, t, g in rows)))
-        assert float(contrastive.in_batch(unit, role, key, record, 0.1)) == pytest.approx(naive(unit, rows, 0.1)), n
+        assert float(contrastive.in_batch_loss(unit, role, key, record, 0.1)) == pytest.approx(
+            naive(unit, rows, 0.1)
+        ), n
 
 
 def test_both_directions() -> None:
@@ -170,7 +172,7 @@ def test_both_directions() -> None:
     role, key, record = torch.tensor([0, 1] * 3), torch.arange(6), torch.tensor([0, 0, 1, 1, 2, 2])
     logits, want = unit[::2] @ unit[1::2].T / 0.05, torch.arange(3)
     both = F.cross_entropy(logits, want, reduction="sum") + F.cross_entropy(logits.T, want, reduction="sum")
-    assert float(contrastive.in_batch(unit, role, key, record, 0.05, both=True)) == pytest.approx(float(both) / 2)
+    assert float(contrastive.in_batch_loss(unit, role, key, record, 0.05, both=True)) == pytest.approx(float(both) / 2)
 
 
 def test_cosent_is_its_definition() -> None:
@@ -181,7 +183,7 @@ def test_cosent_is_its_definition() -> None:
         scores = torch.tensor(rng.integers(3, size=n).astype(float))
         cosine = [float(x @ y) for x, y in zip(a, b)]
         terms = [np.exp((cosine[j] - cosine[i]) / 0.05) for i in range(n) for j in range(n) if scores[i] > scores[j]]
-        assert float(contrastive.cosent(a, b, scores, 0.05)) == pytest.approx(n * np.log1p(sum(terms)))
+        assert float(contrastive.cosent_loss(a, b, scores, 0.05)) == pytest.approx(n * np.log1p(sum(terms)))
 
 
 def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenStore) -> None:
@@ -194,7 +196,7 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
         if width:
             whole = task.forward
             task.forward = lambda m, b: whole(m, b)[:, :width]  # type: ignore[method-assign]
-        batch = collate([e for r in records for e in task.rows(r)], store.tokenizer.pad)
+        batch = collate([e for r in records for e in task.encode(r)], store.tokenizer.pad)
         assert batch.groups is not None and batch.groups.tolist() == sorted(batch.groups.tolist())
         (total, count) = objective_of(task).loss(model, batch)["embed"]
         assert count == 2
@@ -202,13 +204,13 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
 
     assert loss(sizes=[8, 16]) == pytest.approx(loss() + loss(8) + loss(16), rel=1e-5)
     task = task_of(store)
-    rows = task.rows(long, labelled=False)
+    rows = task.encode(long, labelled=False)
     assert len(rows) > 3 and task.windowing.tally.overflowing.total() == 1
     vectors = vectors_of(task, model, [long["text"], "a list"])
     parts = torch.cat([task.forward(model, collate([row], store.tokenizer.pad)) for row in rows[:-1]])
     assert gap(vectors[0], F.normalize(parts.mean(0), dim=0).detach().numpy()) <= 1e-5
     with pytest.raises(UserError, match="a row has room"):
-        task.reading("refuse").rows(long)
+        task.with_overflow("refuse").encode(long)
 
 
 def test_places_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,9 +223,11 @@ def test_places_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         for i in range(n):
             others = [j for j in range(n) if texts[j] not in (texts[i], asked[i]) and asked[j] != asked[i]]
             want.append(1 + sum(a[i] @ b[j] >= a[i] @ b[i] for j in others))
-        monkeypatch.setattr(contrastive, "CELLS", int(rng.choice([1, 2 * n + 1, 2**22])))  # a row at a time, two, all
-        assert contrastive.places(a, b, asked, texts) == want
-    alike = contrastive.places(np.ones((5, 2)), np.ones((5, 2)), list("abcde"), list("fghij"))
+        monkeypatch.setattr(
+            contrastive, "MAX_COSINES", int(rng.choice([1, 2 * n + 1, 2**22]))
+        )  # a row at a time, two, all
+        assert contrastive.retrieval_ranks(a, b, asked, texts) == want
+    alike = contrastive.retrieval_ranks(np.ones((5, 2)), np.ones((5, 2)), list("abcde"), list("fghij"))
     assert alike == [5] * 5  # a model that gives everything one vector has found nothing
 
 
@@ -234,10 +238,10 @@ def test_a_place_is_among_all_however_many_are_read_at_a_time(
     model = Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **SHAPE), ()).init(0)
     words = ["list", "class", "string", "module", "number", "method"]
     records = [{"text": f"a {a}", "positive": f"the {b} has it"} for a, b in zip(words, reversed(words))]
-    whole = task.answer(model, records)
+    whole = task.predict(model, records)
     assert max(a["place"] for a in whole) > 2, "nothing that belongs together is alike"
-    monkeypatch.setattr("unmask.tasks.task.PART", 2)
-    assert [a["place"] for a in task.answer(model, records)] == [a["place"] for a in whole]
+    monkeypatch.setattr("unmask.tasks.task.CHUNK_SIZE", 2)
+    assert [a["place"] for a in task.predict(model, records)] == [a["place"] for a in whole]
     texts = [r["text"] for r in records[:5]]
     assert gap(vectors_of(task, model, texts), [vectors_of(task, model, [t])[0] for t in texts]) <= 1e-5
 

@@ -25,7 +25,7 @@ from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
 from unmask.tasks import on_model
 from unmask.tasks.generate.task import Generate
 from unmask.tasks.objective import objective_of
-from unmask.tasks.task import Given
+from unmask.tasks.task import FitContext
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.fit import Interrupted
 from unmask.train.trainer import Trainer
@@ -77,13 +77,13 @@ def pairs_file(path: Path, rows: Any = PAIRS) -> Path:
 def task_of(folder: Path, **settings: Any) -> Generate:
     config, recipe = hf.config_of(folder), Recipe.build({"task": settings})
     tokenizer = Tokenizer.load(folder)
-    task = Generate(recipe, tokenizer, Generate.study(Given(recipe, config, tokenizer), []).learnt)
+    task = Generate(recipe, tokenizer, Generate.fit_state(FitContext(recipe, config, tokenizer), []).task_state)
     task.bind(config)
     return task
 
 
 @pytest.fixture(scope="module", params=list(MODELS))
-def learnt(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """The run folder of a model that learnt the pairs by heart."""
     folder = tmp_path_factory.mktemp(request.param.replace(".", "-"))
     model, file = start(folder / "start", request.param), pairs_file(folder / "pairs.jsonl")
@@ -96,8 +96,8 @@ def learnt(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return request.param, run.path
 
 
-def test_it_learns_by_heart_and_reopens(learnt: tuple[str, Path]) -> None:
-    _name, run = learnt
+def test_it_learns_by_heart_and_reopens(trained: tuple[str, Path]) -> None:
+    _name, run = trained
     scores = api.evaluate(run, run.parent / "pairs.jsonl")
     assert scores["rougeL"] == 1.0 and scores["bleu"] > 0.9 and len(scores["details"]["errors"]) == 8
     predictor = load(run)
@@ -113,8 +113,8 @@ def test_it_learns_by_heart_and_reopens(learnt: tuple[str, Path]) -> None:
     assert out.exit_code == 0 and out.output.strip().endswith(wanted[1])
 
 
-def test_transformers_writes_the_same(learnt: tuple[str, Path]) -> None:
-    name, run = learnt
+def test_transformers_writes_the_same(trained: tuple[str, Path]) -> None:
+    name, run = trained
     if preset(name).decoder_layers == 0 and not preset(name).causal:
         pytest.skip("transformers has no encoder with a prefix mask")
     folder = run / "model"
@@ -157,10 +157,10 @@ def test_special_tokens_are_no_part_of_an_answer(tmp_path: Path, no_report: None
 def test_the_loss_is_that_of_the_target_alone(name: str, tmp_path: Path) -> None:
     """Cross-entropy of every token of the target and the end, as transformers has it where it can."""
     task = task_of(start(tmp_path / "m", name))
-    model = hf.load(tmp_path / "m", task.heads, task.bound.config).model.eval()
-    rows = [task.rows({"text": t, "target": s})[0] for t, s in PAIRS[:4]]
+    model = hf.load(tmp_path / "m", task.heads, task.bound.config_overrides).model.eval()
+    rows = [task.encode({"text": t, "target": s})[0] for t, s in PAIRS[:4]]
     batch = collate(rows, task.tokenizer.pad)
-    wanted = [task.wanted(s) for _, s in PAIRS[:4]]
+    wanted = [task.target_ids(s) for _, s in PAIRS[:4]]
     assert all(ids[-1] == task.tokenizer.sep for ids in wanted)
     assert batch.labels["generate.targets"].tolist() == [i for ids in wanted for i in ids]
     assert objective_of(task).counts(batch) == {"generate": sum(map(len, wanted))}
@@ -172,7 +172,7 @@ def test_the_loss_is_that_of_the_target_alone(name: str, tmp_path: Path) -> None
         other.ids[-1] = (other.ids[-1] + 1) % 50 + 5
         changed = model.encode(collate([other], task.tokenizer.pad))
         first = len(task.prompt({"text": PAIRS[0][0]})[0])
-        same = model.encode(collate([task.rows({"text": PAIRS[0][0], "target": PAIRS[0][1]})[0]], 0))
+        same = model.encode(collate([task.encode({"text": PAIRS[0][0], "target": PAIRS[0][1]})[0]], 0))
         assert torch.equal(changed[0, : first + 1], same[0, : first + 1]) and not torch.equal(changed, same)
         return
     kind = json.loads((tmp_path / "m" / "config.json").read_text())["architectures"][0]
@@ -221,7 +221,7 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
     start(tmp_path / "m", name)
     task = task_of(tmp_path / "m", length=32, generate={"longest": 12})
     record = {"location": "f:1", "text": "the cat sat on the mat " * 20, "target": "a cat on a mat " * 20}
-    (row,) = task.rows(record)
+    (row,) = task.encode(record)
     assert (
         task.windowing.tally.overflowing.total() == 1 and len(row) <= 32 and len(row.labels["generate.targets"]) == 12
     )
@@ -234,17 +234,17 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
         and "longest=… allows more" in task.windowing.tally.note_lines()[1]
     )
     wide = task_of(tmp_path / "m", length=most, generate={"longest": 12})
-    wide.rows(record | {"text": record["text"] * 20})
+    wide.encode(record | {"text": record["text"] * 20})
     assert (
         wide.windowing.tally.overflowing.total() == 1 and len(wide.windowing.tally.note_lines()) == 1
     )  # there is no more
-    model = hf.load(tmp_path / "m", task.heads, task.bound.config).model
-    (answer,) = task.answer(model, [record])
+    model = hf.load(tmp_path / "m", task.heads, task.bound.config_overrides).model
+    (answer,) = task.predict(model, [record])
     assert answer["num_truncated_tokens"] == len(task.tokenizer.encode(record["text"])) - len(
         task.tokenizer.encode(record["text"])[: asked - (2 if name == "bert-tiny" else 1)]
     )
     with pytest.raises(UserError, match="f:1"):
-        task_of(tmp_path / "m", length=32, long="refuse", generate={"longest": 12}).rows(record)
+        task_of(tmp_path / "m", length=32, long="refuse", generate={"longest": 12}).encode(record)
 
 
 def test_what_cannot_write_is_refused(tmp_path: Path) -> None:
@@ -276,11 +276,11 @@ def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch
         pairs_file(tmp_path / "dev.jsonl", [(f"{t} now", s) for t, s in PAIRS]),
     )
     seen: list[int] = []
-    answer = Generate.answer
+    predict = Generate.predict
     monkeypatch.setattr("unmask.report.write", lambda *_: None)
-    few = replace(Generate.SPEC, training=replace(Generate.SPEC.training, dev_rows=3))
+    few = replace(Generate.SPEC, training=replace(Generate.SPEC.training, max_dev_records=3))
     monkeypatch.setattr(Generate, "SPEC", few)
-    monkeypatch.setattr(Generate, "answer", lambda self, m, r, u=None: seen.append(len(r)) or answer(self, m, r, u))
+    monkeypatch.setattr(Generate, "predict", lambda self, m, r, u=None: seen.append(len(r)) or predict(self, m, r, u))
     settings = ["task.generate.longest=4", "train.evaluations=2"]
     run = api.finetune(folder, task="generate", train=train, dev=dev, steps=2, out=tmp_path / "a", sets=settings)
     assert seen and set(seen) == {3} and run.read_json("results.json")["dev"]["records"] == 8
@@ -331,7 +331,7 @@ def test_settings_of_the_folder_are_kept_and_said(tmp_path: Path) -> None:
     )
     task = task_of(folder, generate={"beams": 2, "longest": 7})
     model = hf.load(folder).model
-    (note,) = on_model.begin(task, model)
+    (note,) = on_model.configure_generation(task, model)
     assert "no_repeat_ngram_size 3" in note
     assert model.generation["max_new_tokens"] == 7 and model.generation["num_beams"] == 2
     assert "max_length" not in model.generation and model.generation["forced_eos_token_id"] == task.tokenizer.sep

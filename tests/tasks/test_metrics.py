@@ -167,7 +167,7 @@ def test_temperature_is_where_the_truth_is_likeliest(several: bool) -> None:
         true = float(rng.choice([0.5, 1.0, 2.5]))
         p = numeric.sigmoid(logits / true) if several else np.exp(numeric.log_softmax(logits / true))
         truth = (rng.random(p.shape) < p).astype(float) if several else np.array([rng.choice(3, p=row) for row in p])
-        found = metrics.temperature(logits, truth)
+        found = metrics.fit_temperature(logits, truth)
         around = [metrics.nll(logits, truth, found * f) for f in (0.98, 1.02, 0.5, 2)]
         assert metrics.nll(logits, truth, found) <= min(around)
         assert found == pytest.approx(true, rel=0.6)
@@ -176,12 +176,14 @@ def test_temperature_is_where_the_truth_is_likeliest(several: bool) -> None:
                 sk.log_loss(truth, np.exp(numeric.log_softmax(logits)), labels=range(3))
             )
     certain = np.array([[9.0, 0.0], [0.0, 9.0]])
-    assert metrics.temperature(certain, np.array([0, 1])) == 1.0  # every answer right: nothing is learnt
+    assert metrics.fit_temperature(certain, np.array([0, 1])) == 1.0  # every answer right: nothing is learnt
     many = np.tile(certain, (30, 1))
-    assert metrics.temperature(many, np.tile([0, 1], 30)) == 1.0
-    assert metrics.temperature(many, np.tile([1, 0], 30)) == 1.0  # worse than chance: no temperature is hot enough
+    assert metrics.fit_temperature(many, np.tile([0, 1], 30)) == 1.0
+    assert metrics.fit_temperature(many, np.tile([1, 0], 30)) == 1.0  # worse than chance: no temperature is hot enough
     mixed = np.tile([0, 1, 0, 1, 0, 0], 10)
-    assert metrics.temperature(many, mixed) > 2 and metrics.temperature(many[:48], mixed[:48]) == 1.0  # too few to tell
+    assert (
+        metrics.fit_temperature(many, mixed) > 2 and metrics.fit_temperature(many[:48], mixed[:48]) == 1.0
+    )  # too few to tell
 
 
 def test_reliability_by_counting() -> None:

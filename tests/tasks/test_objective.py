@@ -17,9 +17,9 @@ from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.tasks import objective
-from unmask.tasks.rows import WEIGHTS, even_out
+from unmask.tasks.rows import WEIGHTS, set_row_weights
 from unmask.tasks.task import Task
-from unmask.tasks.terms import Choice, Number
+from unmask.tasks.terms import CrossEntropy, SquaredError
 
 THEIRS = """
 import numpy as np
@@ -28,10 +28,10 @@ from unmask.batch import Example
 from unmask.labels.fields import Field
 from unmask.labels.data_format import DataFormat
 from unmask.tasks.spec import TaskSpec, Training
-from unmask.tasks.task import Study, Task
+from unmask.tasks.task import DataSummary, Task
 
 FORM = DataFormat(Field("text", ("text",)), Field("mood", ("mood",), holds="label", use="target"))
-TRAINING = Training(aux_mlm=True, token_dropout=True)
+TRAINING = Training(aux_mlm=True, token_masking=True)
 
 
 class Mood(Task):
@@ -39,19 +39,19 @@ class Mood(Task):
     SPEC = TaskSpec(name="mood", about="", data_format=FORM, heads=("classify",), terms=("feeling",), output="choice", training=TRAINING)
 
     @classmethod
-    def study(cls, given, records, known=None):
-        return Study(super().study(given, records, known).learnt | {"labels": sorted({r["mood"] for r in records})})
+    def fit_state(cls, context, records, previous=None):
+        return DataSummary(super().fit_state(context, records, previous).task_state | {"labels": sorted({r["mood"] for r in records})})
 
-    def rows(self, record, labelled=True):
+    def encode(self, record, labelled=True):
         ids, segments = self.tokenizer.build_inputs_with_special_tokens(self.tokenizer.encode(record["text"])[: self.windowing.max_text_tokens()])
-        labels = self.targets(ids, self.learnt["labels"].index(record["mood"])) if labelled else {}
+        labels = self.targets(ids, self.task_state["labels"].index(record["mood"])) if labelled else {}
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=(record["text"],))]
 
     def targets(self, ids, label):
         return {"feeling.targets": np.array([label])}
 
     def decode(self, outputs):
-        return [{"mood": self.learnt["labels"][v.mean(0).argmax()]} for v in map(np.atleast_2d, outputs.values)]
+        return [{"mood": self.task_state["labels"][v.mean(0).argmax()]} for v in map(np.atleast_2d, outputs.values)]
 
     def score(self, answers, records):
         return {"accuracy": float(np.mean([a["mood"] == r["mood"] for a, r in zip(answers, records)]))}
@@ -60,7 +60,7 @@ class Mood(Task):
 class Moods(Mood):
     "The same, said by the third and the fourth token."
     SPEC = TaskSpec(
-        name="moods", about="", data_format=FORM, heads=("tag",), terms=("feelings",), output="choice", reads="tokens",
+        name="moods", about="", data_format=FORM, heads=("tag",), terms=("feelings",), output="choice", output_per="token",
         training=Training(aux_mlm=True),
     )
 
@@ -117,17 +117,17 @@ def test_a_third_party_s_task_has_a_teacher_mlm_beside_it_and_hidden_tokens(
 
 
 def test_windows_of_a_record_share_its_weight_target_by_target() -> None:
-    spec = replace(TASKS["tag"].SPEC, training=replace(TASKS["tag"].SPEC.training, equal_windows=True))
+    spec = replace(TASKS["tag"].SPEC, training=replace(TASKS["tag"].SPEC.training, equal_record_weights=True))
     rows = [[_tagged(2)], [_tagged(3), _tagged(1)]]
-    even_out(spec, rows)
+    set_row_weights(spec, rows)
     assert [row.labels[WEIGHTS].tolist() for of in rows for row in of] == [[1.5, 1.5], [0.75] * 3, [0.75]]
     weights = torch.from_numpy(np.concatenate([row.labels[WEIGHTS] for of in rows for row in of]))
     logits, targets = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
     each = torch.nn.functional.cross_entropy(logits, targets, reduction="none")
-    found = Choice(logits=logits, targets=targets, weights=weights).loss()
+    found = CrossEntropy(logits=logits, targets=targets, weights=weights).loss()
     assert float(found) == pytest.approx(float((each * weights).sum()), rel=1e-6)
     plain = [[_tagged(2)], [_tagged(3), _tagged(1)]]
-    even_out(TASKS["tag"].SPEC, plain)
+    set_row_weights(TASKS["tag"].SPEC, plain)
     assert all(WEIGHTS not in row.labels for of in plain for row in of)
 
 
@@ -140,8 +140,8 @@ def test_a_choice_that_is_not_there_counts_nothing_and_numbers_are_squared() -> 
     other = torch.tensor([[0.5, -1.0]])
     absent = torch.cat([other, torch.full((1, 1), -torch.inf)], 1)
     target = torch.tensor([1])
-    wanted = Choice(logits=some, targets=target).distillation_loss(other, 2.0)
-    found = Choice(logits=more, targets=target).distillation_loss(absent, 2.0)
+    wanted = CrossEntropy(logits=some, targets=target).distillation_loss(other, 2.0)
+    found = CrossEntropy(logits=more, targets=target).distillation_loss(absent, 2.0)
     assert float(found) == pytest.approx(float(wanted), rel=1e-6) and float(wanted) > 0.1
-    number = Number(logits=torch.tensor([[1.0], [4.0]]), targets=torch.tensor([0.0, 2.0]))
+    number = SquaredError(logits=torch.tensor([[1.0], [4.0]]), targets=torch.tensor([0.0, 2.0]))
     assert float(number.loss()) == 5.0 and float(number.distillation_loss(torch.tensor([[1.0], [1.0]]), 2.0)) == 9.0

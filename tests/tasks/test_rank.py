@@ -175,7 +175,7 @@ def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(sto
         {"query": "a class", "passages": ["methods", "strings"], "relevance": [0, 1]},
         {"query": "nothing", "passages": ["methods", "strings"], "relevance": [0, 0]},
     ]
-    examples = [e for r in records for e in task.rows(r)]
+    examples = [e for r in records for e in task.encode(r)]
     assert [1 + len(e.more) for e in examples] == [
         4,
         3,
@@ -191,7 +191,7 @@ def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(sto
         want, rel=1e-5
     )
     point = task_of(store, loss="point")
-    batch = collate([e for r in records for e in point.rows(r)], store.tokenizer.pad)
+    batch = collate([e for r in records for e in point.encode(r)], store.tokenizer.pad)
     total, count = objective_of(point).loss(model, batch)["rank"]
     grades = torch.tensor([1.0, 0.5, 0, 0, 0, 0.5, 0, 0])
     scores = point.forward(model, batch)
@@ -203,7 +203,7 @@ def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(sto
 
 def test_negatives_are_drawn_anew(store: TokenStore) -> None:
     task = task_of(store, negatives=2)
-    (example,) = task.rows({"query": "q", "passages": list("abcdefgh"), "relevance": [1] + [0] * 7})
+    (example,) = task.encode({"query": "q", "passages": list("abcdefgh"), "relevance": [1] + [0] * 7})
     drawn = [objective_of(task).corrupt(example, np.random.default_rng(n), Phase(0, 32)).more for n in range(40)]
     assert all(len(more) == 2 for more in drawn)
     assert len({tuple(row.ids.tobytes() for row in more) for more in drawn}) > 10
@@ -257,4 +257,4 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
 
 def test_a_query_needs_passages(store: TokenStore) -> None:
     with pytest.raises(UserError, match="no passages"):
-        task_of(store).rows({"query": "q", "passages": []}, labelled=False)
+        task_of(store).encode({"query": "q", "passages": []}, labelled=False)

@@ -8,7 +8,7 @@ import pytrec_eval
 
 from unmask.labels.formats.trec import is_qrels, queries_by_position, read_qrels, read_run, read_texts
 from unmask.labels.records import Finding, open_source
-from unmask.tasks.ranking import judge, mean, order, ranked
+from unmask.tasks.ranking import evaluate_run, mean_metrics, rank_order, ranking_metrics
 
 NAMES = {
     "ndcg_cut_10": "ndcg@10", "recip_rank": "mrr", "map": "map",
@@ -37,18 +37,18 @@ def test_measures_are_trec_evals() -> None:
         theirs = pytrec_eval.RelevanceEvaluator(
             qrels, {"ndcg_cut.10", "recip_rank", "map", "recall.1,5,10,100"}
         ).evaluate(run)
-        ours = judge(run, qrels)
+        ours = evaluate_run(run, qrels)
         for query, values in theirs.items():
             got = {name: ours[query][mine] for name, mine in NAMES.items()}
             assert got == pytest.approx({name: values[name] for name in NAMES}, abs=1e-12), (n, query)
 
 
 def test_what_was_not_found_or_has_nothing_relevant_scores_nothing() -> None:
-    ours = judge({}, {"q": {"d": 1}})
+    ours = evaluate_run({}, {"q": {"d": 1}})
     assert set(ours["q"].values()) == {0.0}
-    assert set(ranked([0, 0], [0, 0]).values()) == {0.0}
-    assert mean([]) == {}
-    assert order([1.0, 1.0, 1.0]).tolist() == [2, 1, 0]  # the first of a file is not preferred
+    assert set(ranking_metrics([0, 0], [0, 0]).values()) == {0.0}
+    assert mean_metrics([]) == {}
+    assert rank_order([1.0, 1.0, 1.0]).tolist() == [2, 1, 0]  # the first of a file is not preferred
 
 
 def test_collections_are_read(tmp_path: Path) -> None:

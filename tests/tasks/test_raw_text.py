@@ -76,7 +76,7 @@ def test_a_folder_of_an_older_version_opens_and_its_gap_shows(run: Path, tmp_pat
     for file in (run / "model").iterdir():
         (old / file.name).write_bytes(file.read_bytes())
     values = json.loads((old / "unmask.json").read_text())
-    assert values["learnt"].pop("boundaries")["contexts"]
+    assert values["task_state"].pop("boundaries")["contexts"]
     (old / "unmask.json").write_text(json.dumps(values))
     assert entities(old, "Bre-X fell in the U.S.") != [("Bre-X", "org"), ("U.S.", "loc")]
     found = api.evaluate(old, str(run.parent / "test.conll"))

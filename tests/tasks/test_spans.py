@@ -140,8 +140,8 @@ def test_chinese_is_compared_by_characters() -> None:
     # 在 10 世 纪 against 10 世 纪 和 11 世 纪: a common run of 3
     assert scores["zh_f1"] == pytest.approx((2 * 3 / (4 + 7) + 1 + 1) / 3)
     assert "zh_f1" not in spans.squad_scores(["a"], [0], [["a"]])
-    assert spans.compare_zh("ABC 公司", "abc公司") == 1.0
-    assert spans.compare_zh("，。", "") == 1.0 and spans.compare_zh("法", "国") == 0.0
+    assert spans.zh_f1("ABC 公司", "abc公司") == 1.0
+    assert spans.zh_f1("，。", "") == 1.0 and spans.zh_f1("法", "国") == 0.0
 
 
 # -------------------------------------------------------------------------------------------------------------- search
@@ -187,13 +187,20 @@ def test_ten_thousand_windows_take_seconds() -> None:
     places = np.stack([np.arange(tokens - 20) * 4, np.arange(tokens - 20) * 4 + 3], 1)
     window = spans.Window("abc " * tokens, places, 19)
     begun = time.process_time()
-    found = spans.gather(values, [window] * count, np.arange(count) // 3, 30, 3)
+    found = spans.collect_candidates(values, [window] * count, np.arange(count) // 3, 30, 3)
     assert time.process_time() - begun < 2.0  # a tenth of them: about 0.2 s
     assert len(found) == 334 and all(len(f.places) >= 3 for f in found)
 
 
 def test_characters_are_those_of_the_raw_text() -> None:
-    assert spans.trim(" a\u3000b ", [(0, 2), (2, 4), (2, 3), (4, 5)]).tolist() == [[1, 2], [3, 4], [3, 3], [5, 5]]
-    assert spans.whole("❤\ufe0f!", 0, 1) == (0, 2) and spans.whole("nai\u0308ve", 0, 5) == (0, 5)
+    assert spans.trim_offsets(" a\u3000b ", [(0, 2), (2, 4), (2, 3), (4, 5)]).tolist() == [
+        [1, 2],
+        [3, 4],
+        [3, 3],
+        [5, 5],
+    ]
+    assert spans.with_combining_marks("❤\ufe0f!", 0, 1) == (0, 2) and spans.with_combining_marks(
+        "nai\u0308ve", 0, 5
+    ) == (0, 5)
     assert spans.token_span(np.array([[0, 1], [0, 1], [0, 1], [1, 2]]), 0, 1) == (0, 2)
     assert spans.token_span(np.array([[0, 1], [3, 4]]), 1, 3) is None

@@ -26,7 +26,7 @@ from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.runs.part import make_recipe, prepare
 from unmask.tasks.align import align
 from unmask.tasks.tag.task import Tag
-from unmask.tasks.task import Given, Outputs
+from unmask.tasks.task import FitContext, Outputs
 from unmask.text.segmentation import split_words
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.windows import word_windows
@@ -73,8 +73,8 @@ def make(tokenizer: Tokenizer, folder: Path, name: str, heads: tuple[str, ...] =
     return folder
 
 
-def task_of(tokenizer: Tokenizer, length: int = 64, learnt: Any = LABELS, **settings: Any) -> Tag:
-    return Tag(Recipe.build({"task": settings}), tokenizer, learnt | {"length": length})
+def task_of(tokenizer: Tokenizer, length: int = 64, task_state: Any = LABELS, **settings: Any) -> Tag:
+    return Tag(Recipe.build({"task": settings}), tokenizer, task_state | {"length": length})
 
 
 def outputs(task: Tag, records: list[Any], wanted: list[list[str]]) -> Outputs:
@@ -82,7 +82,7 @@ def outputs(task: Tag, records: list[Any], wanted: list[list[str]]) -> Outputs:
     rows: list[Example] = []
     values, numbers = [], []
     for n, (record, tags) in enumerate(zip(records, wanted)):
-        for row in task.rows(record, labelled=False):
+        for row in task.encode(record, labelled=False):
             _, _, own, at = row.about
             logits = np.zeros((len(row), len(task.labels)))
             logits[at, [task.labels.index(tags[w]) for w in own]] = 3.0
@@ -179,7 +179,7 @@ def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
     words = ("Alice lives in New York . " * 9).split()
     text = " ".join(words)
     tags = ["B-per", "O", "O", "B-loc", "I-loc", "O"] * 9
-    rows = task.rows({"text": text}, labelled=False)
+    rows = task.encode({"text": text}, labelled=False)
     assert len(rows) > 5 and max(map(len, rows)) <= 12 and task.windowing.tally.overflowing.total() == 1
     assert sorted(w for row in rows for w in row.about[2].tolist()) == list(range(len(words)))
     for row in rows:  # each word is read at its own first token
@@ -188,20 +188,20 @@ def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
     (answer,) = task.decode(outputs(task, [{"text": text}], [tags]))
     assert answer["tags"] == tags and len(answer["entities"]) == 18
     spans = [{"start": e["start"], "end": e["end"], "label": e["label"]} for e in answer["entities"]]
-    labelled = task.rows({"text": text, "spans": spans})
+    labelled = task.encode({"text": text, "spans": spans})
     assert sum(len(row.labels["tag.targets"]) for row in labelled) == len(words)
     cut = task_of(tokenizers["wordpiece"], 12, long="first")
-    assert len(cut.rows({"text": text}, labelled=False)) == 1
+    assert len(cut.encode({"text": text}, labelled=False)) == 1
     with pytest.raises(UserError, match="has room for 10"):
-        task_of(tokenizers["wordpiece"], 12, long="refuse").rows({"text": text}, labelled=False)
+        task_of(tokenizers["wordpiece"], 12, long="refuse").encode({"text": text}, labelled=False)
 
 
 def test_a_span_that_cuts_a_word_cuts_it_for_training(tokenizers: dict[str, Tokenizer]) -> None:
     task = task_of(tokenizers["wordpiece"])
     record = {"text": "in NewYork", "spans": [{"start": 3, "end": 6, "label": "loc"}]}
-    (row,) = task.rows(record)
+    (row,) = task.encode(record)
     assert row.about[1] == [[0, 2], [3, 6], [6, 10]] and row.labels["tag.targets"].tolist() == [0, 3, 0]
-    (row,) = task.rows(record, labelled=False)
+    (row,) = task.encode(record, labelled=False)
     assert row.about[1] == [[0, 2], [3, 10]]
 
 
@@ -234,24 +234,26 @@ def test_answers_are_valid_and_score_as_seqeval_in_both_modes(tokenizers: dict[s
 
 def test_other_schemes_and_a_folder_without_our_file(tokenizers: dict[str, Tokenizer]) -> None:
     config = preset("bert-tiny", vocab_size=50, labels=("B-PER", "O", "U-PER", "L-PER", "I-PER"))
-    learnt = Tag.from_folder(Path(), config, {"tag"})
-    assert learnt and learnt["scheme"] == "BIOES" and Tag.from_folder(Path(), config, {"classify"}) is None
-    task = task_of(tokenizers["wordpiece"], learnt=learnt)
+    task_state = Tag.state_from_folder(Path(), config, {"tag"})
+    assert (
+        task_state and task_state["scheme"] == "BIOES" and Tag.state_from_folder(Path(), config, {"classify"}) is None
+    )
+    task = task_of(tokenizers["wordpiece"], task_state=task_state)
     (answer,) = task.decode(outputs(task, [{"text": "Alice left Bob"}], [["U-PER", "O", "U-PER"]]))
     assert [e["text"] for e in answer["entities"]] == ["Alice", "Bob"]
-    assert (Tag.from_folder(Path(), preset("bert-tiny", vocab_size=50, labels=("NOUN", "VERB")), {"tag"}) or {})[
+    assert (Tag.state_from_folder(Path(), preset("bert-tiny", vocab_size=50, labels=("NOUN", "VERB")), {"tag"}) or {})[
         "scheme"
     ] == "none"
     record = {"text": "Alice left", "spans": [{"start": 0, "end": 5, "label": "per"}]}
     for scheme, tag in {"BIO": "B-per", "BIOES": "S-per", "IO": "I-per"}.items():
         recipe = Recipe.build({"task": {"tag": {"scheme": scheme}}})
-        learnt = Tag.study(Given(recipe, config, tokenizers["wordpiece"]), [record]).learnt
-        assert learnt["scheme"] == scheme and task_of(tokenizers["wordpiece"], learnt=learnt).truth(
+        task_state = Tag.fit_state(FitContext(recipe, config, tokenizers["wordpiece"]), [record]).task_state
+        assert task_state["scheme"] == scheme and task_of(tokenizers["wordpiece"], task_state=task_state).true_tags(
             record, [[0, 5], [6, 10]]
         ) == [tag, "O"]
     recipe = Recipe.build({"task": {"labels": ["O", "B-loc", "I-loc"]}})
     with pytest.raises(UserError, match=r"task.labels lacks .*B-per"):
-        Tag.study(Given(recipe, config, tokenizers["wordpiece"]), [record])
+        Tag.fit_state(FitContext(recipe, config, tokenizers["wordpiece"]), [record])
 
 
 def run(model: Path, text: str, out: Path, name: str = "train.conll", **more: Any) -> Any:
@@ -281,9 +283,9 @@ def test_it_learns_saves_and_opens_in_transformers(folder: Path, tmp_path: Path)
     task = predictor.task
     theirs, found = AutoModelForTokenClassification.from_pretrained(done.model, output_loading_info=True)
     assert not found["missing_keys"] and not found["unexpected_keys"]
-    assert [theirs.config.id2label[n] for n in range(5)] == task.learnt["labels"]
+    assert [theirs.config.id2label[n] for n in range(5)] == task.task_state["labels"]
     texts = ["Bob lives in New York.", "Nobody left."]
-    batch = collate([e for t in texts for e in task.rows({"text": t}, labelled=False)], task.tokenizer.pad)
+    batch = collate([e for t in texts for e in task.encode({"text": t}, labelled=False)], task.tokenizer.pad)
     with torch.no_grad():
         logits = theirs.eval()(input_ids=batch.ids, attention_mask=batch.mask, token_type_ids=batch.segments).logits
         ours = task.forward(predictor.model, batch)
@@ -304,7 +306,8 @@ def test_a_label_that_only_the_test_file_has_is_found(folder: Path, tmp_path: Pa
         prepare(make_recipe({"start": str(folder), "task": paths}))
     names = ["O", "B-loc", "I-loc", "B-per", "I-per", "B-org", "I-org"]  # said by the user: then it is known
     assert (
-        prepare(make_recipe({"start": str(folder), "task": paths | {"labels": names}})).task.learnt["labels"] == names
+        prepare(make_recipe({"start": str(folder), "task": paths | {"labels": names}})).task.task_state["labels"]
+        == names
     )
 
 
@@ -313,7 +316,7 @@ def test_one_kind_of_entity_is_enough(folder: Path, tmp_path: Path) -> None:
         '{"text": "in Rome", "spans": [[3, 7, "loc"]]}\n{"text": "Oslo", "spans": [[0, 4, "loc"]]}\n'
     )
     job = prepare(make_recipe({"start": str(folder), "task": {"train": [str(tmp_path / "a.jsonl")]}}))
-    assert job.task.name == "tag" and job.task.learnt["labels"] == ["O", "B-loc", "I-loc"]
+    assert job.task.name == "tag" and job.task.task_state["labels"] == ["O", "B-loc", "I-loc"]
 
 
 def test_parts_of_speech(folder: Path, tmp_path: Path) -> None:
@@ -346,8 +349,10 @@ def test_details_show_what_went_wrong(tokenizers: dict[str, Tokenizer]) -> None:
     right, wrong = ["B-per", "O", "O", "O"], ["O", "O", "B-loc", "I-loc"]
     answers = task.decode(outputs(task, [record, record | {"location": "a:2"}], [right, wrong]))
     found = task.details(answers, [record, record | {"location": "a:2"}])
-    assert [(e["location"], e["want"], e["got"]) for e in found["errors"]] == [("a:2", "Alice (per)", "New York (loc)")]
-    assert [(e["location"], e["got"]) for e in found["examples"]] == [("a:1", "Alice (per)")]
+    assert [(e["location"], e["expected"], e["predicted"]) for e in found["errors"]] == [
+        ("a:2", "Alice (per)", "New York (loc)")
+    ]
+    assert [(e["location"], e["predicted"]) for e in found["examples"]] == [("a:1", "Alice (per)")]
     assert [line["label"] for line in found["per_label"]] == ["loc", "per"]
     assert sum(map(sum, found["confusion"]["matrix"])) == 8
     json.dumps(found)

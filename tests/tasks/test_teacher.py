@@ -64,15 +64,15 @@ def tokenizer_of(texts: list[str]) -> Tokenizer:
     return Tokenizer.train(texts * 3, TokenizerRecipe(min_frequency=1))
 
 
-def task_of(kind: str, tokenizer: Tokenizer, **learnt: Any) -> tuple[Task, Model]:
+def task_of(kind: str, tokenizer: Tokenizer, **task_state: Any) -> tuple[Task, Model]:
     name = "classify" if kind in LABELS else kind
-    task: Task = TASKS[name](Recipe(), tokenizer, {"length": 32, **LEARNT[kind], **learnt})
+    task: Task = TASKS[name](Recipe(), tokenizer, {"length": 32, **LEARNT[kind], **task_state})
     shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": tokenizer.size, "dropout": 0.0}
     config = preset("bert-tiny", attention_dropout=0.0, **shape, **tokenizer.config_ids())
     task.bind(config)
     from unmask.model.config import change
 
-    return task, Model(change(config, **task.bound.config), task.heads).init(len(learnt))
+    return task, Model(change(config, **task.bound.config_overrides), task.heads).init(len(task_state))
 
 
 def records_of(kind: str) -> list[dict[str, Any]]:
@@ -108,8 +108,8 @@ def test_the_term_is_nothing_where_both_say_the_same_and_leads_there(kind: str) 
     with torch.no_grad():
         for value in known.heads.parameters():
             value.mul_(30)  # a teacher with opinions
-    encoded = [other.rows(r) for r in records_of(kind)]
-    taught = teacher.teach(other, known, task, records_of(kind), encoded)
+    encoded = [other.encode(r) for r in records_of(kind)]
+    taught = teacher.attach_teacher_logits(other, known, task, records_of(kind), encoded)
     batch = collate([e for rows in encoded for e in rows], tokenizer.pad)
     same, count = taught.loss(known, batch)["teacher"]
     assert float(same.detach()) == near(0.0, 1e-4) and count == taught.counts(batch)["teacher"] > 0
@@ -133,8 +133,8 @@ def test_the_term_is_nothing_where_both_say_the_same_and_leads_there(kind: str) 
 def test_both_terms_are_of_one_draw_of_dropout(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = tokenizer_of(TEXTS)
     task, known = task_of(kind, tokenizer)
-    encoded = [task.rows(r) for r in records_of(kind)]
-    taught = teacher.teach(task, known, task, records_of(kind), encoded)
+    encoded = [task.encode(r) for r in records_of(kind)]
+    taught = teacher.attach_teacher_logits(task, known, task, records_of(kind), encoded)
     runs: list[str] = []
     logits = Model.logits
     monkeypatch.setattr(Model, "logits", lambda self, head, *given: runs.append(head) or logits(self, head, *given))
@@ -146,14 +146,16 @@ def test_the_divergence_is_hinton_s() -> None:
     heat = 2.5
     a, b = torch.randn(5, 3), torch.randn(5, 3)
     p, q = (b / heat).softmax(-1), (a / heat).softmax(-1)
-    assert float(terms.Choice(logits=a, targets=a).distillation_loss(b, heat)) == pytest.approx(
+    assert float(terms.CrossEntropy(logits=a, targets=a).distillation_loss(b, heat)) == pytest.approx(
         float(heat**2 * (p * (p / q).log()).sum()), rel=1e-5
     )
     p, q = (b / heat).sigmoid(), (a / heat).sigmoid()
     wanted = heat**2 * (p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()).sum()
-    assert float(terms.Binary(logits=a, targets=a).distillation_loss(b, heat)) == pytest.approx(float(wanted), rel=1e-5)
+    assert float(terms.BinaryCrossEntropy(logits=a, targets=a).distillation_loss(b, heat)) == pytest.approx(
+        float(wanted), rel=1e-5
+    )
     v, none = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]), torch.zeros(3)
-    vectors = terms.Vectors(logits=v, targets=none, role=none, key=none, temperature=0.5)
+    vectors = terms.Contrastive(logits=v, targets=none, role=none, key=none, temperature=0.5)
     assert float(vectors.distillation_loss(3 * v.flip(1), heat)) == near(0.0, 1e-6)  # the same cosines
     assert float(vectors.distillation_loss(v.flip(0), heat)) > 0.1
 
@@ -162,18 +164,18 @@ def test_another_tokenizer_serves_for_records_alone() -> None:
     ours, theirs = tokenizer_of(TEXTS), tokenizer_of([t[::-1] for t in TEXTS] + TEXTS)
     task, _ = task_of("one", ours)
     known_task, known = task_of("one", theirs, labels=["z", "x", "y"])
-    encoded = [task.rows(r) for r in records_of("one")]
-    teacher.teach(task, known, known_task, records_of("one"), encoded)
-    said = [a["scores"] for a in known_task.answer(known, records_of("one"))]
+    encoded = [task.encode(r) for r in records_of("one")]
+    teacher.attach_teacher_logits(task, known, known_task, records_of("one"), encoded)
+    said = [a["scores"] for a in known_task.predict(known, records_of("one"))]
     kept = np.stack([rows[0].labels["teacher.logits"][0] for rows in encoded]).astype(np.float64)
     shares = np.exp(kept) / np.exp(kept).sum(-1, keepdims=True)
-    assert shares == near(np.array([[s[name] for name in task.learnt["labels"]] for s in said]), 1e-5)
+    assert shares == near(np.array([[s[name] for name in task.task_state["labels"]] for s in said]), 1e-5)
     for kind in ("choose", "rank", "embed"):  # a student of another size, too
         task, _ = task_of(kind, ours)
         known_task, known = task_of(kind, theirs)
-        encoded = [task.rows(r) for r in records_of(kind)]
-        teacher.teach(task, known, known_task, records_of(kind), encoded)
-        for heads, record, answer in zip(encoded, records_of(kind), known_task.answer(known, records_of(kind))):
+        encoded = [task.encode(r) for r in records_of(kind)]
+        teacher.attach_teacher_logits(task, known, known_task, records_of(kind), encoded)
+        for heads, record, answer in zip(encoded, records_of(kind), known_task.predict(known, records_of(kind))):
             rows = [row for head in heads for row in (head, *head.more)]
             kept = {row.about: row.labels["teacher.logits"][0] for row in rows if "teacher.logits" in row.labels}
             if kind == "embed":
@@ -189,31 +191,31 @@ def test_another_tokenizer_serves_for_records_alone() -> None:
     for kind in ("tag", "answer"):
         task, _ = task_of(kind, ours)
         with pytest.raises(UserError, match="another tokenizer"):
-            teacher.same(task, task_of(kind, theirs)[0])
+            teacher.check_teacher(task, task_of(kind, theirs)[0])
 
 
 def test_numbers_are_the_teacher_s_whatever_their_scale() -> None:
     tokenizer = tokenizer_of(TEXTS)
     task, _ = task_of("number", tokenizer)
     known_task, known = task_of("number", tokenizer, mean=0.0, sd=1.0)  # as a finished model's
-    encoded = [task.rows(r) for r in records_of("number")]
-    teacher.teach(task, known, known_task, records_of("number"), encoded)
-    for rows, answer in zip(encoded, known_task.answer(known, records_of("number"))):
+    encoded = [task.encode(r) for r in records_of("number")]
+    teacher.attach_teacher_logits(task, known, known_task, records_of("number"), encoded)
+    for rows, answer in zip(encoded, known_task.predict(known, records_of("number"))):
         assert 4.0 * rows[0].labels["teacher.logits"][0, 0] + 2.0 == near(answer["value"], 1e-5)
 
 
 def test_other_labels_are_refused_by_name() -> None:
     tokenizer = tokenizer_of(TEXTS)
     task, _ = task_of("one", tokenizer)
-    for learnt, said in (
+    for task_state, said in (
         ({"labels": ["x", "y", "w"]}, "does not know z; it knows w"),
         ({"labels": ["x", "y", "z", "w"]}, "it knows w"),
         ({"target": "several"}, "output is binary, the training file asks for choice"),
     ):
         with pytest.raises(UserError, match=said):
-            teacher.same(task, task_of("one", tokenizer, **learnt)[0])
+            teacher.check_teacher(task, task_of("one", tokenizer, **task_state)[0])
     with pytest.raises(UserError, match="task is tag"):
-        teacher.same(task, task_of("tag", tokenizer)[0])
+        teacher.check_teacher(task, task_of("tag", tokenizer)[0])
     with pytest.raises(UserError, match="generate") as error:
         teacher.check(Recipe.build({"task": {"teacher": "x"}}), TASKS["generate"].SPEC)
     assert "unmask predict x FILE" in str(error.value.hint)  # the way there is
@@ -229,12 +231,12 @@ def test_records_that_differ_in_their_number_of_rows_each_have_their_own_diverge
     with torch.no_grad():
         for n, value in enumerate(known.parameters()):
             value.normal_(0, 0.5, generator=torch.Generator().manual_seed(n))
-    encoded = [task.rows(r) for r in records_of("choose")]
-    taught = teacher.teach(task, known, task, records_of("choose"), encoded)
+    encoded = [task.encode(r) for r in records_of("choose")]
+    taught = teacher.attach_teacher_logits(task, known, task, records_of("choose"), encoded)
     whole = taught.loss(student, collate([e for rows in encoded for e in rows], tokenizer.pad))["teacher"]
     alone = [float(taught.loss(student, collate(rows, tokenizer.pad))["teacher"][0].detach()) for rows in encoded]
     assert float(whole[0].detach()) == pytest.approx(sum(alone), rel=1e-4) and whole[1] == 4 and min(alone) > 0.01
-    heat, answers = task.recipe.distill.temperature, [task.answer(m, records_of("choose")) for m in (known, student)]
+    heat, answers = task.recipe.distill.temperature, [task.predict(m, records_of("choose")) for m in (known, student)]
     p, q = (torch.tensor(a[0]["scores"]).log().div(heat).softmax(-1) for a in answers)
     assert alone[0] == pytest.approx(float(heat**2 * (p * (p / q).log()).sum()), rel=1e-3)
 

@@ -15,7 +15,7 @@ from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.runs.part import Part, rows_of
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.objective import objective_of
-from unmask.tasks.teacher import LOGITS, Taught
+from unmask.tasks.teacher import LOGITS, WithTeacher
 from unmask.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.train(["one two three four five six"] * 3, TokenizerRecipe(min_frequency=1))
@@ -30,16 +30,16 @@ TARGETS: dict[str, tuple[dict[str, Any], list[Any]]] = {
 
 def made(target: str, texts: list[str]) -> tuple[Classify, Model, list[list[Example]]]:
     """The task, a model, and rows as a run has them."""
-    learnt, labels = TARGETS[target]
+    task_state, labels = TARGETS[target]
     recipe = Recipe.build({"train": {"batch": 4}})
     kind = {"target": "one" if target == "weighed" else target}
-    task = Classify(recipe, TOKENIZER, {"length": 10, **kind, **learnt})
+    task = Classify(recipe, TOKENIZER, {"length": 10, **kind, **task_state})
     shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": TOKENIZER.size, "dropout": 0.0}
     config = preset("bert-tiny", attention_dropout=0.0, **shape, **TOKENIZER.config_ids())
     task.bind(config)
-    model = Model(change(config, **task.bound.config), task.heads).init(0).eval()
+    model = Model(change(config, **task.bound.config_overrides), task.heads).init(0).eval()
     records = [{"location": f"f:{n}", "text": t, "label": y} for n, (t, y) in enumerate(zip(texts, labels))]
-    encoded = [task.rows(record) for record in records]
+    encoded = [task.encode(record) for record in records]
     rng = np.random.default_rng(0)
     for rows in encoded:
         said = rng.normal(size=(1, len(task.labels))).astype(np.float32)
@@ -64,7 +64,7 @@ def bare(row: Example) -> Example:
 def test_every_record_counts_the_same(target: str) -> None:
     task, model, encoded = made(target, TEXTS)
     assert [len(rows) for rows in encoded] == [1, 3, 1, 2]
-    for objective in (objective_of(task), Taught(task)):
+    for objective in (objective_of(task), WithTeacher(task)):
         found = losses(objective, model, [row for rows in encoded for row in rows])
         each = [losses(objective, model, [bare(row) for row in rows]) for rows in encoded]
         assert found == pytest.approx({k: np.mean([one[k] for one in each]) for k in found}, rel=1e-5)

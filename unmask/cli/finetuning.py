@@ -152,7 +152,7 @@ def predict(
     given: Any = list(text)
     if text == ["-"]:
         given = sys.stdin
-    elif len(text) > 1 and predicate is None and loaded.need_task().spec.parts[1] != 1:
+    elif len(text) > 1 and predicate is None and loaded.need_task().spec.num_inputs[1] != 1:
         given = [tuple(text)]  # parts of one question; else several texts
     answers = unmask.predict(loaded, given, predicate=predicate, console=Console(quiet=as_json), **settings)
     return emit(answers) if as_json else print_answers(answers, loaded.need_task().spec)

@@ -95,7 +95,7 @@ def outputs(engine: Engine, task: Task | None, rows: Sequence[Example], pad: int
             found[f"the head {head} at selected positions"] = engine.likelihoods(head, rows)
     if task is not None and task.spec.output != "text":
         values = engine.run(task.forward, rows, pad)
-        tokens = task.SPEC.reads == "tokens"
+        tokens = task.SPEC.output_per == "token"
         found[f"the task {task.name}"] = [v[: len(row)] if tokens else v for v, row in zip(values, rows)]
     return found
 
@@ -169,7 +169,7 @@ def output_drift(kind: str, a: np.ndarray, b: np.ndarray) -> float:
 
 def sentence_rows(config: ModelConfig, task: Task | None, tokenizer: Tokenizer) -> list[Example]:
     """Encode SENTENCES; for tasks with text pairs, each sentence together with the next."""
-    pairs = task is not None and task.bound.pairs
+    pairs = task is not None and task.bound.text_pairs
     encoded = [tokenizer.encode(text)[: config.max_positions // 2 - 4] for text in SENTENCES]
     rows = []
     for n, ids in enumerate(encoded):

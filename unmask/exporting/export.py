@@ -49,7 +49,7 @@ def open_source(folder: str | Path) -> Source:
             hint="copy or download the folder again",
         )
     tokenizer = Tokenizer.load(loaded.folder, loaded.config.vocab_size)
-    task = task_folder.read(loaded.folder, loaded.config, loaded.model.heads, tokenizer)
+    task = task_folder.load_task(loaded.folder, loaded.config, loaded.model.heads, tokenizer)
     check_exportable(loaded.model, task)
     return Source(loaded.folder, loaded.settings, loaded.model, tokenizer, task)
 
@@ -185,7 +185,7 @@ def copy_metadata(source: Source, folder: Path) -> None:
     if "lm" in model.heads:
         write_json(folder / GENERATION_FILE, model.generation or default_generation(config))
     if source.task is not None:
-        task_folder.write(source.task, folder)
+        task_folder.save_task(source.task, folder)
 
 
 def write_card(source: Source, folder: Path, about: dict[str, Any], validation: dict[str, Any]) -> None:

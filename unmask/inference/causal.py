@@ -63,13 +63,13 @@ def answers(
 
 def task_prompt(task: Task, text: str) -> Example:
     """What a model reads that is fine-tuned to write; `about`: tokens at the text's end that had no room."""
-    return task.rows({task.spec.inputs[0].key: text}, labelled=False)[0]
+    return task.encode({task.spec.inputs[0].key: text}, labelled=False)[0]
 
 
 def task_target(task: Task, text: str, target: str) -> list[int]:
     """The tokens of what it should write, as it learnt them: the end too."""
     field = next(f for f in task.spec.fields if f.use == "target")
-    (row,) = task.rows({task.spec.inputs[0].key: text, field.key: target})
+    (row,) = task.encode({task.spec.inputs[0].key: text, field.key: target})
     return row.labels[f"{task.spec.terms[0]}.targets"].tolist()
 
 

@@ -110,7 +110,7 @@ def _question(
     engine: TorchEngine, reader: Reader, task: Task | None, parts: Sequence[Any], target: str | None
 ) -> Question:
     if task is not None:
-        record = inputs.record(task.spec, parts[0] if len(parts) == 1 else tuple(parts), 1)
+        record = inputs.check_record(task.spec, parts[0] if len(parts) == 1 else tuple(parts), 1)
         texts = [record[f.key] for f in task.spec.inputs if f.key in record]
         if task.spec.output == "vector":
             return _similarity(engine, reader, texts, target, cls=task.bound.pooling == "cls")
@@ -178,9 +178,9 @@ def _similarity(
 
 def _predicted(engine: TorchEngine, reader: Reader, task: Task, record: dict[str, Any], target: str | None) -> Question:
     """Values that the task's head gives, as the task names them (`Task.explain_target`)."""
-    rows = [_row(reader, row) for row in task.reading("first").rows(record, labelled=False)]
-    task = task.at_full_length(engine.config.max_positions)
-    outputs = task.compute(engine, [record])
+    rows = [_row(reader, row) for row in task.with_overflow("first").encode(record, labelled=False)]
+    task = task.with_single_row(engine.config.max_positions)
+    outputs = task.compute_outputs(engine, [record])
     aim = task.explain_target(outputs, record, target)
     if [e.ids.tolist() for e in outputs.examples] != [e.ids.tolist() for e, _ in rows]:
         raise UserError("the text is cut into other tokens than one row of it has", expected="a shorter, plainer text")
@@ -205,7 +205,7 @@ def _row(reader: Reader, row: Example) -> tuple[Example, list[Token]]:
 def _written(engine: TorchEngine, reader: Reader, task: Task | None, text: str, target: str | None) -> Question:
     """The log-probability of what is written: a task's answer, an encoder–decoder's text, else the next token."""
     t, config, head = reader.tokenizer, engine.config, writing_head(engine)
-    prefix = task.bound.prefix if task else ""
+    prefix = task.bound.source_prefix if task else ""
     (encoding,) = reader.encode([prefix + text])
     prompt = causal.task_prompt(task, text) if task else Example(np.array(causal.prompt(engine, t, encoding.ids)))
     if task and prompt.about:

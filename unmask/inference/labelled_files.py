@@ -88,7 +88,7 @@ def _read_one(
         if lines and not task.SPEC.data_format.matches(source):  # a text on each line
             spec = task.spec  # which is made at each access
             return [
-                inputs.ask(spec, text) | {"location": source.location(line)}
+                inputs.make_record(spec, text) | {"location": source.location(line)}
                 for line, text in source.lines
                 if text.strip()
             ]
@@ -117,7 +117,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Scores on labelled files. `bad`: "refuse" rows that cannot be read or scored, or "skip" them and list them."""
     bad_rows.check_choice(bad)
-    task = predictor.need_task().reading(None)
+    task = predictor.need_task().with_overflow(None)
     records, skipped = read(task, paths, columns, True, console, skip=bad == "skip")
     if bad == "skip":
         known, strange = bad_rows.known_labels(task.SPEC, task.spec.labels, records)
@@ -126,12 +126,12 @@ def evaluate(
         if not records:
             raise_errors(skipped)
     check_labels(task, records, console)
-    predictor.check_known(inputs.texts(task.SPEC, records))
+    predictor.check_known(inputs.input_texts(task.SPEC, records))
     with console.bar("evaluate") as update:
-        answers = task.answer(predictor.engine, records, update)
+        answers = task.predict(predictor.engine, records, update)
     for what in task.windowing.truncation_notes(len(records)):
         console.warn(what)
-    answers = task.for_score(predictor.engine, answers, records)
+    answers = task.extend_predictions(predictor.engine, answers, records)
     return {
         "task": task.name,
         "metric": task.spec.metric(records),

@@ -31,11 +31,11 @@ def predict(
     predictor: TaskMethods, items: Iterable[Any], update: Update | None = None, overflow: str | None = None
 ) -> Predicted:
     """`items`: texts, tuples of parts, records. `overflow`: see `Predictor.predict`."""
-    task = predictor.need_task().reading(to_task(overflow))
-    records = inputs.records(task.spec, items)
-    predictor.check_known(inputs.texts(task.SPEC, records))
+    task = predictor.need_task().with_overflow(to_task(overflow))
+    records = inputs.check_records(task.spec, items)
+    predictor.check_known(inputs.input_texts(task.SPEC, records))
     with shown(update) as tell:
-        found = task.answer(predictor.engine, records, tell)
+        found = task.predict(predictor.engine, records, tell)
     return Predicted(records, found, task.windowing.truncation_notes(len(records)))
 
 
@@ -55,7 +55,7 @@ def predict_given(
         field = next((field for field in spec.fields if field.use == "input" and field.holds == "place"), None)
         if field is None:
             raise UserError(f"a predicate for the task {spec.name}, which reads none", hint="leave --predicate out")
-        items = [record | {field.key: predicate} for record in inputs.records(spec, items)]
+        items = [record | {field.key: predicate} for record in inputs.check_records(spec, items)]
     with console.bar("predict") as update:
         found = predict(predictor, items, update, overflow)
     for what in found.warnings:
@@ -84,8 +84,8 @@ def records_given(predictor: TaskMethods, given: Any, columns: dict[str, str], c
 
 def _lines(spec: TaskSpec, lines: Iterable[str]) -> Iterable[Record]:
     """A record for each line that is not blank, with its number; parts of a line have a tab between them."""
-    several = spec.parts[0] > 1
+    several = spec.num_inputs[0] > 1
     for number, line in enumerate(lines, 1):
         text = line.rstrip("\r\n").removeprefix("\ufeff")
         if text.strip():
-            yield inputs.ask(spec, *(text.split("\t") if several else [text])) | {"location": f"-:{number}"}
+            yield inputs.make_record(spec, *(text.split("\t") if several else [text])) | {"location": f"-:{number}"}

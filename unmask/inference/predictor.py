@@ -43,7 +43,7 @@ from unmask.inference.task_methods import TaskMethods
 from unmask.inference.unknown import warn_unknown
 from unmask.inference.vectors import Pooling
 from unmask.model.config import ModelConfig
-from unmask.numeric import unit
+from unmask.numeric import l2_normalize
 from unmask.stopping import during
 from unmask.tasks import folder as task_folder
 from unmask.tasks.task import Task
@@ -85,7 +85,7 @@ def load(
         raise UserError(error.message, expected=error.expected, hint=hint) from None
     for note in tokenizer.notes:
         tell(note)
-    return Predictor(engine, tokenizer, task=task_folder.read(folder, engine.config, engine.heads, tokenizer))
+    return Predictor(engine, tokenizer, task=task_folder.load_task(folder, engine.config, engine.heads, tokenizer))
 
 
 class Predictor(TaskMethods, LookMethods):
@@ -292,7 +292,7 @@ class Predictor(TaskMethods, LookMethods):
     def similarity(self, a: str | Iterable[str], b: str | Iterable[str]) -> np.ndarray: ...
     def similarity(self, a: str | Iterable[str], b: str | Iterable[str]) -> float | np.ndarray:
         """Cosine of two texts' vectors; for lists of N and M texts, (N, M) of them."""
-        x, y = (unit(self.embed(several(texts))) for texts in (a, b))
+        x, y = (l2_normalize(self.embed(several(texts))) for texts in (a, b))
         if isinstance(a, str) and isinstance(b, str):
             return float((x @ y.T)[0, 0])
         return (x @ y.T)[0] if isinstance(a, str) else (x @ y.T)[:, 0] if isinstance(b, str) else x @ y.T

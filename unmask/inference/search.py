@@ -19,8 +19,8 @@ from unmask.inference.predictor import Predictor
 from unmask.inference.predictor import load as load_predictor
 from unmask.labels.formats.trec import queries_by_position, read_qrels, read_texts
 from unmask.labels.records import Finding, open_source
-from unmask.numeric import unit
-from unmask.tasks.ranking import judge, mean, order
+from unmask.numeric import l2_normalize
+from unmask.tasks.ranking import evaluate_run, mean_metrics, rank_order
 from unmask.text.bm25 import BM25, extract_terms
 
 FOUND = 100  # passages that each stage gives to the next
@@ -91,7 +91,7 @@ class Index:
             answer = self.reranker.predict([(query, [self.texts[p] for p in read])])[0] if read else {}
             given = answer.get("scores", ())
             scores = dict(zip(read, given))
-            best = [read[i] for i in order(given, [f"{len(read) - i:09d}" for i in range(len(read))])]
+            best = [read[i] for i in rank_order(given, [f"{len(read) - i:09d}" for i in range(len(read))])]
         places = {name: {p: n for n, (p, _) in enumerate(found, 1)} for name, found in stages.items()}
         return [
             {"rank": n, "id": self.ids[p], "text": self.texts[p], "score": float(scores[p])}
@@ -172,7 +172,7 @@ def _vectors(texts: Sequence[str], model: Predictor, console: Console) -> Any:
 
 def _embedded(model: Predictor, texts: Sequence[str]) -> np.ndarray:
     """Of length 1, whether or not the model makes them so: then the inner product is the cosine."""
-    return np.ascontiguousarray(unit(model.embed(list(texts))), np.float32)
+    return np.ascontiguousarray(l2_normalize(model.embed(list(texts))), np.float32)
 
 
 def _model(model: AnyModel, pipeline: str = "") -> Predictor | None:
@@ -216,5 +216,5 @@ def measure(index: Index, files: Files, run: str | Path | None, console: Console
     if run:
         write_run(run, found)
     known = {name: grades for name, grades in files.qrels.items() if name in files.queries}
-    scores = mean(list(judge(found, known).values()))
+    scores = mean_metrics(list(evaluate_run(found, known).values()))
     return {"records": len(known if files.qrels else files.queries), "passages": len(files.passages)} | scores

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unmask.inference.answers import Occurrence, WordVectors
-from unmask.numeric import unit
+from unmask.numeric import l2_normalize
 
 AROUND = 18  # characters of a sentence shown on either side of the word
 FONTS = ("Noto Sans CJK SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei")  # for Chinese
@@ -34,7 +34,7 @@ def apart(vectors: np.ndarray, senses: Sequence[str]) -> dict[str, float]:
     >>> apart(np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]), ["a", "a", "b", "b"])["nearest"]
     1.0
     """
-    far = 1.0 - unit(vectors) @ unit(vectors).T  # (N, N)
+    far = 1.0 - l2_normalize(vectors) @ l2_normalize(vectors).T  # (N, N)
     names = np.array(senses)
     same = names[:, None] == names[None]
     others = far + np.eye(len(far)) * 9

@@ -108,7 +108,7 @@ class TaskMethods:
     def need_pipeline(self, name: str) -> Task:
         """The task, where its predictions are those of a pipeline of the hub: "text-ranking". An error where they are not."""
         task = self.need_task()
-        if task.SPEC.usage.served == name:
+        if task.SPEC.usage.served_pipeline == name:
             return task
         return self.need_task(task_for(name))
 
@@ -126,7 +126,7 @@ class TaskMethods:
 def task_for(pipeline: str) -> str:
     """The task whose models answer a pipeline of the hub; the pipeline itself where none does."""
     specs: dict[str, Any] = all_specs()
-    return next((name for name, spec in specs.items() if spec.usage.served == pipeline), pipeline)
+    return next((name for name, spec in specs.items() if spec.usage.served_pipeline == pipeline), pipeline)
 
 
 def _listed(texts: Any, what: str) -> list[str]:

@@ -14,7 +14,7 @@ from unmask.inference.answers import Occurrence, WordVectors
 from unmask.inference.engine import Engine
 from unmask.inference.progress import Update, in_parts
 from unmask.inference.reader import Overflow, Reader, chosen, to_task
-from unmask.numeric import unit
+from unmask.numeric import l2_normalize
 from unmask.tasks.task import Task
 from unmask.text.token_text import is_ideograph
 from unmask.text.windows import word_windows
@@ -39,19 +39,19 @@ def embed(
         chosen(overflow)
     own = task if task is not None and task.spec.output == "vector" and pooling == "auto" else None
     if own and layer == -1:
-        return _task_vectors(engine, own.reading(to_task(overflow)), texts, update)
+        return _task_vectors(engine, own.with_overflow(to_task(overflow)), texts, update)
     kind = own.bound.pooling if own else "mean" if pooling == "auto" else pooling
     found = hidden(engine, reader, texts, layer, overflow or "error", update, kind)
     if kind == "token":
         return found
     out = np.stack(found) if found else np.empty((0, engine.config.hidden), np.float32)
-    return unit(out, own.bound.normalised) if own else out
+    return l2_normalize(out, own.bound.normalize) if own else out
 
 
 def _task_vectors(engine: Engine, task: Task, texts: list[str], update: Update | None) -> np.ndarray:
     """(N, D) float32, as a model gives them that is fine-tuned for vectors."""
     name = task.spec.inputs[0].key
-    found = task.answer(engine, [{name: text} for text in texts], update) if texts else []
+    found = task.predict(engine, [{name: text} for text in texts], update) if texts else []
     return np.array([one["vector"] for one in found], np.float32).reshape(len(found), engine.config.hidden)
 
 

@@ -64,7 +64,7 @@ class RecordSpec(Protocol):
     @property
     def grouped(self) -> bool: ...
     @property
-    def keep_together(self) -> str: ...
+    def group_by(self) -> str: ...
     @property
     def hints(self) -> Mapping[str, str]: ...
 
@@ -125,7 +125,7 @@ def inputs_of(spec: RecordSpec, record: Record) -> tuple[str, ...]:
 
 def group_key(spec: RecordSpec, record: Record) -> tuple[str, ...]:
     """Records that are equal here stand on one side when a dev set is taken: those of the same text, or that ask the same."""
-    return (record[spec.keep_together],) if spec.keep_together in record else inputs_of(spec, record)
+    return (record[spec.group_by],) if spec.group_by in record else inputs_of(spec, record)
 
 
 def rows_of(spec: RecordSpec, record: Record) -> list[tuple[str, ...]]:

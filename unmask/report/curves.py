@@ -37,7 +37,7 @@ def of_text(events: Events, unigram: float | None, total: int | None) -> "Figure
     return page
 
 
-def of_records(events: Events, scores: Sequence[str], total: int | None) -> "Figure":
+def is_per_record(events: Events, scores: Sequence[str], total: int | None) -> "Figure":
     """Of fine-tuning. `scores`: names of those that were measured on the dev set."""
     panels = _Panels(events)
     page = page_of((11, 6.6))

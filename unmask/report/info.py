@@ -142,7 +142,7 @@ def _of_records(view: RunView) -> dict[str, Any]:
         "start": recipe.get("start"),
         "files": {name: _files(settings) for name, settings in view.settings.items()},
         "records": view.data.get("records") or {},
-        "labels": {name: _labels(view.task_state.get(name) if view.several else view.task_state) for name in tasks},
+        "labels": {name: _labels(view.saved_state.get(name) if view.several else view.saved_state) for name in tasks},
         "best": results.get("best") or _best(view, results.get("metric")),
         "scores": _scores(results),
         "kept_seed": results.get("median"),
@@ -227,7 +227,7 @@ def _positives(s: dict[str, Any]) -> dict[str, str]:
     for name, kind in (s["tasks"] or {"": s["task"]}).items():
         labels, spec = s["labels"].get(name) or [], task_spec(kind)
         scored = any(r["task"] == name and r["score"] == "f1" for r in s["scores"])
-        if scored and len(labels) == 2 and spec and (spec.output, spec.reads) == ("choice", "row"):
+        if scored and len(labels) == 2 and spec and (spec.output, spec.output_per) == ("choice", "row"):
             found[name] = labels[1]
     return found
 

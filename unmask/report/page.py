@@ -92,7 +92,9 @@ def _of_records(view: RunView, s: dict[str, Any]) -> dict[str, Any]:
     drawn: dict[str, Figure] = {}
     if view.logged("train"):
         names = [s["metric"]] if s["metric"] else []
-        drawn["curves"] = curves.of_records(view.events, [*dict.fromkeys(names + measured(view))], s["steps"]["total"])
+        drawn["curves"] = curves.is_per_record(
+            view.events, [*dict.fromkeys(names + measured(view))], s["steps"]["total"]
+        )
     if results.get("trials"):
         drawn |= figures.of_search(results)
     return {

@@ -95,7 +95,7 @@ def library_snippet(model: dict[str, Any], folder: str, spec: TaskSpec | None) -
     if usage.library != "transformers":
         name, module = usage.auto_class, usage.library.replace("-", "_")
         return f"from {module} import {name}\n\nmodel = {name}({folder!r})\nprint(model.{usage.result})"
-    if len(given) > 1 and not (spec.bound and spec.bound.pairs) and not usage.inputs:
+    if len(given) > 1 and not (spec.bound and spec.bound.text_pairs) and not usage.inputs:
         return ""  # it reads more than a tokenizer of theirs puts into a row
     inputs = usage.inputs or f"tokenizer({', '.join(map(repr, given))}, return_tensors='pt')"
     result = usage.result if "(" in usage.result else f"model(**inputs).{usage.result}"

@@ -36,7 +36,7 @@ class RunView:
         self.kind = run.kind()
         self.on_text = self.kind == "pretrain"  # trained on plain text; all other runs on labelled records
         self.plan, self.data, self.environment = map(self.read, ("plan.json", "data.json", "environment.json"))
-        self.results, self.task_state = self.read("results.json"), self.read("learnt.json")
+        self.results, self.saved_state = self.read("results.json"), self.read(run.task_state_file)
         self.events = run.events()
         several = self.recipe.get("tasks") or {}
         self.settings: dict[str, Any] = several or {"": self.recipe.get("task") or {}}  # task → its part of the recipe
@@ -106,7 +106,7 @@ class RunView:
     def spec(self, task: str) -> TaskSpec | None:
         """Of one of its tasks: bound to the model where there is one; None for a task that is not installed here."""
         try:
-            return task_folder.spec(self.folder(task))
+            return task_folder.read_spec(self.folder(task))
         except (UserError, TypeError, AttributeError, KeyError, ValueError):
             return task_spec(self.tasks.get(task))
 

@@ -50,10 +50,10 @@ def check(recipe: Recipe, config: ModelConfig, task: str) -> None:
     if not share(recipe):
         return
     training = TASKS[task].SPEC.training
-    if not training.rewrites:
+    if not training.augmentable_fields:
         specs: dict[str, Any] = all_specs()
-        able = ", ".join(name for name, spec in specs.items() if spec.training.rewrites)
-        raise UserError(f"--augment with the task {task}: {training.why_not_rewritten}", expected=able)
+        able = ", ".join(name for name, spec in specs.items() if spec.training.augmentable_fields)
+        raise UserError(f"--augment with the task {task}: {training.why_not_augmentable}", expected=able)
     if "mlm" not in FAMILIES[config.family].heads or config.predicts == "next":
         raise UserError(
             f"--augment: a {config.family} model of this kind fills no masks", expected="a model with an MLM head"
@@ -72,7 +72,7 @@ def rows(recipe: Recipe, records: Sequence[Record], run: Run, world: World, cons
                 f"--augment: {recipe.start} has no MLM head to rewrite with",
                 hint="a model that fills masks (unmask info says which heads one has), or without --augment",
             )
-        fields = TASKS[recipe.task.kind].SPEC.training.rewrites
+        fields = TASKS[recipe.task.kind].SPEC.training.augmentable_fields
         made = rewrite(loaded.model, tokenizer, records, share(recipe), recipe.seed, console.say, fields)
         write_lines(path, made)
     world.barrier()

@@ -77,18 +77,18 @@ class Finetune(TrainingKind[FinetuneJob]):
             job.warnings = [str(group) for group in by_kind(f for f in findings if f.kind != "length")]
         job.files = {
             "data.json": {"records": _by_part({n: set_sizes(p.sets) for n, p in parts.items()}), "key": key},
-            "learnt.json": _by_part({n: p.task.learnt for n, p in parts.items()}),
+            "task_state.json": _by_part({n: p.task.task_state for n, p in parts.items()}),
             "findings.json": as_rows(findings, MAX_KEPT_PER_KIND),
         }
         return job
 
     def parts(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None) -> dict[str, Part]:
         weights = resume_state.weights if resume_state else None
-        learnt = resume_state.run.read_json("learnt.json") if resume_state else None
+        task_state = resume_state.run.read_json(resume_state.run.task_state_file) if resume_state else None
         if not recipe.tasks:
-            return {"": prepare(recipe, weights, learnt, ctx.cache)}
+            return {"": prepare(recipe, weights, task_state, ctx.cache)}
         return {
-            name: prepare(own, weights and weights / name, learnt and learnt[name], ctx.cache)
+            name: prepare(own, weights and weights / name, task_state and task_state[name], ctx.cache)
             for name, own in shared.recipes(recipe).items()
         }
 
@@ -124,7 +124,7 @@ class Finetune(TrainingKind[FinetuneJob]):
     def finish(self, job: FinetuneJob, run: Run, state: State, ctx: Context) -> dict[str, Any]:
         """The best model, thresholds from the dev set, the model's folder, and what it is worth on dev and test."""
         for part in job.parts.values():
-            aux_mlm.drop(part.model, part.task.heads)
+            aux_mlm.remove_aux_head(part.model, part.task.heads)
         best = state.best
         if best and best["step"] < state.step:
             for name, part in job.parts.items():
@@ -182,7 +182,7 @@ def evaluation_of(job: FinetuneJob, ctx: Context) -> Evaluation | None:
         scores: dict[str, Any] = {}
         for name, found in records.items():
             task = job.parts[name].task
-            scores[name] = task.score(task.answer(job.parts[name].model, found), found)
+            scores[name] = task.score(task.predict(job.parts[name].model, found), found)
         if job.one:
             return dict(scores[""])
         metrics = {name: job.parts[name].metric for name in scores}
@@ -209,7 +209,7 @@ def _key(part: str, metric: str) -> str:
 
 def restore(part: Part, folder: Path) -> None:
     """The weights of a checkpoint's model into the part's."""
-    kept = hf.load(folder, part.task.heads, dict(part.task.bound.config)).model
+    kept = hf.load(folder, part.task.heads, dict(part.task.bound.config_overrides)).model
     part.model.load_state_dict(kept.state_dict())
 
 
@@ -239,18 +239,18 @@ def assess(part: Part, run: Run, console: Console, prefix: str = "") -> tuple[di
     results: dict[str, Any] = {}
     details: dict[str, Any] = {}
     between: dict[str, Any] = {}
-    on_model.fold_scale(task, model)
+    on_model.fold_scale_into_head(task, model)
     for name, records in (("dev", sets.dev), ("test", sets.test)):
         if not records:
             continue
         task.windowing.reset()
         with console.bar(name) as update:
-            outputs = task.compute(model, records, update)
+            outputs = task.compute_outputs(model, records, update)
         for what in task.windowing.truncation_notes(len(records)):
             console.warn(f"{name}: {what}")
         if name == "dev":
-            task.learnt |= task.tune(outputs, records)
-        answers = task.for_score(model, task.decode(outputs), records)
+            task.task_state |= task.calibrate(outputs, records)
+        answers = task.extend_predictions(model, task.decode(outputs), records)
         results[name] = {"records": len(records), **task.score(answers, records)}
         between[name] = intervals(task, answers, records, results[name])
         details[name] = task.details(answers, records)

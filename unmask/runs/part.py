@@ -31,8 +31,8 @@ from unmask.tasks import aux_mlm, on_model, teacher
 from unmask.tasks import folder as task_folder
 from unmask.tasks import objective as task_objective
 from unmask.tasks.objective import TaskObjective, objective_of
-from unmask.tasks.rows import even_out
-from unmask.tasks.task import Given, RecordRows, Task
+from unmask.tasks.rows import set_row_weights
+from unmask.tasks.task import FitContext, RecordDataset, Task
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.loader import Bucketed, micro_size
 from unmask.train.run import Run
@@ -66,7 +66,7 @@ class Part:
 
     def save(self, folder: Path) -> None:
         hf.save(self.model, folder, self.task.tokenizer, dict(self.task.SPEC.config_json))
-        task_folder.write(self.task, folder)
+        task_folder.save_task(self.task, folder)
 
 
 def make_recipe(values: dict[str, Any], sets: Sequence[str] = ()) -> Recipe:
@@ -86,8 +86,8 @@ def about_dev(spec: RecordSpec, sets: RecordSets) -> list[str]:
     if not sets.dev:
         return ["no dev file, and records that ask the same are not divided: the last model is taken"]
     notes = [f"no dev file: {len(sets.dev):,} of the {len(sets.train) + len(sets.dev):,} records are kept as one"]
-    learnt, asked = ({label for r in records for label in labels_of(spec, r)} for records in (sets.train, sets.dev))
-    if lost := sorted(asked - learnt):
+    trained, asked = ({label for r in records for label in labels_of(spec, r)} for records in (sets.train, sets.dev))
+    if lost := sorted(asked - trained):
         shown = ", ".join(map(repr, lost[:5])) + (" …" if len(lost) > 5 else "")
         notes.append(
             f"all records of {shown} are in the dev set, as equal texts stay together: not learnt; give --dev FILE"
@@ -112,10 +112,10 @@ def scratch_rate(recipe: Recipe, hidden: int) -> float:
 def prepare(
     recipe: Recipe,
     weights: str | Path | None = None,
-    learnt: dict[str, Any] | None = None,
+    task_state: dict[str, Any] | None = None,
     cache: Cache | None = None,
 ) -> Part:
-    """Files, task and model. `weights` and `learnt` are a checkpoint's, when a run goes on; `cache`: what was read before."""
+    """Files, task and model. `weights` and `task_state` are a checkpoint's, when a run goes on; `cache`: what was read before."""
     config = hf.config_of(recipe.start)
     spec, sets = read(recipe.task, cache)
     kind = TASKS[spec.name]
@@ -128,34 +128,36 @@ def prepare(
     recipe = settled(recipe, config, kind, sets)
     tokenizer = Tokenizer.load(recipe.start, config.vocab_size)
     # Divided by what is learnt from all records, in a run that goes on too.
-    whole = kind.study(Given(recipe, config, tokenizer), sets.train)
-    reads = kind(recipe, tokenizer, whole.learnt).windowing
+    whole = kind.fit_state(FitContext(recipe, config, tokenizer), sets.train)
+    reads = kind(recipe, tokenizer, whole.task_state).windowing
     sets.findings += textcheck.check_lengths(
         sets.train, spec, tokenizer, reads.length, f"they are {reads.overflow_action()}"
     )
     notes = [] if recipe.task.dev else take_dev(recipe, spec, whole.strata, sets)
-    study = kind.study(Given(recipe, config, tokenizer, [*sets.dev, *sets.test]), sets.train, whole.learnt)
-    sets.findings += study.findings
-    raise_errors(study.findings)
-    task = kind(recipe, tokenizer, study.learnt if learnt is None else learnt)
+    summary = kind.fit_state(
+        FitContext(recipe, config, tokenizer, [*sets.dev, *sets.test]), sets.train, whole.task_state
+    )
+    sets.findings += summary.findings
+    raise_errors(summary.findings)
+    task = kind(recipe, tokenizer, summary.task_state if task_state is None else task_state)
     task.bind(config)
-    trial = task.reading(None)
-    if sets.train and not any(trial.rows(record) for record in sets.train):
+    trial = task.with_overflow(None)
+    if sets.train and not any(trial.encode(record) for record in sets.train):
         raise UserError(
             f"none of the {len(sets.train):,} training records has anything to learn from",
             hint="unmask doctor names the reasons",
         )
     model, about = load_model(recipe, task, config, weights)
-    return Part(recipe, task, model, sets, notes + about, study.text)
+    return Part(recipe, task, model, sets, notes + about, summary.description)
 
 
 def settled(recipe: Recipe, config: ModelConfig, kind: type[Task], sets: RecordSets) -> Recipe:
     """The recipe with what the model and the files decide."""
     frozen = recipe.task.freeze == "encoder"
     rate = recipe.train.lr or usual_rate(config.hidden, frozen)
-    seen = recipe.train.eval_rows or kind.SPEC.training.dev_rows
+    seen = recipe.train.eval_rows or kind.SPEC.training.max_dev_records
     train = recipe.train.model_copy(update={"lr": rate, "eval_rows": seen, "few_batch": 0})
-    if recipe.train.few_batch and len(sets.train) < FEW and not kind.SPEC.training.in_batch:
+    if recipe.train.few_batch and len(sets.train) < FEW and not kind.SPEC.training.in_batch_negatives:
         train.batch = min(train.batch, recipe.train.few_batch)
     decided = {"kind": kind.name, "baseline_lr": scratch_rate(recipe, config.hidden)}
     task = (sets.settings or recipe.task).model_copy(update=decided)
@@ -175,15 +177,15 @@ def take_dev(recipe: Recipe, spec: RecordSpec, strata: Sequence[str], sets: Reco
 
 def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | Path | None) -> tuple[Model, list[str]]:
     """The model with the heads that the task needs, and what is said of it."""
-    if any(HEADS[head].labelled for head in task.heads) and not task.bound.config.get("labels"):
+    if any(HEADS[head].labelled for head in task.heads) and not task.bound.config_overrides.get("labels"):
         raise UserError(
             f"the task {task.name} has no labels, and its head {task.heads[0]} has one output per label",
-            hint="name them in the spec, Field(…, labels=(…)), or let `study` return them under the key labels",
+            hint="name them in the spec, Field(…, labels=(…)), or let `fit_state` return them under the key labels",
         )
     notes: list[str] = []
-    beside = aux_mlm.heads(recipe)
+    beside = aux_mlm.extra_heads(recipe)
     heads = (*task.heads, *beside)
-    loaded = hf.load(weights or recipe.start, heads, {**task.bound.config, **recipe.model}, recipe.seed)
+    loaded = hf.load(weights or recipe.start, heads, {**task.bound.config_overrides, **recipe.model}, recipe.seed)
     own = task.heads[: len(type(task).heads)]  # without a pooler that only the folder's class wants
     read = with_needs((*own, *beside))
     new = sorted({name.split(".")[1] for name in loaded.missing} & set(read))
@@ -191,7 +193,7 @@ def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | P
         notes.append(f"{recipe.start} {lack(new, loaded, config, task)}: drawn at random, to be learnt")
     if not weights:
         notes += adopt_head(task, loaded, config, recipe)
-    notes += on_model.begin(task, loaded.model) + aux_mlm.said(recipe)
+    notes += on_model.configure_generation(task, loaded.model) + aux_mlm.describe(recipe)
     if recipe.task.init == "random":
         notes.clear()  # they say what the start model has, which is not used
         if not weights:
@@ -208,14 +210,14 @@ def open_teacher(part: Part, say: Callable[[str], None] = lambda text: None) -> 
     from unmask.inference.predictor import load as load_predictor
 
     known = load_predictor(part.recipe.task.teacher, part.recipe.train.device, say, backend="torch")
-    teacher.same(part.task, known.need_task())
+    teacher.check_teacher(part.task, known.need_task())
     return known
 
 
 def lack(new: Sequence[str], loaded: hf.Loaded, config: ModelConfig, task: Task) -> str:
     """What a start model has not: a head at all, or one with as many outputs."""
     held = FAMILIES[config.family].architectures.get(str((loaded.settings.get("architectures") or [""])[0]), ())
-    count = len(task.bound.config.get("labels", ()))
+    count = len(task.bound.config_overrides.get("labels", ()))
     if len(new) == 1 and HEADS[new[0]].labelled and new[0] in held and count != len(config.labels):
         return f"has a {new[0]} head with {len(config.labels):,} labels where {count:,} are needed"
     return f"has no {' and no '.join(new)} for this"
@@ -226,7 +228,7 @@ def adopt_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recip
     head = next((name for name in task.heads if HEADS[name].labelled), "")
     if not head or any(name.startswith(f"heads.{head}.") for name in loaded.missing):
         return []
-    before = task_folder.read(loaded.folder, config, (head,), task.tokenizer)
+    before = task_folder.load_task(loaded.folder, config, (head,), task.tokenizer)
     last: Any = loaded.model.heads[head]
     if before is None or on_model.reuse_head(last.out, before.spec, task.spec):
         return []
@@ -244,12 +246,12 @@ def load_one(part: Part, ctx: Context, run: Run | None) -> tuple[Bucketed, int]:
     records = list(part.sets.train)
     if run:
         records += augment.rows(part.recipe, records, run, ctx.world, ctx.console)
-    encoded = [part.task.rows(record) for record in records]
+    encoded = [part.task.encode(record) for record in records]
     if run and part.teacher:
         objective: TaskObjective = taught(part, records, encoded, run, ctx)
     else:
         objective = objective_of(part.task, ctx.world.size)
-    return rows_of(part, encoded, aux_mlm.beside(objective)), len(records)
+    return rows_of(part, encoded, aux_mlm.add_aux_mlm(objective)), len(records)
 
 
 def taught(
@@ -261,21 +263,21 @@ def taught(
     theirs = known.need_task()
     run.hold(f"task.teacher: {part.recipe.task.teacher}", teacher.fingerprint(known.model, theirs), ctx.main)
     with ctx.console.bar("teacher") as update:
-        return teacher.teach(part.task, known.model, theirs, records, encoded, update)
+        return teacher.attach_teacher_logits(part.task, known.model, theirs, records, encoded, update)
 
 
 def rows_of(
     part: Part, encoded: Sequence[Sequence[Example]] | None = None, objective: Objective | None = None
 ) -> Bucketed:
     """The training records as rows; `encoded`: those of each, where they are known."""
-    encoded = [part.task.rows(record) for record in part.sets.train] if encoded is None else encoded
-    even_out(part.task.SPEC, encoded)
+    encoded = [part.task.encode(record) for record in part.sets.train] if encoded is None else encoded
+    set_row_weights(part.task.SPEC, encoded)
     examples = [e for several in encoded for e in several]
     lengths = [max(len(row) for row in (e, *e.more)) for e in examples]
     tokenizer = part.task.tokenizer
     held = [row.ids for e in examples for row in (e, *e.more)]
     tokens = np.unique(np.concatenate([*held, np.flatnonzero(tokenizer.special)]))  # [MASK] may be put into a row
-    rows = RecordRows(examples, tokenizer.pad)
+    rows = RecordDataset(examples, tokenizer.pad)
     return Bucketed(
         rows, lengths, part.recipe.train.batch, objective or objective_of(part.task), part.recipe.seed, tokens
     )
@@ -286,7 +288,7 @@ def remarks_of(part: Part, ctx: Context, count: int, gathered: bool = False) -> 
     task, out = part.task, list(part.notes)
     batch, size = part.recipe.train.batch, ctx.world.size
     together = micro_size(batch, part.recipe.train.micro_batch, size) * (size if gathered else 1)
-    out += task.windowing.training_notes(count) + on_model.compared(task.SPEC, together, batch)
+    out += task.windowing.training_notes(count) + on_model.negatives_notes(task.SPEC, together, batch)
     if len(seen(part)) < len(part.sets.dev):
         out.append(
             f"while training, {len(seen(part)):,} of the {len(part.sets.dev):,} dev records are answered; at the end, all"
@@ -304,6 +306,6 @@ def seconds_per_answer(part: Part) -> float:
     if part.seconds is None:
         some, begun = part.sets.dev[:ANSWERED], time.perf_counter()
         if some:
-            part.task.answer(part.model, some)
+            part.task.predict(part.model, some)
         part.seconds = (time.perf_counter() - begun) / max(1, len(some))
     return part.seconds

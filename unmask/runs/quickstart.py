@@ -182,8 +182,8 @@ def tfidf(labelled: list[Record], test: list[Record], console: Console) -> float
     from unmask.tasks.classify.baseline import Linear
 
     model = Linear({"labels": list(LABELS.values())}, labelled)
-    answers = model.goal.decode(model.logits(test))
-    accuracy = model.goal.score(answers, test)["accuracy"]
+    answers = model.target_type.decode(model.logits(test))
+    accuracy = model.target_type.score(answers, test)["accuracy"]
     console.say(f"TF-IDF + logistic regression: {accuracy:.1%} (C {model.chosen}, whole reviews)")
     return accuracy
 

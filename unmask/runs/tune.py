@@ -37,7 +37,7 @@ from unmask.train.trainer import NonFinite
 STUDY = "study.jsonl"
 SETTINGS = ("lr", "epochs", "batch", "layer_decay", "warmup", "pooling")
 STARTUP = 5  # trials drawn at random before the search learns from them; none of them is pruned
-COPIED = ("plan.json", "log.jsonl", "learnt.json")  # of the best trial
+COPIED = ("plan.json", "log.jsonl", "task_state.json", "learnt.json")  # of the best trial
 
 
 class Pruned(Exception):
@@ -206,7 +206,7 @@ class Tune(Loop[TuneJob]):
             if (folder.path / name).exists():
                 shutil.copy2(folder.path / name, run.path / name)
         weights = folder.model if folder.model.is_dir() else run.model  # of a search that is extended
-        part = prepare(recipe, weights, task_folder.learnt(weights), ctx.cache)
+        part = prepare(recipe, weights, task_folder.read_task_state(weights), ctx.cache)
         run.write_json("data.json", {"records": set_sizes(part.sets), "key": part.sets.fingerprint()})
         run.write_json("findings.json", as_rows(part.sets.findings, MAX_KEPT_PER_KIND))
         past = folder.results()

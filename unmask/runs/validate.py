@@ -10,7 +10,7 @@ from unmask.labels.records import Finding
 from unmask.model import hf
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
-from unmask.tasks.task import Given
+from unmask.tasks.task import FitContext
 from unmask.text.tokenizer import Tokenizer
 
 
@@ -26,16 +26,16 @@ def check_up(recipe: Recipe, files: dict[str, list[str]], model: str = "") -> di
         tokenizer = Tokenizer.load(model)
         others = [*sets.dev, *sets.test]
         try:
-            study = kind.study(Given(recipe, config, tokenizer, others), sets.train)
+            summary = kind.fit_state(FitContext(recipe, config, tokenizer, others), sets.train)
         except UserError as error:  # of records that nothing can be learnt from
             if not any(finding.error for finding in found):
                 found.append(Finding(sets.train[0]["location"], error.message, error.hint or "", kind="study"))
         else:
-            reads = kind(recipe, tokenizer, study.learnt).windowing
+            reads = kind(recipe, tokenizer, summary.task_state).windowing
             found += textcheck.check_lengths(
                 sets.train, spec, tokenizer, reads.length, f"they are {reads.overflow_action()}"
             )
-            found += study.findings
+            found += summary.findings
     return {
         "task": kind.name,
         "files": files,

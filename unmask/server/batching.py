@@ -283,7 +283,7 @@ def is_batchable(predictor: "Predictor", method: str, settings: Mapping[str, Any
     """Whether a result does not depend on the rest of its batch."""
     if method == "predict" and predictor.task is not None:
         spec = predictor.task.spec  # some tasks rank a record among all records of its call, or sample text
-        return not spec.ranked_among and spec.output != "text"
+        return not spec.ranked_field and spec.output != "text"
     if method == GENERATE:  # samples depend on the index of the prompt
         return not settings.get("do_sample", predictor.engine.generation.get("do_sample"))
     return method in BATCHED_METHODS

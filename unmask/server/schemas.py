@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from unmask.errors import UserError
-from unmask.numeric import unit
+from unmask.numeric import l2_normalize
 from unmask.server.cost import MAX_CHARS_PER_TOKEN
 from unmask.server.counting import CHUNK_CHARS, chunk_texts, run_in_pool
 from unmask.server.json_io import StrictModel
@@ -78,7 +78,7 @@ def resize(vectors: np.ndarray, dimensions: int | None, normalize: bool) -> np.n
     """
     if dimensions is not None and dimensions > vectors.shape[1]:
         raise UserError(f"dimensions is {dimensions}", expected=f"1 to {vectors.shape[1]}")
-    return unit(vectors[:, :dimensions], normalize)
+    return l2_normalize(vectors[:, :dimensions], normalize)
 
 
 def as_base64(vector: np.ndarray) -> str:

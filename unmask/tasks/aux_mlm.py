@@ -49,7 +49,7 @@ def parse(text: str, option: str = "--aux", most: float = float("inf"), usual: f
     return number
 
 
-def heads(recipe: Recipe) -> tuple[str, ...]:
+def extra_heads(recipe: Recipe) -> tuple[str, ...]:
     """Heads that the model needs beside its task's."""
     return (HEAD,) if parse(recipe.task.aux) else ()
 
@@ -71,7 +71,7 @@ def check(recipe: Recipe, config: ModelConfig, spec: TaskSpec) -> None:
         )
 
 
-class Beside(Objective):
+class WithAuxMLM(Objective):
     """A task's objective, and MLM on a masked copy of its rows."""
 
     def __init__(self, task: TaskObjective):
@@ -94,30 +94,30 @@ class Beside(Objective):
         return {**self.task.counts(batch), **self.mlm.counts(batch)}
 
     def loss(self, model: Model, batch: Batch) -> Terms:
-        return {**self.task.loss(model, batch), **self.mlm.loss(model, masked(batch))}
+        return {**self.task.loss(model, batch), **self.mlm.loss(model, masked_copy(batch))}
 
     def idle(self, device: torch.device) -> None:
         self.task.idle(device)
 
 
-def masked(batch: Batch) -> Batch:
+def masked_copy(batch: Batch) -> Batch:
     """The masked copy of a batch."""
     ids = batch.ids.clone()
     ids.view(-1)[batch.labels["mlm.positions"]] = batch.labels["mlm.inputs"]
     return replace(batch, ids=ids)
 
 
-def beside(task: TaskObjective) -> Objective:
+def add_aux_mlm(task: TaskObjective) -> Objective:
     """The task with what its recipe adds to it."""
-    return Beside(task) if parse(task.recipe.task.aux) else task
+    return WithAuxMLM(task) if parse(task.recipe.task.aux) else task
 
 
-def drop(model: Model, wanted: Sequence[str]) -> None:
+def remove_aux_head(model: Model, wanted: Sequence[str]) -> None:
     """Take the head away that only the second loss read."""
     if HEAD in model.heads and HEAD not in wanted:
         del model.heads[HEAD]
 
 
-def said(recipe: Recipe) -> list[str]:
+def describe(recipe: Recipe) -> list[str]:
     weight = parse(recipe.task.aux)
     return [f"MLM on the same text weighs {weight:g} beside the task; every row is read twice"] if weight else []

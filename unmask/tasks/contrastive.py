@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unmask.numeric import unit
+from unmask.numeric import l2_normalize
 from unmask.tasks.metrics import spearman
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SPREAD = 1024  # vectors whose spread is looked at
-CELLS = 2**22  # cosines computed at a time: at most 32 MB, and as much again for what is left out of them
-SHOWN = 20
+MAX_UNIFORMITY_VECTORS = 1024  # vectors whose spread is looked at
+MAX_COSINES = 2**22  # cosines computed at a time: at most 32 MB, and as much again for what is left out of them
+MAX_SHOWN = 20
 
 
-def texts(vectors: Tensor, role: Tensor) -> Tensor:
+def mean_by_text(vectors: Tensor, role: Tensor) -> Tensor:
     """A vector per text, the mean of its windows'; role ≥ 0 is that of a first window."""
     import torch
 
@@ -28,7 +28,9 @@ def texts(vectors: Tensor, role: Tensor) -> Tensor:
     return sums / torch.bincount(text)[:, None]
 
 
-def in_batch(unit: Tensor, role: Tensor, key: Tensor, record: Tensor, temperature: float, both: bool = False) -> Tensor:
+def in_batch_loss(
+    unit: Tensor, role: Tensor, key: Tensor, record: Tensor, temperature: float, both: bool = False
+) -> Tensor:
     """Sum over the anchors of the cross entropy of their positive among all positives and negatives.
 
     unit (N, D) of length 1; role (N,): 0 anchor, 1 positive, 2 negative; key (N,): equal for equal texts; record (N,).
@@ -53,12 +55,12 @@ def in_batch(unit: Tensor, role: Tensor, key: Tensor, record: Tensor, temperatur
     return (loss + F.cross_entropy(back, torch.arange(len(back), device=back.device), reduction="sum")) / 2
 
 
-def cosent(a: Tensor, b: Tensor, scores: Tensor, temperature: float) -> Tensor:
+def cosent_loss(a: Tensor, b: Tensor, scores: Tensor, temperature: float) -> Tensor:
     """CoSENT of a batch times its pairs: a sum, as losses here are.
 
     >>> import torch
     >>> v = torch.eye(2)
-    >>> round(float(cosent(v, v.flip(0) , torch.tensor([1.0, 0.0]), 1.0)), 4)  # equal cosines: 2 · log(1 + exp(0))
+    >>> round(float(cosent_loss(v, v.flip(0) , torch.tensor([1.0, 0.0]), 1.0)), 4)  # equal cosines: 2 · log(1 + exp(0))
     1.3863
     """
     import torch
@@ -69,27 +71,27 @@ def cosent(a: Tensor, b: Tensor, scores: Tensor, temperature: float) -> Tensor:
     return len(a) * torch.logsumexp(torch.cat([worse, worse.new_zeros(1)]), 0)
 
 
-def pooled(values: np.ndarray, record: np.ndarray, count: int) -> np.ndarray:
+def mean_by_record(values: np.ndarray, record: np.ndarray, count: int) -> np.ndarray:
     """(rows, D) → (records, D): the mean of a text's windows."""
     out = np.zeros((count, values.shape[1] if values.ndim > 1 else 1), values.dtype)
     np.add.at(out, record, values)
     return out / np.maximum(1, np.bincount(record, minlength=count))[:, None].astype(out.dtype)
 
 
-def places(a: Any, b: Any, asked: Sequence[str], texts: Sequence[str]) -> list[int]:
+def retrieval_ranks(a: Any, b: Any, asked: Sequence[str], texts: Sequence[str]) -> list[int]:
     """The place (from 1) of each b among all, by its cosine with its a; one that is as near as another stands behind it.
 
     Left out: equal texts, the anchor's own text, and what is right for an equal anchor.
 
     >>> e = np.eye(3)
-    >>> places(e, e[[0, 2, 1]], ["a", "b", "c"], ["x", "y", "z"])
+    >>> retrieval_ranks(e, e[[0, 2, 1]], ["a", "b", "c"], ["x", "y", "z"])
     [1, 3, 3]
     """
     names: dict[str, int] = {}
     anchor = np.array([names.setdefault(t, len(names)) for t in asked])
     text = np.array([names.setdefault(t, len(names)) for t in texts])
     out: list[int] = []
-    rows = max(1, CELLS // max(1, len(texts)))
+    rows = max(1, MAX_COSINES // max(1, len(texts)))
     for start in range(0, len(asked), rows):
         part = slice(start, start + rows)
         cosine = a[part] @ b.T
@@ -101,16 +103,16 @@ def places(a: Any, b: Any, asked: Sequence[str], texts: Sequence[str]) -> list[i
     return out
 
 
-def pairs(
+def compare_pairs(
     a: np.ndarray, b: np.ndarray, asked: Sequence[str], texts: Sequence[str], sizes: Sequence[int]
 ) -> list[dict[str, Any]]:
     """Of each pair of vectors the cosine and the place, of the whole vectors and of their first so many numbers."""
     out: list[dict[str, Any]] = [{} for _ in a]
     for size in (a.shape[1], *sizes):
-        x, y = unit(a[:, :size]), unit(b[:, :size])
+        x, y = l2_normalize(a[:, :size]), l2_normalize(b[:, :size])
         end = "" if size == a.shape[1] else f"@{size}"
-        for answer, cosine, place in zip(out, (x * y).sum(1).tolist(), places(x, y, asked, texts)):
-            answer |= {f"similarity{end}": cosine, f"place{end}": place}
+        for prediction, cosine, place in zip(out, (x * y).sum(1).tolist(), retrieval_ranks(x, y, asked, texts)):
+            prediction |= {f"similarity{end}": cosine, f"place{end}": place}
     return out
 
 
@@ -120,51 +122,55 @@ def uniformity(vectors: np.ndarray) -> float:
     >>> uniformity(np.ones((3, 2))), round(uniformity(np.eye(2)), 3)
     (0.0, 4.0)
     """
-    gram = unit(vectors) @ unit(vectors).T
+    gram = l2_normalize(vectors) @ l2_normalize(vectors).T
     apart = 2 - 2 * gram[~np.eye(len(gram), dtype=bool)]  # squared distances
     return abs(float(-np.log(np.mean(np.exp(-2 * np.round(apart, 12)))))) if len(apart) else 0.0
 
 
 def score(
-    answers: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]], sizes: Sequence[int]
+    predictions: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]], sizes: Sequence[int]
 ) -> dict[str, float]:
     """Spearman of scored pairs; recall and MRR of others; how evenly the vectors of plain text are spread."""
-    if not answers:
+    if not predictions:
         return {}
-    if all("vector" in answer for answer in answers):
-        return {"uniformity": uniformity(np.array([answer["vector"] for answer in answers[:SPREAD]], np.float64))}
-    if not all("similarity" in answer for answer in answers):
+    if all("vector" in prediction for prediction in predictions):
+        return {
+            "uniformity": uniformity(
+                np.array([prediction["vector"] for prediction in predictions[:MAX_UNIFORMITY_VECTORS]], np.float64)
+            )
+        }
+    if not all("similarity" in prediction for prediction in predictions):
         return {}
     out: dict[str, float] = {}
     for end in ("", *(f"@{size}" for size in sizes)):
         if all("score" in r for r in records):
-            found = spearman([r["score"] for r in records], [a[f"similarity{end}"] for a in answers])
+            found = spearman([r["score"] for r in records], [a[f"similarity{end}"] for a in predictions])
             out[f"spearman{end}"] = found or 0.0  # a model that finds all pairs alike has learnt nothing
         else:
-            place = np.array([a[f"place{end}"] for a in answers])
+            place = np.array([a[f"place{end}"] for a in predictions])
             out[f"mrr{end}"] = float((1 / place).mean())
             if not end:
                 out |= {f"recall@{k}": float((place <= k).mean()) for k in (1, 5, 10)}
     return out
 
 
-def details(answers: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def details(predictions: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """For a report: what is furthest from where it should be."""
-    if not answers or not all("similarity" in answer for answer in answers):
+    if not predictions or not all("similarity" in prediction for prediction in predictions):
         return {}
     rows = [
         {"location": r.get("location", ""), "text": f"{r['text']} | {r['positive']}", "score": a["similarity"]}
-        for a, r in zip(answers, records)
+        for a, r in zip(predictions, records)
     ]
-    for row, a, r in zip(rows, answers, records):
-        want, got = (f"{r['score']:g}", f"{a['similarity']:.3f}") if "score" in r else ("1", str(a["place"]))
-        row |= {"want": want, "got": got}
+    for row, a, r in zip(rows, predictions, records):
+        expected, predicted = (f"{r['score']:g}", f"{a['similarity']:.3f}") if "score" in r else ("1", str(a["place"]))
+        row |= {"expected": expected, "predicted": predicted}
     if all("score" in r for r in records):
-        truth, cosine = np.array([r["score"] for r in records]), np.array([a["similarity"] for a in answers])
+        truth, cosine = np.array([r["score"] for r in records]), np.array([a["similarity"] for a in predictions])
         wide = max(float(np.ptp(truth)), 1e-12), max(float(np.ptp(cosine)), 1e-12)
         far = np.abs((truth - truth.min()) / wide[0] - (cosine - cosine.min()) / wide[1])
         scatter = {"scatter": {"truth": truth.tolist(), "predicted": cosine.tolist()}}
-        return scatter | {"errors": [rows[n] for n in np.argsort(-far, kind="stable")[:SHOWN]]}
-    place = np.array([a["place"] for a in answers])
+        return scatter | {"errors": [rows[n] for n in np.argsort(-far, kind="stable")[:MAX_SHOWN]]}
+    place = np.array([a["place"] for a in predictions])
     wrong = [rows[n] for n in np.argsort(-place, kind="stable") if place[n] > 1]
-    return {"errors": wrong[:SHOWN], "examples": [row for row, p in zip(rows, place) if p == 1][:10]}
+    return {"errors": wrong[:MAX_SHOWN], "examples": [row for row, p in zip(rows, place) if p == 1][:10]}

@@ -12,10 +12,10 @@ from unmask.tasks import metrics
 ERRORS, EXAMPLES, CURVES, TABLE, POINTS, CHARACTERS = 20, 10, 10, 50, 2000, 1000  # most that is kept of each
 
 
-def said(value: Any) -> str:
+def label_text(value: Any) -> str:
     """A label as a person reads it.
 
-    >>> said(["a", "b"]), said([]), said(1.5), said("x")
+    >>> label_text(["a", "b"]), label_text([]), label_text(1.5), label_text("x")
     ('a, b', 'none', '1.5', 'x')
     """
     if isinstance(value, list | tuple):
@@ -23,27 +23,27 @@ def said(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def shown(record: Record, want: Any, got: Any, score: float) -> dict[str, Any]:
+def example_row(record: Record, expected: Any, predicted: Any, score: float) -> dict[str, Any]:
     text = " | ".join(str(record[key]) for key in ("text", "pair") if key in record)
     return {
         "location": record.get("location", ""),
         "text": text if len(text) <= CHARACTERS else text[: CHARACTERS - 1] + "…",
-        "want": said(want),
-        "got": said(got),
+        "expected": label_text(expected),
+        "predicted": label_text(predicted),
         "score": float(score),
     }
 
 
-def cases(
-    records: Sequence[Record], want: Sequence[Any], got: Sequence[Any], wrong: np.ndarray, score: np.ndarray
+def errors_and_examples(
+    records: Sequence[Record], expected: Sequence[Any], predicted: Sequence[Any], wrong: np.ndarray, score: np.ndarray
 ) -> dict[str, Any]:
     """The errors with the highest score, and right answers spread over the file."""
     worst = [int(n) for n in np.argsort(-score, kind="stable") if wrong[n]][:ERRORS]
     right = np.flatnonzero(~wrong)
     spread = right[np.unique(np.linspace(0, len(right) - 1, EXAMPLES).round().astype(int))] if len(right) else right
     return {
-        "errors": [shown(records[n], want[n], got[n], score[n]) for n in worst],
-        "examples": [shown(records[n], want[n], got[n], score[n]) for n in spread.tolist()],
+        "errors": [example_row(records[n], expected[n], predicted[n], score[n]) for n in worst],
+        "examples": [example_row(records[n], expected[n], predicted[n], score[n]) for n in spread.tolist()],
     }
 
 
@@ -93,45 +93,49 @@ def curves(labels: Sequence[str], scores: np.ndarray, truth: np.ndarray) -> list
     return out
 
 
-def of_numbers(records: Sequence[Record], want: np.ndarray, got: np.ndarray) -> dict[str, Any]:
-    off = np.abs(want - got)
-    kept = np.unique(np.linspace(0, max(0, len(want) - 1), min(len(want), POINTS)).round().astype(int))
+def regression_details(records: Sequence[Record], expected: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
+    off = np.abs(expected - predicted)
+    kept = np.unique(np.linspace(0, max(0, len(expected) - 1), min(len(expected), POINTS)).round().astype(int))
     typical = np.median(off) if len(off) else 0.0
-    found = cases(records, want.tolist(), got.tolist(), off > typical, off)
-    return {"scatter": {"truth": want[kept].tolist(), "predicted": got[kept].tolist()}, **found}
+    found = errors_and_examples(records, expected.tolist(), predicted.tolist(), off > typical, off)
+    return {"scatter": {"truth": expected[kept].tolist(), "predicted": predicted[kept].tolist()}, **found}
 
 
-def of_labels(
-    records: Sequence[Record], labels: Sequence[str], probabilities: np.ndarray, want: Sequence[str], temperature: float
+def single_label_details(
+    records: Sequence[Record],
+    labels: Sequence[str],
+    probabilities: np.ndarray,
+    expected: Sequence[str],
+    temperature: float,
 ) -> dict[str, Any]:
     """One label each. A label of the file that the model does not know comes last in the tables."""
-    everything = [*labels, *sorted(set(want) - set(labels))]
+    everything = [*labels, *sorted(set(expected) - set(labels))]
     place = {label: k for k, label in enumerate(everything)}
-    truth, given = np.array([place[w] for w in want], np.int64), probabilities.argmax(-1)
+    truth, given = np.array([place[w] for w in expected], np.int64), probabilities.argmax(-1)
     eye = np.eye(len(everything), dtype=bool)
     counts = metrics.confusion(truth, given, len(everything))
     found: dict[str, Any] = {"per_label": per_label(everything, eye[truth], eye[given])}
     if len(everything) <= TABLE:
         found["confusion"] = {"labels": everything, "matrix": counts.tolist()}
-    learnt = truth < len(labels)
+    known = truth < len(labels)
     logits = np.log(np.maximum(probabilities, 1e-300)) * temperature
-    found["calibration"] = calibration(logits[learnt], truth[learnt], temperature)
+    found["calibration"] = calibration(logits[known], truth[known], temperature)
     first = 1 if len(labels) == 2 else 0
     found["pr"] = curves(labels[first:], probabilities[:, first:], eye[truth][:, first : len(labels)])
     names = [labels[k] for k in given]
-    return found | cases(records, want, names, truth != given, probabilities.max(-1, initial=0.0))
+    return found | errors_and_examples(records, expected, names, truth != given, probabilities.max(-1, initial=0.0))
 
 
-def of_several(
+def multi_label_details(
     records: Sequence[Record],
     labels: Sequence[str],
     probabilities: np.ndarray,
-    got: Sequence[Sequence[str]],
+    predicted: Sequence[Sequence[str]],
     thresholds: Sequence[float],
     temperature: float,
 ) -> dict[str, Any]:
-    want = [list(r["label"]) for r in records]
-    truth, given = metrics.indicator(want, labels), metrics.indicator(got, labels)
+    expected = [list(r["label"]) for r in records]
+    truth, given = metrics.indicator(expected, labels), metrics.indicator(predicted, labels)
     inside = np.clip(probabilities, 1e-15, 1 - 1e-15)
     logits = (np.log(inside) - np.log1p(-inside)) * temperature
     off = np.abs(probabilities - truth).max(-1, initial=0.0)
@@ -139,5 +143,5 @@ def of_several(
         "per_label": per_label(labels, truth, given, thresholds),
         "calibration": calibration(logits, truth.astype(float), temperature),
         "pr": curves(labels, probabilities, truth),
-        **cases(records, want, got, (truth != given).any(-1), off),
+        **errors_and_examples(records, expected, predicted, (truth != given).any(-1), off),
     }

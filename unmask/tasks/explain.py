@@ -24,7 +24,7 @@ class Target:
     name: str  # what is explained, in words: a label, a choice, an answer
 
 
-def usual_target(task: Task, outputs: Outputs, record: Record, target: str | None) -> Target:
+def default_target(task: Task, outputs: Outputs, record: Record, target: str | None) -> Target:
     """By what the task's spec says of its output: the best row of several, the likeliest label, token or span; or `target`."""
     spec, values = task.spec, outputs.values
     if spec.grouped:
@@ -36,7 +36,7 @@ def usual_target(task: Task, outputs: Outputs, record: Record, target: str | Non
         return _span(task, outputs, target)
     labels = list(spec.labels) or ["value"]
     wanted = None if target is None else find(target, labels, "label")
-    if spec.reads == "tokens":
+    if spec.output_per == "token":
         scores = values[0] if wanted is None else values[0][:, [wanted]]  # (T, labels)
         token, label = np.unravel_index(int(scores.argmax()), scores.shape)
         number = int(label) if wanted is None else wanted

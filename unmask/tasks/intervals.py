@@ -21,7 +21,7 @@ FEWEST = 10  # records below which drawing them again says nothing
 
 
 def intervals(
-    task: Task, answers: Sequence[Any], records: Sequence[Any], reached: Mapping[str, float]
+    task: Task, predictions: Sequence[Any], records: Sequence[Any], reached: Mapping[str, float]
 ) -> dict[str, tuple[float, float]]:
     """Score → (low, high) for those of `reached` that have one."""
     n = len(records)
@@ -29,7 +29,7 @@ def intervals(
     found = {
         key: wilson(round(value * n), n)
         for key, value in whole.items()
-        if metric(key).of_records and 0 <= value <= 1 and n
+        if metric(key).is_per_record and 0 <= value <= 1 and n
     }
     others = [key for key in whole if key not in found]
     if not others or n < FEWEST or not _independent(task.SPEC, records):
@@ -37,7 +37,7 @@ def intervals(
     rng, drawn, begun = generator(0, "bootstrap", n), [], time.monotonic()
     for _ in range(DRAWS):
         chosen = rng.integers(0, n, n).tolist()
-        drawn.append(task.score([answers[i] for i in chosen], [records[i] for i in chosen]))
+        drawn.append(task.score([predictions[i] for i in chosen], [records[i] for i in chosen]))
         if time.monotonic() - begun > SECONDS:
             return found
     for key in others:
@@ -52,4 +52,4 @@ def intervals(
 def _independent(spec: TaskSpec, records: Sequence[Any]) -> bool:
     """Whether a record's part in a score is its own. Not so of a place among all of them: records drawn twice would be each other's rivals."""
     targets = [field.key for field in spec.fields if field.use == "target"]
-    return not spec.ranked_among or all(any(key in record for key in targets) for record in records)
+    return not spec.ranked_field or all(any(key in record for key in targets) for record in records)

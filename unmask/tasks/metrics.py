@@ -18,10 +18,10 @@ POINTS = 100  # of a drawn curve, at most
 FEW, COLDEST, HOTTEST = 50, 0.05, 20.0  # records from which a temperature is told, and between which it lies
 
 
-def known(scores: dict[str, float | None]) -> dict[str, float]:
+def drop_undefined(scores: dict[str, float | None]) -> dict[str, float]:
     """Without those that are not defined.
 
-    >>> known({"accuracy": 0.5, "auc": None})
+    >>> drop_undefined({"accuracy": 0.5, "auc": None})
     {'accuracy': 0.5}
     """
     return {name: float(value) for name, value in scores.items() if value is not None}
@@ -69,10 +69,10 @@ def precision_recall_f1(hits: ArrayLike, given: ArrayLike, there: ArrayLike) -> 
     return tuple(np.divide(a, b, out=np.zeros_like(h), where=b > 0) for a, b in ((h, g), (h, t), (2 * h, g + t)))
 
 
-def rates(right: int, found: int, wanted: int) -> tuple[float, float, float]:
+def f1_scores(right: int, found: int, wanted: int) -> tuple[float, float, float]:
     """Precision, recall and F1.
 
-    >>> rates(1, 2, 1), rates(0, 0, 3)
+    >>> f1_scores(1, 2, 1), f1_scores(0, 0, 3)
     ((0.5, 1.0, 0.6666666666666666), (0.0, 0.0, 0.0))
     """
     precision, recall = right / found if found else 0.0, right / wanted if wanted else 0.0
@@ -196,7 +196,7 @@ def regression(truth: ArrayLike, given: ArrayLike) -> dict[str, float]:
         return {}
     varied = len(t) > 1 and np.ptp(t) > 0
     error = ((t - g) ** 2).mean()
-    return known(
+    return drop_undefined(
         {
             "r2": float(1 - error / t.var()) if varied else None,
             "pearson": pearson(t, g),
@@ -218,7 +218,7 @@ def nll(logits: np.ndarray, truth: np.ndarray, temperature: float = 1.0) -> floa
     return float(-log_softmax(z)[np.arange(len(truth)), truth].mean())
 
 
-def temperature(logits: np.ndarray, truth: np.ndarray) -> float:
+def fit_temperature(logits: np.ndarray, truth: np.ndarray) -> float:
     """What logits are to be divided by so that the truth is likeliest (Guo et al. 1706.04599). No decision changes.
 
     1 where the records tell nothing of it: fewer than FEW of them, or a best temperature that is none (0 where every

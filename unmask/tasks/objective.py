@@ -16,10 +16,10 @@ from unmask.objectives.objective import Objective, Terms
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.tasks import all_gather
-from unmask.tasks.rows import draw, hide
+from unmask.tasks.rows import mask_tokens, sample_more
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Task
-from unmask.tasks.terms import Term, Vectors
+from unmask.tasks.terms import Contrastive, Term
 
 
 class TaskObjective(Objective):
@@ -30,17 +30,17 @@ class TaskObjective(Objective):
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
         training, settings = self.task.SPEC.training, self.task.settings
-        if training.token_dropout:
-            example = hide(example, self.tokenizer, settings.hide, rng)
-        if training.sampled:
-            example = draw(example, getattr(getattr(settings, self.task.name), training.sampled), rng)
+        if training.token_masking:
+            example = mask_tokens(example, self.tokenizer, settings.hide, rng)
+        if training.sampling_setting:
+            example = sample_more(example, getattr(getattr(settings, self.task.name), training.sampling_setting), rng)
         return example
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {term: len(batch.labels[f"{term}.targets"]) for term in self.task.SPEC.terms}
 
     def loss(self, model: Model, batch: Batch) -> Terms:
-        return self.sums(self.task.outputs(model, batch), batch)
+        return self.sums(self.task.loss_terms(model, batch), batch)
 
     def sums(self, terms: Mapping[str, Term], batch: Batch) -> Terms:
         """The task's terms, of one forward pass → sums with counts."""
@@ -53,27 +53,27 @@ class Gathered(TaskObjective):
     def sums(self, terms: Mapping[str, Term], batch: Batch) -> Terms:
         found: Terms = {}
         for name, term in terms.items():
-            assert isinstance(term, Vectors)
-            whole, count = term.gathered(), len(term.targets)
+            assert isinstance(term, Contrastive)
+            whole, count = term.all_gathered(), len(term.targets)
             found[name] = (all_gather.share(whole.loss(), count / len(whole.targets)), count)
         return found
 
     def idle(self, device: torch.device) -> None:
         for _ in self.terms:
-            Vectors.gather_nothing(device)
+            Contrastive.join_all_gather(device)
 
 
 def objective_of(task: Task, processes: int = 1) -> TaskObjective:
     """What the trainer minimises; `processes`: those whose records a batch's are compared with."""
-    return Gathered(task) if processes > 1 and task.SPEC.training.in_batch else TaskObjective(task)
+    return Gathered(task) if processes > 1 and task.SPEC.training.in_batch_negatives else TaskObjective(task)
 
 
 def check(recipe: Recipe, spec: TaskSpec) -> None:
     """Refuses a setting that the task's training would ignore."""
-    if recipe.task.hide and not spec.training.token_dropout:
+    if recipe.task.hide and not spec.training.token_masking:
         raise UserError(
             f"task.hide={recipe.task.hide:g} with the task {spec.name}: its tokens are never masked in training",
-            expected=f"with one of {', '.join(tasks_with('token_dropout'))}",
+            expected=f"with one of {', '.join(tasks_with('token_masking'))}",
             hint="leave task.hide out",
         )
 

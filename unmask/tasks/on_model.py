@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from unmask.tasks.task import Task
 
 
-def check_fit(spec: TaskSpec, recipe: Recipe, config: ModelConfig) -> None:
+def check_compatibility(spec: TaskSpec, recipe: Recipe, config: ModelConfig) -> None:
     """Refuses a model that has no place for the task's head, and a pooling that neither of them has."""
-    if reason := _unfit(spec, config):
+    if reason := _incompatibility(spec, config):
         raise UserError(
             f"the task {spec.name} does not fit a {config.family} model: {reason}",
             expected=", ".join(name for name, family in FAMILIES.working() if has_heads(spec, family)),
         )
     wish = recipe.task.pooling
-    if wish != "auto" and (reason := _unpooled(spec, wish, config)):
+    if wish != "auto" and (reason := _pooling_error(spec, wish, config)):
         raise UserError(f"--pooling {wish}: {reason}", hint="leave it out")
 
 
@@ -37,7 +37,7 @@ def has_heads(spec: TaskSpec, family: Any) -> bool:
     return any(all(names & set(held) for names in needed) for held in family.architectures.values())
 
 
-def _unfit(spec: TaskSpec, config: ModelConfig) -> str:
+def _incompatibility(spec: TaskSpec, config: ModelConfig) -> str:
     if spec.output == "vector":
         return "its answers come from a decoder, and a vector from an encoder" if config.decoder_layers else ""
     if has_heads(spec, FAMILIES[config.family]):
@@ -46,9 +46,9 @@ def _unfit(spec: TaskSpec, config: ModelConfig) -> str:
     return "it has no head that writes one token after the other" if writes else f"it has no place for the head {spec.heads[0]}"  # fmt: skip
 
 
-def _unpooled(spec: TaskSpec, wish: str, config: ModelConfig) -> str:
+def _pooling_error(spec: TaskSpec, wish: str, config: ModelConfig) -> str:
     """Why a row's vector cannot be made so; empty when it can."""
-    if spec.training.pooling == "own":
+    if spec.training.pooling == "task":
         return ""
     if spec.training.pooling == "none":
         return f"{spec.name} reads tokens, not one vector of a text"
@@ -71,12 +71,12 @@ def reuse_head(out: Any, old: TaskSpec, new: TaskSpec) -> bool:
     return True
 
 
-def begin(task: Task, model: Model) -> list[str]:
+def configure_generation(task: Task, model: Model) -> list[str]:
     """Change a new model before it is trained, and say how: generation_config.json says what the task does, for all who read it."""
     from unmask.model.hf import default_generation
 
     bound = task.bound
-    said = [bound.said] if bound.said else []
+    said = [bound.training_note] if bound.training_note else []
     if not bound.generation:
         return said
     kept = {k: v for k, v in model.generation.items() if k not in ("max_length", "max_new_tokens", "num_beams")}
@@ -86,19 +86,19 @@ def begin(task: Task, model: Model) -> list[str]:
     return [*said, *([f"generation_config.json says more, which is kept: {', '.join(told)}"] if told else [])]
 
 
-def fold_scale(task: Task, model: Model) -> None:
+def fold_scale_into_head(task: Task, model: Model) -> None:
     """The last change of a trained model: a number is learnt in standard deviations, and the saved layer gives it as it is."""
     from unmask.model.heads import fold
 
     if task.spec.scale != (0.0, 1.0):
         last: Any = model.heads[task.heads[0]]
         fold(last.out, *task.spec.scale)
-        task.learnt |= {"mean": 0.0, "sd": 1.0}
+        task.task_state |= {"mean": 0.0, "sd": 1.0}
 
 
-def compared(spec: TaskSpec, rows: int, batch: int) -> list[str]:
+def negatives_notes(spec: TaskSpec, rows: int, batch: int) -> list[str]:
     """What changes where a forward pass sees `rows` of a batch's records, and the loss compares them."""
-    if not spec.training.in_batch or rows >= batch:
+    if not spec.training.in_batch_negatives or rows >= batch:
         return []
     return [
         f"negatives are taken from a forward pass: {rows:,} of the {batch:,} records of a batch, as micro-batches "

@@ -13,7 +13,7 @@ CUTOFF = 10
 RECALL = (1, 5, 10, 100)
 
 
-def order(scores: Sequence[float] | np.ndarray, ids: Sequence[str] | None = None) -> np.ndarray:
+def rank_order(scores: Sequence[float] | np.ndarray, ids: Sequence[str] | None = None) -> np.ndarray:
     """Places of the scores, best first; equal ones by id from the end of the alphabet (without ids: the later first).
 
     >>> order([0.5, 0.9, 0.5], ["a", "b", "c"]).tolist()
@@ -24,7 +24,7 @@ def order(scores: Sequence[float] | np.ndarray, ids: Sequence[str] | None = None
     return np.lexsort((-ties, -scores))
 
 
-def ranked(found: Sequence[float] | np.ndarray, judged: Sequence[float] | np.ndarray) -> dict[str, float]:
+def ranking_metrics(found: Sequence[float] | np.ndarray, judged: Sequence[float] | np.ndarray) -> dict[str, float]:
     """Scores of one query: `found` are the relevances in the order found, `judged` all that are known.
 
     >>> {k: round(v, 3) for k, v in ranked([0, 1, 0], [1, 0, 0, 1]).items()}
@@ -49,7 +49,7 @@ def _dcg(gains: np.ndarray) -> float:
     return float((gains / np.log2(np.arange(2, len(gains) + 2))).sum())
 
 
-def judge(
+def evaluate_run(
     run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, float]]:
     """Query → its scores, for every query that has judgements; one that the run lacks found nothing."""
@@ -57,12 +57,12 @@ def judge(
     for query, judged in qrels.items():
         ids = list(run.get(query, {}))
         scores = [run[query][i] for i in ids]
-        found = [judged.get(ids[n], 0.0) for n in order(scores, ids)]
-        out[query] = ranked(found, list(judged.values()))
+        found = [judged.get(ids[n], 0.0) for n in rank_order(scores, ids)]
+        out[query] = ranking_metrics(found, list(judged.values()))
     return out
 
 
-def mean(per_query: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def mean_metrics(per_query: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """
     >>> mean([{"mrr": 1.0}, {"mrr": 0.5}])
     {'mrr': 0.75}

@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 WEIGHTS = "weights"  # label of a row: what each of its targets counts, where that is not 1
 
 
-def hide(example: Example, tokenizer: Tokenizer, share: float, rng: np.random.Generator) -> Example:
+def mask_tokens(example: Example, tokenizer: Tokenizer, mask_rate: float, rng: np.random.Generator) -> Example:
     """A share of the tokens stands behind [MASK], others each epoch: few labels last longer."""
-    if not share:
+    if not mask_rate:
         return example
     mask = tokenizer.unk if tokenizer.mask is None else tokenizer.mask
-    hidden = (rng.random(len(example)) < share) & ~tokenizer.special[example.ids]
+    hidden = (rng.random(len(example)) < mask_rate) & ~tokenizer.special[example.ids]
     return replace(example, ids=np.where(hidden, mask, example.ids))
 
 
-def draw(example: Example, count: int, rng: np.random.Generator) -> Example:
+def sample_more(example: Example, count: int, rng: np.random.Generator) -> Example:
     """With `count` of its further rows, others each epoch."""
     if len(example.more) <= count:
         return example
     return replace(example, more=[example.more[n] for n in sorted(rng.permutation(len(example.more))[:count])])
 
 
-def even_out(spec: TaskSpec, encoded: Sequence[Sequence[Example]]) -> None:
+def set_row_weights(spec: TaskSpec, encoded: Sequence[Sequence[Example]]) -> None:
     """A record of five windows counts as much as one of a single row: each row by 1 / windows, 1 on the mean over all rows."""
     rows = sum(map(len, encoded))
-    if not spec.training.equal_windows or rows == len(encoded):
+    if not spec.training.equal_record_weights or rows == len(encoded):
         return
     for several in encoded:
         for row in several:
@@ -46,7 +46,7 @@ def even_out(spec: TaskSpec, encoded: Sequence[Sequence[Example]]) -> None:
             row.labels = {**row.labels, WEIGHTS: weights}
 
 
-def by_record(scores: Tensor, counts: Tensor, fill: float = -np.inf) -> Tensor:
+def pad_by_record(scores: Tensor, counts: Tensor, fill: float = -np.inf) -> Tensor:
     """(rows,) scores, `counts` (records,) of them each → (records, most rows of one), filled up."""
     from torch.nn.utils.rnn import pad_sequence
 

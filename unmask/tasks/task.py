@@ -26,9 +26,9 @@ from unmask.labels.records import Finding, Record
 from unmask.model.config import ModelConfig
 from unmask.objectives.objective import heads_of
 from unmask.recipe import Recipe, TaskRecipe
-from unmask.tasks.explain import Target, usual_target
-from unmask.tasks.on_model import check_fit
-from unmask.tasks.rows import WEIGHTS, by_record
+from unmask.tasks.explain import Target, default_target
+from unmask.tasks.on_model import check_compatibility
+from unmask.tasks.rows import WEIGHTS, pad_by_record
 from unmask.tasks.spec import Bound, TaskSpec
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.windows import Windowing
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from unmask.model.model import Model
     from unmask.tasks.terms import Term
 
-Answer = dict[str, Any]
+Prediction = dict[str, Any]
 Records = Sequence[Record]
 Update = Callable[[float, float, str], None]  # done, total, what is going on
-PART = 2000  # records whose rows and logits are held at a time
-SHORTEST = 8  # tokens per row, special ones included
-LONGEST = 512  # tokens per row unless more is asked for: attention costs their square
+CHUNK_SIZE = 2000  # records whose rows and logits are held at a time
+MIN_LENGTH = 8  # tokens per row, special ones included
+DEFAULT_MAX_LENGTH = 512  # tokens per row unless more is asked for: attention costs their square
 
 
-class Network(Protocol):
+class Backend(Protocol):
     """What computes an answer: a Model, or an engine of `inference/`, which may do without torch."""
 
     config: ModelConfig
@@ -63,43 +63,45 @@ class Outputs:
 
     values: list[np.ndarray]  # per row
     examples: list[Example]
-    record: np.ndarray  # (rows,) the number of the record that each is of
+    record_index: np.ndarray  # (rows,) the number of the record that each is of
 
-    def means(self) -> np.ndarray:
+    def record_means(self) -> np.ndarray:
         """(records, …): of a record in several windows the mean of their values."""
         values = np.stack(self.values).astype(np.float64)
-        sums = np.zeros((int(self.record.max()) + 1, *values.shape[1:]))
-        np.add.at(sums, self.record, values)
-        return (sums.T / np.bincount(self.record)).T
+        sums = np.zeros((int(self.record_index.max()) + 1, *values.shape[1:]))
+        np.add.at(sums, self.record_index, values)
+        return (sums.T / np.bincount(self.record_index)).T
 
 
 @dataclass(frozen=True)
-class Given:
+class FitContext:
     """What `study` may look at beside the records."""
 
     recipe: Recipe
     config: ModelConfig  # of the model that the run begins with
     tokenizer: Tokenizer
-    others: Sequence[Record] = ()  # of dev and test: nothing is learnt from them, but something may be wrong there
+    eval_records: Sequence[
+        Record
+    ] = ()  # of dev and test: nothing is learnt from them, but something may be wrong there
 
 
 @dataclass(frozen=True)
-class Study:
+class DataSummary:
     """What training records say before the first step."""
 
-    learnt: dict[str, Any]  # what the task has to remember
+    task_state: dict[str, Any]  # what the task has to remember
     strata: Sequence[str] = ()  # of each record, what a dev set should have its share of; none: all are alike
-    text: str = ""  # the records in a line: labels with their counts
+    description: str = ""  # the records in a line: labels with their counts
     findings: Sequence[Finding] = ()
 
 
-def row_length(recipe: Recipe, config: ModelConfig) -> int:
+def resolve_max_length(recipe: Recipe, config: ModelConfig) -> int:
     """Tokens per row: --length, or a default."""
     most = config.max_positions
-    if recipe.task.length and not SHORTEST <= recipe.task.length <= most:
+    if recipe.task.length and not MIN_LENGTH <= recipe.task.length <= most:
         what = f"the model has {most:,} positions" if recipe.task.length > most else "no room for a text"
-        raise UserError(f"--length {recipe.task.length}: {what}", expected=f"{SHORTEST} to {most:,}")
-    return recipe.task.length or min(LONGEST, most)
+        raise UserError(f"--length {recipe.task.length}: {what}", expected=f"{MIN_LENGTH} to {most:,}")
+    return recipe.task.length or min(DEFAULT_MAX_LENGTH, most)
 
 
 class Task:
@@ -113,29 +115,31 @@ class Task:
         if "SPEC" in vars(cls):
             cls.name, cls.heads = cls.SPEC.name, cls.SPEC.heads
 
-    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, task_state: Mapping[str, Any] | None = None):
         self.recipe, self.tokenizer = recipe, tokenizer
         self.settings: TaskRecipe = recipe.task
-        self.learnt: dict[str, Any] = dict(learnt or {})
+        self.task_state: dict[str, Any] = dict(task_state or {})
 
     @cached_property
     def windowing(self) -> Windowing:
-        """How records become rows of `learnt["length"]` tokens, and what happened to those that are longer."""
-        return Windowing(self.tokenizer, int(self.learnt["length"]), self.settings.long, self.spec.cut)
+        """How records become rows of `task_state["length"]` tokens, and what happened to those that are longer."""
+        return Windowing(self.tokenizer, int(self.task_state["length"]), self.settings.long, self.spec.truncation_note)
 
     @classmethod
-    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+    def make_spec(cls, settings: TaskRecipe, task_state: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
         """SPEC bound to one model: what follows from its settings, from what was learnt, and from its config."""
-        labels = tuple(learnt.get("labels", ()))
-        return cls.SPEC.bind(labels=labels, config={"labels": labels} if labels else {})
+        labels = tuple(task_state.get("labels", ()))
+        return cls.SPEC.bind(labels=labels, config_overrides={"labels": labels} if labels else {})
 
     @property
     def spec(self) -> TaskSpec:
-        """What `specify` says, with the pooling that the settings ask for."""
-        spec, pooling = self.specify(self.settings, self.learnt, self.config), self.settings.pooling
+        """What `make_spec` says, with the pooling that the settings ask for."""
+        spec, pooling = self.make_spec(self.settings, self.task_state, self.config), self.settings.pooling
         if spec.bound is None or spec.training.pooling != "head" or pooling == "auto":
             return spec
-        return replace(spec, bound=replace(spec.bound, config={"pooling": pooling, **spec.bound.config}))
+        return replace(
+            spec, bound=replace(spec.bound, config_overrides={"pooling": pooling, **spec.bound.config_overrides})
+        )
 
     @final
     def bind(self, config: ModelConfig) -> None:
@@ -145,31 +149,36 @@ class Task:
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
         """Refuses what cannot work, before weights are read."""
-        check_fit(cls.SPEC, recipe, config)
+        check_compatibility(cls.SPEC, recipe, config)
 
     # ----------------------------------------------------------------------------------------------- records
 
     @classmethod
-    def study(cls, given: Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> Study:
-        """What the training records say. First of all of them; then, with what is `known` from there, of those that the dev set left."""
-        if known is not None:
-            return Study(dict(known))
+    def fit_state(
+        cls, context: FitContext, records: Sequence[Record], previous: Mapping[str, Any] | None = None
+    ) -> DataSummary:
+        """Fit the task state to the training records: first to all of them; then, with the result as `previous`, to those not in the dev set."""
+        if previous is not None:
+            return DataSummary(dict(previous))
         labels = fixed_labels(cls.SPEC)
-        return Study({"length": row_length(given.recipe, given.config)} | ({"labels": list(labels)} if labels else {}))
+        return DataSummary(
+            {"length": resolve_max_length(context.recipe, context.config)}
+            | ({"labels": list(labels)} if labels else {})
+        )
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
+    def state_from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
         """What a model of this task in another program's folder has learnt; None: the folder is of something else."""
-        return {"length": min(LONGEST, config.max_positions)} if cls.name in heads else None
+        return {"length": min(DEFAULT_MAX_LENGTH, config.max_positions)} if cls.name in heads else None
 
     # --------------------------------------------------------------------------------------------------- loss
 
-    def outputs(self, model: Model, batch: Batch) -> dict[str, Term]:
+    def loss_terms(self, model: Model, batch: Batch) -> dict[str, Term]:
         """The terms of the loss, from one forward pass: here one, of one head.
 
         It reads the positions that `rows` has given as "<term>.positions" (in a decoder "<term>.outputs"), else what the head reads of a row.
         """
-        from unmask.tasks.terms import TERMS, Binary
+        from unmask.tasks.terms import TERMS, BinaryCrossEntropy
 
         (term,), head, kind = self.SPEC.terms, self.heads[0], TERMS[self.spec.output]
         at, written = (batch.labels.get(f"{term}.{name}") for name in ("positions", "outputs"))
@@ -178,21 +187,21 @@ class Task:
         if self.SPEC.grouped:
             logits = logits.flatten().float()
             if batch.groups is None:
-                kind = Binary  # each row by itself
+                kind = BinaryCrossEntropy  # each row by itself
             else:
-                logits = by_record(logits, batch.groups.bincount())
+                logits = pad_by_record(logits, batch.groups.bincount())
         return {
             term: kind(
                 logits=logits,
                 targets=batch.labels[f"{term}.targets"],
                 weights=batch.labels.get(WEIGHTS),
-                class_weights=self.learnt.get("weights"),
+                class_weights=self.task_state.get("weights"),
             )
         }
 
     # ------------------------------------------------------------------------------------------------ answers
 
-    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         raise NotImplementedError(f"{type(self).__name__}.rows")
 
     def forward(self, model: Model, batch: Batch) -> torch.Tensor:
@@ -201,9 +210,9 @@ class Task:
         return values.flatten() if self.SPEC.grouped else values
 
     @final
-    def compute(self, model: Network, records: Sequence[Record], update: Update | None = None) -> Outputs:
+    def compute_outputs(self, model: Backend, records: Sequence[Record], update: Update | None = None) -> Outputs:
         """Rows of like length are computed together; the order of the records stays. What writes text gives its tokens."""
-        encoded = [self.rows(record, labelled=False) for record in records]
+        encoded = [self.encode(record, labelled=False) for record in records]
         examples = [e for several in encoded for e in several]
         record = np.repeat(np.arange(len(encoded)), [len(several) for several in encoded])
         if self.SPEC.output == "text":
@@ -217,21 +226,21 @@ class Task:
         for group in groups([len(e) for e in examples]):
             found = model.run(self.forward, [examples[n] for n in group], self.tokenizer.pad)
             for n, row in zip(group, found):
-                values[n] = row[: len(examples[n])] if self.SPEC.reads == "tokens" else row
+                values[n] = row[: len(examples[n])] if self.SPEC.output_per == "token" else row
             done += len(group)
             if update:
                 update(done, len(examples), "")
         return Outputs(values, examples, record)
 
-    def decode(self, outputs: Outputs) -> list[Answer]:
+    def decode(self, outputs: Outputs) -> list[Prediction]:
         """An answer per record."""
         raise NotImplementedError(f"{type(self).__name__}.decode")
 
     @final
-    def answer(self, model: Network, records: Sequence[Record], update: Update | None = None) -> list[Answer]:
+    def predict(self, model: Backend, records: Sequence[Record], update: Update | None = None) -> list[Prediction]:
         """In the order of the records; some at a time, since the logits of a whole file may not fit into memory."""
-        size = len(records) if self._together(records) else PART
-        answers: list[Answer] = []
+        size = len(records) if self._needs_all_records(records) else CHUNK_SIZE
+        predictions: list[Prediction] = []
         for start in range(0, len(records), max(1, size)):
             part = records[start : start + size]
 
@@ -239,33 +248,35 @@ class Task:
                 assert update is not None
                 update(start + count * done / total, len(records), what)
 
-            answers += self.decode(self.compute(model, part, told if update else None))
-        return answers
+            predictions += self.decode(self.compute_outputs(model, part, told if update else None))
+        return predictions
 
-    def _together(self, records: Sequence[Record]) -> bool:
+    def _needs_all_records(self, records: Sequence[Record]) -> bool:
         """Whether an answer depends on the other records (a place among all, a number by which chance is addressed): all are computed at once."""
-        return self.SPEC.output == "text" or any(self.SPEC.ranked_among in record for record in records)
+        return self.SPEC.output == "text" or any(self.SPEC.ranked_field in record for record in records)
 
-    def tune(self, outputs: Outputs, records: Sequence[Record]) -> dict[str, Any]:
+    def calibrate(self, outputs: Outputs, records: Sequence[Record]) -> dict[str, Any]:
         """What a dev set teaches and a loss does not (thresholds, a temperature): additions to `learnt`."""
         return {}
 
     @final
-    def for_score(self, model: Network, answers: Sequence[Answer], records: Sequence[Record]) -> list[Answer]:
-        """The answers with whatever else a final score needs of the model (`SPEC.for_score`): not asked while training."""
-        if not self.SPEC.for_score:
-            return list(answers)
-        return EntryPoint(self.name, self.SPEC.for_score, "").load()(self, model, answers, records)
+    def extend_predictions(
+        self, model: Backend, predictions: Sequence[Prediction], records: Sequence[Record]
+    ) -> list[Prediction]:
+        """The answers with whatever else a final score needs of the model (`SPEC.extend_predictions`): not asked while training."""
+        if not self.SPEC.extend_predictions:
+            return list(predictions)
+        return EntryPoint(self.name, self.SPEC.extend_predictions, "").load()(self, model, predictions, records)
 
-    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
+    def score(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         raise NotImplementedError(f"{type(self).__name__}.score")
 
-    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, Any]:
         """What a report shows beside the scores, as plain values (see report/page.py)."""
         return {}
 
     @final
-    def reading(self, long: str | None) -> Self:
+    def with_overflow(self, long: str | None) -> Self:
         """The same task with another `long`: what becomes of a text that is longer than a row."""
         valid = get_args(TaskRecipe.model_fields["long"].annotation)
         if long is not None and long not in valid:
@@ -286,17 +297,17 @@ class Task:
 
     def explain_target(self, outputs: Outputs, record: Record, target: str | None) -> Target:
         """What is explained of the prediction for one record: `target`, or the model's own choice."""
-        return usual_target(self, outputs, record, target)
+        return default_target(self, outputs, record, target)
 
     @final
-    def at_full_length(self, length: int) -> Self:
+    def with_single_row(self, length: int) -> Self:
         """The same task with rows of `length`, which refuses a longer text: what is explained is one row."""
-        other = self.reading("refuse")
-        other.learnt = self.learnt | {"length": length}
+        other = self.with_overflow("refuse")
+        other.task_state = self.task_state | {"length": length}
         return other
 
 
-class RecordRows:
+class RecordDataset:
     """A list of examples with the face of `text.rows.Rows`: what the loader reads."""
 
     def __init__(self, examples: Sequence[Example], pad: int):

@@ -29,13 +29,13 @@ from unmask.model.model import Model
 from unmask.objectives.objective import Terms
 from unmask.recipe import Recipe
 from unmask.tasks.objective import TaskObjective, tasks_with
-from unmask.tasks.rows import by_record
+from unmask.tasks.rows import pad_by_record
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Outputs, Task, Update
 from unmask.tasks.terms import Term
 
 TERM, LOGITS, POSITIONS = "teacher", "teacher.logits", "teacher.positions"
-SHARE = 0.5  # of the loss that is the teacher's
+TEACHER_WEIGHT = 0.5  # of the loss that is the teacher's
 
 
 def check(recipe: Recipe, spec: TaskSpec) -> None:
@@ -48,13 +48,13 @@ def check(recipe: Recipe, spec: TaskSpec) -> None:
         )
 
 
-class Taught(TaskObjective):
+class WithTeacher(TaskObjective):
     """A task whose rows carry what a teacher says of them."""
 
     def __init__(self, task: Task):
         super().__init__(task)
-        hard = {term: (1 - SHARE) * self.weights.get(term, 1.0) for term in self.terms}
-        self.name, self.terms, self.weights = f"{self.name}+{TERM}", (*self.terms, TERM), {**hard, TERM: SHARE}
+        hard = {term: (1 - TEACHER_WEIGHT) * self.weights.get(term, 1.0) for term in self.terms}
+        self.name, self.terms, self.weights = f"{self.name}+{TERM}", (*self.terms, TERM), {**hard, TERM: TEACHER_WEIGHT}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         own = super().counts(batch)
@@ -71,7 +71,7 @@ class Taught(TaskObjective):
         """The teacher's logits; -inf where there is nothing to choose."""
         known = batch.labels[LOGITS]
         if self.task.SPEC.grouped and batch.groups is not None:  # (records, most rows of one)
-            return by_record(known, batch.groups.bincount())
+            return pad_by_record(known, batch.groups.bincount())
         if POSITIONS not in batch.labels:
             return known
         everywhere = known.new_full((batch.ids.numel(), known.shape[1]), -torch.inf)
@@ -79,35 +79,35 @@ class Taught(TaskObjective):
         return everywhere.view(*batch.ids.shape, -1).transpose(1, 2)
 
 
-def teach(
+def attach_teacher_logits(
     task: Task,
     teacher: Model,
-    theirs: Task,
+    teacher_task: Task,
     records: Sequence[Record],
     encoded: Sequence[Sequence[Example]],
     update: Update | None = None,
-) -> Taught:
+) -> WithTeacher:
     """The objective, after the teacher has spoken: `encoded`, the rows of each record, carry its logits."""
-    order: Any = [theirs.spec.labels.index(name) for name in task.spec.labels] or slice(None)
+    order: Any = [teacher_task.spec.labels.index(name) for name in task.spec.labels] or slice(None)
     if task.SPEC.output == "vector":
-        _of_texts(task, teacher, theirs, encoded, update)
+        _of_texts(task, teacher, teacher_task, encoded, update)
     elif task.SPEC.grouped:
-        _of_groups(theirs.compute(teacher, records, update), encoded)
-    elif task.SPEC.reads == "tokens":
-        _of_tokens(task, teacher, theirs, [row for rows in encoded for row in rows], order, update)
+        _of_groups(teacher_task.compute_outputs(teacher, records, update), encoded)
+    elif task.SPEC.output_per == "token":
+        _of_tokens(task, teacher, teacher_task, [row for rows in encoded for row in rows], order, update)
     else:
-        said = theirs.compute(teacher, records, update).means()[:, order]
-        (mean, sd), (own_mean, own_sd) = theirs.spec.scale, task.spec.scale
+        said = teacher_task.compute_outputs(teacher, records, update).record_means()[:, order]
+        (mean, sd), (own_mean, own_sd) = teacher_task.spec.scale, task.spec.scale
         for rows, logits in zip(encoded, ((said * sd + mean - own_mean) / own_sd).astype(np.float32), strict=True):
             for row in rows:
                 row.labels = {**row.labels, LOGITS: logits[None]}
-    return Taught(task)
+    return WithTeacher(task)
 
 
 def _of_groups(said: Outputs, encoded: Sequence[Sequence[Example]]) -> None:
     """A number for each row of a record, found again by the texts that it was made from."""
     numbers: list[dict[tuple[str, ...], np.ndarray]] = [{} for _ in encoded]
-    for example, value, n in zip(said.examples, said.values, said.record.tolist()):
+    for example, value, n in zip(said.examples, said.values, said.record_index.tolist()):
         numbers[n][example.texts] = np.array([value], np.float32)
     for known, heads in zip(numbers, encoded, strict=True):
         for row in {id(row): row for head in heads for row in (head, *head.more)}.values():
@@ -115,14 +115,14 @@ def _of_groups(said: Outputs, encoded: Sequence[Sequence[Example]]) -> None:
 
 
 def _of_texts(
-    task: Task, teacher: Model, theirs: Task, encoded: Sequence[Sequence[Example]], update: Update | None
+    task: Task, teacher: Model, teacher_task: Task, encoded: Sequence[Sequence[Example]], update: Update | None
 ) -> None:
     """A vector for the first row of each text; equal texts are asked for once."""
     rows = [row for heads in encoded for head in heads for row in (head, *head.more)]
-    texts = [row.texts[0].removeprefix(task.learnt.get("prompt", "")) for row in rows]
+    texts = [row.texts[0].removeprefix(task.task_state.get("prompt", "")) for row in rows]
     asked = list(dict.fromkeys(texts))
-    answers = theirs.answer(teacher, [{"text": text} for text in asked], update)
-    known = {text: np.array([a["vector"]], np.float32) for text, a in zip(asked, answers)}
+    predictions = teacher_task.predict(teacher, [{"text": text} for text in asked], update)
+    known = {text: np.array([a["vector"]], np.float32) for text, a in zip(asked, predictions)}
     for row, text in zip(rows, texts):
         if row.labels[f"{task.SPEC.terms[0]}.role"][0] >= 0:  # not a further window
             row.labels = {**row.labels, LOGITS: known[text]}
@@ -130,7 +130,7 @@ def _of_texts(
 
 @torch.inference_mode()
 def _of_tokens(
-    task: Task, teacher: Model, theirs: Task, rows: list[Example], order: Any, update: Update | None
+    task: Task, teacher: Model, teacher_task: Task, rows: list[Example], order: Any, update: Update | None
 ) -> None:
     longest, most, done = max(map(len, rows)), teacher.config.max_positions, 0
     if longest > most and teacher.config.positions != "relative":
@@ -138,7 +138,7 @@ def _of_tokens(
     teacher.eval()
     for group in groups([len(row) for row in rows]):
         batch = collate([rows[n] for n in group], task.tokenizer.pad).to(teacher.embedding.device)
-        found = theirs.forward(teacher, batch).float().cpu().numpy()  # (B, T, C)
+        found = teacher_task.forward(teacher, batch).float().cpu().numpy()  # (B, T, C)
         for n, logits in zip(group, found):
             row, read = rows[n], rows[n].labels.get(f"{task.SPEC.terms[0]}.positions")
             if read is None:  # the whole row is chosen from
@@ -152,7 +152,7 @@ def _of_tokens(
 
 def fingerprint(model: Model, task: Task) -> str:
     """Of everything that decides what a teacher says: a run that goes on has to find the same."""
-    told = json.dumps([task.name, task.tokenizer.fingerprint(), task.learnt], sort_keys=True, default=str)
+    told = json.dumps([task.name, task.tokenizer.fingerprint(), task.task_state], sort_keys=True, default=str)
     found = hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16)
     for name, value in sorted(model.state_dict().items()):
         found.update(name.encode())
@@ -160,15 +160,17 @@ def fingerprint(model: Model, task: Task) -> str:
     return found.hexdigest()
 
 
-def same(task: Task, theirs: Task) -> None:
+def check_teacher(task: Task, teacher_task: Task) -> None:
     """Refuses a teacher that answers another question."""
-    if task.name != theirs.name:
+    if task.name != teacher_task.name:
         raise UserError(
-            f"the teacher's task is {theirs.name}, this one is {task.name}", expected=f"a {task.name} model"
+            f"the teacher's task is {teacher_task.name}, this one is {task.name}", expected=f"a {task.name} model"
         )
-    if task.spec.output != theirs.spec.output:
-        raise UserError(f"the teacher's output is {theirs.spec.output}, the training file asks for {task.spec.output}")
-    ours, known = task.spec.labels, theirs.spec.labels
+    if task.spec.output != teacher_task.spec.output:
+        raise UserError(
+            f"the teacher's output is {teacher_task.spec.output}, the training file asks for {task.spec.output}"
+        )
+    ours, known = task.spec.labels, teacher_task.spec.labels
     if set(ours) != set(known):
         lacks, more = sorted(set(ours) - set(known)), sorted(set(known) - set(ours))
         parts = [f"it does not know {', '.join(lacks[:10])}"] if lacks else []
@@ -178,7 +180,7 @@ def same(task: Task, theirs: Task) -> None:
             expected="the same labels",
             hint=f"--labels {','.join(known)}" if not lacks else None,
         )
-    if task.SPEC.reads == "tokens" and theirs.tokenizer.fingerprint() != task.tokenizer.fingerprint():
+    if task.SPEC.output_per == "token" and teacher_task.tokenizer.fingerprint() != task.tokenizer.fingerprint():
         raise UserError(
             f"the teacher has another tokenizer, and what it says of its tokens fits no token of this model's ({task.name})",
             expected="a teacher with the same tokenizer; any, with a task that reads whole texts",

@@ -44,7 +44,7 @@ class Term:
         raise NotImplementedError(f"{type(self).__name__}._loss")
 
     def _distance(self, teacher_logits: Tensor, temperature: float, reduction: str) -> Tensor:
-        return divergence(self.logits.float(), teacher_logits, temperature, reduction)
+        return kl_divergence(self.logits.float(), teacher_logits, temperature, reduction)
 
     def _of_classes(self) -> Tensor | None:
         return None if self.class_weights is None else torch.tensor(self.class_weights, device=self.logits.device)
@@ -55,14 +55,14 @@ class Term:
         return (values.reshape(len(self.weights), -1).sum(-1) * self.weights).sum()
 
 
-class Choice(Term):
+class CrossEntropy(Term):
     """One of several classes, rows of a record, or tokens: -inf where there is none."""
 
     def _loss(self, reduction: str) -> Tensor:
         return F.cross_entropy(self.logits.float(), self.targets, self._of_classes(), reduction=reduction)
 
 
-class Binary(Term):
+class BinaryCrossEntropy(Term):
     """Each label, or each row, yes or no by itself."""
 
     def _loss(self, reduction: str) -> Tensor:
@@ -73,10 +73,10 @@ class Binary(Term):
     def _distance(self, teacher_logits: Tensor, temperature: float, reduction: str) -> Tensor:
         """A label and its absence are a choice of two."""
         ours, theirs = (torch.stack([x, torch.zeros_like(x)], -1) for x in (self.logits.float(), teacher_logits))
-        return divergence(ours, theirs, temperature, reduction)
+        return kl_divergence(ours, theirs, temperature, reduction)
 
 
-class Number(Term):
+class SquaredError(Term):
     def _loss(self, reduction: str) -> Tensor:
         return F.mse_loss(self.logits.float().squeeze(-1), self.targets, reduction=reduction)
 
@@ -85,7 +85,7 @@ class Number(Term):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Vectors(Term):
+class Contrastive(Term):
     """Vectors of texts: those of a record follow each other, its anchor first. A target is the similarity of anchor and positive."""
 
     role: Tensor  # (texts,) what a text is to its record: 0 anchor, 1 positive, 2 negative
@@ -102,9 +102,11 @@ class Vectors(Term):
             unit = F.normalize(self.logits[:, :size], dim=-1)
             if self.scored:
                 pairs = unit[self.role == 0], unit[self.role == 1]
-                total = total + contrastive.cosent(*pairs, self.targets, self.temperature)
+                total = total + contrastive.cosent_loss(*pairs, self.targets, self.temperature)
             else:
-                total = total + contrastive.in_batch(unit, self.role, self.key, record, self.temperature, self.both)
+                total = total + contrastive.in_batch_loss(
+                    unit, self.role, self.key, record, self.temperature, self.both
+                )
         return total
 
     def _distance(self, teacher_logits: Tensor, temperature: float, reduction: str) -> Tensor:
@@ -112,15 +114,15 @@ class Vectors(Term):
         own = torch.eye(len(self.logits), dtype=torch.bool, device=self.logits.device)
         units = (F.normalize(vectors, dim=-1) for vectors in (self.logits, teacher_logits.float()))
         ours, theirs = ((unit @ unit.T / self.temperature).masked_fill(own, -torch.inf) for unit in units)
-        return divergence(ours, theirs, 1.0, "sum")
+        return kl_divergence(ours, theirs, 1.0, "sum")
 
-    def gathered(self) -> Self:
+    def all_gathered(self) -> Self:
         """The same with the texts of all processes."""
         logits, targets, role, key = map(all_gather.gather, (self.logits, self.targets, self.role, self.key))
         return replace(self, logits=logits, targets=targets, role=role, key=key)
 
     @staticmethod
-    def gather_nothing(device: torch.device) -> None:
+    def join_all_gather(device: torch.device) -> None:
         """What a process without a batch does while the others are in `gathered`."""
         none = torch.zeros(0, dtype=torch.int64, device=device)
         for own in (torch.zeros(0, 0, device=device), none.double(), none, none):
@@ -128,16 +130,16 @@ class Vectors(Term):
 
 
 TERMS: dict[str, type[Term]] = {
-    "choice": Choice,
-    "span": Choice,
-    "text": Choice,
-    "binary": Binary,
-    "number": Number,
-    "vector": Vectors,
+    "choice": CrossEntropy,
+    "span": CrossEntropy,
+    "text": CrossEntropy,
+    "binary": BinaryCrossEntropy,
+    "number": SquaredError,
+    "vector": Contrastive,
 }
 
 
-def divergence(logits: Tensor, teacher_logits: Tensor, temperature: float, reduction: str) -> Tensor:
+def kl_divergence(logits: Tensor, teacher_logits: Tensor, temperature: float, reduction: str) -> Tensor:
     """KL of the teacher's distribution, × temperature² (Hinton et al. 1503.02531)."""
     found = (x.masked_fill(x == -torch.inf, ABSENT) / temperature for x in (logits, teacher_logits))
     ours, theirs = (x.log_softmax(-1) for x in found)

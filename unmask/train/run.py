@@ -79,7 +79,7 @@ class Run:
             return "seeds"
         # the classifiers of an old quickstart name no files, but a kind of task
         labelled = values.get("tasks") or task.get("train") or task.get("kind", "auto") != "auto"
-        return "finetune" if labelled or (self.path / "learnt.json").exists() else "pretrain"
+        return "finetune" if labelled or (self.path / self.task_state_file).exists() else "pretrain"
 
     def verb(self) -> str:
         """The command whose --resume goes on with the run; "" when it is no run."""
@@ -195,6 +195,11 @@ class Run:
 
     def write_kind(self, kind: str) -> None:
         self.write_json(KIND, {"version": 1, "kind": kind})
+
+    @property
+    def task_state_file(self) -> str:
+        """Name of the file with the state of the run's tasks; version 0.1 called it learnt.json."""
+        return "learnt.json" if (self.path / "learnt.json").exists() else "task_state.json"
 
     def read_json(self, name: str) -> Any:
         return read_json(self.path / name, finite=False)

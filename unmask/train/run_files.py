@@ -22,7 +22,8 @@ RULES: dict[str, dict[str, Rule]] = {
         **dict.fromkeys(("best", "dev", "test", "intervals"), or_null(OBJECT)),
     },
     "data.json": {"records": OBJECT, "store": WORD},
-    "learnt.json": {},
+    "task_state.json": {},
+    "learnt.json": {},  # of version 0.1
     "environment.json": {"versions": OBJECT},
 }
 

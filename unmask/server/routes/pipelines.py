@@ -72,7 +72,7 @@ SAMPLES = {  # language → a text, the same with a mask, another text
 def default_pipeline(predictor: "Predictor") -> str:
     """Return the pipeline of the model's task, or of its pre-training head."""
     if predictor.task is not None:
-        served = predictor.task.SPEC.usage.served
+        served = predictor.task.SPEC.usage.served_pipeline
         return served if served in PIPELINES else ANY
     heads = {"lm": "text-generation", "mlm": "fill-mask"}
     return next((task for head, task in heads.items() if head in predictor.heads), "feature-extraction")

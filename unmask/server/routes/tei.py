@@ -121,7 +121,7 @@ def routes(models: Mapping[str, "Predictor"], submit: Submit) -> APIRouter:
 def _select_model(models: Mapping[str, "Predictor"], name: str | None, pipeline: str = "") -> str:
     """Return `name`, or by default the first model for the pipeline. Any model embeds; an embedding model is preferred."""
     if name is None:
-        served = {n: p.task.SPEC.usage.served for n, p in models.items() if p.task is not None}
+        served = {n: p.task.SPEC.usage.served_pipeline for n, p in models.items() if p.task is not None}
         matching = [n for n, default in served.items() if default == (pipeline or "feature-extraction")]
         name = next(iter([*matching, *(models if not pipeline else ())]), None)
     if name is None:

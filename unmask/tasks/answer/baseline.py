@@ -4,8 +4,7 @@ from copy import copy
 
 from unmask.labels.records import Record
 from unmask.tasks.answer.task import Answer
-from unmask.tasks.task import Answer as Prediction
-from unmask.tasks.task import Records
+from unmask.tasks.task import Prediction, Records
 from unmask.tasks.tfidf import fit_tfidf
 from unmask.text.segmentation import sentences
 
@@ -22,6 +21,8 @@ def baseline(task: Answer, train: Records, dev: Records, judged: Records) -> dic
         return {"answer": parts[int(near.argmax())], "score": float(near.max())}
 
     own, known = copy(task), train[:ENOUGH]
-    own.learnt = task.learnt | {"threshold": None if task.learnt["threshold"] is None else 0.0}
-    own.learnt |= own.doubt([nearest(r) for r in known] if own.learnt["threshold"] is not None else [], known)
+    own.task_state = task.task_state | {"threshold": None if task.task_state["threshold"] is None else 0.0}
+    own.task_state |= own.fit_null_threshold(
+        [nearest(r) for r in known] if own.task_state["threshold"] is not None else [], known
+    )
     return {"nearest sentence": own.score([nearest(r) for r in judged], judged)}

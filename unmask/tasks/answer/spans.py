@@ -67,7 +67,7 @@ class Window:
 
 
 @dataclass(slots=True)
-class Found:
+class SpanCandidates:
     """The best spans of a context, over all of its windows."""
 
     context: str = ""
@@ -76,11 +76,11 @@ class Found:
     total: float = -np.inf  # log of the sum of exp over all spans
 
 
-def gather(
+def collect_candidates(
     values: Iterable[np.ndarray], windows: Iterable[Window], record: np.ndarray, longest: int, top: int
-) -> list[Found]:
+) -> list[SpanCandidates]:
     """Rows' logits (T, 2) → what was found in each record's context. A row begins with [CLS]."""
-    out = [Found() for _ in range(int(record.max()) + 1 if len(record) else 0)]
+    out = [SpanCandidates() for _ in range(int(record.max()) + 1 if len(record) else 0)]
     for row, window, n in zip(values, windows, record.tolist()):
         found, offsets = out[n], window.offsets
         found.context = window.context
@@ -90,7 +90,7 @@ def gather(
         best, total = best_spans(part[:, 0], part[:, 1], longest, top)
         found.total = float(np.logaddexp(found.total, total))
         for first, last, score in best:
-            place = whole(window.context, int(offsets[first, 0]), int(offsets[last, 1]))
+            place = with_combining_marks(window.context, int(offsets[first, 0]), int(offsets[last, 1]))
             found.places[place] = max(score, found.places.get(place, -np.inf))
     return out
 
@@ -98,10 +98,10 @@ def gather(
 # ------------------------------------------------------------------------------------------------------- characters
 
 
-def trim(text: str, offsets: Iterable[tuple[int, int]]) -> np.ndarray:
+def trim_offsets(text: str, offsets: Iterable[tuple[int, int]]) -> np.ndarray:
     """(tokens, 2): tokens' places in a text without the blanks around them, which some tokenizers make part of a token.
 
-    >>> trim("a b", [(0, 1), (1, 3), (1, 2)]).tolist()
+    >>> trim_offsets("a b", [(0, 1), (1, 3), (1, 2)]).tolist()
     [[0, 1], [2, 3], [2, 2]]
     """
     out = []
@@ -122,10 +122,10 @@ def token_span(offsets: np.ndarray, start: int, end: int) -> tuple[int, int] | N
     return (int(inside[0]), int(inside[-1])) if len(inside) else None
 
 
-def whole(text: str, start: int, end: int) -> tuple[int, int]:
+def with_combining_marks(text: str, start: int, end: int) -> tuple[int, int]:
     """A span that does not cut a letter from its accents: normalisers drop them, and no token's place covers them.
 
-    >>> whole("cafe\u0301!", 0, 4)
+    >>> with_combining_marks("cafe\u0301!", 0, 4)
     (0, 5)
     """
     while end < len(text) and unicodedata.category(text[end])[0] == "M":
@@ -136,22 +136,22 @@ def whole(text: str, start: int, end: int) -> tuple[int, int]:
 # ----------------------------------------------------------------------------------------------------------- scores
 
 
-def normal(text: str) -> str:
+def normalize_answer(text: str) -> str:
     """
-    >>> normal("The  Eiffel-Tower, (a) tower!")
+    >>> normalize_answer("The  Eiffel-Tower, (a) tower!")
     'eiffeltower tower'
     """
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 @lru_cache(PAIRS)
-def compare(answer: str, gold: str) -> tuple[float, float]:
+def exact_and_f1(prediction: str, gold: str) -> tuple[float, float]:
     """(exact, F1 of words) of one answer against one that a person gave.
 
-    >>> compare("the red cat", "red dog"), compare("", "")
+    >>> exact_and_f1("the red cat", "red dog"), exact_and_f1("", "")
     ((0.0, 0.5), (1.0, 1.0))
     """
-    a, b = normal(answer), normal(gold)
+    a, b = normalize_answer(prediction), normalize_answer(gold)
     words, wanted = a.split(), b.split()
     if not words or not wanted:
         return float(a == b), float(words == wanted)
@@ -160,27 +160,27 @@ def compare(answer: str, gold: str) -> tuple[float, float]:
 
 
 @lru_cache(PAIRS)
-def compare_zh(answer: str, gold: str) -> float:
+def zh_f1(prediction: str, gold: str) -> float:
     """F1 of characters, by the longest run of them that both have.
 
-    >>> compare_zh("在法国", "法国。"), compare_zh("", "法国")
+    >>> zh_f1("在法国", "法国。"), zh_f1("", "法国")
     (0.8, 0.0)
     """
-    a, b = _ZH_PIECE.findall(answer.lower()), _ZH_PIECE.findall(gold.lower())
+    a, b = _ZH_PIECE.findall(prediction.lower()), _ZH_PIECE.findall(gold.lower())
     if not a or not b:
         return float(a == b)
     return 2 * SequenceMatcher(None, a, b, autojunk=False).find_longest_match().size / (len(a) + len(b))
 
 
-def raw_scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
+def per_question_scores(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
     """Exact, f1 and zh_f1 of each answer: the best over all that people gave, of which none means "no answer"."""
-    out = np.zeros((3, len(answers)))
-    for n, (answer, gold) in enumerate(zip(answers, golds, strict=True)):
-        wanted = [g for g in gold if normal(g)] or [""]
-        pairs = [compare(answer, g) for g in wanted]
+    out = np.zeros((3, len(predictions)))
+    for n, (prediction, gold) in enumerate(zip(predictions, golds, strict=True)):
+        wanted = [g for g in gold if normalize_answer(g)] or [""]
+        pairs = [exact_and_f1(prediction, g) for g in wanted]
         out[:2, n] = np.max(pairs, 0)
-        plain = answer.isascii() and all(g.isascii() for g in wanted)
-        out[2, n] = out[1, n] if plain else max(compare_zh(answer, g) for g in wanted)
+        plain = prediction.isascii() and all(g.isascii() for g in wanted)
+        out[2, n] = out[1, n] if plain else max(zh_f1(prediction, g) for g in wanted)
     return dict(zip(("exact", "f1", "zh_f1"), out))
 
 
@@ -210,7 +210,7 @@ def best_threshold(
 
 
 def squad_scores(
-    answers: Sequence[str],
+    predictions: Sequence[str],
     none: Sequence[float],
     golds: Sequence[Sequence[str]],
     threshold: float | None = None,
@@ -220,20 +220,22 @@ def squad_scores(
 
     Without a threshold the answers count as they are, and no best threshold is looked for.
     """
-    if not answers:
+    if not predictions:
         return {}
-    raw = raw_scores(answers, golds)
+    raw = per_question_scores(predictions, golds)
     has, doubt = np.array([bool(g) for g in golds]), np.array(none, np.float64)
     names = ("exact", "f1", "zh_f1") if chinese else ("exact", "f1")
     given = np.zeros(len(has), bool) if threshold is None else doubt > threshold
     scores = {name: np.where(given, (~has).astype(float), raw[name]) for name in names}
-    out: dict[str, float] = {name: float(values.mean()) for name, values in scores.items()} | {"total": len(answers)}
+    out: dict[str, float] = {name: float(values.mean()) for name, values in scores.items()} | {
+        "total": len(predictions)
+    }
     for prefix, chosen in (("HasAns", has), ("NoAns", ~has)):
         if chosen.any():
             out |= {f"{prefix}_{name}": float(values[chosen].mean()) for name, values in scores.items()}
             out[f"{prefix}_total"] = int(chosen.sum())
     if threshold is not None:
-        answered = np.array([bool(a) for a in answers])
+        answered = np.array([bool(a) for a in predictions])
         for name in names:
             out[f"best_{name}"], out[f"best_{name}_thresh"] = best_threshold(raw[name], doubt, answered, has)
     return out

@@ -11,12 +11,12 @@ SPEC = TaskSpec(
     heads=("answer",),
     terms=("start", "end"),
     output="span",
-    reads="tokens",
+    output_per="token",
     metrics=("f1",),
-    keep_together="context",
+    group_by="context",
     view="span",
-    learnt={"threshold": or_null(NUMBER)},
-    may_learn={"none": FLAG, "chinese": FLAG, "longest": POSITIVE},
+    required_state={"threshold": or_null(NUMBER)},
+    optional_state={"none": FLAG, "chinese": FLAG, "longest": POSITIVE},
     baseline="unmask.tasks.answer.baseline:baseline",
     usage=Usage(
         pipeline="question-answering",
@@ -28,6 +28,6 @@ SPEC = TaskSpec(
         loss_weights={"start": 0.5, "end": 0.5},  # the mean of both, as everybody's
         pooling="none",
         aux_mlm=True,
-        why_not_rewritten="an answer has to stand in its passage as it is",
+        why_not_augmentable="an answer has to stand in its passage as it is",
     ),
 )

@@ -27,7 +27,7 @@ from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import task as base
 from unmask.tasks.answer import spans
 from unmask.tasks.answer.spec import SPEC
-from unmask.tasks.details import cases
+from unmask.tasks.details import errors_and_examples
 from unmask.tasks.explain import Target
 from unmask.tasks.spec import TaskSpec
 from unmask.text.segmentation import detect_common_language
@@ -47,42 +47,46 @@ EDGES = 2  # a context may split the first and the last word of an answer otherw
 class Answer(base.Task):
     SPEC = SPEC
 
-    def __init__(self, recipe: Recipe, tokenizer: Any, learnt: Mapping[str, Any] | None = None):
-        super().__init__(recipe, tokenizer, learnt)
+    def __init__(self, recipe: Recipe, tokenizer: Any, task_state: Mapping[str, Any] | None = None):
+        super().__init__(recipe, tokenizer, task_state)
         self._last: tuple[str, list[int], np.ndarray] = ("", [], np.empty((0, 2), np.int64))
 
     @classmethod
-    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
-        spec = replace(cls.SPEC, metrics=("zh_f1",) if learnt.get("chinese") else ("f1",))
-        return spec.bind(asks='a question and a context: "who?" "It was Ann."', pairs=True)
+    def make_spec(cls, settings: TaskRecipe, task_state: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+        spec = replace(cls.SPEC, metrics=("zh_f1",) if task_state.get("chinese") else ("f1",))
+        return spec.bind(input_description='a question and a context: "who?" "It was Ann."', text_pairs=True)
 
     # ----------------------------------------------------------------------------------------------- records
 
     @classmethod
-    def study(cls, given: base.Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> base.Study:
-        settings, learnt = given.recipe.task.answer, super().study(given, records, known).learnt
-        if known is None:
+    def fit_state(
+        cls, context: base.FitContext, records: Sequence[Record], previous: Mapping[str, Any] | None = None
+    ) -> base.DataSummary:
+        settings, task_state = context.recipe.task.answer, super().fit_state(context, records, previous).task_state
+        if previous is None:
             none = any(r["impossible"] for r in records) if settings.none == "auto" else settings.none == "yes"
             chinese = detect_common_language(r["question"] for r in records) == "zh"
-            learnt |= {"none": none, "threshold": 0.0 if none else None, "chinese": chinese}
+            task_state |= {"none": none, "threshold": 0.0 if none else None, "chinese": chinese}
             if not settings.longest:
-                most = max((size for _, size in _sizes(given.tokenizer, records)), default=0)
-                learnt["longest"] = min(learnt["length"], max(LONGEST, most + EDGES))
-        longest = settings.longest or learnt.get("longest") or LONGEST
-        found = _too_large(_sizes(given.tokenizer, [*records, *given.others]), longest, learnt["length"])
-        return base.Study(learnt, ["none" if r.get("impossible") else "some" for r in records], findings=found)
+                most = max((size for _, size in _sizes(context.tokenizer, records)), default=0)
+                task_state["longest"] = min(task_state["length"], max(LONGEST, most + EDGES))
+        longest = settings.longest or task_state.get("longest") or LONGEST
+        found = _too_large(_sizes(context.tokenizer, [*records, *context.eval_records]), longest, task_state["length"])
+        return base.DataSummary(
+            task_state, ["none" if r.get("impossible") else "some" for r in records], findings=found
+        )
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
-        known = super().from_folder(folder, config, heads)
-        return None if known is None else known | {"none": True, "threshold": 0.0, "chinese": False}
+    def state_from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
+        previous = super().state_from_folder(folder, config, heads)
+        return None if previous is None else previous | {"none": True, "threshold": 0.0, "chinese": False}
 
     @property
     def longest(self) -> int:
         """Tokens of an answer, at most."""
-        return self.settings.answer.longest or self.learnt.get("longest") or LONGEST
+        return self.settings.answer.longest or self.task_state.get("longest") or LONGEST
 
-    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         t, room = self.tokenizer, self.windowing.max_text_tokens(pair=True)
         question = t.encode(record["question"])
         if len(question) > room // 2:
@@ -110,7 +114,7 @@ class Answer(base.Task):
         """Ids and places; questions of one context mostly follow each other."""
         if self._last[0] != context:
             (encoding,) = self.tokenizer.encode_batch([context])
-            self._last = (context, encoding.ids, spans.trim(context, encoding.offsets))
+            self._last = (context, encoding.ids, spans.trim_offsets(context, encoding.offsets))
         return self._last[1:]
 
     def _span(self, record: Record, offsets: np.ndarray) -> tuple[int, int] | None:
@@ -122,31 +126,31 @@ class Answer(base.Task):
             self.windowing.tally.other_counts[LOST] += 1
         return span
 
-    def outputs(self, model: Model, batch: Batch) -> dict[str, Term]:
+    def loss_terms(self, model: Model, batch: Batch) -> dict[str, Term]:
         """Any token of the row may be chosen, those of the question too; padding may not, so a row's loss is its own."""
-        from unmask.tasks.terms import Choice
+        from unmask.tasks.terms import CrossEntropy
 
         logits = self.forward(model, batch)  # (B, T, 2)
         if batch.mask is not None:
             logits = logits.masked_fill(~batch.mask[:, :, None], -np.inf)
         return {
-            term: Choice(logits=logits[:, :, n], targets=batch.labels[f"{term}.targets"])
+            term: CrossEntropy(logits=logits[:, :, n], targets=batch.labels[f"{term}.targets"])
             for n, term in enumerate(self.SPEC.terms)
         }
 
     # ----------------------------------------------------------------------------------------------- answers
 
-    def decode(self, outputs: base.Outputs) -> list[base.Answer]:
+    def decode(self, outputs: base.Outputs) -> list[base.Prediction]:
         windows = [example.about for example in outputs.examples]
-        found = spans.gather(outputs.values, windows, outputs.record, self.longest, TOP)
+        found = spans.collect_candidates(outputs.values, windows, outputs.record_index, self.longest, TOP)
         return [self._answer(each) for each in found]
 
-    def _answer(self, found: spans.Found) -> base.Answer:
+    def _answer(self, found: spans.SpanCandidates) -> base.Prediction:
         """Probabilities are shares of exp over all spans of all windows and, where there may be no answer, of the null score."""
-        threshold, null = self.learnt["threshold"], found.null
+        threshold, null = self.task_state["threshold"], found.null
         everything = found.total if threshold is None else float(np.logaddexp(found.total, null))
         ordered = sorted(found.places.items(), key=lambda item: (-item[1], item[0]))[:TOP]
-        candidates: list[base.Answer] = [
+        candidates: list[base.Prediction] = [
             {"answer": found.context[start:end], "start": start, "end": end, "score": score - null,
              "probability": float(np.exp(score - everything))}
             for (start, end), score in ordered
@@ -158,30 +162,30 @@ class Answer(base.Task):
         none = {"answer": "", "start": None, "end": None, "score": score, "probability": share}
         return none | {"candidates": candidates}
 
-    def tune(self, outputs: base.Outputs, records: Sequence[Record]) -> dict[str, Any]:
-        return {} if self.learnt["threshold"] is None else self.doubt(self.decode(outputs), records)
+    def calibrate(self, outputs: base.Outputs, records: Sequence[Record]) -> dict[str, Any]:
+        return {} if self.task_state["threshold"] is None else self.fit_null_threshold(self.decode(outputs), records)
 
-    def doubt(self, given: Sequence[base.Answer], records: Sequence[Record]) -> dict[str, Any]:
+    def fit_null_threshold(self, predictions: Sequence[base.Prediction], records: Sequence[Record]) -> dict[str, Any]:
         """The threshold with which these answers would score best."""
         has = np.array([bool(r["answers"]) for r in records])
-        if self.learnt["threshold"] is None or has.all() or not has.any():
+        if self.task_state["threshold"] is None or has.all() or not has.any():
             return {}
-        answers, none = _best(given)
-        values = spans.raw_scores(answers, _golds(records))[self.spec.metric()]
-        said, doubts = np.array([bool(a) for a in answers]), np.array(none)
-        return {"threshold": spans.best_threshold(values, doubts, said, has, reachable=True)[1]}
+        answers, none = _best(predictions)
+        values = spans.per_question_scores(answers, _golds(records))[self.spec.metric()]
+        answered = np.array([bool(a) for a in answers])
+        return {"threshold": spans.best_threshold(values, np.array(none), answered, has, reachable=True)[1]}
 
-    def score(self, answers: Sequence[base.Answer], records: Sequence[Record]) -> dict[str, float]:
-        chinese = self.learnt.get("chinese") or detect_common_language(r["question"] for r in records) == "zh"
-        return spans.squad_scores(*_best(answers), _golds(records), self.learnt["threshold"], chinese)
+    def score(self, predictions: Sequence[base.Prediction], records: Sequence[Record]) -> dict[str, float]:
+        chinese = self.task_state.get("chinese") or detect_common_language(r["question"] for r in records) == "zh"
+        return spans.squad_scores(*_best(predictions), _golds(records), self.task_state["threshold"], chinese)
 
-    def details(self, answers: Sequence[base.Answer], records: Sequence[Record]) -> dict[str, Any]:
-        golds, got = _golds(records), [a["answer"] for a in answers]
-        wrong = spans.raw_scores(got, golds)[self.spec.metric()] < 1
+    def details(self, predictions: Sequence[base.Prediction], records: Sequence[Record]) -> dict[str, Any]:
+        golds, predicted = _golds(records), [a["answer"] for a in predictions]
+        wrong = spans.per_question_scores(predicted, golds)[self.spec.metric()] < 1
         asked = [{"location": r.get("location", ""), "text": r["question"]} for r in records]
-        want = [" | ".join(dict.fromkeys(gold)) or "(no answer)" for gold in golds]
-        sure = np.array([a["probability"] for a in answers])
-        return cases(asked, want, [text or "(no answer)" for text in got], wrong, sure)
+        expected = [" | ".join(dict.fromkeys(gold)) or "(no answer)" for gold in golds]
+        sure = np.array([a["probability"] for a in predictions])
+        return errors_and_examples(asked, expected, [text or "(no answer)" for text in predicted], wrong, sure)
 
     def explain_target(self, outputs: base.Outputs, record: Record, target: str | None) -> Target:
         """The logits of an answer's first and last token: of the model's own, or of a part of the context."""
@@ -228,10 +232,10 @@ def _too_large(sizes: Sequence[tuple[Record, int]], longest: int, length: int) -
     return [Finding(over[0][0]["location"], what, hint, error=False, kind="answer length")]
 
 
-def _best(answers: Sequence[base.Answer]) -> tuple[list[str], list[float]]:
+def _best(predictions: Sequence[base.Prediction]) -> tuple[list[str], list[float]]:
     """What would be said if something had to be, and how much "no answer" is preferred to it."""
-    texts = [a["candidates"][0]["answer"] if a.get("candidates") else a["answer"] for a in answers]
-    return texts, [-a["score"] for a in answers]
+    texts = [a["candidates"][0]["answer"] if a.get("candidates") else a["answer"] for a in predictions]
+    return texts, [-a["score"] for a in predictions]
 
 
 def _golds(records: Sequence[Record]) -> list[list[str]]:

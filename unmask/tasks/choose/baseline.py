@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 
-from unmask.tasks.task import Answer, Records, Task
+from unmask.tasks.task import Prediction, Records, Task
 from unmask.tasks.tfidf import fit_tfidf
 
 
@@ -20,5 +20,5 @@ def baseline(task: Task, train: Records, dev: Records, judged: Records) -> dict[
     return {"TF-IDF": task.score(near, judged), "most frequent place": task.score(places, judged)}
 
 
-def _chosen(scores: np.ndarray) -> Answer:
+def _chosen(scores: np.ndarray) -> Prediction:
     return {"choice": int(scores.argmax()), "scores": scores.astype(float).tolist()}

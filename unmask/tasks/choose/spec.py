@@ -12,8 +12,8 @@ SPEC = TaskSpec(
     terms=("choose",),
     output="choice",
     grouped=True,
-    keep_together="context",
-    cut=TRUNCATES_LONGER_TEXT,
+    group_by="context",
+    truncation_note=TRUNCATES_LONGER_TEXT,
     view="choices",
     baseline="unmask.tasks.choose.baseline:baseline",
     usage=Usage(
@@ -22,6 +22,6 @@ SPEC = TaskSpec(
         inputs="{k: v[None] for k, v in tokenizer(['TEXT'] * 2, ['CHOICE', 'CHOICE'], return_tensors='pt').items()}",
     ),
     training=Training(
-        aux_mlm=True, why_not_rewritten="what tells the choices apart may be the very word that is changed"
+        aux_mlm=True, why_not_augmentable="what tells the choices apart may be the very word that is changed"
     ),
 )

@@ -21,10 +21,10 @@ from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.recipe import TaskRecipe
 from unmask.tasks.choose.spec import SPEC
-from unmask.tasks.details import cases
+from unmask.tasks.details import errors_and_examples
 from unmask.tasks.metrics import ranks
 from unmask.tasks.spec import TaskSpec
-from unmask.tasks.task import Answer, Outputs, Task
+from unmask.tasks.task import Outputs, Prediction, Task
 from unmask.text.windows import truncate_pair
 
 
@@ -32,10 +32,12 @@ class Choose(Task):
     SPEC = SPEC
 
     @classmethod
-    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
-        return cls.SPEC.bind(parts=(1, None), asks='a text and two choices or more: "2 + 2 =" "4" "5"', pairs=True)
+    def make_spec(cls, settings: TaskRecipe, task_state: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+        return cls.SPEC.bind(
+            num_inputs=(1, None), input_description='a text and two choices or more: "2 + 2 =" "4" "5"', text_pairs=True
+        )
 
-    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         """A row for each choice; with a label, one example that holds them all."""
         t, room = self.tokenizer, self.windowing.max_text_tokens(pair=True)
         text, context = record["text"], record.get("context")
@@ -55,29 +57,29 @@ class Choose(Task):
 
     # ----------------------------------------------------------------------------------------------- answers
 
-    def decode(self, outputs: Outputs) -> list[Answer]:
-        answers: list[Answer] = []
+    def decode(self, outputs: Outputs) -> list[Prediction]:
+        predictions: list[Prediction] = []
         logits = np.array([float(value) for value in outputs.values])
-        counts = np.bincount(outputs.record)
+        counts = np.bincount(outputs.record_index)
         for first, count in zip(np.cumsum(counts) - counts, counts):
             part = logits[first : first + count]
             shares = np.exp(part - part.max())
             shares /= shares.sum()
             best = int(part.argmax())
             text = outputs.examples[first + best].about
-            answers.append(
+            predictions.append(
                 {"answer": text, "choice": best, "probability": float(shares[best]), "scores": shares.tolist()}
             )
-        return answers
+        return predictions
 
-    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
+    def score(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """`mean_rank`: the place of the right choice, 1 = first; equal ones share the middle of their places."""
-        right = [a["choice"] == r["label"] for a, r in zip(answers, records, strict=True)]
-        places = [float(ranks(np.negative(a["scores"]))[r["label"]]) for a, r in zip(answers, records)]
+        right = [a["choice"] == r["label"] for a, r in zip(predictions, records, strict=True)]
+        places = [float(ranks(np.negative(a["scores"]))[r["label"]]) for a, r in zip(predictions, records)]
         return {"accuracy": sum(right) / max(1, len(right)), "mean_rank": sum(places) / max(1, len(places))}
 
-    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
-        want = [r["choices"][r["label"]] for r in records]
-        wrong = np.array([a["choice"] != r["label"] for a, r in zip(answers, records)], bool)
-        sure = np.array([a["probability"] for a in answers])
-        return cases(records, want, [a["answer"] for a in answers], wrong, sure)
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, Any]:
+        expected = [r["choices"][r["label"]] for r in records]
+        wrong = np.array([a["choice"] != r["label"] for a, r in zip(predictions, records)], bool)
+        sure = np.array([a["probability"] for a in predictions])
+        return errors_and_examples(records, expected, [a["answer"] for a in predictions], wrong, sure)

@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
-from unmask.tasks.classify.targets import TARGETS, Number, Several
+from unmask.tasks.classify.targets import TARGETS, MultiLabel, Regression
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.metrics import indicator
 from unmask.tasks.task import Records
@@ -56,8 +56,8 @@ class Words(TransformerMixin, BaseEstimator):
 class Linear:
     """A linear model that gives what a task's model gives: logits for records, in the order of the labels."""
 
-    def __init__(self, learnt: dict[str, Any], train: Records):
-        self.goal, records = TARGETS[learnt.get("target", "one")](learnt), list(train)
+    def __init__(self, task_state: dict[str, Any], train: Records):
+        self.target_type, records = TARGETS[task_state.get("target", "one")](task_state), list(train)
         model, grid, scoring = self._kind()
         aims = self._aims(records)
         search = make_pipeline(Words(1 if len(records) < SMALL else 2), model)
@@ -72,39 +72,39 @@ class Linear:
 
     def _kind(self) -> tuple[Any, dict[str, list[float]], str]:
         """The estimator, what is tried, and what decides."""
-        if isinstance(self.goal, Number):
+        if isinstance(self.target_type, Regression):
             return Ridge(), {"alpha": [0.1, 1.0, 10.0]}, "r2"
-        if isinstance(self.goal, Several):
+        if isinstance(self.target_type, MultiLabel):
             return OneVsRestClassifier(LogisticRegression(max_iter=1000)), {"estimator__C": [1, 10, 100]}, "f1_micro"
-        weights = None if self.goal.weights is None else dict(enumerate(self.goal.weights))
+        weights = None if self.target_type.weights is None else dict(enumerate(self.target_type.weights))
         logistic = LogisticRegression(max_iter=1000, class_weight=weights)
         return logistic, {"C": [1, 10, 100]}, "f1_macro" if weights else "accuracy"
 
     def _aims(self, records: Records) -> np.ndarray:
-        goal = self.goal
-        if isinstance(goal, Number):
+        target_type = self.target_type
+        if isinstance(target_type, Regression):
             return np.array([r["label"] for r in records], np.float64)
-        if isinstance(goal, Several):
-            return indicator([r["label"] for r in records], goal.labels)
-        return np.array([goal.place[str(r["label"])] for r in records])
+        if isinstance(target_type, MultiLabel):
+            return indicator([r["label"] for r in records], target_type.labels)
+        return np.array([target_type.label2id[str(r["label"])] for r in records])
 
     def logits(self, records: Records) -> np.ndarray:
-        goal, given = self.goal, list(records)
-        if isinstance(goal, Number):
+        target_type, given = self.target_type, list(records)
+        if isinstance(target_type, Regression):
             return self.model.predict(given)[:, None]
         found = np.asarray(self.model.decision_function(given))
-        if isinstance(goal, Several):
+        if isinstance(target_type, MultiLabel):
             return found.reshape(len(given), -1)
         if found.ndim == 1:  # two classes: one number says both
             found = np.stack([np.zeros_like(found), found], -1)
-        logits = np.full((len(given), len(goal.labels)), NEVER)
+        logits = np.full((len(given), len(target_type.labels)), NEVER)
         logits[:, self.model.classes_] = found
         return logits
 
 
 def baseline(task: Classify, train: Records, dev: Records, judged: Records) -> dict[str, dict[str, float]]:
-    learnt = {k: v for k, v in task.learnt.items() if k not in ("temperature", "thresholds", "mean", "sd")}
-    model = Linear(learnt, train)  # its own temperature and thresholds, and numbers as they are
+    task_state = {k: v for k, v in task.task_state.items() if k not in ("temperature", "thresholds", "mean", "sd")}
+    model = Linear(task_state, train)  # its own temperature and thresholds, and numbers as they are
     if dev:
-        learnt |= model.goal.tune(model.logits(dev), dev)
-    return {"TF-IDF + linear": model.goal.score(model.goal.decode(model.logits(judged)), judged)}
+        task_state |= model.target_type.calibrate(model.logits(dev), dev)
+    return {"TF-IDF + linear": model.target_type.score(model.target_type.decode(model.logits(judged)), judged)}

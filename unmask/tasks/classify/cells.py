@@ -31,20 +31,20 @@ def as_number(value: Any) -> float | None:
     return number if math.isfinite(number) and "_" not in str(value) else None
 
 
-def several(value: Any) -> bool:
+def is_list(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
 
-def empty(value: Any) -> bool:
+def is_empty(value: Any) -> bool:
     return value is None or value != value or (isinstance(value, str) and value.strip().lower() in MISSING_VALUES)
 
 
-def settle(values: Sequence[Any], target: str, separator: str) -> tuple[str, str]:
+def resolve_auto(values: Sequence[Any], target: str, separator: str) -> tuple[str, str]:
     """(target, separator) of a label column, where they are `auto`. Only what is plain to see is taken.
 
-    >>> settle([["a"], []], "auto", "auto"), settle(["a|b", "a", "b|c", "c"], "auto", "auto")
+    >>> resolve_auto([["a"], []], "auto", "auto"), resolve_auto(["a|b", "a", "b|c", "c"], "auto", "auto")
     (('several', 'none'), ('several', '|'))
-    >>> settle(["rock|pop", "jazz|blues"], "auto", "auto"), settle([i / 7 for i in range(50)], "auto", "auto")
+    >>> resolve_auto(["rock|pop", "jazz|blues"], "auto", "auto"), resolve_auto([i / 7 for i in range(50)], "auto", "auto")
     (('one', 'none'), ('number', 'none'))
     """
     if not separator:  # YAML's own `|` gives nothing
@@ -53,11 +53,11 @@ def settle(values: Sequence[Any], target: str, separator: str) -> tuple[str, str
             expected="; , | or another text",
             hint="""--set "task.classify.separator='|'\"""",
         )
-    filled = [v for v in values if not empty(v)]
-    texts = [str(v) for v in filled if not several(v)]
-    fitting = [s for s in SEPARATORS if reuses(texts, s)]
+    filled = [v for v in values if not is_empty(v)]
+    texts = [str(v) for v in filled if not is_list(v)]
+    fitting = [s for s in SEPARATORS if parts_recur(texts, s)]
     if target == "auto":
-        if any(map(several, filled)) or (len(fitting) == 1 and not (texts and all(map(is_decimal, texts)))):
+        if any(map(is_list, filled)) or (len(fitting) == 1 and not (texts and all(map(is_decimal, texts)))):
             target = "several"
         else:
             target = "number" if are_numbers(filled) else "one"
@@ -69,9 +69,9 @@ def settle(values: Sequence[Any], target: str, separator: str) -> tuple[str, str
     return target, separator
 
 
-def reuses(texts: Iterable[str], separator: str) -> bool:
+def parts_recur(texts: Iterable[str], separator: str) -> bool:
     """Whether what stands between separators are labels of their own: they occur alone, or with others, elsewhere."""
-    cells = {frozenset(parts(text, separator)) for text in texts}
+    cells = {frozenset(split_labels(text, separator)) for text in texts}
     joined = [cell for cell in cells if len(cell) > 1]
     found = Counter(label for cell in cells for label in cell)
     return bool(joined) and sum(all(found[label] > 1 for label in cell) for cell in joined) >= REUSED * len(joined)
@@ -88,63 +88,65 @@ def is_decimal(text: str) -> bool:
     return as_number(text.replace(",", ".", 1)) is not None
 
 
-def parts(text: str, separator: str) -> list[str]:
+def split_labels(text: str, separator: str) -> list[str]:
     """
-    >>> parts("b| a |b", "|"), parts("", "|"), parts("a b", "none")
+    >>> split_labels("b| a |b", "|"), split_labels("", "|"), split_labels("a b", "none")
     (['b', 'a'], [], ['a b'])
     """
     found = [text] if separator == "none" else text.split(separator)
     return list(dict.fromkeys(part.strip() for part in found if part.strip()))
 
 
-def read(value: Any, target: str, separator: str, at: str, findings: list[Finding]) -> Any:
+def parse_cell(value: Any, target: str, separator: str, at: str, findings: list[Finding]) -> Any:
     """A cell → a label, a list of labels (an empty one is allowed), or a number."""
     if target == "number":
         number = as_number(value)
         if number is None:
-            what = "no label" if empty(value) else f"label is no number: {value!r:.40}"
+            what = "no label" if is_empty(value) else f"label is no number: {value!r:.40}"
             findings.append(Finding(at, what, "write 1.5, or remove the row", kind="no number"))
         return 0.0 if number is None else number
     if target == "several":
-        if several(value):
+        if is_list(value):
             return list(dict.fromkeys(parse_text(v, at, "label", findings) for v in value))
         if isinstance(value, str) and not value.strip():
             return []
         text = parse_text(value, at, "label", findings)
-        return parts(text, separator)
-    if several(value):
+        return split_labels(text, separator)
+    if is_list(value):
         what = f"{len(value)} labels where every record should have one"
         findings.append(Finding(at, what, "one label, or --set task.classify.target=several", kind="several labels"))
         return ""
-    if empty(value) and not (isinstance(value, str) and value.strip()):  # "none" may be a label: the doctor warns
+    if is_empty(value) and not (isinstance(value, str) and value.strip()):  # "none" may be a label: the doctor warns
         findings.append(Finding(at, "no label", f"fill it in, or remove the row; {NONE_APPLIES}", kind="no label"))
         return ""
-    return whole_number(parse_text(value, at, "label", findings).strip())
+    return strip_decimals(parse_text(value, at, "label", findings).strip())
 
 
-def whole_number(label: str) -> str:
+def strip_decimals(label: str) -> str:
     """A label without the decimals that a program wrote after a whole number: 1.0 is 1, whatever wrote it.
 
-    >>> whole_number("1.0"), whole_number("-2.00"), whole_number("1.5"), whole_number("v1.0")
+    >>> strip_decimals("1.0"), strip_decimals("-2.00"), strip_decimals("1.5"), strip_decimals("v1.0")
     ('1', '-2', '1.5', 'v1.0')
     """
     return _WHOLE.sub(r"\1", label)
 
 
-def numbered(cells: Sequence[tuple[str, Any]]) -> list[Finding]:
+def numeric_label_findings(cells: Sequence[tuple[str, Any]]) -> list[Finding]:
     """Warnings about labels that are numbers: read alike (1 and 1.0), or scores that may be meant to be predicted.
 
-    >>> [f.what for f in numbered([("a.csv:2", "0.5"), ("a.csv:3", "5.0"), ("a.csv:4", "0.5")])]
+    >>> [f.what for f in numeric_label_findings([("a.csv:2", "0.5"), ("a.csv:3", "5.0"), ("a.csv:4", "0.5")])]
     ["the labels are numbers, some of them no whole ones: read as 2 labels ('0.5', '5')"]
     """
-    texts = [(at, str(value).strip()) for at, value in cells if not empty(value) and not several(value)]
-    decimal = [(at, text) for at, text in texts if whole_number(text) != text]
+    texts = [(at, str(value).strip()) for at, value in cells if not is_empty(value) and not is_list(value)]
+    decimal = [(at, text) for at, text in texts if strip_decimals(text) != text]
     plain = {text for _, text in texts}
     found = []
-    if alike := next(((at, text) for at, text in decimal if whole_number(text) in plain), None):
-        what = f"the label {alike[1]!r} is read as {whole_number(alike[1])!r}, as it is written elsewhere in the column"
+    if alike := next(((at, text) for at, text in decimal if strip_decimals(text) in plain), None):
+        what = (
+            f"the label {alike[1]!r} is read as {strip_decimals(alike[1])!r}, as it is written elsewhere in the column"
+        )
         found.append(Finding(alike[0], what, error=False, kind="labels alike"))
-    labels = sorted({whole_number(text) for text in plain}, key=lambda text: as_number(text) or 0)
+    labels = sorted({strip_decimals(text) for text in plain}, key=lambda text: as_number(text) or 0)
     numbers = [as_number(label) for label in labels]
     if texts and None not in numbers and any(number != int(number) for number in numbers if number is not None):
         listed = ", ".join(map(repr, labels[:4])) + (", …" if len(labels) > 4 else "")
@@ -154,18 +156,20 @@ def numbered(cells: Sequence[tuple[str, Any]]) -> list[Finding]:
     return found
 
 
-def unsplit(cells: Sequence[tuple[str, Any]]) -> list[Finding]:
+def unsplit_label_findings(cells: Sequence[tuple[str, Any]]) -> list[Finding]:
     """A warning where labels, each read as one, look like lists: what stands between separators is a label elsewhere.
 
-    >>> [f.what for f in unsplit([("a.csv:2", "rock,live"), ("a.csv:3", "rock"), ("a.csv:4", "pop, live")])]
+    >>> [f.what for f in unsplit_label_findings([("a.csv:2", "rock,live"), ("a.csv:3", "rock"), ("a.csv:4", "pop, live")])]
     ["the label 'rock,live' looks like several: 'rock' is one by itself elsewhere"]
-    >>> unsplit([("a.csv:2", "Paris, France"), ("a.csv:3", "Lyon, France"), ("a.csv:4", "1,5")])
+    >>> unsplit_label_findings([("a.csv:2", "Paris, France"), ("a.csv:3", "Lyon, France"), ("a.csv:4", "1,5")])
     []
     """
-    texts = {str(value).strip(): at for at, value in reversed(cells) if not empty(value) and not several(value)}
+    texts = {str(value).strip(): at for at, value in reversed(cells) if not is_empty(value) and not is_list(value)}
     for separator in SEPARATORS:
-        joined = [text for text in texts if len(parts(text, separator)) > 1 and not is_decimal(text)]
-        known = {text: next((p for p in parts(text, separator) if p in texts), None) for text in reversed(joined)}
+        joined = [text for text in texts if len(split_labels(text, separator)) > 1 and not is_decimal(text)]
+        known = {
+            text: next((p for p in split_labels(text, separator) if p in texts), None) for text in reversed(joined)
+        }
         hits = [text for text, part in known.items() if part]
         if hits and len(hits) >= LISTED * len(joined):
             what = f"the label {hits[0]!r:.60} looks like several: {known[hits[0]]!r:.40} is one by itself elsewhere"
@@ -174,11 +178,11 @@ def unsplit(cells: Sequence[tuple[str, Any]]) -> list[Finding]:
     return []
 
 
-def kind_of(records: Sequence[Record]) -> str:
+def infer_problem_type(records: Sequence[Record]) -> str:
     """The target of records that come from no file.
 
-    >>> kind_of([{"label": 0.5}]), kind_of([{"label": ["a"]}]), kind_of([{"label": "a"}])
+    >>> infer_problem_type([{"label": 0.5}]), infer_problem_type([{"label": ["a"]}]), infer_problem_type([{"label": "a"}])
     ('number', 'several', 'one')
     """
     first = records[0]["label"]
-    return "several" if several(first) else "number" if isinstance(first, float) else "one"
+    return "several" if is_list(first) else "number" if isinstance(first, float) else "one"

@@ -29,9 +29,9 @@ class ClassifyForm(DataFormat):
         for source in sources:
             column = assign_columns(self.fields, source, settings).get("label")
             values += [row.get(column) for _, row in source.rows] if column else []
-        target, separator = cells.settle(values, given.target, given.separator)
+        target, separator = cells.resolve_auto(values, given.target, given.separator)
         found = given.model_copy(update={"target": target, "separator": separator})
-        labels = [cells.whole_number(label) for label in settings.labels] if target == "one" else settings.labels
+        labels = [cells.strip_decimals(label) for label in settings.labels] if target == "one" else settings.labels
         return settings.model_copy(update={"classify": found, "labels": labels})
 
     def read(
@@ -47,9 +47,9 @@ class ClassifyForm(DataFormat):
             if "pair" in columns:
                 record["pair"] = parse_text(row.get(columns["pair"]), at, "pair", findings)
             if labelled:
-                record["label"] = cells.read(row.get(columns["label"]), target, separator, at, findings)
+                record["label"] = cells.parse_cell(row.get(columns["label"]), target, separator, at, findings)
             records.append(record)
         if labelled and target == "one":
             written = [(source.location(line), row.get(columns["label"])) for line, row in source.rows]
-            findings += cells.unsplit(written) + cells.numbered(written)
+            findings += cells.unsplit_label_findings(written) + cells.numeric_label_findings(written)
         return records

@@ -11,10 +11,10 @@ SPEC = TaskSpec(
     heads=("classify",),
     terms=("classify",),
     output="choice",  # or "binary", "number": of one model, by its labels
-    keep_together="text",
+    group_by="text",
     view="labels",
-    learnt={"labels": list_of(WORD)},
-    may_learn={
+    required_state={"labels": list_of(WORD)},
+    optional_state={
         "target": one_of("one", "several", "number"),
         "pair": or_null(FLAG),
         "weights": or_null(list_of(NUMBER)),
@@ -30,5 +30,5 @@ SPEC = TaskSpec(
     },
     baseline="unmask.tasks.classify.baseline:baseline",
     usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),
-    training=Training(equal_windows=True, token_dropout=True, aux_mlm=True, rewrites=("text", "pair")),
+    training=Training(equal_record_weights=True, token_masking=True, aux_mlm=True, augmentable_fields=("text", "pair")),
 )

@@ -29,7 +29,7 @@ from unmask.tasks.classify import cells
 from unmask.tasks.classify.spec import SPEC
 from unmask.tasks.classify.targets import TARGETS
 from unmask.tasks.spec import TaskSpec
-from unmask.tasks.task import Answer, Given, Outputs, Study, Task
+from unmask.tasks.task import DataSummary, FitContext, Outputs, Prediction, Task
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.windows import TRUNCATES_LONGER_TEXT
 
@@ -37,59 +37,74 @@ from unmask.text.windows import TRUNCATES_LONGER_TEXT
 class Classify(Task):
     SPEC = SPEC
 
-    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
-        super().__init__(recipe, tokenizer, learnt)
-        target = self.learnt.get("target", "one")
-        self.goal = TARGETS[target](self.learnt)
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, task_state: Mapping[str, Any] | None = None):
+        super().__init__(recipe, tokenizer, task_state)
+        target = self.task_state.get("target", "one")
+        self.target_type = TARGETS[target](self.task_state)
         settled = self.settings.classify.model_copy(update={"target": target})  # by which other files are read
         self.settings = self.settings.model_copy(update={"classify": settled})
 
     @property
     def labels(self) -> list[str]:
-        return self.goal.labels
+        return self.target_type.labels
 
     @classmethod
-    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
-        goal, paired = TARGETS[learnt.get("target", "one")], learnt.get("pair")
+    def make_spec(cls, settings: TaskRecipe, task_state: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+        target_type, paired = TARGETS[task_state.get("target", "one")], task_state.get("pair")
         text, pair = cls.SPEC.inputs
         told: dict[bool | None, tuple[tuple[Field, ...], tuple[int, int], str]] = {
             None: ((text, pair), (1, 2), "one text, or a text and its pair"),  # unknown of a folder of someone else's
             True: ((text, replace(pair, required=True)), (2, 2), 'a text and its pair: "a man sleeps" "nobody sleeps"'),
             False: ((text,), (1, 1), "one text"),
         }
-        inputs, parts, asks = told[paired]
-        labels = tuple(learnt.get("labels", ()))
-        metric = goal(dict(learnt)).metric if labels else goal.decides
-        spec = replace(cls.SPEC, output=goal.output, metrics=(metric,), cut=TRUNCATES_LONGER_TEXT if paired else "")
-        scale = (learnt.get("mean", 0.0), learnt.get("sd", 1.0))
-        changed = {"labels": labels, "problem": goal.problem}
+        inputs, parts, input_description = told[paired]
+        labels = tuple(task_state.get("labels", ()))
+        metric = target_type(dict(task_state)).metric if labels else target_type.primary_metric
+        spec = replace(
+            cls.SPEC,
+            output=target_type.output,
+            metrics=(metric,),
+            truncation_note=TRUNCATES_LONGER_TEXT if paired else "",
+        )
+        scale = (task_state.get("mean", 0.0), task_state.get("sd", 1.0))
+        changed = {"labels": labels, "problem": target_type.problem_type}
         return spec.bind(
-            inputs=inputs, parts=parts, asks=asks, labels=labels, pairs=bool(paired), scale=scale, config=changed
+            inputs=inputs,
+            num_inputs=parts,
+            input_description=input_description,
+            labels=labels,
+            text_pairs=bool(paired),
+            scale=scale,
+            config_overrides=changed,
         )
 
     # ----------------------------------------------------------------------------------------------- records
 
     @classmethod
-    def study(cls, given: Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> Study:
-        settings, learnt = given.recipe.task.classify, super().study(given, records, known).learnt
-        learnt.pop("weights", None)
-        if known is None:
-            learnt["target"] = cells.kind_of(records) if settings.target == "auto" else settings.target
-        labels = given.recipe.task.labels if known is None else known["labels"]
-        learnt |= TARGETS[learnt["target"]].study(records, labels, settings.balance)
+    def fit_state(
+        cls, context: FitContext, records: Sequence[Record], previous: Mapping[str, Any] | None = None
+    ) -> DataSummary:
+        settings, task_state = context.recipe.task.classify, super().fit_state(context, records, previous).task_state
+        task_state.pop("weights", None)
+        if previous is None:
+            task_state["target"] = cells.infer_problem_type(records) if settings.target == "auto" else settings.target
+        labels = context.recipe.task.labels if previous is None else previous["labels"]
+        task_state |= TARGETS[task_state["target"]].fit_state(records, labels, settings.balance)
         held = {"pair" in record for record in records}
-        learnt |= {"pair": held.pop()} if known is None and len(held) == 1 else {}
-        goal = TARGETS[learnt["target"]](learnt)
-        return Study(learnt, [goal.stratum(record) for record in records], goal.describe(records))
+        task_state |= {"pair": held.pop()} if previous is None and len(held) == 1 else {}
+        target_type = TARGETS[task_state["target"]](task_state)
+        return DataSummary(
+            task_state, [target_type.stratify_key(record) for record in records], target_type.describe(records)
+        )
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
-        known = super().from_folder(folder, config, heads)
-        target = next((name for name, kind in TARGETS.items() if kind.problem == config.problem), None)
+    def state_from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
+        previous = super().state_from_folder(folder, config, heads)
+        target = next((name for name, kind in TARGETS.items() if kind.problem_type == config.problem), None)
         target = target or ("number" if len(config.labels) == 1 else "one")
-        return None if known is None else known | {"labels": list(config.labels), "target": target}
+        return None if previous is None else previous | {"labels": list(config.labels), "target": target}
 
-    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         t, pair = self.tokenizer, record.get("pair")
         a, b = t.encode(record["text"]), None if pair is None else t.encode(pair)
         if b is not None:
@@ -98,20 +113,20 @@ class Classify(Task):
             room = self.windowing.max_text_tokens()
             self.windowing.check_overflow(record, [len(a)], room)
             rows = [t.build_inputs_with_special_tokens(piece) for piece in self.windowing.windows(a, room)]
-        labels = {"classify.targets": self.goal.aim(record)} if labelled else {}
+        labels = {"classify.targets": self.target_type.encode_target(record)} if labelled else {}
         texts = (record["text"],) if pair is None else (record["text"], pair)
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=texts) for ids, segments in rows]
 
     # ----------------------------------------------------------------------------------------------- answers
 
-    def tune(self, outputs: Outputs, records: Sequence[Record]) -> dict[str, Any]:
-        return self.goal.tune(outputs.means(), records)
+    def calibrate(self, outputs: Outputs, records: Sequence[Record]) -> dict[str, Any]:
+        return self.target_type.calibrate(outputs.record_means(), records)
 
-    def decode(self, outputs: Outputs) -> list[Answer]:
-        return self.goal.decode(outputs.means()) if len(outputs.record) else []
+    def decode(self, outputs: Outputs) -> list[Prediction]:
+        return self.target_type.decode(outputs.record_means()) if len(outputs.record_index) else []
 
-    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
-        return self.goal.score(answers, records)
+    def score(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        return self.target_type.score(predictions, records)
 
-    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
-        return self.goal.details(answers, records)
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, Any]:
+        return self.target_type.details(predictions, records)

@@ -15,6 +15,6 @@ def baseline(task: Task, train: Records, dev: Records, judged: Records) -> dict[
     asked, texts = [r["text"] for r in judged], [r["positive"] for r in judged]
     a, b = tfidf.transform(asked), tfidf.transform(texts)
     near = np.asarray(a.multiply(b).sum(1)).ravel().tolist()
-    places = contrastive.places(a, b, asked, texts)
-    answers = [{"similarity": cosine, "place": place} for cosine, place in zip(near, places)]
-    return {"TF-IDF": contrastive.score(answers, judged, ())}
+    places = contrastive.retrieval_ranks(a, b, asked, texts)
+    predictions = [{"similarity": cosine, "place": place} for cosine, place in zip(near, places)]
+    return {"TF-IDF": contrastive.score(predictions, judged, ())}

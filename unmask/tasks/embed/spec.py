@@ -12,11 +12,11 @@ SPEC = TaskSpec(
     terms=("embed",),
     output="vector",
     metrics=("spearman", "mrr", "uniformity"),
-    keep_together="text",
-    ranked_among="positive",
+    group_by="text",
+    ranked_field="positive",
     view="vector",
     metric_fields={"spearman": "score", "mrr": "positive"},
-    learnt={
+    required_state={
         "pooling": one_of("mean", "cls"),
         "normalised": FLAG,
         "lower": FLAG,
@@ -26,10 +26,12 @@ SPEC = TaskSpec(
     baseline="unmask.tasks.embed.baseline:baseline",
     usage=Usage(
         pipeline="sentence-similarity",
-        served="feature-extraction",
+        served_pipeline="feature-extraction",
         library="sentence-transformers",
         auto_class="SentenceTransformer",
         result="encode(['TEXT']).shape",
     ),
-    training=Training(in_batch=True, pooling="own", why_not_rewritten="the pairs would no longer mean the same"),
+    training=Training(
+        in_batch_negatives=True, pooling="task", why_not_augmentable="the pairs would no longer mean the same"
+    ),
 )

@@ -33,12 +33,12 @@ from unmask.hub import resolve
 from unmask.labels.records import Record
 from unmask.model import sentence
 from unmask.model.config import ModelConfig
-from unmask.numeric import unit
+from unmask.numeric import l2_normalize
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks import contrastive
 from unmask.tasks.embed.spec import SPEC
 from unmask.tasks.spec import TaskSpec
-from unmask.tasks.task import Answer, Given, Outputs, Study, Task
+from unmask.tasks.task import DataSummary, FitContext, Outputs, Prediction, Task
 
 if TYPE_CHECKING:
     import torch
@@ -58,15 +58,17 @@ class Embed(Task):
     SPEC = SPEC
 
     @classmethod
-    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
-        pooling, normalised = learnt.get("pooling", ""), bool(learnt.get("normalised", True))
-        spec = cls.SPEC.bind(asks="a text, or two to be compared", pooling=pooling, normalised=normalised)
-        if spec.bound is None or not {"length", "loss", "lower", "prompt"} <= set(learnt):
+    def make_spec(cls, settings: TaskRecipe, task_state: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+        pooling, normalized = task_state.get("pooling", ""), bool(task_state.get("normalised", True))
+        spec = cls.SPEC.bind(input_description="a text, or two to be compared", pooling=pooling, normalize=normalized)
+        if spec.bound is None or not {"length", "loss", "lower", "prompt"} <= set(task_state):
             return spec
         sizes = "".join(f", and its first {size} numbers" for size in settings.embed.sizes)
-        said = f"{learnt['loss']}: {LOSSES[learnt['loss']]}; {pooling} vector{sizes}"
-        files = sentence.Sentence(pooling, normalised, int(learnt["length"]), learnt["lower"], learnt["prompt"])
-        return replace(spec, bound=replace(spec.bound, said=said, sentence=files))
+        note = f"{task_state['loss']}: {LOSSES[task_state['loss']]}; {pooling} vector{sizes}"
+        files = sentence.Sentence(
+            pooling, normalized, int(task_state["length"]), task_state["lower"], task_state["prompt"]
+        )
+        return replace(spec, bound=replace(spec.bound, training_note=note, sentence=files))
 
     # ----------------------------------------------------------------------------------------------- records
 
@@ -82,10 +84,12 @@ class Embed(Task):
             raise UserError(f"task.embed.sizes: {wide[0]}", expected=f"below {config.hidden}, the whole vector's size")
 
     @classmethod
-    def study(cls, given: Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> Study:
-        study, recipe, config = super().study(given, records, known), given.recipe, given.config
-        if known is not None:
-            return study
+    def fit_state(
+        cls, context: FitContext, records: Sequence[Record], previous: Mapping[str, Any] | None = None
+    ) -> DataSummary:
+        summary, recipe, config = super().fit_state(context, records, previous), context.recipe, context.config
+        if previous is not None:
+            return summary
         forms = {"scored" if "score" in r else "pairs" if "positive" in r else "text" for r in records}
         if len(forms) > 1:
             raise UserError(
@@ -98,8 +102,8 @@ class Embed(Task):
             )
         own = (sentence.read(resolve(recipe.start, sentence.PATTERNS)) if recipe.start else None) or sentence.Sentence()
         asked = [p for p in (recipe.task.embed.pooling, recipe.task.pooling) if p != "auto"]
-        length = study.learnt["length"]
-        learnt = {
+        length = summary.task_state["length"]
+        task_state = {
             "length": length if recipe.task.length else min(own.length or length, config.max_positions),
             "pooling": asked[0] if asked else own.pooling,
             "normalised": True,
@@ -107,10 +111,10 @@ class Embed(Task):
             "prompt": own.prompt,
             "loss": loss,
         }
-        return Study(learnt)
+        return DataSummary(task_state)
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
+    def state_from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
         """What a folder of sentence-transformers has learnt; None when it is none."""
         own = sentence.read(folder)
         if own is None:
@@ -121,15 +125,15 @@ class Embed(Task):
 
     # ----------------------------------------------------------------------------------------------- rows
 
-    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         """Labelled: one example that holds all rows of the record. Else a row after the other: the text's, the positive's."""
         texts = [(ANCHOR, record["text"]), *([(POSITIVE, record["positive"])] if "positive" in record else [])]
-        if labelled and self.learnt["loss"] == "text":
+        if labelled and self.task_state["loss"] == "text":
             texts = [(ANCHOR, record["text"]), (POSITIVE, record["text"])]
-        if labelled and self.learnt["loss"] == "pairs":
+        if labelled and self.task_state["loss"] == "pairs":
             texts += [(NEGATIVE, text) for text in record.get("negatives", ())]
-        texts = [(role, self.learnt["prompt"] + text) for role, text in texts]
-        ids = [self.tokenizer.encode(text.lower() if self.learnt["lower"] else text) for _, text in texts]
+        texts = [(role, self.task_state["prompt"] + text) for role, text in texts]
+        ids = [self.tokenizer.encode(text.lower() if self.task_state["lower"] else text) for _, text in texts]
         self.windowing.check_overflow(record, map(len, ids), self.windowing.max_text_tokens())
         rows = [row for (role, text), own in zip(texts, ids) for row in self._rows(role, text, own, labelled)]
         if not labelled:
@@ -151,7 +155,7 @@ class Embed(Task):
 
     def forward(self, model: Model, batch: Batch) -> torch.Tensor:
         """(B, D): a vector per row, not yet of length 1."""
-        if self.learnt["pooling"] == "cls":
+        if self.task_state["pooling"] == "cls":
             return model.encode(batch, batch.firsts()).float()
         hidden = model.encode(batch).float()
         if batch.mask is None:
@@ -159,49 +163,50 @@ class Embed(Task):
         kept = batch.mask[:, :, None].to(hidden.dtype)
         return (hidden * kept).sum(1) / kept.sum(1)
 
-    def outputs(self, model: Model, batch: Batch) -> dict[str, Term]:
-        from unmask.tasks.terms import Vectors
+    def loss_terms(self, model: Model, batch: Batch) -> dict[str, Term]:
+        from unmask.tasks.terms import Contrastive
 
         role, key, settings = batch.labels["embed.role"], batch.labels["embed.text"], self.settings.embed
-        term = Vectors(
-            logits=contrastive.texts(self.forward(model, batch), role),
+        term = Contrastive(
+            logits=contrastive.mean_by_text(self.forward(model, batch), role),
             targets=batch.labels["embed.targets"],
             role=role[role >= 0],  # of rows that begin a text; others are further windows of it
             key=key[role >= 0],
             temperature=settings.temperature,
             sizes=tuple(settings.sizes),
             both=settings.directions == "both",
-            scored=self.learnt["loss"] == "scored",
+            scored=self.task_state["loss"] == "scored",
         )
         return {"embed": term}
 
     # ----------------------------------------------------------------------------------------------- answers
 
-    def decode(self, outputs: Outputs) -> list[Answer]:
+    def decode(self, outputs: Outputs) -> list[Prediction]:
         """A vector for a text; for a text and its positive the cosine, and the positive's place among all of them."""
-        count = int(outputs.record.max()) + 1 if len(outputs.record) else 0
+        count = int(outputs.record_index.max()) + 1 if len(outputs.record_index) else 0
         roles = np.array([e.about[0] for e in outputs.examples], int)
         values = np.stack(outputs.values) if outputs.values else np.empty((0, 1))
         vectors = {
-            role: contrastive.pooled(values[roles == role], outputs.record[roles == role], count) for role in (0, 1)
+            role: contrastive.mean_by_record(values[roles == role], outputs.record_index[roles == role], count)
+            for role in (0, 1)
         }
         if not (roles == POSITIVE).any():
-            return [{"vector": v.tolist()} for v in unit(vectors[0], self.learnt["normalised"])]
-        if len(set(outputs.record[roles == POSITIVE].tolist())) < count:
+            return [{"vector": v.tolist()} for v in l2_normalize(vectors[0], self.task_state["normalised"])]
+        if len(set(outputs.record_index[roles == POSITIVE].tolist())) < count:
             raise UserError(
                 "some records have a second text and others have none", hint="ask for them one after the other"
             )
         texts = {role: [""] * count for role in (0, 1)}
-        for example, n in zip(outputs.examples, outputs.record):
+        for example, n in zip(outputs.examples, outputs.record_index):
             texts[example.about[0]][n] = example.about[1]
-        return contrastive.pairs(vectors[0], vectors[1], texts[0], texts[1], self.settings.embed.sizes)
+        return contrastive.compare_pairs(vectors[0], vectors[1], texts[0], texts[1], self.settings.embed.sizes)
 
-    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
+    def score(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Of scored pairs Spearman's correlation; of pairs recall and MRR with all positives of these records to choose from."""
-        return contrastive.score(answers, records, self.settings.embed.sizes)
+        return contrastive.score(predictions, records, self.settings.embed.sizes)
 
-    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
-        return contrastive.details(answers, records)
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, Any]:
+        return contrastive.details(predictions, records)
 
 
 def _key(text: str) -> int:

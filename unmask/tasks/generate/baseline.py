@@ -8,5 +8,5 @@ from unmask.text.segmentation import sentences
 
 def baseline(task: Task, train: Records, dev: Records, judged: Records) -> dict[str, dict[str, float]]:
     count = max(1, round(median(len(sentences(r["target"])) for r in train)))
-    answers = [{"output": " ".join(sentences(r["text"])[:count])} for r in judged]
-    return {"first sentence" if count == 1 else f"first {count} sentences": task.score(answers, judged)}
+    predictions = [{"output": " ".join(sentences(r["text"])[:count])} for r in judged]
+    return {"first sentence" if count == 1 else f"first {count} sentences": task.score(predictions, judged)}

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from unmask.tasks.metrics import rates
+from unmask.tasks.metrics import f1_scores
 from unmask.text.segmentation import detect_common_language, scoring_words
 
 Words = list[str]
@@ -34,26 +34,28 @@ def language(texts: Sequence[str]) -> str:
     return "en" if 2 * sum(map(str.isascii, found)) >= len(found) else "other"
 
 
-def rouge(references: Sequence[str], answer: str, language: str = "en") -> dict[str, float]:
+def rouge(references: Sequence[str], prediction: str, language: str = "en") -> dict[str, float]:
     """The F-measures of one answer, each against the reference that suits it best.
 
     >>> rouge(["the cat sat"], "the cat")["rougeL"]
     0.8
     """
-    found = [_rouge(reference, answer, language) for reference in references]
+    found = [_rouge(reference, prediction, language) for reference in references]
     return {name: max(scores[name] for scores in found) for name in ROUGE}
 
 
-def _rouge(reference: str, answer: str, language: str) -> dict[str, float]:
-    wanted, got = scoring_words(reference, language), scoring_words(answer, language)
+def _rouge(reference: str, prediction: str, language: str) -> dict[str, float]:
+    wanted, predicted = scoring_words(reference, language), scoring_words(prediction, language)
     out = {}
     for n in (1, 2):
-        a, b = (Counter(zip(*(tokens[i:] for i in range(n)))) for tokens in (wanted, got))
-        out[f"rouge{n}"] = rates((a & b).total(), b.total(), a.total())[2]
-    out["rougeL"] = rates(common_length(wanted, got), len(got), len(wanted))[2]
-    lines, made = ([scoring_words(line, language) for line in text.split("\n") if line] for text in (reference, answer))
+        a, b = (Counter(zip(*(tokens[i:] for i in range(n)))) for tokens in (wanted, predicted))
+        out[f"rouge{n}"] = f1_scores((a & b).total(), b.total(), a.total())[2]
+    out["rougeL"] = f1_scores(common_length(wanted, predicted), len(predicted), len(wanted))[2]
+    lines, made = (
+        [scoring_words(line, language) for line in text.split("\n") if line] for text in (reference, prediction)
+    )
     one = len(lines) == len(made) == 1  # then both are the same
-    out["rougeLsum"] = out["rougeL"] if one else rates(summary_hits(lines, made), len(got), len(wanted))[2]
+    out["rougeLsum"] = out["rougeL"] if one else f1_scores(summary_hits(lines, made), len(predicted), len(wanted))[2]
     return out
 
 
@@ -74,13 +76,13 @@ def common_length(a: Words, b: Words) -> int:
     return len(a) - row.bit_count()
 
 
-def summary_hits(wanted: Sequence[Words], got: Sequence[Words]) -> int:
+def summary_hits(wanted: Sequence[Words], predicted: Sequence[Words]) -> int:
     """ROUGE-Lsum's hits: of each line that is wanted, the words on a longest common subsequence with any line of the answer; no word
     counts more often than it stands in either text."""
-    left = Counter(w for line in wanted for w in line) & Counter(w for line in got for w in line)
+    left = Counter(w for line in wanted for w in line) & Counter(w for line in predicted for w in line)
     hits = 0
     for line in wanted:
-        for place in sorted(set().union(*(_common_places(line, other) for other in got))):
+        for place in sorted(set().union(*(_common_places(line, other) for other in predicted))):
             if left[line[place]] > 0:
                 left[line[place]] -= 1
                 hits += 1
@@ -107,7 +109,7 @@ def _common_places(a: Words, b: Words) -> list[int]:
     return places
 
 
-def scores(references: Sequence[Sequence[str]], answers: Sequence[str], language: str = "en") -> dict[str, float]:
+def scores(references: Sequence[Sequence[str]], predictions: Sequence[str], language: str = "en") -> dict[str, float]:
     """Means of ROUGE over the answers; BLEU and chrF of all of them together.
 
     >>> scores([["the cat sat on the mat"]], ["the cat sat on the mat"])["bleu"]
@@ -116,13 +118,15 @@ def scores(references: Sequence[Sequence[str]], answers: Sequence[str], language
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    if not answers:
+    if not predictions:
         return dict.fromkeys((*ROUGE, "bleu", "chrf"), 0.0)
-    found = [rouge(several, answer, language) for several, answer in zip(references, answers, strict=True)]
+    found = [rouge(several, prediction, language) for several, prediction in zip(references, predictions, strict=True)]
     out = {name: sum(one[name] for one in found) / len(found) for name in ROUGE}
     most = max(len(several) for several in references)
     streams: Any = [[several[n] if n < len(several) else None for several in references] for n in range(most)]
     bleu = BLEU(tokenize="zh" if language == "zh" else "13a")
-    out["bleu"] = min(1.0, bleu.corpus_score(list(answers), streams).score / 100)  # its 100 may be 100.00000000000004
-    out["chrf"] = CHRF().corpus_score(list(answers), streams).score / 100
+    out["bleu"] = min(
+        1.0, bleu.corpus_score(list(predictions), streams).score / 100
+    )  # its 100 may be 100.00000000000004
+    out["chrf"] = CHRF().corpus_score(list(predictions), streams).score / 100
     return out

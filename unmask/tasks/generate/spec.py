@@ -12,17 +12,17 @@ SPEC = TaskSpec(
     terms=("generate",),
     output="text",
     metrics=("rougeL",),
-    cut="cut at their end",
+    truncation_note="cut at their end",
     view="text",
-    may_learn={"language": WORD},
+    optional_state={"language": WORD},
     baseline="unmask.tasks.generate.baseline:baseline",
     usage=Usage(
         pipeline="text-generation", result="tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)"
     ),
     training=Training(
-        dev_rows=200,  # each costs a forward pass per token
+        max_dev_records=200,  # each costs a forward pass per token
         pooling="none",
         distillable=False,
-        why_not_rewritten="the target would no longer be that of the text",
+        why_not_augmentable="the target would no longer be that of the text",
     ),
 )

@@ -33,7 +33,7 @@ from unmask.tasks.generate import metrics
 from unmask.tasks.generate.form import references
 from unmask.tasks.generate.spec import SPEC
 from unmask.tasks.spec import TaskSpec
-from unmask.tasks.task import Answer, Given, Outputs, Study, Task, row_length
+from unmask.tasks.task import DataSummary, FitContext, Outputs, Prediction, Task, resolve_max_length
 from unmask.text.vocabulary import CJK
 
 SHOWN = 20  # answers that a report shows
@@ -45,16 +45,21 @@ class Generate(Task):
     SPEC = SPEC
 
     @classmethod
-    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+    def make_spec(cls, settings: TaskRecipe, task_state: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
         how = {"max_new_tokens": settings.generate.longest, "num_beams": settings.generate.beams}
         next_token = config is None or config.decoder_layers or config.causal
         changed = {} if next_token else {"predicts": "next"}
-        return cls.SPEC.bind(asks="one text", generation=how, prefix=settings.generate.prefix, config=changed)
+        return cls.SPEC.bind(
+            input_description="one text",
+            generation=how,
+            source_prefix=settings.generate.prefix,
+            config_overrides=changed,
+        )
 
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
         super().check(recipe, config)
-        longest, row = recipe.task.generate.longest, row_length(recipe, config)
+        longest, row = recipe.task.generate.longest, resolve_max_length(recipe, config)
         most = row - 8  # a text of a few tokens has to fit in beside the answer
         if config.decoder_layers:
             most = longest if config.positions == "relative" else config.max_positions
@@ -75,10 +80,12 @@ class Generate(Task):
             raise UserError(what, hint=f"unmask finetune {quote(Path(recipe.start, 'generator'))}, where that is there")
 
     @classmethod
-    def study(cls, given: Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> Study:
-        study = super().study(given, records, known)
-        language = {} if known else {"language": metrics.language([str(r["target"]) for r in records[:1000]])}
-        return Study(study.learnt | language)
+    def fit_state(
+        cls, context: FitContext, records: Sequence[Record], previous: Mapping[str, Any] | None = None
+    ) -> DataSummary:
+        summary = super().fit_state(context, records, previous)
+        language = {} if previous else {"language": metrics.language([str(r["target"]) for r in records[:1000]])}
+        return DataSummary(summary.task_state | language)
 
     @property
     def model_config(self) -> ModelConfig:
@@ -105,18 +112,18 @@ class Generate(Task):
         cut = len(ids) - room if self.windowing.check_overflow(record, [len(ids)], room) else 0
         return [*before, *ids[:room], *after] if self.causal else t.build_inputs_with_special_tokens(ids[:room])[0], cut
 
-    def wanted(self, text: str) -> list[int]:
+    def target_ids(self, text: str) -> list[int]:
         """The target's tokens, the end too: an encoder–decoder's as its tokenizer surrounds a text."""
         t, ids = self.tokenizer, self.tokenizer.encode(text)
         ids = t.build_inputs_with_special_tokens(ids)[0] if self.decoder else ids
         return [*ids, *([] if self.decoder and ids[-1:] == [t.sep] else [t.sep])][: self.settings.generate.longest]
 
-    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         prompt, cut = self.prompt(record)
         ids = np.array(prompt)
         if not labelled:
             return [Example(ids, texts=(record["text"],), about=cut)]
-        target = np.array(self.wanted(record["target"]))
+        target = np.array(self.target_ids(record["target"]))
         tally, longest = self.windowing.tally, self.settings.generate.longest
         if cut and self.windowing.length < (most := self.model_config.max_positions):
             tally.note(f"--length {most} reads more of a long text, and takes longer")
@@ -139,7 +146,7 @@ class Generate(Task):
         text = t.decode([i for i in new if i < t.size and not t.special[i]]).strip()
         return _APART.sub("", text) if t.kind == "wordpiece" else text
 
-    def decode(self, outputs: Outputs) -> list[Answer]:
+    def decode(self, outputs: Outputs) -> list[Prediction]:
         """`num_truncated_tokens`: at the end of the text, which were not read."""
         return [
             {"output": self.write(new.tolist()), "finish_reason": "eos" if self.tokenizer.sep in new[-1:] else "length"}
@@ -147,18 +154,20 @@ class Generate(Task):
             for new, row in zip(outputs.values, outputs.examples, strict=True)
         ]
 
-    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
-        return metrics.scores(list(map(references, records)), [a["output"] for a in answers], self.learnt["language"])
+    def score(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        return metrics.scores(
+            list(map(references, records)), [a["output"] for a in predictions], self.task_state["language"]
+        )
 
-    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, Any]:
         rows = []
-        for answer, r in zip(answers, records, strict=True):
-            score = metrics.rouge(references(r), answer["output"], self.learnt["language"])["rougeL"]
+        for prediction, r in zip(predictions, records, strict=True):
+            score = metrics.rouge(references(r), prediction["output"], self.task_state["language"])["rougeL"]
             shown = {
                 "location": r.get("location", ""),
                 "text": r["text"][:500],
-                "want": r["target"],
-                "got": answer["output"],
+                "expected": r["target"],
+                "predicted": prediction["output"],
             }
             rows.append(shown | {"score": round(score, 4)})
         rows.sort(key=lambda row: row["score"])

@@ -8,8 +8,8 @@ def baseline(task: Task, train: Records, dev: Records, judged: Records) -> dict[
     passages = dict.fromkeys(p for r in (*train, *judged) for p in r["passages"])
     number = {passage: n for n, passage in enumerate(passages)}
     index = BM25(map(extract_terms, passages))
-    answers = []
+    predictions = []
     for r in judged:
         scores = index.scores(extract_terms(r["query"]))
-        answers.append({"scores": scores[[number[p] for p in r["passages"]]].tolist()})
-    return {"BM25": task.score(answers, judged)}
+        predictions.append({"scores": scores[[number[p] for p in r["passages"]]].tolist()})
+    return {"BM25": task.score(predictions, judged)}

@@ -15,10 +15,10 @@ SPEC = TaskSpec(
     output="choice",
     grouped=True,
     metrics=("ndcg@10",),
-    keep_together="query",
-    cut="cut: only the beginning of their passages is read",
+    group_by="query",
+    truncation_note="cut: only the beginning of their passages is read",
     view="ranking",
-    learnt={"most": ABOVE_ZERO},
+    required_state={"most": ABOVE_ZERO},
     config_json={"sentence_transformers": {"activation_fn": IDENTITY}},
     baseline="unmask.tasks.rank.baseline:baseline",
     usage=Usage(
@@ -27,5 +27,5 @@ SPEC = TaskSpec(
         auto_class="CrossEncoder",
         result="predict([('QUERY', 'PASSAGE')])",
     ),
-    training=Training(sampled="negatives", why_not_rewritten="a passage would no longer be as relevant"),
+    training=Training(sampling_setting="negatives", why_not_augmentable="a passage would no longer be as relevant"),
 )

@@ -29,9 +29,9 @@ from unmask.labels.records import Record
 from unmask.model.config import ModelConfig
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.rank.spec import SPEC
-from unmask.tasks.ranking import mean, order, ranked
+from unmask.tasks.ranking import mean_metrics, rank_order, ranking_metrics
 from unmask.tasks.spec import TaskSpec
-from unmask.tasks.task import LONGEST, Answer, Given, Outputs, Study, Task
+from unmask.tasks.task import DEFAULT_MAX_LENGTH, DataSummary, FitContext, Outputs, Prediction, Task
 from unmask.text.windows import truncate_pair
 
 SHOWN = 20
@@ -41,8 +41,12 @@ class Rank(Task):
     SPEC = SPEC
 
     @classmethod
-    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
-        return cls.SPEC.bind(asks="a query and one passage or more", pairs=True, config={"labels": ("relevance",)})
+    def make_spec(cls, settings: TaskRecipe, task_state: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+        return cls.SPEC.bind(
+            input_description="a query and one passage or more",
+            text_pairs=True,
+            config_overrides={"labels": ("relevance",)},
+        )
 
     # ----------------------------------------------------------------------------------------------- records
 
@@ -56,21 +60,23 @@ class Rank(Task):
             )
 
     @classmethod
-    def study(cls, given: Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> Study:
-        learnt = super().study(given, records, known).learnt
+    def fit_state(
+        cls, context: FitContext, records: Sequence[Record], previous: Mapping[str, Any] | None = None
+    ) -> DataSummary:
+        task_state = super().fit_state(context, records, previous).task_state
         most = max((grade for r in records for grade in r["relevance"]), default=1.0)
-        return Study(learnt | ({"most": max(most, 1e-9)} if known is None else {}))
+        return DataSummary(task_state | ({"most": max(most, 1e-9)} if previous is None else {}))
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
+    def state_from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
         """A CrossEncoder of sentence-transformers, which says so in config.json."""
         file = folder / "config.json"
         settings = read_object(file) if file.is_file() else {}
         told = "sentence_transformers" in settings or "sbert_ce_default_activation_function" in settings
-        length = min(LONGEST, config.max_positions)
+        length = min(DEFAULT_MAX_LENGTH, config.max_positions)
         return {"length": length, "most": 1.0} if told and len(config.labels) == 1 else None
 
-    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         """Labelled: by `list` an example per relevant passage, `more` are those it may be compared with; else a row per passage."""
         if not record["passages"]:
             raise UserError(
@@ -91,7 +97,7 @@ class Rank(Task):
         grades = record["relevance"]
         if self.settings.rank.loss == "point":
             for row, grade in zip(rows, grades):
-                row.labels = {"rank.targets": np.array([max(0.0, grade) / self.learnt["most"]])}
+                row.labels = {"rank.targets": np.array([max(0.0, grade) / self.task_state["most"]])}
             return rows
         below = [[row for row, grade in zip(rows, grades) if grade < own] for own in grades]
         first = {"rank.targets": np.array([0])}  # the relevant one stands first
@@ -106,27 +112,30 @@ class Rank(Task):
 
     # ----------------------------------------------------------------------------------------------- answers
 
-    def decode(self, outputs: Outputs) -> list[Answer]:
+    def decode(self, outputs: Outputs) -> list[Prediction]:
         """A score per passage, and the passages' places in the record, best first."""
         values = np.array([float(v) for v in outputs.values])
-        several = np.split(values, np.flatnonzero(np.diff(outputs.record)) + 1) if len(values) else []
-        return [{"scores": scores.tolist(), "order": order(scores).tolist()} for scores in several]
+        several = np.split(values, np.flatnonzero(np.diff(outputs.record_index)) + 1) if len(values) else []
+        return [{"scores": scores.tolist(), "order": rank_order(scores).tolist()} for scores in several]
 
-    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
-        return mean([_ranked(a, r) for a, r in zip(answers, records, strict=True)])
+    def score(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        return mean_metrics([_ranked(a, r) for a, r in zip(predictions, records, strict=True)])
 
-    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, Any]:
         errors: list[dict[str, Any]] = []
         right: list[dict[str, Any]] = []
-        for answer, record in zip(answers, records):
-            best, grades = answer["order"][0], record["relevance"]
-            row = {"location": record["location"], "text": record["query"], "got": record["passages"][best]}
-            row |= {"want": record["passages"][int(np.argmax(grades))], "score": _ranked(answer, record)["ndcg@10"]}
+        for prediction, record in zip(predictions, records):
+            best, grades = prediction["order"][0], record["relevance"]
+            row = {"location": record["location"], "text": record["query"], "predicted": record["passages"][best]}
+            row |= {
+                "expected": record["passages"][int(np.argmax(grades))],
+                "score": _ranked(prediction, record)["ndcg@10"],
+            }
             (right if grades[best] > 0 else errors).append(row)
         return {"errors": sorted(errors, key=lambda row: row["score"])[:SHOWN], "examples": right[:10]}
 
 
-def _ranked(answer: Answer, record: Record) -> dict[str, float]:
+def _ranked(prediction: Prediction, record: Record) -> dict[str, float]:
     """Scores of a query; equal scores are broken by the passages' ids where the file has them."""
     grades = np.asarray(record["relevance"], np.float64)
-    return ranked(grades[order(answer["scores"], record.get("ids"))], grades)
+    return ranking_metrics(grades[rank_order(prediction["scores"], record.get("ids"))], grades)

@@ -1,7 +1,7 @@
 """Where words begin and end in raw text, learnt from a file whose words are given.
 
 A tagger is trained on the words of its file. On raw text it must find the same words, or it is asked something it never learnt:
-one file keeps "U.S." and "Bre-X" whole, another writes "do" "n't". `learn` counts, at every place inside a run of characters
+one file keeps "U.S." and "Bre-X" whole, another writes "do" "n't". `fit` counts, at every place inside a run of characters
 without white space, how often the file has a boundary there. The contexts go from general to specific, and a specific context is
 stored only where it corrects the general ones:
 
@@ -44,7 +44,7 @@ VALID = f"null, or {{segment, letters, contexts: {len(WINDOWS)} objects of true 
 
 
 def are_valid(found: Any) -> bool:
-    """Whether a value from a file is what `learn` gives."""
+    """Whether a value from a file is what `fit` gives."""
     if not found:
         return found is None or found == {}
     if not isinstance(found, dict) or not all(isinstance(found.get(k, False), bool) for k in ("segment", "letters")):
@@ -58,18 +58,18 @@ def are_valid(found: Any) -> bool:
 
 
 class Boundaries:
-    """Splits text into words: by what `learn` stored, or without it at all punctuation (`split_words`)."""
+    """Splits text into words: by what `fit` stored, or without it at all punctuation (`split_words`)."""
 
-    def __init__(self, learnt: Mapping[str, Any] | None):
-        found = learnt or {}
-        self.learnt = learnt is not None
+    def __init__(self, values: Mapping[str, Any] | None):
+        found = values or {}
+        self.is_fitted = values is not None
         self.contexts: list[dict[str, bool]] = list(found.get("contexts") or [{} for _ in WINDOWS])
         self.segment = bool(found.get("segment"))  # words of several Chinese characters
         self.letters = bool(found.get("letters"))  # every letter and digit is a word
         self._known: dict[str, list[int]] = {}
 
     @classmethod
-    def learn(cls, texts: Iterable[tuple[str, Words]]) -> dict[str, Any] | None:
+    def fit(cls, texts: Iterable[tuple[str, Words]]) -> dict[str, Any] | None:
         """Plain values for the constructor; None where no words are given."""
         runs = _count_runs(list(texts))
         if not runs:
@@ -103,7 +103,7 @@ class Boundaries:
         >>> [text[a:b] for a, b in Boundaries({})(text)], [text[a:b] for a, b in Boundaries(None)(text)]
         (['Bre-X', ',', 'U.S', '.'], ['Bre', '-', 'X', ',', 'U', '.', 'S', '.'])
         """
-        if not self.learnt or len(text) > MOST:
+        if not self.is_fitted or len(text) > MOST:
             return split_words(text, borders)
         cuts, words = sorted(borders), []
         for start, end in _runs(text):

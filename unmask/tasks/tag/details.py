@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 WORST, BEST = 20, 10  # sentences
 
 
-def details(task: "Tag", answers: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, Any]:
-    wanted = [task.truth(r, a["words"]) for a, r in zip(answers, records, strict=True)]
-    found = [a["tags"] for a in answers]
+def details(task: "Tag", predictions: Sequence[dict[str, Any]], records: Sequence[Record]) -> dict[str, Any]:
+    wanted = [task.true_tags(r, a["words"]) for a, r in zip(predictions, records, strict=True)]
+    found = [a["tags"] for a in predictions]
     lines = []  # (number of mistakes, what is shown)
-    for record, answer, tags in zip(records, answers, wanted):
-        wrong, want, got = (_words if task.scheme == "none" else _entities)(record, answer, tags)
+    for record, prediction, tags in zip(records, predictions, wanted):
+        wrong, expected, predicted = (_words if task.scheme == "none" else _entities)(record, prediction, tags)
         text = record["text"]
         if "predicate" in record:
             text += f"  [{text[slice(*record['predicate'])]}]"
         line = {
             "location": record.get("location", ""),
             "text": text,
-            "want": want,
-            "got": got,
-            "score": answer["score"],
+            "expected": expected,
+            "predicted": predicted,
+            "score": prediction["score"],
         }
         lines.append((wrong, line))
     bad = sorted((x for x in lines if x[0]), key=lambda x: (-x[0], -x[1]["score"]))
     return {
-        "per_label": entities.per_label(task.wanted(records), [task.found(a) for a in answers]),
+        "per_label": entities.per_label(task.expected_spans(records), [task.predicted_spans(a) for a in predictions]),
         **mistaken(wanted, found),
         "errors": [line for _, line in bad[:WORST]],
-        "examples": [line for wrong, line in lines if not wrong and line["want"] != NO_ENTITIES][:BEST],
+        "examples": [line for wrong, line in lines if not wrong and line["expected"] != NO_ENTITIES][:BEST],
     }
 
 
@@ -56,15 +56,15 @@ def mistaken(wanted: Sequence[Sequence[str]], found: Sequence[Sequence[str]], mo
     return {"confusion": {"labels": names, "matrix": table.tolist()}}
 
 
-def _words(record: Record, answer: dict[str, Any], tags: Sequence[str]) -> tuple[int, str, str]:
+def _words(record: Record, prediction: dict[str, Any], tags: Sequence[str]) -> tuple[int, str, str]:
     """Mistakes, what was wanted and what was said, word by word: of the wrong words, else of all."""
-    words = [record["text"][a:b] for a, b in answer["words"]]
-    triples = list(zip(words, tags, answer["tags"]))
+    words = [record["text"][a:b] for a, b in prediction["words"]]
+    triples = list(zip(words, tags, prediction["tags"]))
     wrong = [x for x in triples if x[1] != x[2]]
-    want, got = (" ".join(f"{x[0]}/{x[n]}" for x in wrong or triples) for n in (1, 2))
-    return len(wrong), want, got
+    expected, predicted = (" ".join(f"{x[0]}/{x[n]}" for x in wrong or triples) for n in (1, 2))
+    return len(wrong), expected, predicted
 
 
-def _entities(record: Record, answer: dict[str, Any], tags: Sequence[str]) -> tuple[int, str, str]:
-    want, got = set(span_tuples(record["spans"])), set(span_tuples(answer["entities"]))
-    return len(want ^ got), format_spans(record["text"], want), format_spans(record["text"], got)
+def _entities(record: Record, prediction: dict[str, Any], tags: Sequence[str]) -> tuple[int, str, str]:
+    expected, predicted = set(span_tuples(record["spans"])), set(span_tuples(prediction["entities"]))
+    return len(expected ^ predicted), format_spans(record["text"], expected), format_spans(record["text"], predicted)

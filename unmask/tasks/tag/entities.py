@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from unmask.tasks.metrics import rates
+from unmask.tasks.metrics import f1_scores
 
 
 def _counts(wanted: Sequence[Iterable[Any]], found: Sequence[Iterable[Any]]) -> list[Counter[str]]:
@@ -23,7 +23,7 @@ def per_label(wanted: Sequence[Iterable[Any]], found: Sequence[Iterable[Any]]) -
     right, given, there = _counts(wanted, found)
     lines = []
     for label in sorted(given | there):
-        precision, recall, f1 = rates(right[label], given[label], there[label])
+        precision, recall, f1 = f1_scores(right[label], given[label], there[label])
         lines.append({"label": label, "precision": precision, "recall": recall, "f1": f1, "support": there[label]})
     return lines
 
@@ -33,7 +33,7 @@ def scores(wanted: Sequence[Iterable[Any]], found: Sequence[Iterable[Any]]) -> d
     >>> scores([{(0, 1, "loc")}, set()], [{(0, 1, "loc")}, {(2, 3, "per")}])["f1"]
     0.6666666666666666
     """
-    precision, recall, f1 = rates(*(count.total() for count in _counts(wanted, found)))
+    precision, recall, f1 = f1_scores(*(count.total() for count in _counts(wanted, found)))
     lines = per_label(wanted, found)
     macro = sum(line["f1"] for line in lines) / len(lines) if lines else 0.0
     return {"f1": f1, "precision": precision, "recall": recall, "macro_f1": macro}

@@ -10,7 +10,7 @@ A predicate is marked where it stands, as its word may occur twice, and is the r
 text and every model, with segments or without, has it (Shi & Lin 1904.05255).
 
 The words of a text without words are found as the training file has them (`tasks/tag/boundaries.py`). So a score over the file's words
-says what raw text gets only as far as the same words are found: `with_raw` asks again, by the text alone, and `score` reports both.
+says what raw text gets only as far as the same words are found: `add_raw_text_predictions` asks again, by the text alone, and `score` reports both.
 
 Only the first token of a word is labelled and read. A text longer than a row is read in overlapping windows, and each word is decided in
 the one where it stands most inside. A word of which the tokenizer makes nothing is outside ("O").
@@ -43,7 +43,7 @@ from unmask.tasks.tag import entities
 from unmask.tasks.tag.boundaries import Boundaries
 from unmask.tasks.tag.details import details as tag_details
 from unmask.tasks.tag.spec import SPEC
-from unmask.tasks.task import Answer, Given, Network, Outputs, Study, Task
+from unmask.tasks.task import Backend, DataSummary, FitContext, Outputs, Prediction, Task
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.windows import word_windows
 
@@ -53,44 +53,57 @@ Words = list[list[int]]
 class Tag(Task):
     SPEC = SPEC
 
-    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, learnt: Mapping[str, Any] | None = None):
-        super().__init__(recipe, tokenizer, learnt)
-        self.split = Boundaries(self.learnt.get("boundaries"))
+    def __init__(self, recipe: Recipe, tokenizer: Tokenizer, task_state: Mapping[str, Any] | None = None):
+        super().__init__(recipe, tokenizer, task_state)
+        self.split = Boundaries(self.task_state.get("boundaries"))
         self._number = {name: n for n, name in enumerate(self.labels)}
 
     @property
     def labels(self) -> list[str]:
-        return self.learnt.get("labels", [])
+        return self.task_state.get("labels", [])
 
     @property
     def scheme(self) -> str:
-        return self.learnt.get("scheme", "BIO")
+        return self.task_state.get("scheme", "BIO")
 
     @property
     def roles_of_predicates(self) -> bool:
         """Whether it labels the roles of a predicate, which is then part of every question."""
-        return bool(self.learnt.get("predicate"))
+        return bool(self.task_state.get("predicate"))
 
     @classmethod
-    def specify(cls, settings: TaskRecipe, learnt: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
+    def make_spec(cls, settings: TaskRecipe, task_state: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
         text, predicate = cls.SPEC.inputs
-        labels, metric = tuple(learnt.get("labels", ())), "token_accuracy" if learnt.get("scheme") == "none" else "f1"
+        labels, metric = (
+            tuple(task_state.get("labels", ())),
+            "token_accuracy" if task_state.get("scheme") == "none" else "f1",
+        )
         spec = replace(cls.SPEC, metrics=(metric,))
-        if not learnt.get("predicate"):
-            return spec.bind(inputs=(text,), asks="one text", labels=labels, config={"labels": labels})
+        if not task_state.get("predicate"):
+            return spec.bind(
+                inputs=(text,), input_description="one text", labels=labels, config_overrides={"labels": labels}
+            )
         required = replace(predicate, required=True)
-        asks, changed = "a text and its predicate", {"labels": labels}
-        return spec.bind(inputs=(text, required), parts=(1, 2), asks=asks, labels=labels, config=changed)
+        input_description, changed = "a text and its predicate", {"labels": labels}
+        return spec.bind(
+            inputs=(text, required),
+            num_inputs=(1, 2),
+            input_description=input_description,
+            labels=labels,
+            config_overrides=changed,
+        )
 
     @classmethod
-    def study(cls, given: Given, records: Sequence[Record], known: Mapping[str, Any] | None = None) -> Study:
-        learnt = super().study(given, records, known).learnt
-        learnt |= cls._learn(given.recipe, records) if known is None else {}
+    def fit_state(
+        cls, context: FitContext, records: Sequence[Record], previous: Mapping[str, Any] | None = None
+    ) -> DataSummary:
+        task_state = super().fit_state(context, records, previous).task_state
+        task_state |= cls._learn(context.recipe, records) if previous is None else {}
         counts = Counter(label for r in records for label in labels_of(SPEC, r))
         shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(12))
-        what = "roles" if learnt.get("predicate") else "entities"
-        kind = "tags" if learnt["scheme"] == "none" else f"{what} ({learnt['scheme']})"
-        return Study(learnt, ["entities" if r.get("spans") else "" for r in records], f"{kind}: {shown}")
+        what = "roles" if task_state.get("predicate") else "entities"
+        kind = "tags" if task_state["scheme"] == "none" else f"{what} ({task_state['scheme']})"
+        return DataSummary(task_state, ["entities" if r.get("spans") else "" for r in records], f"{kind}: {shown}")
 
     @classmethod
     def _learn(cls, recipe: Recipe, records: Sequence[Record]) -> dict[str, Any]:
@@ -111,23 +124,23 @@ class Tag(Task):
                 f"task.labels lacks {', '.join(strange[:10])}, which the training files have (scheme {scheme})",
                 expected=", ".join(wanted),
             )
-        learnt: dict[str, Any] = {"labels": labels, "scheme": scheme}
-        boundaries = Boundaries.learn((r["text"], r["words"]) for r in records if "words" in r)
-        learnt |= {"boundaries": boundaries} if boundaries else {}
+        task_state: dict[str, Any] = {"labels": labels, "scheme": scheme}
+        boundaries = Boundaries.fit((r["text"], r["words"]) for r in records if "words" in r)
+        task_state |= {"boundaries": boundaries} if boundaries else {}
         lacking = [r.get("location", "a record") for r in records if "predicate" not in r]
         if lacking and len(lacking) < len(records):
             raise UserError(
                 f"{lacking[0]}: no predicate, where other records have one", hint="train on one kind of file"
             )
-        return learnt | ({} if lacking else {"predicate": True})
+        return task_state | ({} if lacking else {"predicate": True})
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
-        known, labels = super().from_folder(folder, config, heads), list(config.labels)
+    def state_from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
+        previous, labels = super().state_from_folder(folder, config, heads), list(config.labels)
         told = {"labels": labels, "scheme": schemes.scheme_of(labels), "boundaries": {}}
-        return None if known is None else known | told
+        return None if previous is None else previous | told
 
-    def truth(self, record: Record, words: Words) -> list[str]:
+    def true_tags(self, record: Record, words: Words) -> list[str]:
         """The record's tags for these words."""
         if ("tags" if self.scheme == "none" else "spans") not in record:
             what = "tags of words" if self.scheme == "none" else f"entities ({self.scheme})"
@@ -136,7 +149,7 @@ class Tag(Task):
             return list(record["tags"])
         return schemes.entities_to_tags(in_words(schemes.span_tuples(record["spans"]), words), len(words), self.scheme)
 
-    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         text, words = record["text"], record.get("words")
         if words is None:
             borders = [at for s in record["spans"] for at in (s["start"], s["end"])] if labelled else []
@@ -154,7 +167,7 @@ class Tag(Task):
             ids, first = ids[:room], np.where(first < room, first, -1)
         cuts, deciding = word_windows(len(ids), first, room)
         before = len(self.tokenizer.special_token_layout[second is not None][0])
-        numbers = np.array([self._number[tag] for tag in self.truth(record, words)], np.int64) if labelled else None
+        numbers = np.array([self._number[tag] for tag in self.true_tags(record, words)], np.int64) if labelled else None
         texts = (text,) if predicate is None else (text, text[slice(*predicate)])
         rows = []
         for k, (start, end) in enumerate(cuts):
@@ -184,14 +197,14 @@ class Tag(Task):
 
     # ----------------------------------------------------------------------------------------------- answers
 
-    def decode(self, outputs: Outputs) -> list[Answer]:
+    def decode(self, outputs: Outputs) -> list[Prediction]:
         """Tags and entities; an entity's score is the mean over its words of the probability of its label."""
         rows: dict[int, list[int]] = {}
-        for n, record in enumerate(outputs.record.tolist()):
+        for n, record in enumerate(outputs.record_index.tolist()):
             rows.setdefault(record, []).append(n)
         return [self._answer([(outputs.values[n], outputs.examples[n].about) for n in rows[r]]) for r in sorted(rows)]
 
-    def _answer(self, rows: list[tuple[np.ndarray, Any]]) -> Answer:
+    def _answer(self, rows: list[tuple[np.ndarray, Any]]) -> Prediction:
         text, words = rows[0][1][:2]
         shares = np.zeros((len(words), len(self.labels)))
         for values, (_, _, own, at) in rows:
@@ -200,56 +213,60 @@ class Tag(Task):
             shares[own] = logits / logits.sum(-1, keepdims=True)
         read = shares.sum(-1) > 0
         tags = [self.labels[n] if r else schemes.OUTSIDE for n, r in zip(shares.argmax(-1), read)]
-        answer: Answer = {"tags": tags, "words": [list(w) for w in words]}
-        answer["score"] = float(shares[read].max(-1).mean()) if read.any() else 1.0
+        prediction: Prediction = {"tags": tags, "words": [list(w) for w in words]}
+        prediction["score"] = float(shares[read].max(-1).mean()) if read.any() else 1.0
         if self.scheme == "none":
-            return answer
+            return prediction
         found = schemes.tags_to_entities(tags)
         names = np.array([schemes.parse_tag(name)[1] for name in self.labels])
-        answer["tags"] = schemes.entities_to_tags(found, len(words), self.scheme)
+        prediction["tags"] = schemes.entities_to_tags(found, len(words), self.scheme)
         listed = []
         for first, end, label in found:
             start, stop = words[first][0], words[end - 1][1]
             share = float(shares[first:end][:, names == label].sum(-1).mean())
             listed.append({"start": start, "end": stop, "label": label, "text": text[start:stop], "score": share})
-        return {"entities": listed} | answer
+        return {"entities": listed} | prediction
 
-    def with_raw(self, model: Network, answers: Sequence[Answer], records: Sequence[Record]) -> list[Answer]:
+    def add_raw_text_predictions(
+        self, model: Backend, predictions: Sequence[Prediction], records: Sequence[Record]
+    ) -> list[Prediction]:
         """Each answer with "raw": the answer to the text alone, None where it has the same words."""
         texts: list[Record] = [{key: r[key] for key in ("text", "predicate") if key in r} for r in records]
-        other = [n for n, (r, a) in enumerate(zip(texts, answers, strict=True)) if self.split(r["text"]) != a["words"]]
-        raw = dict(zip(other, self.answer(model, [texts[n] for n in other])))
-        return [a | {"raw": raw.get(n)} for n, a in enumerate(answers)]
+        other = [
+            n for n, (r, a) in enumerate(zip(texts, predictions, strict=True)) if self.split(r["text"]) != a["words"]
+        ]
+        raw = dict(zip(other, self.predict(model, [texts[n] for n in other])))
+        return [a | {"raw": raw.get(n)} for n, a in enumerate(predictions)]
 
-    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
-        """With `raw_text_f1`, where `with_raw` has asked: of words and their tags, or of entities, found in the text alone."""
-        tags = [self.truth(r, a["words"]) for a, r in zip(answers, records, strict=True)]
-        out = {"token_accuracy": entities.accuracy(tags, [a["tags"] for a in answers])}
+    def score(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        """With `raw_text_f1`, where `add_raw_text_predictions` has asked: of words and their tags, or of entities, found in the text alone."""
+        tags = [self.true_tags(r, a["words"]) for a, r in zip(predictions, records, strict=True)]
+        out = {"token_accuracy": entities.accuracy(tags, [a["tags"] for a in predictions])}
         if self.scheme != "none":
-            out = entities.scores(self.wanted(records), [self.found(a) for a in answers]) | out
-        if any("raw" not in a for a in answers):
+            out = entities.scores(self.expected_spans(records), [self.predicted_spans(a) for a in predictions]) | out
+        if any("raw" not in a for a in predictions):
             return out
-        raw = entities.scores(self.wanted(records), [self.found(a["raw"] or a) for a in answers])
+        raw = entities.scores(self.expected_spans(records), [self.predicted_spans(a["raw"] or a) for a in predictions])
         return {"raw_text_f1": raw["f1"]} | out
 
-    def wanted(self, records: Sequence[Record]) -> list[list[tuple[int, Any, str]]]:
+    def expected_spans(self, records: Sequence[Record]) -> list[list[tuple[int, Any, str]]]:
         """(start, end, label) of each record's entities; with the scheme none, of its words; or arguments (`roles.py`)."""
         if self.scheme != "none":
             return [self._counted(r["spans"]) for r in records]
         return [[(a, b, tag) for (a, b), tag in zip(r["words"], r["tags"], strict=True)] for r in records]
 
-    def found(self, answer: Answer) -> list[tuple[int, Any, str]]:
+    def predicted_spans(self, prediction: Prediction) -> list[tuple[int, Any, str]]:
         if self.scheme != "none":
-            return self._counted(answer["entities"])
-        return [(a, b, tag) for (a, b), tag in zip(answer["words"], answer["tags"], strict=True)]
+            return self._counted(prediction["entities"])
+        return [(a, b, tag) for (a, b), tag in zip(prediction["words"], prediction["tags"], strict=True)]
 
     def _counted(self, spans: Sequence[Mapping[str, Any]]) -> list[tuple[int, Any, str]]:
         return (
             roles.arguments(schemes.span_tuples(spans)) if self.roles_of_predicates else [*schemes.span_tuples(spans)]
         )
 
-    def details(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, Any]:
-        return tag_details(self, answers, records)
+    def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, Any]:
+        return tag_details(self, predictions, records)
 
     def explain_target(self, outputs: Outputs, record: Record, target: str | None) -> Target:
         """The logit of a word's tag: of the surest entity, or of `target`, a word of the text, or WORD=TAG."""
@@ -258,13 +275,13 @@ class Tag(Task):
             raise UserError(
                 "the roles of a predicate cannot be explained", expected="a model of entities or parts of speech"
             )
-        (answer,) = self.decode(outputs)
-        words, tags = answer["words"], answer["tags"]
+        (prediction,) = self.decode(outputs)
+        words, tags = prediction["words"], prediction["tags"]
         if not words:
             raise UserError(f"no word in the text: {text!r:.60}", expected="a text with words to tag")
         wanted, _, tag = (target or "").partition("=")
         if target is None:
-            entity = max(answer.get("entities", []), key=lambda e: e["score"], default=None)
+            entity = max(prediction.get("entities", []), key=lambda e: e["score"], default=None)
             number = next((n for n, (a, _) in enumerate(words) if entity and a == entity["start"]), 0)
         else:
             number = find(wanted, [text[a:b] for a, b in words], "word")

@@ -11,7 +11,7 @@ from unmask.labels.fields import Field
 from unmask.labels.records import Record
 from unmask.settings import Section, Share, setting
 from unmask.tasks.spec import TaskSpec, Training
-from unmask.tasks.task import Answer, Outputs, Task
+from unmask.tasks.task import Outputs, Prediction, Task
 
 LABELS = ("later", "urgent")
 
@@ -30,25 +30,25 @@ class Urgency(Task):
         heads=("classify",),
         terms=("urgency",),
         output="choice",
-        learnt={"labels": list_of(WORD)},
+        required_state={"labels": list_of(WORD)},
         settings=UrgencySettings,
         baseline="unmask_extra.urgency:baseline",
-        training=Training(aux_mlm=True, token_dropout=True, rewrites=("message",)),
+        training=Training(aux_mlm=True, token_masking=True, augmentable_fields=("message",)),
     )
 
-    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         ids, segments = self.tokenizer.build_inputs_with_special_tokens(
             self.tokenizer.encode(record["message"])[: self.windowing.max_text_tokens()]
         )
         labels = {"urgency.targets": np.array([LABELS.index(record["urgency"])])} if labelled else {}
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=(record["message"],))]
 
-    def decode(self, outputs: Outputs) -> list[Answer]:
+    def decode(self, outputs: Outputs) -> list[Prediction]:
         found = [float(1 / (1 + np.exp(later - urgent))) for later, urgent in outputs.values]
         return [{"urgency": LABELS[int(p >= self.settings.urgency.threshold)], "probability": p} for p in found]
 
-    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
-        return {"accuracy": float(np.mean([a["urgency"] == r["urgency"] for a, r in zip(answers, records)]))}
+    def score(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        return {"accuracy": float(np.mean([a["urgency"] == r["urgency"] for a, r in zip(predictions, records)]))}
 
 
 def baseline(

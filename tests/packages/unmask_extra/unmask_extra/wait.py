@@ -11,11 +11,11 @@ from unmask.labels.records import Record
 from unmask.metrics import Metric
 from unmask.model.head_spec import HeadSpec
 from unmask.tasks.spec import TaskSpec, Training
-from unmask.tasks.task import Answer, Outputs, Task
+from unmask.tasks.task import Outputs, Prediction, Task
 from unmask.text.windows import truncate_pair
 
 DIAL = HeadSpec("unmask_extra.dial:Dial", reads="row")
-WITHIN = Metric("within", 0, 1, percent=True, of_records=True, title="within an hour")
+WITHIN = Metric("within", 0, 1, percent=True, is_per_record=True, title="within an hour")
 
 
 class Wait(Task):
@@ -34,7 +34,7 @@ class Wait(Task):
         training=Training(aux_mlm=True),
     )
 
-    def rows(self, record: Record, labelled: bool = True) -> list[Example]:
+    def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         t, texts = self.tokenizer, (record["sender"], record["message"])
         ids, segments = t.build_inputs_with_special_tokens(
             *truncate_pair(t.encode(texts[0]), t.encode(texts[1]), self.windowing.max_text_tokens(pair=True))
@@ -42,9 +42,9 @@ class Wait(Task):
         labels = {"wait.targets": np.array([record["hours"]], np.float32)} if labelled else {}
         return [Example(np.array(ids), np.array(segments), labels=labels, texts=texts)]
 
-    def decode(self, outputs: Outputs) -> list[Answer]:
+    def decode(self, outputs: Outputs) -> list[Prediction]:
         return [{"hours": float(hours)} for (hours,) in outputs.values]
 
-    def score(self, answers: Sequence[Answer], records: Sequence[Record]) -> dict[str, float]:
-        off = np.array([abs(a["hours"] - r["hours"]) for a, r in zip(answers, records)])
+    def score(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
+        off = np.array([abs(a["hours"] - r["hours"]) for a, r in zip(predictions, records)])
         return {"within": float((off <= 1).mean()), "mae": float(off.mean())}
