@@ -159,11 +159,11 @@ def test_look_begins_with_something_to_explain(page: Page) -> None:
     go(page, "look", "mini")
     for part in ("#score .scored", "#attention .heads button", "#explain .chip"):
         expect(page.locator(part).first).to_be_visible()
-    expect(page.locator("#explain")).to_contain_text("With “garden” hidden")
+    expect(page.locator("#explain")).to_contain_text("With “garden” masked")
     expect(page.locator("#explain .chip", has_text="[MASK]")).to_have_count(1)
     page.fill("#text", "Ann [MASK] in Rome .")
     page.click("#look")
-    expect(page.locator("#explain")).not_to_contain_text("hidden:")
+    expect(page.locator("#explain")).not_to_contain_text("masked:")
     page.select_option("#model", "classify")
     expect(page.locator("#explain .chip").first).to_be_visible()
     expect(page.locator(".trouble")).to_have_count(1)  # it cannot score
@@ -263,7 +263,7 @@ def test_meaning_draws_points_and_a_matrix(page: Page) -> None:
     page.click("#draw")
     expect(page.locator("#points .scatterlayer .point")).to_have_count(5)  # twice in the last sentence
     expect(page.locator("#points .held b")).to_have_count(5)
-    expect(page.locator("#points .found")).to_contain_text("1 sentences do not hold the word")
+    expect(page.locator("#points .found")).to_contain_text("Sentences without the word: 1")
     expect(page.locator("#matrix .heatmaplayer image")).to_have_count(1)
     expect(page.locator("#matrix .hm text, #matrix .heatmap-label text")).to_have_count(25)
     page.select_option("#layer", "0")

@@ -1,11 +1,11 @@
-// How an answer of a task looks: bars, marked text, a ranking.
+// Predictions of a task: bars, marked text, a ranking.
 
 import { bar, el, marked, percent } from "./dom.js";
 import { t } from "./texts.js";
 
-const HUES = 6; // colours of labels, see views.css
+const HUES = 6; // colors of labels, see views.css
 
-/** form: as the server describes it; record: what was asked, by field; found: what the server answered. */
+/** form: the server's description; record: the input, by field; found: the prediction. */
 export function answer({ view, fields }, record, found) {
   const several = record[fields.find((one) => one.holds === "texts")?.name];
   const texts = fields.filter((one) => one.holds === "text").map((one) => record[one.name]);
@@ -24,7 +24,7 @@ export function answer({ view, fields }, record, found) {
   return plain(found);
 }
 
-/** An answer that the page has no picture of: a row for each of its values. */
+/** A prediction of an unknown kind: one row per value. */
 function plain(found) {
   const shown = (value) => (typeof value === "string" ? value : JSON.stringify(value));
   const rows = Object.entries(found).map(([name, value]) =>
@@ -116,7 +116,7 @@ function ranking(passages, found) {
   const scores = found.scores,
     low = Math.min(...scores),
     high = Math.max(...scores);
-  const shares = low >= 0 && high <= 1; // else between the worst and the best
+  const shares = low >= 0 && high <= 1; // otherwise scaled between the lowest and the highest
   const between = (score) => (shares ? score : high > low ? (score - low) / (high - low) : 1);
   const rows = found.order.map((n, place) => [passages[n], between(scores[n]), place === 0, scores[n]]);
   return el(

@@ -1,13 +1,13 @@
-// What the server is asked, and its errors in its own words.
+// Requests to the server, and its errors.
 
 import { el } from "./dom.js";
 import { t } from "./texts.js";
 
-/** A mistake that the server explains: what was got, what is valid, what mends it. */
+/** An error from the server: message, expected value, hint. */
 export class Problem extends Error {
-  constructor(said) {
-    super(said.message);
-    Object.assign(this, { expected: said.expected, hint: said.hint, gone: said.gone === true });
+  constructor(error) {
+    super(error.message);
+    Object.assign(this, { expected: error.expected, hint: error.hint, gone: error.gone === true });
   }
 }
 
@@ -17,34 +17,34 @@ export const post = (path, body) =>
   send(`studio/${path}`, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(body, (_, value) => value?.toWellFormed?.() ?? value), // half a character cannot be sent
+    body: JSON.stringify(body, (_, value) => value?.toWellFormed?.() ?? value), // a lone surrogate is not valid JSON
   });
 
 async function send(path, options) {
-  let answer;
+  let response;
   try {
-    answer = await fetch(path, options);
+    response = await fetch(path, options);
   } catch {
     throw new Problem({ message: t("server.gone"), gone: true, hint: "unmask studio runs/" });
   }
-  const found = await answer.json().catch(() => ({}));
-  const warning = answer.headers.get("x-unmask-warning");
+  const found = await response.json().catch(() => ({}));
+  const warning = response.headers.get("x-unmask-warning");
   if (warning) warned.set(found, warning);
-  if (answer.ok) return found;
-  const said = typeof found.error === "object" && found.error ? found.error : { message: found.error };
-  throw new Problem({ ...said, message: said.message || t("server.said", { status: answer.status }) });
+  if (response.ok) return found;
+  const error = typeof found.error === "object" && found.error ? found.error : { message: found.error };
+  throw new Problem({ ...error, message: error.message || t("server.said", { status: response.status }) });
 }
 
-const warned = new WeakMap(); // answer → what the server warns of
+const warned = new WeakMap(); // result → warning of the server
 
-/** What stands above an answer that is not to be trusted; null above others. */
-export function note(found) {
+/** A note above a result that has a warning; null for others. */
+export function warningNote(found) {
   const share = /^unknown_tokens: (\d+)%/.exec(warned.get(found) ?? "")?.[1];
   return share ? el("p", { class: "trouble note", role: "status" }, t("unknown.note", { share })) : null;
 }
 
-/** What a view shows where it cannot show an answer. */
-export function trouble(problem) {
+/** An error, shown instead of a result. */
+export function errorBox(problem) {
   if (!(problem instanceof Problem)) throw problem;
   return el(
     "div",
@@ -55,17 +55,17 @@ export function trouble(problem) {
   );
 }
 
-/** Put into `node` what `work` gives, or its trouble; of several calls for one node only the last one counts. */
-export async function into(node, work) {
-  const mine = (node.asked = (node.asked ?? 0) + 1);
+/** Render the result of `work` into `node`, or its error. If called several times for one node, the last call wins. */
+export async function renderInto(node, work) {
+  const request = (node.request = (node.request ?? 0) + 1);
   node.setAttribute("aria-busy", "true");
   let children;
   try {
     children = [await work()].flat();
   } catch (problem) {
-    children = [trouble(problem)];
+    children = [errorBox(problem)];
   }
-  if (mine !== node.asked) return;
+  if (request !== node.request) return;
   node.removeAttribute("aria-busy");
   node.replaceChildren(...children.filter((child) => child !== null && child !== undefined));
 }

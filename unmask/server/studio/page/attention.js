@@ -1,13 +1,13 @@
-// Attention as lines from each token to those it reads, with a small picture of every head to choose from.
+// Attention as lines between tokens, with a thumbnail per head to choose from.
 
 import { arrows, el, readable, select, svg } from "./dom.js";
 import { t } from "./texts.js";
 
-const LINE = 26; // pixels of a token's line
+const LINE = 26; // pixels per token
 const LEFT = 150,
   RIGHT = 370,
   WIDTH = 520;
-const LEAST = 0.02; // weights below are not drawn
+const MIN_WEIGHT = 0.02; // smaller weights are not drawn
 
 const now = { layer: 0, head: 0 };
 
@@ -79,7 +79,7 @@ export function attention(found) {
   );
 }
 
-/** A head in a few pixels: rows are the tokens that read, columns those that are read. */
+/** Thumbnail of a head: rows are queries, columns are keys. */
 function thumbnail(size, weight) {
   const canvas = el("canvas", { width: size, height: size, "aria-hidden": "true" });
   const drawing = canvas.getContext("2d");
@@ -101,7 +101,7 @@ function lines(names, weight) {
   for (let from = 0; from < names.length; from++) {
     for (let to = 0; to < names.length; to++) {
       const share = weight(from, to);
-      if (share < LEAST) continue;
+      if (share < MIN_WEIGHT) continue;
       const middle = (LEFT + RIGHT) / 2;
       const path = `M${LEFT + 8} ${y(from)} C${middle} ${y(from)} ${middle} ${y(to)} ${RIGHT - 8} ${y(to)}`;
       drawn.append(
@@ -143,11 +143,11 @@ function lines(names, weight) {
   function light(side, n) {
     node.classList.add("lit");
     for (const line of drawn.children) line.classList.toggle("on", line.dataset[side] === String(n));
-    left.forEach((word, i) => word.classList.toggle("on", side === "from" ? i === n : weight(i, n) >= LEAST));
-    right.forEach((word, i) => word.classList.toggle("on", side === "to" ? i === n : weight(n, i) >= LEAST));
+    left.forEach((word, i) => word.classList.toggle("on", side === "from" ? i === n : weight(i, n) >= MIN_WEIGHT));
+    right.forEach((word, i) => word.classList.toggle("on", side === "to" ? i === n : weight(n, i) >= MIN_WEIGHT));
     figures.forEach(
       (figure, i) =>
-        (figure.textContent = side === "from" && weight(n, i) >= LEAST ? `${Math.round(100 * weight(n, i))}%` : ""),
+        (figure.textContent = side === "from" && weight(n, i) >= MIN_WEIGHT ? `${Math.round(100 * weight(n, i))}%` : ""),
     );
   }
 
@@ -167,7 +167,7 @@ function lines(names, weight) {
   return arrows(node, ".token.from");
 }
 
-/** What a token reads most, in words. */
+/** For screen readers: the tokens with the largest weights. */
 function spoken(names, weight, from) {
   const most = names
     .map((name, to) => [weight(from, to), name])

@@ -1,18 +1,18 @@
-// The curves of one run or of two: loss, scores on held-out records, learning rate, speed.
+// Curves of one or two runs: loss, validation scores, learning rate, speed.
 
 import { el } from "./dom.js";
-import { colour, draw, plain } from "./plot.js";
+import { color, draw, plain } from "./plot.js";
 import { t } from "./texts.js";
 
-const COLOURS = ["--accent", "--second"];
+const COLORS = ["--accent", "--second"];
 const FEW = 40; // steps
-const SHARES = 3; // scores that are drawn beside the loss
+const MAX_SCORES = 3; // plotted in addition to the loss
 const OTHER = /^(step|elapsed|loss|perplexity|mlm|nsp|sop|rtd|lm|event)$/;
 
 /** runs: [{name, events}] */
 export function curves(node, runs) {
   const evals = runs.map((run) => run.events.filter((event) => event.event === "eval"));
-  const shares = scores(evals).slice(0, SHARES);
+  const shares = scores(evals).slice(0, MAX_SCORES);
   const charts = [
     { key: "loss", title: t("curves.loss"), both: true },
     ...shares.map((key) => ({ key, title: `${t("curves.heldout")} ${key.replaceAll("_", " ")}`, held: true })),
@@ -21,7 +21,7 @@ export function curves(node, runs) {
     { key: "tokens_per_second", title: t("curves.speed") },
   ];
   for (const { key, title, both, held } of charts) {
-    const traces = runs.flatMap((run, n) => drawn(run, colour(COLOURS[n]), key, both, held));
+    const traces = runs.flatMap((run, n) => drawn(run, color(COLORS[n]), key, both, held));
     if (!traces.length) continue;
     const plot =
       node.querySelector(`[data-key="${CSS.escape(key)}"]`) ??
@@ -32,7 +32,7 @@ export function curves(node, runs) {
       title: plain(title),
       height: both ? 320 : 220,
       yaxis: held ? { range: around(traces.flatMap((trace) => trace.y)) } : {},
-      xaxis: { title: { text: t("curves.step"), font: { size: 12, color: colour("--faint") } }, rangemode: "tozero" },
+      xaxis: { title: { text: t("curves.step"), font: { size: 12, color: color("--faint") } }, rangemode: "tozero" },
       uirevision: key,
     });
   }
@@ -40,7 +40,7 @@ export function curves(node, runs) {
   else node.querySelector(":scope > .hint")?.remove();
 }
 
-/** Names of what is measured in shares; first those that all runs have. */
+/** Names of scores between -1 and 1; those that all runs have first. */
 function scores(evals) {
   const has = (events, key) => events.some((event) => typeof event[key] === "number");
   const share = (value) => value == null || (typeof value === "number" && Math.abs(value) <= 1);
@@ -51,7 +51,7 @@ function scores(evals) {
     .sort((a, b) => runs(b) - runs(a));
 }
 
-/** A little more than shares take up, and no more than there can be. */
+/** Axis range: the values with a margin, at most 1.02. */
 function around(values) {
   const low = Math.min(...values),
     high = Math.max(...values),
@@ -71,7 +71,7 @@ function drawn(run, ink, key, both, held) {
   });
   const train = held ? [] : points("train"),
     evals = both || held ? points("eval") : [];
-  const few = train.length <= FEW; // then the line needs no smoothing
+  const few = train.length <= FEW; // no smoothing needed
   const smoothed = smooth(train.map((event) => event[key]));
   return [
     train.length
@@ -94,7 +94,7 @@ function drawn(run, ink, key, both, held) {
   ].filter(Boolean);
 }
 
-/** A mean over a window around each value, a 25th of the run wide. */
+/** Moving average over 4% of the run. */
 function smooth(values) {
   const reach = Math.max(1, Math.floor(values.length / 50)),
     sums = [0];

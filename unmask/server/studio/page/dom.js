@@ -1,6 +1,6 @@
 // Elements from values. Every text becomes a text node, never markup.
 
-/** el("button", { class: "quiet", on: { click } }, "text", child, …): null children are left out. */
+/** el("button", { class: "quiet", on: { click } }, "text", child, …): null children are skipped. */
 export function el(name, props = {}, ...children) {
   return fill(document.createElement(name), props, children);
 }
@@ -23,7 +23,7 @@ function fill(node, props, children) {
   return node;
 }
 
-/** A label above its field; `note` stands small beside it. */
+/** A label above its field, with an optional note. */
 export function field(label, input, note = null) {
   return el("label", { class: "field" }, el("span", { class: "label" }, label, note ? el("i", {}, note) : null), input);
 }
@@ -74,7 +74,7 @@ export function arrows(list, find = "button", step = 1) {
   return list;
 }
 
-/** A bar of `share` (0 to 1), drawn, and said to those who do not see it. */
+/** A bar for a value from 0 to 1. */
 export function bar(share, kind = "") {
   const width = `${(100 * Math.min(1, Math.max(0, share))).toFixed(2)}%`;
   return el("span", { class: `bar ${kind}`, "aria-hidden": "true" }, el("span", { style: { width } }));
@@ -82,10 +82,10 @@ export function bar(share, kind = "") {
 
 export const percent = (p) => (p > 0 && p < 0.0005 ? "<0.1%" : `${(100 * p).toFixed(1)}%`);
 
-/** Pieces as people read them: no blank before them, a blank alone made visible. */
+/** A token without surrounding spaces; a space alone is made visible. */
 export const readable = (token) => token.trim() || "␣";
 
-/** `text` with [start, end) ranges marked: mark(part, range) makes the node. Ranges are sorted and apart. */
+/** `text` with [start, end) ranges marked: mark(part, range) makes the node. Ranges are sorted and do not overlap. */
 export function marked(text, ranges, mark) {
   const letters = [...text]; // the server counts characters, not UTF-16 units
   const out = [];

@@ -1,22 +1,22 @@
-// Fill: type, hide words by a click, see what the model would put there, put one in. Two models side by side.
+// Fill: type a text, mask words by clicking, insert a candidate. Supports two models side by side.
 
-import { into, note, post } from "./api.js";
-import { beside } from "./beside.js";
+import { renderInto, warningNote, post } from "./api.js";
+import { modelColumns } from "./columns.js";
 import { area, arrows, bar, el, field, marked, percent, readable, select } from "./dom.js";
 import { example, t } from "./texts.js";
 import { isMask, isWord, pieces } from "./words.js";
 
 const MASK = "[MASK]";
-const PAUSE = 300; // milliseconds without a key after which the model is asked
+const PAUSE = 300; // milliseconds after the last keystroke until the request is sent
 
-// As long as the page is open: the text, the words that its masks hide ("" = unknown), what was put in last.
+// Kept while the page is open: the text, the words behind its masks ("" = unknown), the offset of the last insertion.
 const now = { text: "", given: "", hidden: [], put: -1, top_k: "5", num_beams: "0", max_subwords: "1", only: "" };
 
 export function show(node, models) {
   const given = example("fill", models[0]);
   if (now.text === now.given) Object.assign(now, { text: given, given, hidden: [] });
   const paper = el("p", { class: "paper", lang: "", "aria-label": t("fill.words") });
-  const { node: answers, columns } = beside(models);
+  const { node: answers, columns } = modelColumns(models);
   const input = area(now.text, { id: "text", "aria-label": t("fill.text") });
   let timer;
 
@@ -93,7 +93,7 @@ export function show(node, models) {
   function ask() {
     clearTimeout(timer);
     for (const { model, found } of columns) {
-      into(found, async () => {
+      renderInto(found, async () => {
         if (!masks(now.text).length && model.methods.includes("fill"))
           return el("p", { class: "hint" }, t("fill.hint"));
         const settings = {
@@ -105,7 +105,7 @@ export function show(node, models) {
         if (only.length) Object.assign(settings, { candidates: only, max_subwords: 1 });
         const filling = await post("fill", { model: model.name, text: now.text, ...settings });
         return [
-          note(filling),
+          warningNote(filling),
           ...filling.masks.map((mask, number) => candidates(mask, number, filling.masks.length)),
           together(filling),
         ];
@@ -242,7 +242,7 @@ export function show(node, models) {
   return () => clearTimeout(timer);
 }
 
-/** Places of the masks: [{at, text}], `at` in characters. */
+/** Positions of the masks: [{at, text}], `at` in characters. */
 function masks(text) {
   const found = [];
   let at = 0;

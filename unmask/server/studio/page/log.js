@@ -1,10 +1,10 @@
-// A run's log, read on from where it was.
+// A run's log, read incrementally.
 
 import { get } from "./api.js";
 
-const MOST = 6000; // lines kept of a log
+const MAX_EVENTS = 6000; // kept of a log
 
-/** {events, read()}: `read` says whether something was new. Of a very long log every second step is dropped. */
+/** {events, read()}: `read` returns whether there are new events. For a very long log, every second training event is dropped. */
 export function reader(name) {
   const log = { events: [], offset: 0, file: "" };
   log.read = async () => {
@@ -16,7 +16,7 @@ export function reader(name) {
       changed ||= found.events.length > 0 || (found.fresh && log.offset > 0);
       Object.assign(log, { offset: found.offset, file: found.file });
       log.events.push(...found.events);
-      if (log.events.length > MOST) log.events = log.events.filter((event, n) => event.event !== "train" || n % 2);
+      if (log.events.length > MAX_EVENTS) log.events = log.events.filter((event, n) => event.event !== "train" || n % 2);
     } while (found.more);
     return changed;
   };

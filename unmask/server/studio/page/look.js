@@ -1,13 +1,13 @@
-// Look: where the heads of a model look, which tokens an answer comes from, and which words surprise it.
+// Inspect: surprisal of each token, attention weights, and attributions of a prediction.
 
-import { into, note, post } from "./api.js";
+import { renderInto, warningNote, post } from "./api.js";
 import { attention } from "./attention.js";
 import { area, el, field, marked, readable, select } from "./dom.js";
 import { example, t } from "./texts.js";
 import { isMask, isWord, pieces } from "./words.js";
 
 const now = { text: "", given: "", pair: "", target: "" };
-const WORST = 12; // nats of the strongest colour
+const WORST = 12; // nats at which the color is strongest
 
 export function show(node, [model]) {
   if (now.text === now.given) now.text = now.given = example("look", model);
@@ -28,12 +28,12 @@ export function show(node, [model]) {
     : null;
 
   const own = model.forms.find((form) => form.name === model.task);
-  const several = own?.fields.some((one) => one.holds === "texts"); // its second part is a list, one a line
+  const several = own?.fields.some((one) => one.holds === "texts"); // the second input is a list, one item per line
   const texts = () => (now.pair ? [now.text, several ? now.pair.split("\n").filter(Boolean) : now.pair] : [now.text]);
   const explain = () =>
-    into(parts.explain, async () => {
+    renderInto(parts.explain, async () => {
       const [text, ...more] = texts();
-      // What a model that fills masks answers is a word at one: where there is none, the last word is hidden.
+      // A masked language model predicts the word at a mask. If there is no mask, the last word is masked.
       const all = pieces(text);
       const hide = model.methods.includes("fill") && !model.task && !more.length && !all.some(isMask);
       const last = hide ? all.findLastIndex(isWord) : -1;
@@ -41,17 +41,17 @@ export function show(node, [model]) {
       if (last >= 0) all[last] = model.mask;
       const question = { model: model.name, parts: [all.join(""), ...more], target: targets?.value || null };
       const found = await post("explain", question);
-      return [note(found), hidden, ...explained(found)];
+      return [warningNote(found), hidden, ...explained(found)];
     });
   const all = () => {
-    into(parts.attention, async () => {
+    renderInto(parts.attention, async () => {
       const found = await post("attention", { model: model.name, text: now.text, pair: now.pair || null });
-      return [note(found), attention(found)];
+      return [warningNote(found), attention(found)];
     });
     explain();
-    into(parts.score, async () => {
+    renderInto(parts.score, async () => {
       const found = await post("score", { model: model.name, text: now.text });
-      return [note(found), scored(found)].flat();
+      return [warningNote(found), scored(found)].flat();
     });
   };
   const section = (name, more = null) =>

@@ -1,9 +1,9 @@
-// The frame of the page: views, models, language, light and dark.
+// The frame of the page: navigation, models, language, theme.
 
-import { get, trouble } from "./api.js";
+import { get, errorBox } from "./api.js";
 import { el, select } from "./dom.js";
-import { chosen, keep, kept } from "./memory.js";
-import { language, speak, t } from "./texts.js";
+import { chosen, store, stored } from "./memory.js";
+import { language, setLanguage, t } from "./texts.js";
 import * as fill from "./fill.js";
 import * as look from "./look.js";
 import * as meaning from "./meaning.js";
@@ -11,7 +11,7 @@ import * as task from "./task.js";
 import * as runs from "./runs.js";
 
 const VIEWS = { fill, look, meaning, task, runs };
-const BESIDE = ["fill", "task"]; // views with a place for a second model
+const TWO_MODEL_VIEWS = ["fill", "task"]; // views that can show two models
 const THEMES = ["auto", "light", "dark"];
 
 let models = [];
@@ -19,18 +19,18 @@ let leave = () => {};
 
 const named = (name) => models.find((model) => model.name === name);
 
-/** The view that the address names (#fill), and what comes after it (#runs/pretrain/bert-1). */
-function place() {
+/** The view in the URL (#fill) and the rest of the fragment (#runs/pretrain/bert-1). */
+function currentView() {
   const [name, ...rest] = location.hash.slice(1).split("/");
   if (name in VIEWS) return { name, rest: rest.join("/") };
-  const model = named(chosen.model); // a visit begins with what it can do
+  const model = named(chosen.model); // the default view depends on the model
   const first = !model ? "runs" : model.methods.includes("fill") ? "fill" : "task";
   history.replaceState(null, "", `#${first}`);
   return { name: first, rest: "" };
 }
 
 function show() {
-  const { name, rest } = place();
+  const { name, rest } = currentView();
   leave();
   document.documentElement.lang = language() === "zh" ? "zh-CN" : "en";
   document.title = `${t(`nav.${name}`)} · unmask`;
@@ -56,7 +56,7 @@ function show() {
     );
     return;
   }
-  const asked = [named(chosen.model), BESIDE.includes(name) ? named(chosen.second) : undefined].filter(Boolean);
+  const asked = [named(chosen.model), TWO_MODEL_VIEWS.includes(name) ? named(chosen.second) : undefined].filter(Boolean);
   leave = VIEWS[name].show(node, asked, rest) ?? (() => {});
 }
 
@@ -76,17 +76,17 @@ function pickers(current) {
   const options = models.map((model) => [model.name, model.name]);
   const choose = (key) => (value) => {
     chosen[key] = value;
-    keep(key, value);
+    store(key, value);
     show();
   };
   const first = select(options, chosen.model, choose("model"), { "aria-label": t("models.first"), id: "model" });
-  if (!BESIDE.includes(current)) return [first];
+  if (!TWO_MODEL_VIEWS.includes(current)) return [first];
   const none = [["", t("models.alone")], ...options];
   return [first, select(none, chosen.second, choose("second"), { "aria-label": t("models.second"), id: "second" })];
 }
 
 function switches() {
-  const theme = kept("theme", "auto");
+  const theme = stored("theme", "auto");
   const next = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
   const other = language() === "en" ? "zh" : "en";
   const again = (id) => {
@@ -101,7 +101,7 @@ function switches() {
         id: "language",
         lang: other === "zh" ? "zh-CN" : "en",
         "aria-label": t("switch.language"),
-        on: { click: () => (speak(other), again("language")) },
+        on: { click: () => (setLanguage(other), again("language")) },
       },
       other === "zh" ? "中文" : "EN",
     ),
@@ -112,34 +112,34 @@ function switches() {
         id: "theme",
         title: t(`theme.${theme}`),
         "aria-label": t("switch.theme", { now: t(`theme.${theme}`) }),
-        on: { click: () => (keep("theme", next), dress(), again("theme")) },
+        on: { click: () => (store("theme", next), applyTheme(), again("theme")) },
       },
       { auto: "◐", light: "○", dark: "●" }[theme],
     ),
   ];
 }
 
-function dress() {
-  const theme = kept("theme", "auto");
+function applyTheme() {
+  const theme = stored("theme", "auto");
   if (theme === "auto") document.documentElement.removeAttribute("data-theme");
   else document.documentElement.dataset.theme = theme;
 }
 
-async function begin() {
-  dress();
+async function start() {
+  applyTheme();
   try {
     models = await get("models");
   } catch (problem) {
-    document.getElementById("view").replaceChildren(trouble(problem));
+    document.getElementById("view").replaceChildren(errorBox(problem));
     return;
   }
-  chosen.model = named(kept("model", ""))?.name ?? models[0]?.name ?? "";
-  chosen.second = named(kept("second", ""))?.name ?? "";
+  chosen.model = named(stored("model", ""))?.name ?? models[0]?.name ?? "";
+  chosen.second = named(stored("second", ""))?.name ?? "";
   addEventListener("hashchange", () => {
-    if (location.hash !== "#view") show(); // the link that skips to the content leads nowhere else
+    if (location.hash !== "#view") show(); // the skip link is not a view
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
   show();
 }
 
-begin();
+start();

@@ -1,12 +1,12 @@
-// Meaning: a word's vectors in many sentences as points, and how near the sentences are to each other.
+// Meaning: vectors of a word in many sentences as points, and similarities of the sentences.
 
-import { into, note, post } from "./api.js";
+import { renderInto, warningNote, post } from "./api.js";
 import { area, el, field, marked, select } from "./dom.js";
-import { colour, draw, plain } from "./plot.js";
+import { color, draw, plain } from "./plot.js";
 import { example, t } from "./texts.js";
 
 const now = { sentences: "", word: "", given: "", layer: "-1" };
-const WRITTEN = 14; // sentences whose similarities are written into their fields, at most
+const WRITTEN = 14; // the matrix shows numbers up to this many sentences
 
 export function show(node, [model]) {
   if (now.sentences === now.given)
@@ -33,7 +33,7 @@ export function show(node, [model]) {
       .map((line) => line.trim())
       .filter(Boolean);
   const scatter = () =>
-    into(points, async () => {
+    renderInto(points, async () => {
       const texts = lines();
       const found = await post("word", {
         model: model.name,
@@ -41,13 +41,13 @@ export function show(node, [model]) {
         sentences: texts,
         layer: Number(now.layer),
       });
-      return [note(found), scattered(found, texts)].flat();
+      return [warningNote(found), scattered(found, texts)].flat();
     });
   const all = () => {
     scatter();
-    into(matrix, async () => {
+    renderInto(matrix, async () => {
       const found = await post("similarity", { model: model.name, sentences: lines() });
-      return [note(found), heat(found.similarity, lines())].flat();
+      return [warningNote(found), heat(found.similarity, lines())].flat();
     });
   };
   const section = (name, found) =>
@@ -99,24 +99,24 @@ function scattered({ occurrences, points, explained_variance }, texts) {
         y: points.map((p) => p[1]),
         text: occurrences.map((occurrence) => String(occurrence.number + 1)),
         textposition: "top center",
-        textfont: { color: colour("--faint"), size: 12 },
+        textfont: { color: color("--faint"), size: 12 },
         hovertext: occurrences.map((occurrence) => wrapped(occurrence.text)),
         hoverinfo: "text",
-        marker: { color: colour("--accent"), size: 11, opacity: 0.8, line: { width: 0 } },
+        marker: { color: color("--accent"), size: 11, opacity: 0.8, line: { width: 0 } },
       },
     ],
     {
       xaxis: {
         title: {
           text: t("meaning.axis", { share: Math.round(100 * explained_variance[0]) }),
-          font: { size: 12, color: colour("--faint") },
+          font: { size: 12, color: color("--faint") },
         },
         showticklabels: false,
       },
       yaxis: {
         title: {
           text: t("meaning.axis", { share: Math.round(100 * explained_variance[1]) }),
-          font: { size: 12, color: colour("--faint") },
+          font: { size: 12, color: color("--faint") },
         },
         showticklabels: false,
         scaleanchor: "x",
@@ -146,8 +146,8 @@ function heat(values, texts) {
         xgap: 2,
         ygap: 2,
         colorscale: [
-          [0, colour("--card")],
-          [1, colour("--accent")],
+          [0, color("--card")],
+          [1, color("--accent")],
         ],
         zmin: Math.min(0, ...values.flat()),
         zmax: 1,
@@ -157,7 +157,7 @@ function heat(values, texts) {
           row.map((value, b) => `${value.toFixed(3)}<br>${wrapped(texts[a])}<br>${wrapped(texts[b])}`),
         ),
         hoverinfo: "text",
-        colorbar: { thickness: 10, outlinewidth: 0, tickfont: { color: colour("--faint") } },
+        colorbar: { thickness: 10, outlinewidth: 0, tickfont: { color: color("--faint") } },
       },
     ],
     {
@@ -172,5 +172,5 @@ function heat(values, texts) {
 
 const short = (text) => ([...text].length > 28 ? `${[...text].slice(0, 27).join("")}…` : text);
 
-/** Lines of a hover label: plotly does not break them itself. */
+/** Wrap a hover label: plotly does not wrap lines. */
 const wrapped = (text) => (plain(text).match(/.{1,60}(\s|$)|.{1,40}/gu) ?? [""]).join("<br>");

@@ -1,22 +1,22 @@
-// What the page remembers: choices for the next visit, and what was typed as long as it is open.
+// State of the page: choices that are kept in localStorage, and the selected models.
 
 const PREFIX = "unmask.";
 
-export function kept(name, otherwise) {
+export function stored(name, otherwise) {
   try {
     return localStorage.getItem(PREFIX + name) ?? otherwise;
   } catch {
-    return otherwise; // storage may be forbidden
+    return otherwise; // storage may be disabled
   }
 }
 
-export function keep(name, value) {
+export function store(name, value) {
   try {
     localStorage.setItem(PREFIX + name, value);
   } catch {
-    // then it is asked again next time
+    // not kept for the next visit
   }
 }
 
-/** Names of the models that are asked, the second one possibly "". */
+/** Names of the selected models; the second may be "". */
 export const chosen = { model: "", second: "" };

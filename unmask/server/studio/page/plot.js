@@ -1,11 +1,11 @@
-// Plots by plotly.js, which is fetched when the first one is drawn. Text goes in escaped: plotly reads some markup.
+// Plots with plotly.js, loaded on first use. Texts are escaped, because plotly interprets some markup.
 
 import { el } from "./dom.js";
 import { t } from "./texts.js";
 
 let ready = null;
 
-/** Under the page's CSP no element may get a style from an attribute or a <style>; values set by script are allowed. */
+/** The page's CSP forbids style attributes and <style> elements; styles set by script are allowed. */
 function load() {
   const set = Element.prototype.setAttribute;
   Element.prototype.setAttribute = function (name, value) {
@@ -13,7 +13,7 @@ function load() {
     else set.call(this, name, value);
   };
   const create = document.createElement;
-  const allowed = (name) => (name === "style" ? "template" : name); // the style of its maps, which nobody draws here
+  const allowed = (name) => (name === "style" ? "template" : name); // plotly's style for maps, which are not used here
   document.createElement = (name, ...rest) => create.call(document, allowed(name), ...rest);
   return new Promise((done, fail) => {
     const script = el("script", { src: "studio/plotly.js" });
@@ -23,12 +23,12 @@ function load() {
   }).finally(() => delete document.createElement);
 }
 
-/** "<b>" as it stands, not bold. */
+/** Escape markup: "<b>" is shown as it is. */
 export const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+export const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** Draw into `node`, or draw again with other data; `traces` and `layout` are plotly's. */
+/** Draw into `node`, or update it with new data; `traces` and `layout` are plotly's. */
 export async function draw(node, traces, layout = {}) {
   ready ??= load();
   // A node that is not on the page yet has no width.
@@ -41,9 +41,9 @@ export async function draw(node, traces, layout = {}) {
     node.textContent = t("plot.missing");
     return;
   }
-  const ink = colour("--ink"),
-    faint = colour("--faint"),
-    line = colour("--line");
+  const ink = color("--ink"),
+    faint = color("--faint"),
+    line = color("--line");
   const axis = {
     gridcolor: line,
     zeroline: false,
@@ -59,7 +59,7 @@ export async function draw(node, traces, layout = {}) {
     plot_bgcolor: "transparent",
     margin: { l: 48, r: 12, t: 32, b: 40 },
     showlegend: false,
-    hoverlabel: { bgcolor: colour("--card"), bordercolor: line, font: { ...font, color: ink }, align: "left" },
+    hoverlabel: { bgcolor: color("--card"), bordercolor: line, font: { ...font, color: ink }, align: "left" },
     hovermode: "closest",
     dragmode: false,
     ...layout,

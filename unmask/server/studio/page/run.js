@@ -1,12 +1,12 @@
-// One run: its curves as they grow, its first rows, its settings. Or two of them, compared.
+// One run: live curves, its first training sequences, its settings. Or two runs compared.
 
-import { get, into, trouble } from "./api.js";
+import { get, renderInto, errorBox } from "./api.js";
 import { curves } from "./curves.js";
 import { bar, el } from "./dom.js";
 import { reader } from "./log.js";
 import { t } from "./texts.js";
 
-/** Where a run is shown, or two. */
+/** URL fragment of one or two runs. */
 export const address = (...names) => `#runs/${names.map(encodeURIComponent).join("|")}`;
 
 export const state = (run) => el("span", { class: `state ${run.state}` }, t(`runs.${run.state}`));
@@ -20,13 +20,13 @@ export function progress(run) {
   return el("span", { class: "progress" }, total ? bar(done / total) : null, el("span", { class: "figure" }, text));
 }
 
-/** A run's whole page; gives the function that looks for what is new, which says whether more may come. */
+/** Show a run; returns a function that polls for news and returns whether to poll again. */
 export async function single(node, name) {
   let run;
   try {
     run = await get("run", { name });
   } catch (problem) {
-    node.replaceChildren(trouble(problem));
+    node.replaceChildren(errorBox(problem));
     return null;
   }
   const head = el("div", {}),
@@ -64,7 +64,7 @@ export async function single(node, name) {
       : "",
     el("details", {}, el("summary", {}, t("runs.settings")), settings(run.recipe)),
   );
-  if (run.batch) into(batch, async () => masked(await get("batch", { name })));
+  if (run.batch) renderInto(batch, async () => masked(await get("batch", { name })));
   return async () => {
     const changed = await log.read().catch(() => false);
     if (changed || run.state === "running") {
@@ -76,14 +76,14 @@ export async function single(node, name) {
   };
 }
 
-/** Two runs in one picture, and the settings in which they differ. */
+/** Curves of two runs, and the settings in which they differ. */
 export async function both(node, names) {
   let runs, differing;
   try {
     runs = await Promise.all(names.map((name) => get("run", { name })));
     differing = (await get("compare", { a: names[0], b: names[1] })).settings;
   } catch (problem) {
-    node.replaceChildren(trouble(problem));
+    node.replaceChildren(errorBox(problem));
     return null;
   }
   const plots = el("div", { class: "plots" }),
@@ -152,7 +152,7 @@ function settings(recipe) {
   return el("div", { class: "wide" }, el("table", { class: "settings" }, el("tbody", {}, ...rows(recipe ?? {}, ""))));
 }
 
-/** Rows of a masked batch: what is hidden, replaced, kept, and what the model sees there. */
+/** Rows of a corrupted batch: tokens that are masked, replaced, or unchanged. */
 function masked(found) {
   const legend = el(
     "p",
@@ -168,12 +168,12 @@ function masked(found) {
         "p",
         { class: "row", lang: "" },
         ...row.parts.flatMap((part) => {
-          const blank = part.text.startsWith(" ") ? " " : "";
+          const space = part.text.startsWith(" ") ? " " : "";
           if (part.state === "text") return [part.text];
           const text = part.text.trim() || "␣",
             shown = part.shown.trim() || "␣";
           return [
-            blank,
+            space,
             el(
               "span",
               { class: `part ${part.state}`, title: part.state === "special" ? null : t(`runs.${part.state}`) },

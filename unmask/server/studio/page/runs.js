@@ -1,11 +1,11 @@
-// Runs: what was trained and what is training now; one of them, or two to compare.
+// Runs: the list, one run, or two runs compared.
 
-import { get, trouble } from "./api.js";
+import { get, errorBox } from "./api.js";
 import { el, percent } from "./dom.js";
 import { address, both, number, progress, single, state } from "./run.js";
 import { t } from "./texts.js";
 
-const EVERY = 2000; // milliseconds between two looks at what changes
+const EVERY = 2000; // milliseconds between two polls
 
 /** rest: "" for the list, "NAME" for a run, "NAME|NAME" for two of them (in the address, after #runs/). */
 export function show(node, _, rest) {
@@ -35,7 +35,7 @@ function decoded(name) {
   try {
     return decodeURIComponent(name);
   } catch {
-    return name; // typed by hand, with a lone %
+    return name; // typed by hand, with an invalid %
   }
 }
 
@@ -44,11 +44,11 @@ async function listed(node) {
   try {
     found = await get("runs");
   } catch (problem) {
-    node.replaceChildren(trouble(problem));
+    node.replaceChildren(errorBox(problem));
     return problem.gone;
   }
   const same = JSON.stringify(found) + Math.floor(Date.now() / 60000);
-  if (same === node.shown) return true; // what nobody changed stays under the pointer
+  if (same === node.shown) return true; // unchanged: keep focus and hover
   node.shown = same;
   const picked = new Set([...node.querySelectorAll("input:checked")].map((box) => box.value));
   const focus = document.activeElement?.dataset?.key;
@@ -139,17 +139,17 @@ async function listed(node) {
   return true;
 }
 
-const SHARE = /accuracy|f1|ndcg|recall|mrr|map|exact|rouge|pearson|spearman|auc|mcc/;
+const FRACTION = /accuracy|f1|ndcg|recall|mrr|map|exact|rouge|pearson|spearman|auc|mcc/;
 
-/** What the finished run reached on its test or dev records; before that, the last held-out score: a share if there is one, else the loss. */
+/** The score of a finished run on its test or dev set; before that, the last validation score, or the validation loss. */
 function best(run) {
   if (run.score) return scored(run.score.metric, run.score.value, `${run.score.split} `);
-  const found = Object.entries(run.eval ?? {}).find(([key, value]) => SHARE.test(key) && value >= -1 && value <= 1);
+  const found = Object.entries(run.eval ?? {}).find(([key, value]) => FRACTION.test(key) && value >= -1 && value <= 1);
   return found ? scored(...found) : [number(run.eval?.loss)];
 }
 
 function scored(metric, value, on = "") {
-  const share = SHARE.test(metric) && value >= -1 && value <= 1;
+  const share = FRACTION.test(metric) && value >= -1 && value <= 1;
   return [share ? percent(value) : number(value), el("small", {}, on + metric.replaceAll("_", " "))];
 }
 

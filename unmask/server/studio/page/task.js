@@ -1,8 +1,8 @@
-// Task: the form that a model was fine-tuned for, and its answer. Two models side by side.
+// Task: the form of the model's task, and its prediction. Supports two models side by side.
 
-import { into, note, post } from "./api.js";
+import { renderInto, warningNote, post } from "./api.js";
 import { answer } from "./answers.js";
-import { beside } from "./beside.js";
+import { modelColumns } from "./columns.js";
 import { area, el, field, select } from "./dom.js";
 import { example, t } from "./texts.js";
 
@@ -14,7 +14,7 @@ export function show(node, models) {
   const [model] = models;
   const form = model.forms.find(({ name }) => name === now.forms[model.name]) ?? model.forms[0];
   const typed = (one) => now.typed[`${form.name}.${one.name}`] ?? example(`task.${form.name}.${one.name}`, model, one);
-  const { node: answers, columns } = beside(models);
+  const { node: answers, columns } = modelColumns(models);
   const inputs = form.fields.map((one) => {
     const lines = one.holds === "texts";
     const input = area(typed(one), { id: one.name, rows: lines ? 4 : one.name === "context" ? 3 : 1 });
@@ -34,10 +34,10 @@ export function show(node, models) {
     );
   const ask = () =>
     columns.forEach(({ model: one, found }) =>
-      into(found, async () => {
+      renderInto(found, async () => {
         const question = { model: one.name, method: form.method, record: record(), length: Number(now.length) };
         const said = await post("task", question);
-        return [note(said), answer(form, question.record, said)].flat();
+        return [warningNote(said), answer(form, question.record, said)].flat();
       }),
     );
   const again = (value) => {

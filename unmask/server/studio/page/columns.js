@@ -1,9 +1,9 @@
-// A column of answers for each model that is asked: one, or two side by side.
+// One column of results per model: one model, or two side by side.
 
 import { el } from "./dom.js";
 
-/** {node, columns: [{model, found}]}: answers go into `found`. */
-export function beside(models) {
+/** {node, columns: [{model, found}]}: results go into `found`. */
+export function modelColumns(models) {
   const columns = models.map((model) => ({ model, found: el("div", { class: "found" }) }));
   const sections = columns.map(({ model, found }) => {
     const title = models.length > 1 ? el("h2", { class: "model" }, model.name) : null;
