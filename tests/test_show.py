@@ -17,7 +17,7 @@ from unmask.cli.show.render import (
     score_table,
 )
 from unmask.console import write
-from unmask.inference.answers import Candidate, Filling, Mask, MaskedBatch, Part, Row, Score, TokenScore
+from unmask.inference.answers import Candidate, FillMaskResult, Mask, MaskedBatch, Part, Row, Score, TokenScore
 
 
 def render(renderable, colour=True, width=80, **settings):
@@ -36,9 +36,9 @@ def candidates(*pairs):
 
 
 ASKED = candidates(("states", 0.75), ("[bold]", 0.2), (" 北", 0.00001))
-ONE = Filling("the [MASK]", [Mask(2, 4, 10, ASKED)], "the states", [(4, 10)])
+ONE = FillMaskResult("the [MASK]", [Mask(2, 4, 10, ASKED)], "the states", [(4, 10)])
 BOTH = [Mask(1, 0, 6, candidates(("a", 1.0))), Mask(2, 7, 13, candidates(("b", 0.5)))]
-TWO = Filling("[MASK] [MASK]", BOTH, "a b", [(0, 1), (2, 3)])
+TWO = FillMaskResult("[MASK] [MASK]", BOTH, "a b", [(0, 1), (2, 3)])
 SCORE = Score(
     "the 北京 bananas",
     -15.5,
@@ -158,7 +158,7 @@ def test_rows_without_masks_have_no_legend():
 @pytest.mark.parametrize("colour", [True, False])
 def test_texts_can_neither_steer_the_terminal_nor_be_markup(colour):
     evil = "\x1b[31m\x07\x9b2J[bold red]x[/] {0} {text}\n\r"
-    filling = Filling(f"{evil}[MASK]", [Mask(1, len(evil), len(evil) + 6, candidates((evil, 0.5)))], evil, [])
+    filling = FillMaskResult(f"{evil}[MASK]", [Mask(1, len(evil), len(evil) + 6, candidates((evil, 0.5)))], evil, [])
     score = Score(evil, -1.0, 2.7, [TokenScore(evil, 1, -1.0, 0, len(evil), False)])
     batch = MaskedBatch([Row(1, 1, None, [Part(s, evil, evil) for s in ("masked", "random", "kept", "text")])])
     answer = {"next": 0.5, "other": 0.5}
@@ -173,7 +173,7 @@ def test_printing_into_a_pipe_cuts_and_wraps_nothing(capsys):
     long = MaskedBatch([Row(400, 1, None, [Part("text", " word" * 400, ""), Part("kept", " end", " end")])])
     write(batch_rows(long))
     write(next_table("a " * 100 + "z", "b", {"next": 1.0, "other": 0.0}))
-    write(fills_table(Filling("x " * 100 + "[MASK]", ONE.masks, "", [])))
+    write(fills_table(FillMaskResult("x " * 100 + "[MASK]", ONE.masks, "", [])))
     write(score_table(SCORE))
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == " ".join(["word"] * 400) + " (end)"

@@ -215,20 +215,22 @@ def evaluate(
 
     For a fine-tuned model: `bad="skip"` leaves out bad rows, counted and listed as "skipped" and "skipped_rows".
     For a pre-trained model: `pairs` is a file of minimal pairs, `length` of a row in tokens, `rows` are read at most."""
-    from unmask.inference import labelled_files
+    from unmask.inference import labeled_files
 
     loaded, said = load(model), console or Console(quiet=True)
     if loaded.task is None and not columns:
         if bad != "refuse":
             got = "--bad is for a model that was fine-tuned for a task; this one reads any text"
             raise UserError(got, hint="leave it out")
-        from unmask.inference import on_text  # which imports torch
+        from unmask.inference import evaluate_text  # which imports torch
 
-        return on_text.evaluate(loaded, _paths(file), str(pairs) if pairs else None, length, rows or on_text.ROWS, said)
-    loaded.need_task()
+        return evaluate_text.evaluate(
+            loaded, _paths(file), str(pairs) if pairs else None, length, rows or evaluate_text.MAX_ROWS, said
+        )
+    loaded.require_task()
     if pairs or length or rows:
         raise UserError("--pairs, --length and --rows are for a pre-trained model; this one is fine-tuned for a task")
-    return labelled_files.evaluate(loaded, _paths(file), _names(columns), said, bad)
+    return labeled_files.evaluate(loaded, _paths(file), _names(columns), said, bad)
 
 
 def predict(
@@ -244,10 +246,10 @@ def predict(
 
     `long`: a text longer than a row is read in "windows", by its "first" part, or "refuse"d; else as the model was trained.
     `predicate`: the word whose semantic roles are asked for."""
-    from unmask.inference.predict import predict_given
+    from unmask.inference.predict import predict_inputs
 
     loaded = load(model) if isinstance(model, str | Path) else model
-    return predict_given(loaded, texts, _names(columns), console or Console(quiet=True), long, predicate)
+    return predict_inputs(loaded, texts, _names(columns), console or Console(quiet=True), long, predicate)
 
 
 def _names(columns: Mapping[str, str | int] | None) -> dict[str, str]:
@@ -290,9 +292,12 @@ def search(
     if bool(query) == bool(queries) or bool(queries) != bool(judgements or run):
         needs = "a query, or a file of queries and one of judgements (or one to write the run to)"
         raise UserError(needs, hint='unmask search FILE "query"')
-    said, files = console or Console(quiet=True), lab.Files.read(str(passages), queries, judgements, _names(columns))
+    said, files = (
+        console or Console(quiet=True),
+        lab.SearchFiles.read(str(passages), queries, judgements, _names(columns)),
+    )
     index = lab.Index(files.passages, bm25, embedder, reranker, said)
-    return lab.measure(index, files, run, said) if queries else index.search(query, top)
+    return lab.evaluate_search(index, files, run, said) if queries else index.search(query, top)
 
 
 def load(model: str | Path, device: str = "auto", backend: str = "auto") -> "Predictor":

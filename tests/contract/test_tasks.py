@@ -22,7 +22,7 @@ import unmask
 from unmask import api
 from unmask.cli import app
 from unmask.console import Console
-from unmask.inference import labelled_files
+from unmask.inference import labeled_files
 from unmask.inference.predictor import Predictor
 from unmask.labels.records import Record
 from unmask.model import hf
@@ -192,7 +192,7 @@ class Bench:
         return str(self.folder / task / CASES[task].file)
 
     def records(self, task: str, p: Predictor) -> list[Record]:
-        return labelled_files.read(p.need_task(), [self.file(task)], {}, False, Console(quiet=True))[0]
+        return labeled_files.read(p.require_task(), [self.file(task)], {}, False, Console(quiet=True))[0]
 
 
 def same(a: Any, b: Any) -> bool:
@@ -213,7 +213,7 @@ def test_it_opens_bit_for_bit(task: str, bench: Bench, tmp_path: Path) -> None:
     p = unmask.load(run.path)
     records = bench.records(task, p)
     assert same(p.predict(records), job.task.predict(job.model, records))
-    Part(job.recipe, p.need_task(), p.model, job.sets, []).save(tmp_path)
+    Part(job.recipe, p.require_task(), p.model, job.sets, []).save(tmp_path)
     for name in ("model.safetensors", "config.json", "unmask.json", "tokenizer.json"):
         assert (tmp_path / name).read_bytes() == (run.model / name).read_bytes(), name
 

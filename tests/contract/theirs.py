@@ -12,7 +12,7 @@ from unmask.labels.records import Record
 
 
 def rows_of(p: Predictor, records: list[Record]) -> Any:
-    task = p.need_task()
+    task = p.require_task()
     return collate([e for r in records for e in task.encode(r, labelled=False)], p.tokenizer.pad)
 
 
@@ -40,7 +40,7 @@ def as_sequence_classifier(p: Predictor, records: list[Record], folder: Path) ->
 
 @torch.no_grad()
 def as_token_classifier(p: Predictor, records: list[Record], folder: Path) -> None:
-    model, task = opened("AutoModelForTokenClassification", folder), p.need_task()
+    model, task = opened("AutoModelForTokenClassification", folder), p.require_task()
     batch, outputs = rows_of(p, records), task.compute_outputs(p.model, records)
     logits = model(**inputs_of(batch)).logits.numpy()
     for ours, theirs in zip(outputs.values, logits):
@@ -50,7 +50,7 @@ def as_token_classifier(p: Predictor, records: list[Record], folder: Path) -> No
 
 @torch.no_grad()
 def as_question_answerer(p: Predictor, records: list[Record], folder: Path) -> None:
-    model, task = opened("AutoModelForQuestionAnswering", folder), p.need_task()
+    model, task = opened("AutoModelForQuestionAnswering", folder), p.require_task()
     batch, outputs = rows_of(p, records), task.compute_outputs(p.model, records)
     found = model(**inputs_of(batch))
     theirs = torch.stack([found.start_logits, found.end_logits], -1).numpy()
@@ -60,7 +60,7 @@ def as_question_answerer(p: Predictor, records: list[Record], folder: Path) -> N
 
 @torch.no_grad()
 def as_multiple_choice(p: Predictor, records: list[Record], folder: Path) -> None:
-    model, task = opened("AutoModelForMultipleChoice", folder), p.need_task()
+    model, task = opened("AutoModelForMultipleChoice", folder), p.require_task()
     for record, answer in zip(records, p.predict(records)):
         rows = task.encode(record, labelled=False)
         inputs = {name: value[None] for name, value in inputs_of(collate(rows, p.tokenizer.pad)).items()}

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from unmask.cli import app
 from unmask.errors import UserError
 from unmask.inference.predictor import load
-from unmask.inference.senses import apart, project
+from unmask.inference.sense_plot import project_2d, sense_separation
 
 TEXTS = ["The president of the united lakes.", "北京是中国的首都", "we qqq"]
 BANK = """sense,text
@@ -107,9 +107,9 @@ def test_figures_of_senses_equal_scikit_learns():
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(30, 8)) + np.repeat(np.eye(8)[:3] * 3, 10, 0)
     senses = [name for name in "abc" for _ in range(10)]
-    found = apart(vectors, senses)
+    found = sense_separation(vectors, senses)
     assert found["silhouette"] == pytest.approx(silhouette_score(vectors, senses, metric="cosine"), abs=1e-9)
-    points, shares = project(vectors)
+    points, shares = project_2d(vectors)
     assert points.shape == (30, 2)
     assert 0 < shares[1] <= shares[0] < 1
 

@@ -14,7 +14,7 @@ from unmask.batch import TOKENS, Example, collate
 from unmask.errors import UserError
 from unmask.inference.engine import Engine
 from unmask.inference.predictor import Predictor, load
-from unmask.inference.progress import in_parts, shown
+from unmask.inference.progress import map_in_chunks, progress_callback
 from unmask.inference.torch_engine import AT_ONCE, TorchEngine
 from unmask.model.config import preset
 from unmask.model.layers import MLP
@@ -50,7 +50,7 @@ def test_every_method_gives_each_row_its_own(engine: TorchEngine) -> None:
     some = rows(200)
     assert sum(map(len, some)) > TOKENS  # several forward passes
     allowed = np.random.default_rng(1).random(TOKENIZER.size) < 0.5
-    top, likely = engine.top("mlm", some, 4, allowed), engine.likelihoods("mlm", some)
+    top, likely = engine.top_k("mlm", some, 4, allowed), engine.token_logprobs("mlm", some)
     hidden, nsp, tag = engine.hidden(some, 1), engine.logits("nsp", some), engine.logits("tag", some)
     with torch.no_grad():
         for i in (0, 7, 50, 199):
@@ -65,7 +65,7 @@ def test_every_method_gives_each_row_its_own(engine: TorchEngine) -> None:
             assert gap(hidden[i], states[1][0]) <= 1e-5
             assert gap(nsp[i], engine.model.logits("nsp", states[-1])[0]) <= 1e-5
             assert tag[i].shape == (len(row), len(engine.config.labels))
-    assert engine.top("mlm", [], 3) == [] and engine.hidden([]) == []
+    assert engine.top_k("mlm", [], 3) == [] and engine.hidden([]) == []
 
 
 def test_several_targets_are_read_at_one_place_and_more_places_than_are_computed_at_once(engine: TorchEngine) -> None:
@@ -74,12 +74,12 @@ def test_several_targets_are_read_at_one_place_and_more_places_than_are_computed
     for row in some:
         row.labels["mlm.positions"] = np.repeat(row.labels["mlm.positions"], 3)
         row.labels["mlm.targets"] = np.arange(5, 26)
-    for row, found in zip(some, engine.likelihoods("mlm", some), strict=True):
+    for row, found in zip(some, engine.token_logprobs("mlm", some), strict=True):
         known = logprobs(engine, row)
         assert gap(found, known[row.labels["mlm.positions"], row.labels["mlm.targets"]]) <= 5e-5
     wide = rows(100, targets=7)
-    narrow = [engine.top("mlm", [row], 2)[0][0] for row in wide]
-    for ids, expected in zip((ids for ids, _ in engine.top("mlm", wide, 2)), narrow, strict=True):
+    narrow = [engine.top_k("mlm", [row], 2)[0][0] for row in wide]
+    for ids, expected in zip((ids for ids, _ in engine.top_k("mlm", wide, 2)), narrow, strict=True):
         np.testing.assert_array_equal(ids, expected)
 
 
@@ -116,7 +116,17 @@ class Other:
         self.real, self.config = real, real.config
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("heads", "generation", "turn", "run", "top", "likelihoods", "hidden", "logits", "begin"):
+        if name in (
+            "heads",
+            "generation",
+            "forward_lock",
+            "run",
+            "top_k",
+            "token_logprobs",
+            "hidden",
+            "logits",
+            "begin",
+        ):
             return getattr(self.real, name)
         raise AttributeError(name)
 
@@ -171,9 +181,11 @@ def test_an_unknown_backend_is_said(tmp_path: Any) -> None:
 def test_long_work_is_told_in_order_and_a_bar_needs_somebody_who_looks(capsys: pytest.CaptureFixture[str]) -> None:
     told: list[tuple[float, float]] = []
     lengths = [30_000, 10, 60_000, 20]
-    found = in_parts(list("abcd"), lengths, lambda some: some, lambda done, total, what: told.append((done, total)))
+    found = map_in_chunks(
+        list("abcd"), lengths, lambda some: some, lambda done, total, what: told.append((done, total))
+    )
     assert found == list("abcd")
     assert told[-1] == (4, 4) and [done for done, _ in told] == sorted(done for done, _ in told) and len(told) > 1
-    with shown(None) as tell:
+    with progress_callback(None) as tell:
         tell(1, 2, "")
     assert capsys.readouterr() == ("", "")

@@ -16,7 +16,7 @@ from unmask.cli import app
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.inference.predictor import Predictor
-from unmask.inference.search import Files, Index, fuse, measure, retrieve
+from unmask.inference.search import Index, SearchFiles, evaluate_search, fuse, retrieve
 from unmask.labels.formats.trec import read_run
 from unmask.model.config import preset
 from unmask.model.model import Model
@@ -123,7 +123,7 @@ def test_vectors_of_any_length_are_compared_by_their_cosine(store: TokenStore, i
 def test_a_search_is_measured() -> None:
     queries = {"1": "sorted numbers", "2": "imported modules", "3": "not judged"}
     qrels = {"1": {"d1": 1.0}, "2": {"d5": 1.0, "d3": 1.0}}
-    found = measure(Index(PASSAGES), Files(PASSAGES, queries, qrels), None, Console(quiet=True))
+    found = evaluate_search(Index(PASSAGES), SearchFiles(PASSAGES, queries, qrels), None, Console(quiet=True))
     assert found["mrr"] == 1.0 and found["recall@1"] == 0.75 and found["recall@10"] == 0.75
 
 

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 import unmask
 from unmask.cli import app
 from unmask.errors import UnknownTextWarning
-from unmask.inference.languages import languages, own_text, own_words
+from unmask.inference.languages import join_words, languages, vocabulary_words
 from unmask.inference.predictor import Predictor
-from unmask.inference.unknown import UNKNOWN, unknown_share
+from unmask.inference.unknown import WARN_FRACTION, unknown_fraction
 from unmask.recipe import TokenizerRecipe
 from unmask.server.app import make_app
 from unmask.text.tokenizer import Tokenizer
@@ -37,7 +37,7 @@ def trained(language: str, kind: str) -> Tokenizer:
 
 
 def share(tokenizer: Tokenizer, text: str) -> float:
-    return unknown_share(tokenizer, tokenizer.encode(text))
+    return unknown_fraction(tokenizer, tokenizer.encode(text))
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,8 @@ def test_a_foreign_text_is_unknown_and_ones_own_is_not(kind: str) -> None:
     english = trained("en", kind)
     assert share(english, TEXTS["en"]) == 0 and share(english, "") == 0
     assert share(english, STRANGE) > 0.9  # unigram makes one token of it all
-    assert share(english, "我们, 今天. 去看; 电影!") >= UNKNOWN  # punctuation does not count
-    assert share(english, "the president of the 电影") < UNKNOWN
+    assert share(english, "我们, 今天. 去看; 电影!") >= WARN_FRACTION  # punctuation does not count
+    assert share(english, "the president of the 电影") < WARN_FRACTION
 
 
 @pytest.mark.parametrize("kind", ["bpe", "byte"])
@@ -169,8 +169,8 @@ def test_examples_are_in_a_language_of_the_model(kind: str) -> None:
     for other in ("ru", "protein"):
         tokenizer = trained(other, kind)
         assert languages(tokenizer) == []
-        words = own_words(tokenizer)
-        assert len(words) == 8 and share(tokenizer, own_text(tokenizer, words)) == 0
+        words = vocabulary_words(tokenizer)
+        assert len(words) == 8 and share(tokenizer, join_words(tokenizer, words)) == 0
         assert set("".join(words)) <= set(TEXTS[other])
 
 

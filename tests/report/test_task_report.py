@@ -153,8 +153,8 @@ def test_everything_that_is_there_is_shown(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert words in " ".join(page.text.split()), words
     for name in ("curves", "confusion", "calibration", "pr", "scatter"):
-        picture = Image.open(io.BytesIO((run.path / f"{name}.png").read_bytes())).convert("L")
-        assert np.asarray(picture).std() > 5, name
+        save_figure = Image.open(io.BytesIO((run.path / f"{name}.png").read_bytes())).convert("L")
+        assert np.asarray(save_figure).std() > 5, name
 
 
 def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_damaged_file_is_said(tmp_path: Path) -> None:
 
 def test_no_text_of_the_user_becomes_markup_and_nothing_is_fetched(tmp_path: Path) -> None:
     assert len(INJECTIONS) == len(set(INJECTIONS)) == 50
-    plain = Page(report.write(make(tmp_path / "plain", DETAILS)).read_text("utf-8"))
+    safe_label = Page(report.write(make(tmp_path / "plain", DETAILS)).read_text("utf-8"))
     rows = [{"location": x, "text": x, "expected": x, "predicted": [x], "score": 0.5} for x in INJECTIONS]
     evil = DETAILS | {
         "errors": rows, "examples": rows, INJECTIONS[0]: [{INJECTIONS[1]: INJECTIONS[2]}],
@@ -231,7 +231,7 @@ def test_no_text_of_the_user_becomes_markup_and_nothing_is_fetched(tmp_path: Pat
     run.write_json("findings.json", [{"location": x, "message": x, "hint": x} for x in INJECTIONS])
     run.write_json("task_state.json", {"labels": INJECTIONS})
     page = Page(report.write(run).read_text("utf-8"))
-    assert {tag for tag, _ in page.tags} - {tag for tag, _ in plain.tags} <= {"details", "summary"}
+    assert {tag for tag, _ in page.tags} - {tag for tag, _ in safe_label.tags} <= {"details", "summary"}
     allowed = {"charset", "name", "content", "lang", "class", "scope", "media", "srcset", "alt", "src", "style"}
     assert {name for _, attributes in page.tags for name in attributes} <= allowed
     for tag, attributes in page.tags:

@@ -235,7 +235,7 @@ def watch_turns(models: dict[str, Predictor], batcher: Batcher, began: threading
         return batcher.lock.acquire()
 
     for predictor in models.values():
-        predictor.engine.turn = take
+        predictor.engine.forward_lock = take
     return log
 
 

@@ -122,7 +122,7 @@ def evaluate(
         return emit(results)
     if "task" in results:
         return scores(results)
-    from unmask.inference.on_text import lines  # which imports torch
+    from unmask.inference.evaluate_text import lines  # which imports torch
 
     print_facts(lines(results))
 
@@ -152,10 +152,10 @@ def predict(
     given: Any = list(text)
     if text == ["-"]:
         given = sys.stdin
-    elif len(text) > 1 and predicate is None and loaded.need_task().spec.num_inputs[1] != 1:
+    elif len(text) > 1 and predicate is None and loaded.require_task().spec.num_inputs[1] != 1:
         given = [tuple(text)]  # parts of one question; else several texts
     answers = unmask.predict(loaded, given, predicate=predicate, console=Console(quiet=as_json), **settings)
-    return emit(answers) if as_json else print_answers(answers, loaded.need_task().spec)
+    return emit(answers) if as_json else print_answers(answers, loaded.require_task().spec)
 
 
 @verb(

@@ -131,13 +131,13 @@ def score(
     """How likely a text is, token by token: an odd word stands out. Or, with --pairs, how often the better sentence wins."""
     from unmask.cli.show.introspection import pairs_table
     from unmask.cli.show.render import score_table
-    from unmask.inference.inputs import given_texts
+    from unmask.inference.inputs import read_texts_or_files
 
     if bool(text) == bool(pairs):
         raise UserError(
             "both texts and --pairs" if text else "no text", hint="unmask score MODEL TEXT, or --pairs FILE"
         )
-    texts, _ = given_texts(text or [], column)  # a missing file is found before the model is read
+    texts, _ = read_texts_or_files(text or [], column)  # a missing file is found before the model is read
     loaded: Any = unmask.load(model, backend=backend)
     if pairs:
         judged = loaded.minimal_pairs(pairs, method)
@@ -174,8 +174,8 @@ def embed(
     """Vectors of texts, of their tokens, or of a word in many sentences, from any layer."""
     from unmask.inference import vector_files
 
-    wish = vector_files.Wish(out, pooling, layer, word, plot, long)
-    vector_files.embed(unmask.load(model, backend=backend), text, column, wish, as_json)
+    options = vector_files.EmbedOptions(out, pooling, layer, word, plot, long)
+    vector_files.embed(unmask.load(model, backend=backend), text, column, options, as_json)
 
 
 @verb(

@@ -14,7 +14,7 @@ import numpy as np
 
 from unmask.batch import Example
 from unmask.errors import UserError
-from unmask.inference.engine import Engine, place_before
+from unmask.inference.engine import Engine, logit_offset
 from unmask.model.config import ModelConfig
 from unmask.model.generation import Generation
 from unmask.model.head_spec import HEADS
@@ -67,7 +67,7 @@ def check_equal(model: Engine, graph: Engine, task: Task | None, pad: int) -> fl
 
 def random_rows(config: ModelConfig) -> list[list[Example]]:
     """Return groups of random rows: one token alone, a few tokens, and many lengths that are padded together."""
-    rng, first = generator(0, "export"), place_before(config)
+    rng, first = generator(0, "export"), logit_offset(config)
     beyond_window = 3 * config.local_window if any(config.is_local(i) for i in range(config.layers)) else 0
     max_length = 10**6 if config.positions == "relative" else config.max_positions
 
@@ -92,7 +92,7 @@ def outputs(engine: Engine, task: Task | None, rows: Sequence[Example], pad: int
             continue
         found[f"the head {head}"] = engine.logits(head, rows)
         if HEADS[head].reads == "vocabulary":
-            found[f"the head {head} at selected positions"] = engine.likelihoods(head, rows)
+            found[f"the head {head} at selected positions"] = engine.token_logprobs(head, rows)
     if task is not None and task.spec.output != "text":
         values = engine.run(task.forward, rows, pad)
         tokens = task.SPEC.output_per == "token"
@@ -221,7 +221,7 @@ def masked_accuracy(lines: Sequence[str]) -> Measure:
                 rows.append(Example(row, labels={"mlm.positions": positions, "mlm.targets": targets}))
         if not rows:
             raise UserError("the file has no line with four tokens", expected="plain text, one sentence per line")
-        predicted = np.concatenate([ids[:, 0] for ids, _ in engine.top("lm" if causal else "mlm", rows, 1)])
+        predicted = np.concatenate([ids[:, 0] for ids, _ in engine.top_k("lm" if causal else "mlm", rows, 1)])
         correct = predicted == np.concatenate([row.labels["mlm.targets"] for row in rows])
         return {"metric": "accuracy", "accuracy": float(correct.mean()), "records": len(correct)}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from unmask.console import Console
 from unmask.errors import UserError
-from unmask.inference import labelled_files
+from unmask.inference import labeled_files
 from unmask.inference.folders import model_folder
 
 MAX_LINES = 500  # of a text file, for a model without a task
@@ -66,7 +66,7 @@ def _measure(source: Any, data: Sequence[str], columns: dict[str, str], console:
     from unmask.exporting.checks import masked_accuracy
 
     if source.task is not None:
-        return lambda predictor: labelled_files.evaluate(predictor, data, columns, console)
+        return lambda predictor: labeled_files.evaluate(predictor, data, columns, console)
     if source.model.config.decoder_layers or not {"mlm", "lm"} & set(source.model.heads):
         raise UserError(
             "--data needs a model that is fine-tuned or has an MLM or LM head: there is no metric for this one",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 
-class Answer:
+class Result:
     """A dataclass that goes out as JSON."""
 
     def as_dict(self) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class Mask:
 
 
 @dataclass(frozen=True)
-class Joint:
+class JointCandidate:
     """All masks filled together."""
 
     text: str
@@ -48,12 +48,12 @@ class Joint:
 
 
 @dataclass(frozen=True)
-class Filling(Answer):
+class FillMaskResult(Result):
     text: str
     masks: list[Mask]
     best: str  # all masks filled: the first of `joint`; without it the surest first, each time asking the model again
     best_spans: list[tuple[int, int]]  # the characters of `best` that were put in
-    joint: list[Joint] = field(default_factory=list)  # likeliest first, per piece; empty when not asked for
+    joint: list[JointCandidate] = field(default_factory=list)  # likeliest first, per piece; empty when not asked for
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class TokenScore:
 
 
 @dataclass(frozen=True)
-class Score(Answer):
+class Score(Result):
     text: str
     total: float  # sum over the tokens, in nats
     perplexity: float  # exp(−total / tokens): a pseudo-perplexity, for comparing texts under one model
@@ -88,16 +88,16 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Share:
+class AccuracyInterval:
     accuracy: float
     count: int
     interval: tuple[float, float]  # Wilson's, 95 %
 
 
 @dataclass(frozen=True)
-class MinimalPairs(Share, Answer):
+class MinimalPairs(AccuracyInterval, Result):
     method: str
-    by: dict[str, Share]  # phenomenon → its share
+    by: dict[str, AccuracyInterval]  # phenomenon → its share
     pairs: list[Pair]
 
 
@@ -118,7 +118,7 @@ class Occurrence:
 
 
 @dataclass(frozen=True)
-class WordVectors(Answer):
+class WordVectors(Result):
     word: str
     layer: int
     occurrences: list[Occurrence]
@@ -130,7 +130,7 @@ class WordVectors(Answer):
 
 
 @dataclass(frozen=True)
-class Attention(Answer):
+class Attention(Result):
     tokens: list[Token]
     weights: np.ndarray  # (layers, heads, T, T) float32: how much each token (row) takes from each (column)
 
@@ -144,7 +144,7 @@ class Attribution(Token):
 
 
 @dataclass(frozen=True)
-class Explanation(Answer):
+class Explanation(Result):
     tokens: list[Attribution]
     target: str  # what was explained: a label, a tag of a word, an answer, a word
     value: float  # what the model gave the target: a logit, a log-probability, a cosine
@@ -154,7 +154,7 @@ class Explanation(Answer):
 
 
 @dataclass(frozen=True)
-class Continuation(Answer):
+class Continuation(Result):
     text: str  # the prompt
     generated_text: str  # after the prompt; of an encoder–decoder its whole output
     tokens: list[str]  # of `generated_text`, with the end-of-sequence token
@@ -181,5 +181,5 @@ class Row:
 
 
 @dataclass(frozen=True)
-class MaskedBatch(Answer):
+class MaskedBatch(Result):
     rows: list[Row]

@@ -10,8 +10,8 @@ import numpy as np
 from unmask.batch import Example
 from unmask.errors import UserError
 from unmask.inference.answers import Continuation
-from unmask.inference.inputs import which
-from unmask.inference.progress import Update, shown
+from unmask.inference.inputs import describe_item
+from unmask.inference.progress import Update, progress_callback
 from unmask.model.generate import generate
 from unmask.tasks.task import Outputs, Task
 
@@ -33,7 +33,7 @@ def continuations(
     engine: Engine, reader: Reader, texts: list[str], update: Update | None = None, **settings: Any
 ) -> list[Continuation]:
     rows = [prompt(engine, reader.tokenizer, encoding.ids) for encoding in reader.encode(texts)]
-    with shown(update) as tell:
+    with progress_callback(update) as tell:
         made = generate(engine, rows, update=tell, **settings)
     return [_continuation(engine, reader.tokenizer, *parts) for parts in zip(texts, rows, made, strict=True)]
 
@@ -46,12 +46,12 @@ def answers(
     for number, prompt in enumerate(prompts):
         if prompt.about:
             raise UserError(
-                f"{which(texts, number)} is {prompt.about:,} tokens too long; nothing is cut off silently",
+                f"{describe_item(texts, number)} is {prompt.about:,} tokens too long; nothing is cut off silently",
                 hint="unmask predict cuts it at its end, and says so",
             )
     own = {k: v for k, v in task.bound.generation.items() if not (settings.get("max_length") and k == "max_new_tokens")}
     how = own | {k: v for k, v in settings.items() if v is not None}
-    with shown(update) as tell:
+    with progress_callback(update) as tell:
         made = generate(engine, [prompt.ids.tolist() for prompt in prompts], update=tell, **how)
     return [
         Continuation(
@@ -89,13 +89,15 @@ def finish_reason(tokenizer: Tokenizer, new: Sequence[int]) -> str:
 
 def _continuation(engine: Engine, tokenizer: Tokenizer, text: str, row: list[int], new: list[int]) -> Continuation:
     silent = unseen(engine, tokenizer)
-    shown = [i for i in new if i not in silent]  # sentinels and the user's own special tokens are part of the answer
+    progress_callback = [
+        i for i in new if i not in silent
+    ]  # sentinels and the user's own special tokens are part of the answer
     if engine.config.decoder_layers:
-        written = tokenizer.decode(shown).strip()
+        written = tokenizer.decode(progress_callback).strip()
     else:  # decoded together, as the pieces may join the prompt's last word
         before = tokenizer.decode([i for i in row if i not in silent])
         whole = tokenizer.decode([i for i in [*row, *new] if i not in silent])
-        written = whole[len(before) :] if whole.startswith(before) else tokenizer.decode(shown)
+        written = whole[len(before) :] if whole.startswith(before) else tokenizer.decode(progress_callback)
     return Continuation(
         text,
         written,
@@ -114,4 +116,4 @@ def log_likelihoods(engine: Engine, tokenizer: Tokenizer, texts: Sequence[Sequen
     for ids in texts:
         labels = {"mlm.positions": np.arange(1, len(ids) + 1), "mlm.targets": np.array(ids, np.int64)}
         rows.append(Example(np.array([first, *ids], np.int64), prefix=prefix, labels=labels))
-    return engine.likelihoods(head, rows)
+    return engine.token_logprobs(head, rows)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from unmask.model.steps import Steps, Turn
 
 # Labels of a row: which tokens are read, and which ones are asked about.
-PLACES, TARGETS = "mlm.positions", "mlm.targets"
-LOGITS = 2**25  # vocabulary logits that exist at a time: 128 MB
+LABEL_POSITIONS, TARGETS = "mlm.positions", "mlm.targets"
+MAX_LOGITS = 2**25  # vocabulary logits that exist at a time: 128 MB
 Top = tuple[np.ndarray, np.ndarray]  # of a row with M places: ids (M, count), likeliest first; log-probabilities
 
 
@@ -27,7 +27,7 @@ Top = tuple[np.ndarray, np.ndarray]  # of a row with M places: ids (M, count), l
 class Engine(Protocol):
     config: ModelConfig
     kind: str  # "torch" or "onnx"
-    turn: Turn
+    forward_lock: Turn
 
     @property
     def heads(self) -> Sequence[str]: ...
@@ -41,14 +41,14 @@ class Engine(Protocol):
         """`Task.forward` over ONE group of rows: its values per row. A graph, which is a task's forward, does not call it."""
         ...
 
-    def top(self, head: str, examples: Sequence[Example], count: int, allowed: np.ndarray | None = None) -> list[Top]:
+    def top_k(self, head: str, examples: Sequence[Example], k: int, allowed: np.ndarray | None = None) -> list[Top]:
         """The `count` likeliest tokens at each row's labels["mlm.positions"], of those that `allowed` (V,) bool names.
 
         Probabilities are over the whole vocabulary. Logits are read where the model predicts: at the place, or before it.
         """
         ...
 
-    def likelihoods(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
+    def token_logprobs(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
         """Per row (M,): the log-probability of labels["mlm.targets"] at labels["mlm.positions"]."""
         ...
 
@@ -65,10 +65,10 @@ class Engine(Protocol):
         ...
 
 
-def place_before(config: ModelConfig) -> int:
+def logit_offset(config: ModelConfig) -> int:
     """How far before a token the logits of it stand: 1 in a model that predicts the next one, else 0."""
     return int(config.causal or config.predicts == "next")
 
 
-def pad_of(config: ModelConfig) -> int:
+def pad_id_of(config: ModelConfig) -> int:
     return 0 if config.pad_id is None else config.pad_id

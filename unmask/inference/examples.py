@@ -15,7 +15,7 @@ from unmask.text.store import Split, TokenStore
 from unmask.text.token_text import tokens_to_readable_text
 from unmask.text.tokenizer import Tokenizer
 
-SHORTEST, LONGEST = 6, 30  # tokens of a sentence worth showing
+MIN_SENTENCE_TOKENS, MAX_SENTENCE_TOKENS = 6, 30  # tokens of a sentence worth showing
 
 
 def show_batch(store: str | Path, recipe: Recipe, rows: int) -> MaskedBatch:
@@ -97,22 +97,22 @@ def _part(state: str, text: str) -> Part:
     return Part(state, text, text)
 
 
-def hide_words(store: TokenStore, count: int, longest: int = LONGEST) -> Iterator[Example]:
+def masked_sentences(store: TokenStore, count: int, max_tokens: int = MAX_SENTENCE_TOKENS) -> Iterator[Example]:
     """At most `count` rows, spread evenly over the held-out text (of the training text where none is)."""
     split = store.heldout if len(store.heldout.sentences) > 1 else store.train
     borders = np.linspace(0, len(split.sentences) - 1, count + 1).astype(int)
     for low, high in pairwise(borders):
         for s in range(low, min(high, low + 200)):  # a stretch without a usable sentence is passed over
-            row = _hide_word(split, s, store.tokenizer, longest)
+            row = _mask_one_word(split, s, store.tokenizer, max_tokens)
             if row is not None:
                 yield row
                 break
 
 
-def _hide_word(split: Split, sentence: int, t: Tokenizer, longest: int) -> Example | None:
+def _mask_one_word(split: Split, sentence: int, t: Tokenizer, max_tokens: int) -> Example | None:
     """The sentence between its special tokens, with the middle one of its one-piece words hidden; None if it has none."""
     start, end = int(split.sentences[sentence]), split.sentence_end(sentence)
-    if not SHORTEST <= end - start <= longest:
+    if not MIN_SENTENCE_TOKENS <= end - start <= max_tokens:
         return None
     ids = np.array(t.build_inputs_with_special_tokens(split.tokens[start:end].tolist())[0], np.int64)
     first = len(t.special_token_layout[0][0])  # special tokens before the text

@@ -22,11 +22,11 @@ from unmask.batch import TOKENS, Batch, Example
 from unmask.errors import UserError
 from unmask.inference import causal
 from unmask.inference.answers import Attribution, Explanation, Token
-from unmask.inference.engine import LOGITS, place_before
+from unmask.inference.engine import MAX_LOGITS, logit_offset
 from unmask.inference.filling import MASKS
+from unmask.inference.mask_fillers import regular_tokens
 from unmask.inference.reader import Reader
 from unmask.inference.torch_engine import TorchEngine
-from unmask.inference.words import ordinary
 from unmask.model.generate import generate
 from unmask.model.generation import Generation
 from unmask.model.model import Model
@@ -40,7 +40,7 @@ Value = Callable[[Model, Batch], Tensor]  # of every row of a batch: (B,)
 
 
 @dataclass
-class Question:
+class ExplainTarget:
     """A row, what its tokens are, and the number that is to be explained."""
 
     example: Example
@@ -64,83 +64,83 @@ def explain(
         raise UserError(f"steps {steps}", expected="1 or more")
     if not isinstance(target, str | None):
         raise UserError(f"target {target!r} is {type(target).__name__}", expected="text", hint=f'target="{target}"')
-    question = _question(engine, reader, task, parts, target)
-    ids = torch.from_numpy(question.example.ids)[None].to(engine.device)  # (1, T)
+    explained = _explain_target(engine, reader, task, parts, target)
+    ids = torch.from_numpy(explained.example.ids)[None].to(engine.device)  # (1, T)
     segments = torch.zeros_like(ids)
-    if question.example.segments is not None:
-        segments = torch.from_numpy(question.example.segments)[None].to(engine.device)
+    if explained.example.segments is not None:
+        segments = torch.from_numpy(explained.example.segments)[None].to(engine.device)
     t = reader.tokenizer
     hidden = torch.full_like(ids, t.pad if t.mask is None else t.mask)
     kept = torch.from_numpy(t.special)[ids.cpu()]
-    kept[:, ids.shape[1] - question.shown :] = True
+    kept[:, ids.shape[1] - explained.shown :] = True
     hidden = torch.where(kept.to(engine.device), ids, hidden)
 
-    model = _twin(engine.model)  # captum hangs hooks into the network, which others may use meanwhile
-    turn = ExitStack()  # lasts until the next forward pass: the backward pass belongs to it
+    model = _copy_modules(engine.model)  # captum hangs hooks into the network, which others may use meanwhile
+    lock = ExitStack()  # lasts until the next forward pass: the backward pass belongs to it
 
     def value(ids: Tensor, segments: Tensor) -> Tensor:
-        turn.close()
-        turn.enter_context(engine.turn())
-        return question.value(model, Batch(ids, segments=segments)).float()
+        lock.close()
+        lock.enter_context(engine.forward_lock())
+        return explained.value(model, Batch(ids, segments=segments)).float()
 
     embeddings: Any = model.encoder.embeddings
     method = LayerIntegratedGradients(value, embeddings.tokens if engine.config.encoder == "bag" else embeddings)
-    with turn:
+    with lock:
         found = method.attribute(
             ids,
             baselines=hidden,
             additional_forward_args=(segments,),
             n_steps=steps,
-            internal_batch_size=max(1, min(TOKENS // ids.shape[1], LOGITS // max(1, question.logits))),
+            internal_batch_size=max(1, min(TOKENS // ids.shape[1], MAX_LOGITS // max(1, explained.logits))),
         )
         scores = found[0].sum(-1).detach().cpu()  # (T,)
         with torch.inference_mode():
             own, base = value(torch.cat([ids, hidden]), segments.repeat(2, 1)).tolist()
-    tokens = [Attribution(k.token, k.start, k.end, k.segment, s) for k, s in zip(question.tokens, scores.tolist())]
+    tokens = [Attribution(k.token, k.start, k.end, k.segment, s) for k, s in zip(explained.tokens, scores.tolist())]
     delta = float(scores.sum()) - (own - base)
-    return Explanation(tokens, question.target, own, base, f"integrated gradients, {steps} steps", delta)
+    return Explanation(tokens, explained.target, own, base, f"integrated gradients, {steps} steps", delta)
 
 
-def _twin(model: Model) -> Model:
+def _copy_modules(model: Model) -> Model:
     """Other modules around the same tensors."""
     return copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
 
 
-def _question(
+def _explain_target(
     engine: TorchEngine, reader: Reader, task: Task | None, parts: Sequence[Any], target: str | None
-) -> Question:
+) -> ExplainTarget:
     if task is not None:
         record = inputs.check_record(task.spec, parts[0] if len(parts) == 1 else tuple(parts), 1)
         texts = [record[f.key] for f in task.spec.inputs if f.key in record]
         if task.spec.output == "vector":
-            return _similarity(engine, reader, texts, target, cls=task.bound.pooling == "cls")
+            return _explain_similarity(engine, reader, texts, target, cls=task.bound.pooling == "cls")
         if task.spec.output == "text":
-            return _written(engine, reader, task, texts[0], target)
-        return _predicted(engine, reader, task, record, target)
+            return _explain_generation(engine, reader, task, texts[0], target)
+        return _explain_prediction(engine, reader, task, record, target)
     if len(parts) == 2 and all(isinstance(part, str) for part in parts):
-        return _similarity(engine, reader, parts, target)
+        return _explain_similarity(engine, reader, parts, target)
     if len(parts) == 1 and isinstance(parts[0], str):
         writes = "lm" in engine.heads or (engine.config.predicts == "next" and not MASKS.search(parts[0]))
         if writes:
-            return _written(engine, reader, None, parts[0], target)
+            return _explain_generation(engine, reader, None, parts[0], target)
         if "mlm" in engine.heads:
-            return _filled(engine, reader, parts[0], target)
+            return _explain_mask(engine, reader, parts[0], target)
     raise UserError(
         f"nothing to explain of {len(parts)} texts; the model's heads: {', '.join(engine.heads) or 'none'}",
         expected="the answer of a task, the word at a [MASK], what is written after a text, or the likeness of two",
     )
 
 
-def _filled(engine: TorchEngine, reader: Reader, text: str, target: str | None) -> Question:
+def _explain_mask(engine: TorchEngine, reader: Reader, text: str, target: str | None) -> ExplainTarget:
     """The log-probability of a word at the first mask."""
     t = reader.tokenizer
-    example, tokens = reader.whole([MASKS.sub(lambda _: t.mask_token, text)])
+    example, tokens = reader.encode_row([MASKS.sub(lambda _: t.mask_token, text)])
     places = [i for i, id in enumerate(example.ids.tolist()) if id == t.mask]
     if not places:
         raise UserError(f"no mask in the text: {text:.60}", expected=f"a text with {t.mask_token}")
-    place, allowed = places[0] - place_before(engine.config), ordinary(t, engine.config.vocab_size)
+    place, allowed = places[0] - logit_offset(engine.config), regular_tokens(t, engine.config.vocab_size)
     example.labels["mlm.positions"] = torch.tensor(places[:1]).numpy()
-    chosen = int(engine.top("mlm", [example], 1, allowed)[0][0][0, 0])
+    chosen = int(engine.top_k("mlm", [example], 1, allowed)[0][0][0, 0])
     if target is not None:
         ids = {i for form in (target, f" {target}") for i in t.encode(form)[:2] if len(t.encode(form)) == 1}
         known = [i for i in ids if allowed[i]]
@@ -148,35 +148,37 @@ def _filled(engine: TorchEngine, reader: Reader, text: str, target: str | None) 
             raise UserError(
                 f"the target {target!r} is not one piece of the vocabulary", expected="a word that fill gives"
             )
-        scores = engine.top("mlm", [example], engine.config.vocab_size, allowed)[0][0][0].tolist()
+        scores = engine.top_k("mlm", [example], engine.config.vocab_size, allowed)[0][0][0].tolist()
         chosen = min(known, key=scores.index)  # of "states" and " states" the likelier
 
     def value(model: Model, batch: Batch) -> Tensor:
         return model.logits("mlm", model.encode(batch)[:, place]).float().log_softmax(-1)[:, chosen]
 
-    return Question(example, tokens, display_tokens(t, [chosen]).strip(), value)
+    return ExplainTarget(example, tokens, display_tokens(t, [chosen]).strip(), value)
 
 
-def _similarity(
+def _explain_similarity(
     engine: TorchEngine, reader: Reader, texts: Sequence[str], target: str | None, cls: bool = False
-) -> Question:
+) -> ExplainTarget:
     """The cosine of a text with another, whose vector stays as it is."""
     if len(texts) != 2:
         raise UserError("one text", expected="two texts: what of the first makes it like the second")
     if target is not None:
         raise UserError(f"target {target!r}", expected="none: the cosine of the two texts is explained")
-    example, tokens = reader.whole(texts[:1])
-    other = engine.hidden([reader.whole(texts[1:])[0]])[0]
+    example, tokens = reader.encode_row(texts[:1])
+    other = engine.hidden([reader.encode_row(texts[1:])[0]])[0]
     aim = torch.from_numpy(other[0] if cls else other.mean(0)).to(engine.device)
 
     def value(model: Model, batch: Batch) -> Tensor:
         states = model.encode(batch).float()
         return F.cosine_similarity(states[:, 0] if cls else states.mean(1), aim[None])
 
-    return Question(example, tokens, f"like: {texts[1]}", value)
+    return ExplainTarget(example, tokens, f"like: {texts[1]}", value)
 
 
-def _predicted(engine: TorchEngine, reader: Reader, task: Task, record: dict[str, Any], target: str | None) -> Question:
+def _explain_prediction(
+    engine: TorchEngine, reader: Reader, task: Task, record: dict[str, Any], target: str | None
+) -> ExplainTarget:
     """Values that the task's head gives, as the task names them (`Task.explain_target`)."""
     rows = [_row(reader, row) for row in task.with_overflow("first").encode(record, labelled=False)]
     task = task.with_single_row(engine.config.max_positions)
@@ -191,18 +193,20 @@ def _predicted(engine: TorchEngine, reader: Reader, task: Task, record: dict[str
         values = task.forward(model, batch)
         return torch.stack([values[place] for place in places]).sum(0)
 
-    return Question(*rows[aim.row], aim.name, value)
+    return ExplainTarget(*rows[aim.row], aim.name, value)
 
 
 def _row(reader: Reader, row: Example) -> tuple[Example, list[Token]]:
     """A row of a task as it is read whole, and its tokens; of one that does not say its texts, the tokens without their places."""
     if row.texts:
-        return reader.whole(row.texts)
+        return reader.encode_row(row.texts)
     segments = [0] * len(row) if row.segments is None else row.segments.tolist()
     return row, [Token(display_token(reader.tokenizer, id), 0, 0, n) for id, n in zip(row.ids.tolist(), segments)]
 
 
-def _written(engine: TorchEngine, reader: Reader, task: Task | None, text: str, target: str | None) -> Question:
+def _explain_generation(
+    engine: TorchEngine, reader: Reader, task: Task | None, text: str, target: str | None
+) -> ExplainTarget:
     """The log-probability of what is written: a task's answer, an encoder–decoder's text, else the next token."""
     t, config, head = reader.tokenizer, engine.config, writing_head(engine)
     prefix = task.bound.source_prefix if task else ""
@@ -217,7 +221,7 @@ def _written(engine: TorchEngine, reader: Reader, task: Task | None, text: str, 
     else:
         plain = t.build_inputs_with_special_tokens(t.encode(target))[0] if decodes else t.encode(target)
         new = causal.task_target(task, text, target) if task else plain
-        reader.fits(len(new) + (0 if decodes else len(row)), 0, "the target with the text")
+        reader.check_fits(len(new) + (0 if decodes else len(row)), 0, "the target with the text")
     if not new:
         raise UserError("nothing is written, so nothing can be explained", hint='target="…", what might be')
     first = len(prefix)
@@ -246,4 +250,4 @@ def _written(engine: TorchEngine, reader: Reader, task: Task | None, text: str, 
     plain_text = t.decode([id for id in new if id not in unseen]).strip()
     written = causal.task_text(task, prompt, new)["output"] if task else plain_text
     logits, shown = len(new) * config.vocab_size, len(example) - len(row)
-    return Question(example, tokens, written or t.token(new[0]), value, shown, logits)
+    return ExplainTarget(example, tokens, written or t.token(new[0]), value, shown, logits)

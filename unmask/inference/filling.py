@@ -9,13 +9,22 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypedDict
 
 from unmask.errors import UserError
-from unmask.inference.answers import Candidate, Filling, Joint, Mask
+from unmask.inference.answers import Candidate, FillMaskResult, JointCandidate, Mask
 from unmask.inference.engine import Engine
-from unmask.inference.examples import LONGEST, hide_words
-from unmask.inference.inputs import several, short, which
-from unmask.inference.progress import Update, in_parts
+from unmask.inference.examples import MAX_SENTENCE_TOKENS, masked_sentences
+from unmask.inference.inputs import as_texts, describe_item, shorten
+from unmask.inference.mask_fillers import (
+    FixedCandidateFiller,
+    Ids,
+    MaskFiller,
+    MaskSlot,
+    MultiTokenFiller,
+    SingleTokenFiller,
+    Word,
+    regular_tokens,
+)
+from unmask.inference.progress import Update, map_in_chunks
 from unmask.inference.reader import Overflow, Reader
-from unmask.inference.words import Chosen, Grown, Ids, Pieces, Place, Word, Words, ordinary
 from unmask.text.store import TokenStore
 from unmask.text.token_text import display_token, display_tokens, fill_spans, mask_spans
 
@@ -33,7 +42,7 @@ class FillSettings(TypedDict, total=False):
 
 
 @dataclass
-class Blanks:
+class MaskedText:
     """A text with masks, read."""
 
     number: int
@@ -46,7 +55,7 @@ class Blanks:
 class Filler:
     def __init__(self, engine: Engine, reader: Reader):
         self.engine, self.reader, self.tokenizer = engine, reader, reader.tokenizer
-        self.allowed = ordinary(reader.tokenizer, engine.config.vocab_size)
+        self.allowed = regular_tokens(reader.tokenizer, engine.config.vocab_size)
 
     def fill(
         self,
@@ -57,7 +66,7 @@ class Filler:
         candidates: Sequence[str] | None = None,
         overflow: Overflow = "error",
         update: Update | None = None,
-    ) -> list[Filling]:
+    ) -> list[FillMaskResult]:
         for name, value, least in (("top_k", top_k, 1), ("num_beams", num_beams, 0), ("max_subwords", max_subwords, 1)):
             if not isinstance(value, int) or value < least:
                 raise UserError(f"{name} {value!r}", expected=f"{least} or more")
@@ -70,16 +79,16 @@ class Filler:
         words = self._words(texts, max_subwords, candidates)
         blanks = self._read(texts, words.longest - 1, overflow)
         lengths = [len(b.ids) * len(b.positions) * words.longest for b in blanks]
-        return in_parts(blanks, lengths, lambda some: self._fill(some, words, top_k, num_beams), update)
+        return map_in_chunks(blanks, lengths, lambda some: self._fill(some, words, top_k, num_beams), update)
 
     def examples(self, store: TokenStore, count: int, top_k: int) -> list[dict[str, Any]]:
         """A word hidden in a few held-out sentences: [{"text", "answer", "fills": [candidate, …]}, …]."""
         t = self.tokenizer
-        rows = list(hide_words(store, count, min(LONGEST, self.engine.config.max_positions - 2)))
+        rows = list(masked_sentences(store, count, min(MAX_SENTENCE_TOKENS, self.engine.config.max_positions - 2)))
         mask, out = t.mask_token, []
         before, _, after = t.special_token_layout[0]
-        places = [Place(tuple(row.ids.tolist()), int(row.labels["mlm.positions"][0]), (0, 0)) for row in rows]
-        for row, words in zip(rows, Pieces(self.engine, self.allowed).at(places, top_k)):
+        places = [MaskSlot(tuple(row.ids.tolist()), int(row.labels["mlm.positions"][0]), (0, 0)) for row in rows]
+        for row, words in zip(rows, SingleTokenFiller(self.engine, self.allowed).at(places, top_k)):
             answer = display_token(t, int(row.labels["mlm.targets"][0]))
             text = t.decode(row.ids[len(before) : len(row) - len(after)])
             start = text.index(mask)
@@ -93,11 +102,15 @@ class Filler:
 
     # ------------------------------------------------------------------------------------------------ reading
 
-    def _words(self, texts: list[str], max_subwords: int, candidates: Sequence[str] | None) -> Words:
+    def _words(self, texts: list[str], max_subwords: int, candidates: Sequence[str] | None) -> MaskFiller:
         if candidates is None:
-            pieces = Pieces(self.engine, self.allowed)
-            return pieces if max_subwords == 1 else Grown(self.engine, self.tokenizer, self.allowed, max_subwords)
-        if isinstance(candidates, str) or not (wanted := list(dict.fromkeys(several(candidates)))):
+            pieces = SingleTokenFiller(self.engine, self.allowed)
+            return (
+                pieces
+                if max_subwords == 1
+                else MultiTokenFiller(self.engine, self.tokenizer, self.allowed, max_subwords)
+            )
+        if isinstance(candidates, str) or not (wanted := list(dict.fromkeys(as_texts(candidates)))):
             raise UserError(f"candidates {candidates!r:.60}", expected="a list of words, one or more")
         written = {}
         for number, encoding in enumerate(self.tokenizer.encode_batch(texts)):
@@ -108,7 +121,9 @@ class Filler:
                 written[number, m] = [
                     self._pieces_of(w, *around, encoding.ids[:i], encoding.ids[i + 1 :]) for w in wanted
                 ]
-        return Chosen(self.engine, self.tokenizer.mask, written or {(0, 0): [(0,)]})  # no mask is said in `_read`
+        return FixedCandidateFiller(
+            self.engine, self.tokenizer.mask, written or {(0, 0): [(0,)]}
+        )  # no mask is said in `_read`
 
     def _pieces_of(self, text: str, before: str, after: str, left: list[int], right: list[int]) -> Ids:
         """A candidate's pieces as the tokenizer writes them between what stands around the mask."""
@@ -121,35 +136,35 @@ class Filler:
             )
         return tuple(own)
 
-    def _read(self, texts: list[str], more: int, overflow: Overflow) -> list[Blanks]:
+    def _read(self, texts: list[str], more: int, overflow: Overflow) -> list[MaskedText]:
         """`more`: pieces beyond one that each mask may become."""
         t, out = self.tokenizer, []
         for number, encoding in enumerate(t.encode_batch(texts)):
             where = [i for i, id in enumerate(encoding.ids) if id == t.mask]
             if not where:
                 raise UserError(
-                    f"no mask in {which(texts, number)}: {short(texts[number])}",
+                    f"no mask in {describe_item(texts, number)}: {shorten(texts[number])}",
                     expected=f"{t.mask_token}, written exactly so, wherever the model should put a word",
                     hint=f'"the president of the united {t.mask_token}"',
                 )
             start, end = self.reader.window(
-                len(encoding), where[0], where[-1] + 1, more * len(where), which(texts, number), overflow
+                len(encoding), where[0], where[-1] + 1, more * len(where), describe_item(texts, number), overflow
             )
             row = self.reader.row(encoding.ids[start:end], [i - start for i in where])
             spans = mask_spans(t, texts[number], [encoding.offsets[i] for i in where])
             out.append(
-                Blanks(number, texts[number], tuple(row.ids.tolist()), row.labels["mlm.positions"].tolist(), spans)
+                MaskedText(number, texts[number], tuple(row.ids.tolist()), row.labels["mlm.positions"].tolist(), spans)
             )
         return out
 
     # ------------------------------------------------------------------------------------------------ filling
 
-    def _fill(self, blanks: list[Blanks], words: Words, top_k: int, num_beams: int) -> list[Filling]:
-        places = [Place(b.ids, p, (b.number, m)) for b in blanks for m, p in enumerate(b.positions)]
+    def _fill(self, blanks: list[MaskedText], words: MaskFiller, top_k: int, num_beams: int) -> list[FillMaskResult]:
+        places = [MaskSlot(b.ids, p, (b.number, m)) for b in blanks for m, p in enumerate(b.positions)]
         found = iter(words.at(places, top_k))
         alone = [[next(found) for _ in b.positions] for b in blanks]
-        beams = self._together(blanks, words, num_beams)
-        best = [some[0].words for some in beams] if num_beams else self._surest_first(blanks, words, alone)
+        beams = self._beam_fill(blanks, words, num_beams)
+        best = [some[0].words for some in beams] if num_beams else self._fill_by_confidence(blanks, words, alone)
         out = []
         for n, (b, masks) in enumerate(zip(blanks, alone)):
             listed = [
@@ -157,10 +172,14 @@ class Filler:
                 for p, span, some in zip(b.positions, b.spans, masks)
             ]
             filled, where = fill_spans(self.tokenizer, b.text, b.spans, best[n])
-            out.append(Filling(b.text, listed, filled, where, [self._joint(b, beam) for beam in beams[n][:top_k]]))
+            out.append(
+                FillMaskResult(b.text, listed, filled, where, [self._joint(b, beam) for beam in beams[n][:top_k]])
+            )
         return out
 
-    def _surest_first(self, blanks: list[Blanks], words: Words, alone: list[list[list[Word]]]) -> list[list[Ids]]:
+    def _fill_by_confidence(
+        self, blanks: list[MaskedText], words: MaskFiller, alone: list[list[list[Word]]]
+    ) -> list[list[Ids]]:
         """A word for every mask: a text's surest one is filled, the model asked again, until none is left."""
         rows = [b.ids for b in blanks]
         chosen: list[dict[int, Ids]] = [{} for _ in blanks]
@@ -171,11 +190,13 @@ class Filler:
                 chosen[n][m] = found[n, m].ids
                 rows[n] = _fill_in(blanks[n], chosen[n])
             open_masks = [(n, m) for n, m in found if m not in chosen[n]]
-            places = [Place(rows[n], _position(blanks[n], m, chosen[n]), (blanks[n].number, m)) for n, m in open_masks]
+            places = [
+                MaskSlot(rows[n], _position(blanks[n], m, chosen[n]), (blanks[n].number, m)) for n, m in open_masks
+            ]
             found = {key: some[0] for key, some in zip(open_masks, words.at(places, 1) if places else [])}
         return [[masks[m] for m in sorted(masks)] for masks in chosen]
 
-    def _together(self, blanks: list[Blanks], words: Words, width: int) -> list[list[Beam]]:
+    def _beam_fill(self, blanks: list[MaskedText], words: MaskFiller, width: int) -> list[list[Beam]]:
         """By beam search from left to right: the likeliest ways to fill all masks of a text; none when `width` is 0."""
         beams = [[Beam([], 0.0)][:width] for _ in blanks]
         for m in range(max(len(b.positions) for b in blanks)):
@@ -183,7 +204,9 @@ class Filler:
             places = []
             for n, beam in jobs:
                 known = dict(enumerate(beam.words))
-                places.append(Place(_fill_in(blanks[n], known), _position(blanks[n], m, known), (blanks[n].number, m)))
+                places.append(
+                    MaskSlot(_fill_in(blanks[n], known), _position(blanks[n], m, known), (blanks[n].number, m))
+                )
             grown: dict[int, list[Beam]] = {}
             for (n, beam), found in zip(jobs, words.at(places, width)):
                 grown.setdefault(n, []).extend(Beam([*beam.words, w.ids], beam.logprob + w.logprob) for w in found)
@@ -191,9 +214,9 @@ class Filler:
                 beams[n] = sorted(some, key=lambda beam: -beam.mean_logprob)[:width]
         return beams
 
-    def _joint(self, blanks: Blanks, beam: Beam) -> Joint:
+    def _joint(self, blanks: MaskedText, beam: Beam) -> JointCandidate:
         text, spans = fill_spans(self.tokenizer, blanks.text, blanks.spans, beam.words)
-        return Joint(text, beam.logprob, [display_tokens(self.tokenizer, ids) for ids in beam.words], spans)
+        return JointCandidate(text, beam.logprob, [display_tokens(self.tokenizer, ids) for ids in beam.words], spans)
 
     def _candidate(self, w: Word, text: str, span: tuple[int, int]) -> Candidate:
         filled, _ = fill_spans(self.tokenizer, text, [span], [w.ids])
@@ -211,7 +234,7 @@ class Beam:
         return self.logprob / sum(map(len, self.words))
 
 
-def _fill_in(blanks: Blanks, known: dict[int, Ids]) -> Ids:
+def _fill_in(blanks: MaskedText, known: dict[int, Ids]) -> Ids:
     """The row with some of its masks filled."""
     out: list[int] = []
     done = 0
@@ -222,6 +245,6 @@ def _fill_in(blanks: Blanks, known: dict[int, Ids]) -> Ids:
     return (*out, *blanks.ids[done:])
 
 
-def _position(blanks: Blanks, m: int, known: dict[int, Ids]) -> int:
+def _position(blanks: MaskedText, m: int, known: dict[int, Ids]) -> int:
     """Where mask `m` stands when some before it were filled with words of several pieces."""
     return blanks.positions[m] + sum(len(ids) - 1 for k, ids in known.items() if k < m)

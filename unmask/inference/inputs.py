@@ -16,12 +16,12 @@ ROLES: Mapping[str, Sequence[str]] = {
 }
 
 
-def many(text: Any) -> bool:
+def is_batch(text: Any) -> bool:
     """Whether several texts, questions or records were given, and not one."""
     return isinstance(text, Iterable) and not isinstance(text, str | bytes | dict)
 
 
-def several(text: str | Iterable[str]) -> list[str]:
+def as_texts(text: str | Iterable[str]) -> list[str]:
     if isinstance(text, bytes | Mapping) or not isinstance(text, Iterable):
         raise UserError(f"{text!r:.80} is {type(text).__name__}, not text", expected="a str, or a list of them")
     texts = [text] if isinstance(text, str) else list(text)
@@ -48,11 +48,11 @@ def texts_in(value: Any) -> Iterator[str]:
             yield from texts_in(part)
 
 
-def which(texts: list[str], number: int, what: str = "text") -> str:
+def describe_item(texts: list[str], number: int, what: str = "text") -> str:
     return f"the {what}" if len(texts) == 1 else f"{what} {number + 1} of {len(texts)}"
 
 
-def short(text: str) -> str:
+def shorten(text: str) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
@@ -65,13 +65,13 @@ def named_files(items: Sequence[Any]) -> list[str]:
     return []
 
 
-def given_texts(items: list[str], column: str = "") -> tuple[list[str], list[str]]:
+def read_texts_or_files(items: list[str], column: str = "") -> tuple[list[str], list[str]]:
     """Texts themselves, the lines of text files or of standard input (`-`), or a table's column; and what tables call
     the sense or label of each, [] where one says nothing."""
     if items == ["-"]:
         return [line.rstrip("\r\n") for line in sys.stdin if line.strip()], []
     if not (files := named_files(items)):
-        return several(items), []
+        return as_texts(items), []
     read = [_texts_in(file, column) for file in files]
     senses = [sense for _, own in read for sense in own]
     return [text for texts, _ in read for text in texts], senses if all(own for _, own in read) else []
@@ -84,7 +84,7 @@ def _texts_in(file: str, column: str) -> tuple[list[str], list[str]]:
     if error := next((f for f in findings if f.error), None):
         raise UserError(str(error))
     if source.file_format == "text":
-        return several(line for _, line in source.lines if line.strip()), []
+        return as_texts(line for _, line in source.lines if line.strip()), []
     names = map_columns(source.columns, ROLES, named, ("text",), source.path)
     rows = list(table_rows(source, "a text file, or csv, tsv, jsonl, parquet with a column text"))
     texts = [parse_text(row.get(names["text"]), at, "text", findings) for at, row in rows]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from unmask.errors import UserError
 from unmask.inference.answers import Attention
 from unmask.inference.engine import Engine
-from unmask.inference.inputs import many, several
+from unmask.inference.inputs import as_texts, is_batch
 from unmask.inference.reader import Reader
 from unmask.tasks.task import Task
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 STEPS = 50  # forward and backward passes of an explanation
 
 
-class LookMethods:
+class IntrospectionMixin:
     engine: Engine
     reader: Reader
     task: Task | None
-    check_known: Callable[[Any], None]
+    warn_if_unknown: Callable[[Any], None]
 
     @property
     def model(self) -> Model:
@@ -40,16 +40,16 @@ class LookMethods:
         """How much each token takes from each other, in every layer and head."""
         engine = self._torch("attention")
         if not isinstance(text, str):
-            texts = several(text)
-            pairs: Sequence[str | None] = [None] * len(texts) if pair is None else several(pair)
+            texts = as_texts(text)
+            pairs: Sequence[str | None] = [None] * len(texts) if pair is None else as_texts(pair)
             if len(texts) != len(pairs):
                 raise UserError(f"{len(texts)} texts and {len(pairs)} pairs", expected="as many of each")
             return [self.attention(a, b) for a, b in zip(texts, pairs)]
         if pair is not None and not isinstance(pair, str):
             raise UserError("one text and a list of pairs", expected="two texts, or two lists of one length")
-        texts = several([text] if pair is None else [text, pair])
-        self.check_known(texts)
-        example, tokens = self.reader.whole(texts)
+        texts = as_texts([text] if pair is None else [text, pair])
+        self.warn_if_unknown(texts)
+        example, tokens = self.reader.encode_row(texts)
         return Attention(tokens, engine.attention(example))
 
     def explain(self, *parts: Any, target: str | None = None, steps: int = STEPS) -> Any:
@@ -62,9 +62,9 @@ class LookMethods:
         engine = self._torch("explain")
         from unmask.inference.explain import explain
 
-        self.check_known(parts)
+        self.warn_if_unknown(parts)
 
-        if len(parts) == 1 and many(parts[0]) and not isinstance(parts[0], tuple):
+        if len(parts) == 1 and is_batch(parts[0]) and not isinstance(parts[0], tuple):
             questions = [part if isinstance(part, tuple) else (part,) for part in parts[0]]
             return [explain(engine, self.reader, self.task, each, target, steps) for each in questions]
         return explain(engine, self.reader, self.task, parts, target, steps)

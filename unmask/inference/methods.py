@@ -20,7 +20,7 @@ BATCHED_METHODS = (
 UNBATCHED_METHODS = ("similarity", "attention", "explain", "minimal_pairs", "word_vectors")
 
 
-def methods_of(engine: Engine, task: Task | None) -> list[str]:
+def available_methods(engine: Engine, task: Task | None) -> list[str]:
     """What a model can do."""
     heads, config, found = set(engine.heads), engine.config, [EMBED, "similarity", "word_vectors"]
     writes = config.causal or config.decoder_layers > 0 or config.predicts == "next"

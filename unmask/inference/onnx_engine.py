@@ -20,7 +20,7 @@ from unmask.batch import Example, groups, stack
 from unmask.errors import UserError, quote
 from unmask.files import read_object
 from unmask.hub import resolve
-from unmask.inference.engine import LOGITS, PLACES, TARGETS, Top, pad_of, place_before
+from unmask.inference.engine import LABEL_POSITIONS, MAX_LOGITS, TARGETS, Top, logit_offset, pad_id_of
 from unmask.model.config_file import read_config, read_generation
 from unmask.model.generation import Generation
 from unmask.model.head_spec import HEADS
@@ -32,7 +32,7 @@ FILE, VERSION = "export.json", 1
 POSITIONS, OLD_POSITIONS = "positions", "at"  # the optional input of a vocabulary head; exports of 0.1 call it "at"
 PATTERNS = ["*.json", "onnx/*", "*_Pooling/config.json"]
 # Of a forward pass: what flows between layers stays in a CPU's cache, a tenth faster than 4096 (docs/log.md).
-TOKENS = 1024
+TOKENS_PER_PASS = 1024
 DEVICES = {"auto": "CPUExecutionProvider", "cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
@@ -64,7 +64,7 @@ class OnnxEngine:
         self.sessions = {name: _session(folder / file, device) for name, file in self.about["graphs"].items()}
         optional = {i.name for session in self.sessions.values() for i in session.get_overridable_initializers()}
         self.positions_input = OLD_POSITIONS if OLD_POSITIONS in optional else POSITIONS
-        self.turn: Turn = nullcontext
+        self.forward_lock: Turn = nullcontext
         self._read = threading.local()  # by each thread: the prompts last read, and what the encoder gave
 
     # ------------------------------------------------------------------------------------------------ the Engine's methods
@@ -72,30 +72,30 @@ class OnnxEngine:
     def run(self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int) -> list[np.ndarray]:
         """One group of rows, as the task's forward pass gives it; `forward` itself, which is torch's, is not called."""
         width = max(map(len, examples))
-        parts = _at_most(list(range(len(examples))), [width] * len(examples), TOKENS)
+        parts = _split_by_total(list(range(len(examples))), [width] * len(examples), TOKENS_PER_PASS)
         return [value for part in parts for value in self._values(stack([examples[i] for i in part], pad))]
 
-    def top(self, head: str, examples: Sequence[Example], count: int, allowed: np.ndarray | None = None) -> list[Top]:
-        count = min(count, self.config.vocab_size if allowed is None else int(allowed.sum()))
-        out: list[Top] = [(np.empty((0, count), np.int64), np.empty((0, count), np.float32))] * len(examples)
-        for i, logits in self._at_places(head, examples):
+    def top_k(self, head: str, examples: Sequence[Example], k: int, allowed: np.ndarray | None = None) -> list[Top]:
+        k = min(k, self.config.vocab_size if allowed is None else int(allowed.sum()))
+        out: list[Top] = [(np.empty((0, k), np.int64), np.empty((0, k), np.float32))] * len(examples)
+        for i, logits in self._logits_at_positions(head, examples):
             logprobs = log_softmax(logits)
             kept = logprobs if allowed is None else np.where(allowed, logprobs, -np.inf)
-            some = np.argpartition(-kept, count - 1, axis=-1)[:, :count]
+            some = np.argpartition(-kept, k - 1, axis=-1)[:, :k]
             ids = np.take_along_axis(some, np.argsort(-np.take_along_axis(kept, some, -1), -1, kind="stable"), -1)
             out[i] = ids, np.take_along_axis(kept, ids, -1)
         return out
 
-    def likelihoods(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
+    def token_logprobs(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
         out = [np.empty(0, np.float32)] * len(examples)
-        for i, logits in self._at_places(head, examples):
+        for i, logits in self._logits_at_positions(head, examples):
             targets = examples[i].labels[TARGETS][:, None]
             out[i] = np.take_along_axis(log_softmax(logits), targets, -1)[:, 0]
         return out
 
     def hidden(self, examples: Sequence[Example], layer: int = -1) -> list[np.ndarray]:
         if layer not in (-1, self.config.layers):
-            raise self.lacks(f"layer {layer}: it gives the last one")
+            raise self.unsupported(f"layer {layer}: it gives the last one")
         out = [np.empty(0, np.float32)] * len(examples)
         for group, arrays in self._groups(examples):
             for i, states in zip(group, self._hidden(arrays)):
@@ -130,7 +130,7 @@ class OnnxEngine:
 
     # -------------------------------------------------------------------------------------------------------------- inside
 
-    def lacks(self, what: str) -> UserError:
+    def unsupported(self, what: str) -> UserError:
         return UserError(
             f"an exported graph has no {what}",
             hint='load the folder that it was exported from: unmask.load(folder, backend="torch")',
@@ -143,23 +143,23 @@ class OnnxEngine:
     def _groups(self, examples: Sequence[Example], most: int = 0) -> Iterator[tuple[list[int], dict[str, Any]]]:
         """(numbers of rows, their arrays), every row once; with `most`, so many chosen places at a time, or one row's."""
         if any(example.prefix is not None for example in examples):
-            raise self.lacks("prefix mask")
-        pad = pad_of(self.config)
-        for group in groups([len(example) for example in examples], TOKENS):
-            for part in _at_most(group, [len(examples[i].labels.get(PLACES, ())) for i in group], most):
+            raise self.unsupported("prefix mask")
+        pad = pad_id_of(self.config)
+        for group in groups([len(example) for example in examples], TOKENS_PER_PASS):
+            for part in _split_by_total(group, [len(examples[i].labels.get(LABEL_POSITIONS, ())) for i in group], most):
                 yield part, stack([examples[i] for i in part], pad)
 
-    def _at_places(self, head: str, examples: Sequence[Example]) -> Iterator[tuple[int, np.ndarray]]:
+    def _logits_at_positions(self, head: str, examples: Sequence[Example]) -> Iterator[tuple[int, np.ndarray]]:
         """(number of a row, logits (M, V) at its places): where the model predicts them, which may be the place before."""
         self._need(head)
         (name,) = self.about["outputs"][head]
-        before = place_before(self.config)
-        for group, arrays in self._groups(examples, max(1, LOGITS // self.config.vocab_size)):
-            at = arrays["labels"][PLACES] - before
+        before = logit_offset(self.config)
+        for group, arrays in self._groups(examples, max(1, MAX_LOGITS // self.config.vocab_size)):
+            at = arrays["labels"][LABEL_POSITIONS] - before
             if not len(at):  # an empty one would mean every place
                 continue
             found = self._run("model", [name], self._feeds(arrays) | {self.positions_input: at})[0][:, 0]
-            ends = np.cumsum([len(examples[i].labels[PLACES]) for i in group])[:-1]
+            ends = np.cumsum([len(examples[i].labels[LABEL_POSITIONS]) for i in group])[:-1]
             yield from zip(group, np.split(found, ends))
 
     def _values(self, arrays: dict[str, Any]) -> np.ndarray:
@@ -201,7 +201,7 @@ class OnnxEngine:
         length, most = feeds["input_ids"].shape[-1], self.config.max_positions
         if self.config.positions != "relative" and length > most:
             raise UserError(f"a sequence of {length} tokens", expected=f"at most {most}, the model's positions")
-        with self.turn():
+        with self.forward_lock():
             return self.sessions[name].run(list(outputs), feeds, how)
 
 
@@ -224,19 +224,19 @@ def _about(file: Path) -> dict[str, Any]:
     return older | found
 
 
-def _at_most(group: list[int], counts: Sequence[int], most: int) -> Iterator[list[int]]:
+def _split_by_total(group: list[int], counts: Sequence[int], most: int) -> Iterator[list[int]]:
     """
-    >>> list(_at_most([4, 5, 6], [2, 2, 9], most=4))
+    >>> list(_split_by_total([4, 5, 6], [2, 2, 9], most=4))
     [[4, 5], [6]]
     """
     part: list[int] = []
     held = 0
-    for i, count in zip(group, counts):
-        if part and most and held + count > most:
+    for i, k in zip(group, counts):
+        if part and most and held + k > most:
             yield part
             part, held = [], 0
         part.append(i)
-        held += count
+        held += k
     yield part
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unmask.errors import UserError
-from unmask.inference.answers import MinimalPairs, Pair, Score, Share
+from unmask.inference.answers import AccuracyInterval, MinimalPairs, Pair, Score
 from unmask.labels.records import Finding, is_table, open_source, parse_text, table_rows
 from unmask.numeric import wilson
 from unmask.text.columns import map_columns
@@ -71,15 +71,15 @@ def judge(pairs: Sequence[tuple[str, str, str]], score: Callable[[list[str]], li
     groups: dict[str, list[bool]] = {}
     for pair, (_, _, name) in zip(judged, pairs):
         groups.setdefault(name, []).append(pair.right)
-    whole = share([pair.right for pair in judged])
-    by = {name: share(right) for name, right in sorted(groups.items()) if name}
+    whole = accuracy_interval([pair.right for pair in judged])
+    by = {name: accuracy_interval(right) for name, right in sorted(groups.items()) if name}
     return MinimalPairs(whole.accuracy, whole.count, whole.interval, scores[0].method, by, judged)
 
 
-def share(right: Sequence[bool]) -> Share:
+def accuracy_interval(right: Sequence[bool]) -> AccuracyInterval:
     """
-    >>> share([True] * 8 + [False] * 2)
-    Share(accuracy=0.8, count=10, interval=(0.49, 0.943))
+    >>> accuracy_interval([True] * 8 + [False] * 2)
+    AccuracyInterval(accuracy=0.8, count=10, interval=(0.49, 0.943))
     """
     low, high = wilson(sum(right), len(right))
-    return Share(sum(right) / len(right), len(right), (round(low, 3), round(high, 3)))
+    return AccuracyInterval(sum(right) / len(right), len(right), (round(low, 3), round(high, 3)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.inference.inputs import named_files
-from unmask.inference.progress import Update, shown
+from unmask.inference.progress import Update, progress_callback
 from unmask.inference.reader import to_task
 from unmask.labels.fields import required_targets
 from unmask.labels.records import Record
@@ -31,15 +31,15 @@ def predict(
     predictor: TaskMethods, items: Iterable[Any], update: Update | None = None, overflow: str | None = None
 ) -> Predicted:
     """`items`: texts, tuples of parts, records. `overflow`: see `Predictor.predict`."""
-    task = predictor.need_task().with_overflow(to_task(overflow))
+    task = predictor.require_task().with_overflow(to_task(overflow))
     records = inputs.check_records(task.spec, items)
-    predictor.check_known(inputs.input_texts(task.SPEC, records))
-    with shown(update) as tell:
+    predictor.warn_if_unknown(inputs.input_texts(task.SPEC, records))
+    with progress_callback(update) as tell:
         found = task.predict(predictor.engine, records, tell)
     return Predicted(records, found, task.windowing.truncation_notes(len(records)))
 
 
-def predict_given(
+def predict_inputs(
     predictor: TaskMethods,
     given: Any,
     columns: dict[str, str],
@@ -49,8 +49,8 @@ def predict_given(
 ) -> list[dict[str, Any]]:
     """Each prediction with what it was asked about. `given`: a file, a text, a record, a list of texts or records, or standard
     input, line by line. `predicate`: of each, where the task reads one."""
-    spec = predictor.need_task().spec
-    items: Iterable[Any] = records_given(predictor, given, columns, console)
+    spec = predictor.require_task().spec
+    items: Iterable[Any] = read_inputs(predictor, given, columns, console)
     if predicate is not None:
         field = next((field for field in spec.fields if field.use == "input" and field.holds == "place"), None)
         if field is None:
@@ -67,14 +67,14 @@ def predict_given(
     ]
 
 
-def records_given(predictor: TaskMethods, given: Any, columns: dict[str, str], console: Console) -> list[Any]:
+def read_inputs(predictor: TaskMethods, given: Any, columns: dict[str, str], console: Console) -> list[Any]:
     """What was given as a list: the records of files or of standard input, else texts and records as they are."""
-    task = predictor.need_task()
+    task = predictor.require_task()
     if isinstance(given, io.TextIOBase):
         return list(_lines(task.spec, given))
     items: list[Any] = [given] if isinstance(given, str | Path | dict) else list(given)
     if files := named_files(items):
-        from unmask.inference.labelled_files import read
+        from unmask.inference.labeled_files import read
 
         return read(task, files, columns, False, console)[0]
     if any(isinstance(item, str) and not item.strip() for item in items):

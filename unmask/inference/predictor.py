@@ -28,13 +28,13 @@ import numpy as np
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.inference import causal, pairs, scoring, vectors
-from unmask.inference.answers import Continuation, Filling, MinimalPairs, Score, WordVectors
+from unmask.inference.answers import Continuation, FillMaskResult, MinimalPairs, Score, WordVectors
 from unmask.inference.engine import Engine
 from unmask.inference.filling import Filler, FillSettings
 from unmask.inference.folders import model_folder
-from unmask.inference.inputs import several, texts_in
-from unmask.inference.introspection import LookMethods
-from unmask.inference.methods import methods_of
+from unmask.inference.inputs import as_texts, texts_in
+from unmask.inference.introspection import IntrospectionMixin
+from unmask.inference.methods import available_methods
 from unmask.inference.onnx_engine import is_export
 from unmask.inference.progress import Update
 from unmask.inference.reader import Overflow, Reader
@@ -88,7 +88,7 @@ def load(
     return Predictor(engine, tokenizer, task=task_folder.load_task(folder, engine.config, engine.heads, tokenizer))
 
 
-class Predictor(TaskMethods, LookMethods):
+class Predictor(TaskMethods, IntrospectionMixin):
     """
     >>> from unmask.model.config import preset
     >>> from unmask.model.model import Model
@@ -130,9 +130,9 @@ class Predictor(TaskMethods, LookMethods):
         return f"Predictor({c.family} {c.layers} × {c.hidden}, {c.vocab_size:,} tokens, heads: {heads})"
 
     @overload
-    def fill(self, text: str, top_k: int = 5, **settings: Unpack[FillSettings]) -> Filling: ...  # type: ignore[overload-overlap]
+    def fill(self, text: str, top_k: int = 5, **settings: Unpack[FillSettings]) -> FillMaskResult: ...  # type: ignore[overload-overlap]
     @overload
-    def fill(self, text: Iterable[str], top_k: int = 5, **settings: Unpack[FillSettings]) -> list[Filling]: ...
+    def fill(self, text: Iterable[str], top_k: int = 5, **settings: Unpack[FillSettings]) -> list[FillMaskResult]: ...
     def fill(
         self,
         text: str | Iterable[str],
@@ -143,7 +143,7 @@ class Predictor(TaskMethods, LookMethods):
         candidates: Sequence[str] | None = None,
         overflow: Overflow = "error",
         update: Update | None = None,
-    ) -> Filling | list[Filling]:
+    ) -> FillMaskResult | list[FillMaskResult]:
         """The `top_k` candidates for every mask, and the best whole text. A mask is [MASK] or <mask>.
 
         `num_beams`: fill all masks jointly by beam search of this width (0: each mask independently). `max_subwords`: the
@@ -151,8 +151,8 @@ class Predictor(TaskMethods, LookMethods):
         `overflow`: "error", or "window" to read the part of a long text around its masks. `update`: called as (done, total, "").
         """
         self._need("mlm", "fill a mask")
-        texts = several(text)
-        self.check_known(texts)
+        texts = as_texts(text)
+        self.warn_if_unknown(texts)
         out = self._filler.fill(texts, top_k, num_beams, max_subwords, candidates, overflow, update)
         return out[0] if isinstance(text, str) else out
 
@@ -165,8 +165,8 @@ class Predictor(TaskMethods, LookMethods):
     ) -> dict[str, float] | list[dict[str, float]]:
         """Whether `b` follows `a`: {"next": p, "other": 1 − p}."""
         self._need("nsp", "tell whether a text follows another")
-        firsts, seconds = several(a), several(b)
-        self.check_known([*firsts, *seconds])
+        firsts, seconds = as_texts(a), as_texts(b)
+        self.warn_if_unknown([*firsts, *seconds])
         if len(firsts) != len(seconds):
             raise UserError(f"{len(firsts)} first and {len(seconds)} second texts", expected="as many of each")
         out = []
@@ -196,10 +196,10 @@ class Predictor(TaskMethods, LookMethods):
         before it are seen.
         [UNK] is scored as what it is; other special tokens typed in the text are only seen.
         """
-        if not (self.config.causal and scoring.from_left(self.engine)):
+        if not (self.config.causal and scoring.is_left_to_right(self.engine)):
             self._need("mlm", "score a text")
-        texts = several(text)
-        self.check_known(texts)
+        texts = as_texts(text)
+        self.warn_if_unknown(texts)
         out = scoring.score(self.engine, self.reader, texts, method, overflow, update)
         return out[0] if isinstance(text, str) else out
 
@@ -223,8 +223,8 @@ class Predictor(TaskMethods, LookMethods):
         """
         if not {"lm", "mlm"} & set(self.heads):
             self._need("lm", "continue a text")
-        texts = several(text)
-        self.check_known(texts)
+        texts = as_texts(text)
+        self.warn_if_unknown(texts)
         if self.task is not None and self.task.spec.output == "text":
             out = causal.answers(self.engine, self.task, texts, **settings)
         else:
@@ -268,8 +268,8 @@ class Predictor(TaskMethods, LookMethods):
         `token`: (T, D) for each text, [CLS] first and [SEP] last.
         `overflow` for texts longer than the model reads: "window" or "error". Default: "window" for a sentence-transformers folder, else "error".
         """
-        texts = several(text)
-        self.check_known(texts)
+        texts = as_texts(text)
+        self.warn_if_unknown(texts)
         out = vectors.embed(self.engine, self.reader, self.task, texts, pooling, layer, overflow, update)
         return out[0] if isinstance(text, str) else out
 
@@ -282,8 +282,8 @@ class Predictor(TaskMethods, LookMethods):
         update: Update | None = None,
     ) -> WordVectors:
         """The vectors of a word wherever it stands in the texts: a word of two senses has two kinds of them."""
-        given = several(texts)
-        self.check_known(given)
+        given = as_texts(texts)
+        self.warn_if_unknown(given)
         return vectors.word_vectors(self.engine, self.reader, word, given, layer, overflow, update)
 
     @overload
@@ -292,7 +292,7 @@ class Predictor(TaskMethods, LookMethods):
     def similarity(self, a: str | Iterable[str], b: str | Iterable[str]) -> np.ndarray: ...
     def similarity(self, a: str | Iterable[str], b: str | Iterable[str]) -> float | np.ndarray:
         """Cosine of two texts' vectors; for lists of N and M texts, (N, M) of them."""
-        x, y = (l2_normalize(self.embed(several(texts))) for texts in (a, b))
+        x, y = (l2_normalize(self.embed(as_texts(texts))) for texts in (a, b))
         if isinstance(a, str) and isinstance(b, str):
             return float((x @ y.T)[0, 0])
         return (x @ y.T)[0] if isinstance(a, str) else (x @ y.T)[:, 0] if isinstance(b, str) else x @ y.T
@@ -304,12 +304,12 @@ class Predictor(TaskMethods, LookMethods):
 
     def methods(self) -> list[str]:
         """What this model can do."""
-        return methods_of(self.engine, self.task)
+        return available_methods(self.engine, self.task)
 
-    def check_known(self, texts: Any) -> None:
+    def warn_if_unknown(self, texts: Any) -> None:
         """Warns of texts that the tokenizer does not know."""
         if self.warns:
-            warn_unknown(self.tokenizer, several(list(texts_in(texts))))
+            warn_unknown(self.tokenizer, as_texts(list(texts_in(texts))))
 
     def _need(self, head: str, what: str) -> None:
         if head not in self.heads:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
-PART = 32 * TOKENS  # tokens of rows that are made and answered at a time
-WAIT = 2.0  # seconds of work before a bar appears
+TOKENS_PER_CHUNK = 32 * TOKENS  # tokens of rows that are made and answered at a time
+SECONDS_BEFORE_BAR = 2.0  # seconds of work before a bar appears
 
 
-def in_parts(
+def map_in_chunks(
     items: Sequence[Item],
     lengths: Sequence[int],
     call: Callable[[list[Item]], Sequence[Found]],
@@ -30,32 +30,32 @@ def in_parts(
 ) -> list[Found]:
     """What `call` finds for each item, in their order; items of like length go together, PART tokens at a time.
 
-    >>> in_parts(["aaa", "b", "cc"], [3, 1, 2], lambda some: [item.upper() for item in some])
+    >>> map_in_chunks(["aaa", "b", "cc"], [3, 1, 2], lambda some: [item.upper() for item in some])
     ['AAA', 'B', 'CC']
     """
     out: dict[int, Found] = {}
-    with shown(update) as tell:
-        for group in groups(lengths, PART):
+    with progress_callback(update) as report:
+        for group in groups(lengths, TOKENS_PER_CHUNK):
             for i, found in zip(group, call([items[i] for i in group]), strict=True):
                 out[i] = found
-            tell(len(out), len(items), "")
+            report(len(out), len(items), "")
     return [out[i] for i in range(len(items))]
 
 
 @contextmanager
-def shown(update: Update | None) -> Iterator[Update]:
+def progress_callback(update: Update | None) -> Iterator[Update]:
     """`update` itself; else a bar, where somebody looks at standard error and it takes long."""
     if update is not None:
         yield update
         return
     progress: Progress | None = None
-    begun, main = time.monotonic(), threading.current_thread() is threading.main_thread()
-    looked_at = sys.stderr is not None and sys.stderr.isatty() and main
+    started, main = time.monotonic(), threading.current_thread() is threading.main_thread()
+    visible = sys.stderr is not None and sys.stderr.isatty() and main
 
-    def tell(done: float, total: float, what: str) -> None:
+    def report(done: float, total: float, what: str) -> None:
         nonlocal progress
         if progress is None:
-            if not looked_at or time.monotonic() - begun < WAIT or done >= total:
+            if not visible or time.monotonic() - started < SECONDS_BEFORE_BAR or done >= total:
                 return
             progress = brief_progress()
             progress.start()
@@ -63,7 +63,7 @@ def shown(update: Update | None) -> Iterator[Update]:
         progress.update(progress.task_ids[0], completed=done, total=total, description=what)
 
     try:
-        yield tell
+        yield report
     finally:
         if progress is not None:
             progress.stop()

@@ -11,7 +11,7 @@ from tokenizers import Encoding
 from unmask.batch import Example
 from unmask.errors import UserError
 from unmask.inference.answers import Token
-from unmask.inference.inputs import which
+from unmask.inference.inputs import describe_item
 from unmask.model.config import ModelConfig
 from unmask.text.token_text import display_token
 from unmask.text.tokenizer import Tokenizer
@@ -26,7 +26,7 @@ class Reader:
         self.first = [] if tokenizer.cls is None else [tokenizer.cls]  # what a row begins with
 
     @property
-    def room(self) -> int:
+    def max_text_tokens(self) -> int:
         """Tokens of text in a row."""
         return self.config.max_positions - 2
 
@@ -35,17 +35,17 @@ class Reader:
         encodings = self.tokenizer.encode_batch(texts)
         for number, encoding in enumerate(encodings):
             if chosen(overflow) == "error":
-                self.fits(len(encoding), 2, which(texts, number))
+                self.check_fits(len(encoding), 2, describe_item(texts, number))
         return encodings
 
     def window(self, tokens: int, first: int, end: int, more: int, what: str, overflow: Overflow) -> tuple[int, int]:
         """[start, end) of the part of a text of so many tokens that is read for its tokens [first, end), which stand in
         its middle; `more` tokens may come to it."""
-        if chosen(overflow) == "error" or end - first + more > self.room:
-            self.fits(tokens + more, 2, what)
-        return centered_window(tokens, first, end, self.room - more)
+        if chosen(overflow) == "error" or end - first + more > self.max_text_tokens:
+            self.check_fits(tokens + more, 2, what)
+        return centered_window(tokens, first, end, self.max_text_tokens - more)
 
-    def fits(self, tokens: int, special: int, what: str) -> None:
+    def check_fits(self, tokens: int, special: int, what: str) -> None:
         most = self.config.max_positions
         if tokens + special > most:
             raise UserError(
@@ -59,7 +59,7 @@ class Reader:
         row = np.array([*self.first, *ids, self.tokenizer.sep], np.int64)
         return Example(row, labels={"mlm.positions": np.array(positions, np.int64) + len(self.first)})
 
-    def whole(self, texts: Sequence[str]) -> tuple[Example, list[Token]]:
+    def encode_row(self, texts: Sequence[str]) -> tuple[Example, list[Token]]:
         """One text or two in a row, with the special tokens where the tokenizer's own rule puts them; and what each token is."""
         t, encodings = self.tokenizer, self.tokenizer.encode_batch(texts)
         row = self._surround(encodings, "the text" if len(texts) == 1 else "the pair")
@@ -76,12 +76,12 @@ class Reader:
     def pairs(self, firsts: list[str], seconds: list[str]) -> list[Example]:
         """Two texts in a row, of each pair."""
         encodings = zip(*map(self.tokenizer.encode_batch, (firsts, seconds)), strict=True)
-        return [self._surround(both, which(firsts, number, "pair")) for number, both in enumerate(encodings)]
+        return [self._surround(both, describe_item(firsts, number, "pair")) for number, both in enumerate(encodings)]
 
     def _surround(self, encodings: Sequence[Encoding], what: str) -> Example:
         ids, segments = self.tokenizer.build_inputs_with_special_tokens(*(e.ids for e in encodings))
         count = sum(map(len, encodings))
-        self.fits(count, len(ids) - count, what)
+        self.check_fits(count, len(ids) - count, what)
         return Example(np.array(ids, np.int64), segments=np.array(segments, np.int64))
 
 

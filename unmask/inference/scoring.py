@@ -19,16 +19,16 @@ from unmask.errors import UserError
 from unmask.inference import causal
 from unmask.inference.answers import Score, TokenScore
 from unmask.inference.engine import Engine
-from unmask.inference.inputs import short, which
-from unmask.inference.progress import Update, in_parts
+from unmask.inference.inputs import describe_item, shorten
+from unmask.inference.progress import Update, map_in_chunks
 from unmask.inference.reader import Overflow, Reader
 from unmask.text.token_text import display_token, is_ideograph
 
-ODD = 1.5  # standard deviations below a text's mean at which a token is called odd
+SURPRISAL_THRESHOLD = 1.5  # standard deviations below a text's mean at which a token is called odd
 Method = Literal["pll", "within-word"]
 
 
-def from_left(engine: Engine) -> bool:
+def is_left_to_right(engine: Engine) -> bool:
     """Whether the model scores a token by those before it alone."""
     return "lm" in engine.heads if engine.config.causal else engine.config.predicts == "next"
 
@@ -43,27 +43,27 @@ def score(
 ) -> list[Score]:
     if method not in get_args(Method):
         raise UserError(f"method {method!r}", expected=", ".join(get_args(Method)))
-    t, left = reader.tokenizer, from_left(engine)
+    t, left = reader.tokenizer, is_left_to_right(engine)
     encodings, where = reader.encode(texts, overflow), []
     for number, encoding in enumerate(encodings):
         if t.mask in encoding.ids and not left:
             raise UserError(
-                f"a mask in {which(texts, number)}: a hidden word has no score",
-                hint=f'unmask fill MODEL "{short(texts[number])}"',
+                f"a mask in {describe_item(texts, number)}: a hidden word has no score",
+                hint=f'unmask fill MODEL "{shorten(texts[number])}"',
             )
         where.append([i for i, id in enumerate(encoding.ids) if id == t.unk or not t.special[id]])
         if not where[-1]:
-            raise UserError(f"no word in {which(texts, number)}: {short(texts[number])!r}")
+            raise UserError(f"no word in {describe_item(texts, number)}: {shorten(texts[number])!r}")
     if left:
-        known = _after(engine, reader, [encoding.ids for encoding in encodings], update)
+        known = _causal_logprobs(engine, reader, [encoding.ids for encoding in encodings], update)
         parts = [logprobs[positions] for logprobs, positions in zip(known, where)]
     else:
         ends = [
             word_ends(e, texts[n]) if method == "within-word" else range(1, len(e) + 1) for n, e in enumerate(encodings)
         ]
         hidden = [Hidden(n, i, ends[n][i]) for n, positions in enumerate(where) for i in positions]
-        lengths = [min(len(encodings[h.text]), reader.room) for h in hidden]
-        found = in_parts(hidden, lengths, lambda some: _among(engine, reader, encodings, some), update)
+        lengths = [min(len(encodings[h.text]), reader.max_text_tokens) for h in hidden]
+        found = map_in_chunks(hidden, lengths, lambda some: _masked_logprobs(engine, reader, encodings, some), update)
         parts = np.split(np.array(found), np.cumsum([len(positions) for positions in where])[:-1])
     name = "left-to-right" if left else method
     return [_score(reader, name, *answer) for answer in zip(texts, encodings, where, parts)]
@@ -94,7 +94,7 @@ def word_ends(encoding: Encoding, text: str) -> list[int]:
     return out
 
 
-def _among(engine: Engine, reader: Reader, encodings: list[Encoding], hidden: list[Hidden]) -> list[float]:
+def _masked_logprobs(engine: Engine, reader: Reader, encodings: list[Encoding], hidden: list[Hidden]) -> list[float]:
     """The log-probability of each one's first token, given what is not hidden; a long text is read around it."""
     rows: list[Example] = []
     for h in hidden:
@@ -105,10 +105,10 @@ def _among(engine: Engine, reader: Reader, encodings: list[Encoding], hidden: li
         row.labels["mlm.targets"] = row.ids[[position]]
         row.ids[position : min(position + h.end - h.first, len(row) - 1)] = reader.tokenizer.mask
         rows.append(row)
-    return [float(found[0]) for found in engine.likelihoods("mlm", rows)]
+    return [float(found[0]) for found in engine.token_logprobs("mlm", rows)]
 
 
-def _after(engine: Engine, reader: Reader, texts: list[list[int]], update: Update | None) -> list[np.ndarray]:
+def _causal_logprobs(engine: Engine, reader: Reader, texts: list[list[int]], update: Update | None) -> list[np.ndarray]:
     """Log-probabilities of all tokens after those before them; of a long text at least half a row of them is seen."""
     windows: list[
         tuple[int, list[int], int]
@@ -116,11 +116,11 @@ def _after(engine: Engine, reader: Reader, texts: list[list[int]], update: Updat
     for number, ids in enumerate(texts):
         start = done = 0
         while done < len(ids):
-            end = min(len(ids), start + reader.room)
+            end = min(len(ids), start + reader.max_text_tokens)
             windows.append((number, ids[start:end], done - start))
-            done, start = end, end - reader.room // 2
+            done, start = end, end - reader.max_text_tokens // 2
     rows = [ids for _, ids, _ in windows]
-    found = in_parts(
+    found = map_in_chunks(
         rows, [len(ids) for ids in rows], lambda some: causal.log_likelihoods(engine, reader.tokenizer, some), update
     )
     new: list[list[np.ndarray]] = [[] for _ in texts]
@@ -130,7 +130,7 @@ def _after(engine: Engine, reader: Reader, texts: list[list[int]], update: Updat
 
 
 def _score(reader: Reader, method: str, text: str, encoding: Encoding, where: list[int], logprobs: np.ndarray) -> Score:
-    floor = float(logprobs.mean() - ODD * logprobs.std())
+    floor = float(logprobs.mean() - SURPRISAL_THRESHOLD * logprobs.std())
     per_token = []
     for i, logprob in zip(where, logprobs.tolist()):
         id, (start, end) = encoding.ids[i], encoding.offsets[i]

@@ -23,9 +23,9 @@ from unmask.numeric import l2_normalize
 from unmask.tasks.ranking import evaluate_run, mean_metrics, rank_order
 from unmask.text.bm25 import BM25, extract_terms
 
-FOUND = 100  # passages that each stage gives to the next
-SMOOTH = 60  # of the fusion: how much the first places differ
-PART = 256  # passages embedded between two signs of progress
+CANDIDATES_PER_STAGE = 100  # passages that each stage gives to the next
+RRF_K = 60  # of the fusion: how much the first places differ
+PASSAGES_PER_CHUNK = 256  # passages embedded between two signs of progress
 AnyModel = str | Path | Predictor | None
 
 
@@ -65,7 +65,7 @@ class Index:
     ) -> list[list[dict[str, Any]]]:
         if top_k < 1:
             raise UserError(f"top_k {top_k}", expected="1 or more passages")
-        depth = min(len(self.texts), max(FOUND, top_k))
+        depth = min(len(self.texts), max(CANDIDATES_PER_STAGE, top_k))
         stages = {}
         if self.bm25 is not None:
             stages["bm25"] = [self.bm25.best(extract_terms(query), depth) for query in queries]
@@ -125,13 +125,13 @@ def fuse(lists: Sequence[Sequence[int]]) -> dict[int, float]:
     scores: dict[int, float] = {}
     for found in lists:
         for place, passage in enumerate(found, 1):
-            scores[passage] = scores.get(passage, 0.0) + 1 / (SMOOTH + place)
+            scores[passage] = scores.get(passage, 0.0) + 1 / (RRF_K + place)
     return scores
 
 
-def run_of(index: Index, queries: Mapping[str, str], console: Console | None = None) -> dict[str, dict[str, float]]:
+def search_run(index: Index, queries: Mapping[str, str], console: Console | None = None) -> dict[str, dict[str, float]]:
     """Query → passage → score, best first, as `judge` and a TREC run have it."""
-    hits = index.search_all(list(queries.values()), FOUND, console=console)
+    hits = index.search_all(list(queries.values()), CANDIDATES_PER_STAGE, console=console)
     return {name: {hit["id"]: -float(hit["rank"]) for hit in found} for name, found in zip(queries, hits)}
 
 
@@ -164,9 +164,9 @@ def _vectors(texts: Sequence[str], model: Predictor, console: Console) -> Any:
         raise UserError("search needs faiss-cpu", hint="pip install 'unmask[search]'") from None
     index = faiss.IndexFlatIP(model.config.hidden)
     with console.bar("vectors") as update:
-        for start in range(0, len(texts), PART):
-            index.add(_embedded(model, texts[start : start + PART]))
-            update(min(start + PART, len(texts)), len(texts), "")
+        for start in range(0, len(texts), PASSAGES_PER_CHUNK):
+            index.add(_embedded(model, texts[start : start + PASSAGES_PER_CHUNK]))
+            update(min(start + PASSAGES_PER_CHUNK, len(texts)), len(texts), "")
     return index
 
 
@@ -179,14 +179,14 @@ def _model(model: AnyModel, pipeline: str = "") -> Predictor | None:
     found = model if isinstance(model, Predictor) or model is None else load_predictor(model)
     if pipeline and found is not None:
         try:
-            found.need_pipeline(pipeline)
+            found.require_pipeline(pipeline)
         except UserError as error:
             raise UserError(f"{model} cannot put passages in order: {error.message}", hint=error.hint) from None
     return found
 
 
 @dataclass
-class Files:
+class SearchFiles:
     """What a search reads: passages, queries and judgements, each by its id."""
 
     passages: dict[str, str]
@@ -196,7 +196,7 @@ class Files:
     @classmethod
     def read(
         cls, passages: str, queries: Any = None, judgements: Any = None, columns: Mapping[str, str] | None = None
-    ) -> "Files":
+    ) -> "SearchFiles":
         """`columns`: of the passages, where their names are not the usual ones."""
         findings: list[Finding] = []
         texts = read_texts(passages, findings, columns)
@@ -210,9 +210,9 @@ class Files:
         return cls(texts, queries_by_position([j.query for j in judged], asked) or asked, qrels)
 
 
-def measure(index: Index, files: Files, run: str | Path | None, console: Console) -> dict[str, Any]:
+def evaluate_search(index: Index, files: SearchFiles, run: str | Path | None, console: Console) -> dict[str, Any]:
     """The scores of a search by its judgements; what it found also goes to the file `run`."""
-    found = run_of(index, files.queries, console)
+    found = search_run(index, files.queries, console)
     if run:
         write_run(run, found)
     known = {name: grades for name, grades in files.qrels.items() if name in files.queries}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmask.batch import Batch, Example, collate, groups
 from unmask.errors import UserError
-from unmask.inference.engine import PLACES, TARGETS, Top, pad_of, place_before
+from unmask.inference.engine import LABEL_POSITIONS, TARGETS, Top, logit_offset, pad_id_of
 from unmask.model import hf
 from unmask.model.device import pick_device
 from unmask.model.generation import Generation
@@ -19,7 +19,7 @@ from unmask.model.head_spec import HEADS
 from unmask.model.model import Model
 from unmask.model.steps import Steps, Turn
 
-AT_ONCE = 512  # places whose vocabulary logits exist at a time
+LOGIT_ROWS_PER_CHUNK = 512  # places whose vocabulary logits exist at a time
 
 
 def open_engine(source: str | Path, device: str = "auto") -> tuple["TorchEngine", Path]:
@@ -38,7 +38,7 @@ class TorchEngine:
     >>> from unmask.model.config import preset
     >>> engine = TorchEngine(Model(preset("bert-tiny", vocab_size=50)).init(0), "cpu")
     >>> row = Example(np.array([2, 4, 7, 3]), labels={"mlm.positions": np.array([1])})
-    >>> ids, logprobs = engine.top("mlm", [row], count=3)[0]
+    >>> ids, logprobs = engine.top_k("mlm", [row], k=3)[0]
     >>> ids.shape, bool((logprobs[0, :-1] >= logprobs[0, 1:]).all()), engine.hidden([row], layer=0)[0].shape
     ((1, 3), True, (4, 128))
     """
@@ -51,7 +51,7 @@ class TorchEngine:
         self.config = model.config
         if self.config.encoder == "transformer":
             model.encoder.unpad = True
-        self.turn: Turn = nullcontext
+        self.forward_lock: Turn = nullcontext
 
     @property
     def heads(self) -> list[str]:
@@ -63,39 +63,44 @@ class TorchEngine:
 
     def begin(self, prompts: Sequence[Sequence[int]], how: Generation, cache: bool = True) -> Steps:
         steps = self.model.begin(prompts, how, cache)
-        steps.turn = self.turn
+        steps.turn = self.forward_lock
         return steps
 
     def run(self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int) -> list[np.ndarray]:
-        with self.turn():
+        with self.forward_lock():
             return self.model.run(forward, examples, pad)
 
     @torch.inference_mode()
-    def top(self, head: str, examples: Sequence[Example], count: int, allowed: np.ndarray | None = None) -> list[Top]:
-        out: list[Top] = [(np.empty((0, count), np.int64), np.empty((0, count), np.float32))] * len(examples)
+    def top_k(self, head: str, examples: Sequence[Example], k: int, allowed: np.ndarray | None = None) -> list[Top]:
+        out: list[Top] = [(np.empty((0, k), np.int64), np.empty((0, k), np.float32))] * len(examples)
         hidden_away = None if allowed is None else torch.from_numpy(~allowed).to(self.device)
-        count = min(count, self.config.vocab_size if allowed is None else int(allowed.sum()))
+        k = min(k, self.config.vocab_size if allowed is None else int(allowed.sum()))
         for group, _, parts in self._logprobs(head, examples):
             found = []
             for logprobs in parts:
                 kept = logprobs if hidden_away is None else logprobs.masked_fill(hidden_away, -torch.inf)
-                found.append(kept.topk(count))
+                found.append(kept.topk(k))
             values, ids = (torch.cat([f[n] for f in found]).cpu() for n in (0, 1))
-            sizes = [len(examples[i].labels[PLACES]) for i in group]
-            for i, v, k in zip(group, values.split(sizes), ids.split(sizes)):
-                out[i] = k.numpy(), v.numpy()
+            sizes = [len(examples[i].labels[LABEL_POSITIONS]) for i in group]
+            for i, row_values, row_ids in zip(group, values.split(sizes), ids.split(sizes)):
+                out[i] = row_ids.numpy(), row_values.numpy()
         return out
 
     @torch.inference_mode()
-    def likelihoods(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
+    def token_logprobs(self, head: str, examples: Sequence[Example]) -> list[np.ndarray]:
         out = [np.empty(0, np.float32)] * len(examples)
         for group, batch, parts in self._logprobs(head, examples):
-            places, targets = batch.labels[PLACES].unique_consecutive(return_inverse=True)[1], batch.labels[TARGETS]
+            places, targets = (
+                batch.labels[LABEL_POSITIONS].unique_consecutive(return_inverse=True)[1],
+                batch.labels[TARGETS],
+            )
             found = torch.empty(len(targets), device=self.device)
-            for first, logprobs in zip(range(0, len(targets), AT_ONCE), parts):
-                own = (places >= first) & (places < first + AT_ONCE)  # several targets may be read at one place
+            for first, logprobs in zip(range(0, len(targets), LOGIT_ROWS_PER_CHUNK), parts):
+                own = (places >= first) & (
+                    places < first + LOGIT_ROWS_PER_CHUNK
+                )  # several targets may be read at one place
                 found[own] = logprobs[places[own] - first, targets[own]]
-            sizes = [len(examples[i].labels[PLACES]) for i in group]
+            sizes = [len(examples[i].labels[LABEL_POSITIONS]) for i in group]
             for i, values in zip(group, found.cpu().split(sizes)):
                 out[i] = values.numpy()
         return out
@@ -136,21 +141,25 @@ class TorchEngine:
             )
         weights: list[Tensor] = []
         batch = collate([example], 0).to(self.device)
-        with self.turn():
+        with self.forward_lock():
             self.model.encoder(batch.ids, None, batch.segments, weights=weights)
         return torch.stack([layer[0] for layer in weights]).float().cpu().numpy()
 
     def _batches(self, examples: Sequence[Example]) -> Iterator[tuple[list[int], Batch]]:
         """(numbers of rows, their batch), every row once; what is done with a batch is done in a turn."""
-        pad = pad_of(self.config)
+        pad = pad_id_of(self.config)
         for group in groups([len(example) for example in examples]):
             batch = collate([examples[i] for i in group], pad).to(self.device)
-            with self.turn():
+            with self.forward_lock():
                 yield group, batch
 
     def _logprobs(self, head: str, examples: Sequence[Example]) -> Iterator[tuple[list[int], Batch, Iterator[Tensor]]]:
         """With each batch (AT_ONCE, V) log-probabilities at its chosen places, each once, some after the other."""
-        before = place_before(self.config)
+        before = logit_offset(self.config)
         for group, batch in self._batches(examples):
-            states = self.model.encode(batch, batch.labels[PLACES].unique_consecutive() - before)  # (n, D)
-            yield group, batch, (self.model.logits(head, s).float().log_softmax(-1) for s in states.split(AT_ONCE))
+            states = self.model.encode(batch, batch.labels[LABEL_POSITIONS].unique_consecutive() - before)  # (n, D)
+            yield (
+                group,
+                batch,
+                (self.model.logits(head, s).float().log_softmax(-1) for s in states.split(LOGIT_ROWS_PER_CHUNK)),
+            )

@@ -10,13 +10,13 @@ import numpy as np
 
 from unmask.console import Console, visible, write, write_json
 from unmask.errors import UserError
-from unmask.inference.inputs import given_texts
+from unmask.inference.inputs import read_texts_or_files
 from unmask.inference.predictor import Predictor
-from unmask.inference.senses import apart, draw
+from unmask.inference.sense_plot import plot_occurrences, sense_separation
 
 
 @dataclass
-class Wish:
+class EmbedOptions:
     out: Path | None = None
     pooling: Any = "auto"
     layer: int = -1
@@ -25,47 +25,47 @@ class Wish:
     overflow: Any = None
 
 
-def embed(model: Predictor, items: list[str], column: str, wish: Wish, as_json: bool) -> None:
-    if wish.out is not None and wish.out.suffix != ".npy":
-        raise UserError(f"--out {wish.out}", expected="a name that ends with .npy")
-    if wish.plot is not None and wish.word is None:
+def embed(model: Predictor, items: list[str], column: str, options: EmbedOptions, as_json: bool) -> None:
+    if options.out is not None and options.out.suffix != ".npy":
+        raise UserError(f"--out {options.out}", expected="a name that ends with .npy")
+    if options.plot is not None and options.word is None:
         raise UserError("--plot without --word", hint="unmask embed MODEL FILE --word bank --plot bank.png")
-    if wish.plot is not None and wish.plot.suffix not in (".png", ".svg", ".pdf"):
-        raise UserError(f"--plot {wish.plot}", expected="a name that ends with .png, .svg or .pdf")
-    texts, senses = given_texts(items, column)
+    if options.plot is not None and options.plot.suffix not in (".png", ".svg", ".pdf"):
+        raise UserError(f"--plot {options.plot}", expected="a name that ends with .png, .svg or .pdf")
+    texts, senses = read_texts_or_files(items, column)
     if not texts:
         raise UserError("no texts", expected="texts, a file that holds some, or lines on standard input")
-    if wish.word is not None:
-        return _word(model, texts, senses, wish, as_json)
-    vectors = model.embed(texts, wish.pooling, wish.layer, wish.overflow)
-    if wish.out is not None:
-        _save(wish.out, vectors)
+    if options.word is not None:
+        return _word(model, texts, senses, options, as_json)
+    vectors = model.embed(texts, options.pooling, options.layer, options.overflow)
+    if options.out is not None:
+        _save(options.out, vectors)
     shown = [vector.tolist() for vector in vectors]
     if as_json:
         write_json({"texts": texts, "vectors": shown}, indent=None)
-    elif wish.out is None:
+    elif options.out is None:
         for text, vector in zip(texts, vectors):
             numbers = " ".join(f"{x:.3f}" for x in vector.reshape(-1)[:6])
             write(f"{visible(text[:60])}  →  {numbers} … ({' × '.join(map(str, vector.shape))} numbers)")
 
 
-def _word(model: Predictor, texts: list[str], senses: list[str], wish: Wish, as_json: bool) -> None:
-    assert wish.word is not None
-    found = model.word_vectors(wish.word, texts, wish.layer, wish.overflow or "error")
+def _word(model: Predictor, texts: list[str], senses: list[str], options: EmbedOptions, as_json: bool) -> None:
+    assert options.word is not None
+    found = model.word_vectors(options.word, texts, options.layer, options.overflow or "error")
     own = [senses[place.number] for place in found.occurrences] if senses else []
-    figures = apart(found.vectors, own) if len(set(own)) > 1 else {}
-    if wish.out is not None:
-        _save(wish.out, found.vectors)
-    if wish.plot is not None:
-        draw(found, own if figures else [], wish.plot)
+    figures = sense_separation(found.vectors, own) if len(set(own)) > 1 else {}
+    if options.out is not None:
+        _save(options.out, found.vectors)
+    if options.plot is not None:
+        plot_occurrences(found, own if figures else [], options.plot)
     if as_json:
         write_json(found.as_dict() | {"senses": own} | figures, indent=None)
         return
     write(f"“{found.word}” stands {len(found.occurrences)} times in {len(texts)} texts")
     if figures:
         write(f"nearest neighbour of the same sense: {figures['nearest']:.0%}, silhouette {figures['silhouette']:.2f}")
-    if wish.plot is not None:
-        write(f"picture: {wish.plot}")
+    if options.plot is not None:
+        write(f"picture: {options.plot}")
 
 
 def _save(path: Path, vectors: Any) -> None:

@@ -12,7 +12,7 @@ from unmask.batch import Example
 from unmask.errors import UserError
 from unmask.inference.answers import Occurrence, WordVectors
 from unmask.inference.engine import Engine
-from unmask.inference.progress import Update, in_parts
+from unmask.inference.progress import Update, map_in_chunks
 from unmask.inference.reader import Overflow, Reader, chosen, to_task
 from unmask.numeric import l2_normalize
 from unmask.tasks.task import Task
@@ -73,7 +73,7 @@ def hidden(
     rows: list[Example] = []
     cuts = []
     for encoding in reader.encode(texts, overflow):
-        spans, deciding = word_windows(len(encoding), np.arange(len(encoding)), reader.room)
+        spans, deciding = word_windows(len(encoding), np.arange(len(encoding)), reader.max_text_tokens)
         cuts.append((len(rows), spans, deciding))
         rows += [reader.row(encoding.ids[start:end]) for start, end in spans]
 
@@ -81,7 +81,7 @@ def hidden(
         return states.mean(0) if kind == "mean" else states[0].copy() if kind == "cls" else states
 
     lengths = [len(row) for row in rows]
-    found = in_parts(rows, lengths, lambda some: [reduced(h) for h in engine.hidden(some, layer)], update)
+    found = map_in_chunks(rows, lengths, lambda some: [reduced(h) for h in engine.hidden(some, layer)], update)
     before, out = len(reader.first), []
     for first, spans, deciding in cuts:
         own = found[first : first + len(spans)]

@@ -14,7 +14,7 @@ from unmask.files import write_text
 from unmask.hub import is_pinned, without_revision
 from unmask.metrics import finite
 from unmask.report import usage, words
-from unmask.report.view import RunView, dig, shape
+from unmask.report.view import RunView, get_nested, shape
 
 BIAS = "No evaluation of bias was made."
 
@@ -40,7 +40,7 @@ def _of_text(view: RunView, s: dict[str, Any]) -> tuple[dict[str, Any], list[str
     """Front matter and sections of a pre-trained model's card."""
     data, model, task = s["data"], s["model"], usage.pipeline(s["model"])[0]
     name = (model.get("family") if s["start"] else s["preset"]) or "model"
-    here = usage.only_unmask_opens(model)
+    here = usage.is_unmask_only(model)
     front: dict[str, Any] = {"library_name": "unmask" if here else "transformers", "pipeline_tag": task}
     front |= {"language": data["language"]} if data["language"] else {}
     front["tags"] = _tags(model)
@@ -68,7 +68,7 @@ def _of_text(view: RunView, s: dict[str, Any]) -> tuple[dict[str, Any], list[str
         "## To what loss",
         _reached(s),
         "## Recipe",
-        _bullets(*[(key, code(value)) for key, value in essentials(view.recipe).items() if value not in (None, "")]),
+        _bullets(*[(key, code(value)) for key, value in key_hparams(view.recipe).items() if value not in (None, "")]),
         "## Use",
         "transformers has no class for this family: the folder opens with unmask." if here else "",
         "In this folder:",
@@ -87,7 +87,7 @@ def _of_task(view: RunView, s: dict[str, Any], name: str) -> tuple[dict[str, Any
     rows, model = [r for r in s["scores"] if r["task"] == name], shape(view.folder(name))
     elsewhere = usage.library_snippet(model, ".", spec)
     hub = spec.usage.pipeline if spec else ""
-    here = usage.only_unmask_opens(model, spec) or not hub
+    here = usage.is_unmask_only(model, spec) or not hub
     front: dict[str, Any] = {"library_name": "unmask" if here or not spec else spec.usage.library}
     front |= ({"pipeline_tag": hub} if hub else {}) | {"tags": _tags(model)}
     front |= {"metrics": sorted({r["score"] for r in rows})} if rows else {}
@@ -148,16 +148,16 @@ def _table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def essentials(recipe: dict[str, Any]) -> dict[str, Any]:
+def key_hparams(recipe: dict[str, Any]) -> dict[str, Any]:
     """The fields of a recipe that a reader asks for first."""
     fields = ["batch", "length", "optimizer", "lr", "muon_lr", "weight_decay", "schedule", "warmup"]
-    if dig(recipe, "train", "optimizer") != "muon":
+    if get_nested(recipe, "train", "optimizer") != "muon":
         fields.remove("muon_lr")
-    if not dig(recipe, "train", "lr"):
+    if not get_nested(recipe, "train", "lr"):
         fields.remove("lr")  # 0 stands for the optimizer's own default
     out = {"seed": recipe.get("seed"), "objective": recipe.get("objective")}
-    out |= {f"mlm.{name}": dig(recipe, "mlm", name) for name in ("rate", "mask", "random", "keep")}
-    return out | {f"train.{name}": dig(recipe, "train", name) for name in fields}
+    out |= {f"mlm.{name}": get_nested(recipe, "mlm", name) for name in ("rate", "mask", "random", "keep")}
+    return out | {f"train.{name}": get_nested(recipe, "train", name) for name in fields}
 
 
 def _bullets(*rows: tuple[str, str]) -> str:

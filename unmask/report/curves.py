@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unmask.metrics import finite
-from unmask.report.figures import BLUE, FAINT, INK, ORANGE, PAGE, STYLES, frame, legend, page_of, plain
+from unmask.report.figures import BLUE, FAINT, INK, ORANGE, PAGE, STYLES, legend, new_figure, safe_label, style_axes
 from unmask.report.words import accuracies, mixed_tracks, spaced
 from unmask.train.log import fixed_of
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 Events = Sequence[dict[str, Any]]  # lines of log.jsonl
 
-POINTS = 2000  # drawn per line, at most: more is not seen, and makes the SVG of a long run tens of megabytes
+MAX_POINTS_PER_LINE = (
+    2000  # drawn per line, at most: more is not seen, and makes the SVG of a long run tens of megabytes
+)
 
 
 def of_text(events: Events, unigram: float | None, total: int | None) -> "Figure":
@@ -26,27 +28,27 @@ def of_text(events: Events, unigram: float | None, total: int | None) -> "Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     panels = _Panels(events)
-    page = page_of((13, 7.8), ConstrainedLayoutEngine(rect=(0.01, 0.015, 0.98, 0.915)))
+    page = new_figure((13, 7.8), ConstrainedLayoutEngine(rect=(0.01, 0.015, 0.98, 0.915)))
     page.suptitle(panels.title(total), y=0.975, color=INK, fontsize=15, fontweight="bold")
     grid = page.add_gridspec(2, 3, height_ratios=[1.35, 1], wspace=0.06, hspace=0.08)
     panels.loss(page.add_subplot(grid[0, :2]), unigram)
     panels.accuracy(page.add_subplot(grid[0, 2]))
     panels.schedules(page.add_subplot(grid[1, 0]))
-    panels.noisy(page.add_subplot(grid[1, 1]), "Gradient norm", "L2 norm, before clipping", "grad_norm")
-    panels.noisy(page.add_subplot(grid[1, 2]), "Speed", "tokens per second", "tokens_per_second")
+    panels.smoothed_panel(page.add_subplot(grid[1, 1]), "Gradient norm", "L2 norm, before clipping", "grad_norm")
+    panels.smoothed_panel(page.add_subplot(grid[1, 2]), "Speed", "tokens per second", "tokens_per_second")
     return page
 
 
 def is_per_record(events: Events, scores: Sequence[str], total: int | None) -> "Figure":
     """Of fine-tuning. `scores`: names of those that were measured on the dev set."""
     panels = _Panels(events)
-    page = page_of((11, 6.6))
+    page = new_figure((11, 6.6))
     page.suptitle(panels.title(total), color=INK, fontsize=14, fontweight="bold")
     grid = page.add_gridspec(2, 2, height_ratios=[1.4, 1])
-    panels.noisy(page.add_subplot(grid[0, 0]), "Loss", "training, smoothed", "loss")
+    panels.smoothed_panel(page.add_subplot(grid[0, 0]), "Loss", "training, smoothed", "loss")
     panels.scores(page.add_subplot(grid[0, 1]), scores)
     panels.learning_rate(page.add_subplot(grid[1, 0]))
-    panels.noisy(page.add_subplot(grid[1, 1]), "Gradient norm", "L2 norm, before clipping", "grad_norm")
+    panels.smoothed_panel(page.add_subplot(grid[1, 1]), "Gradient norm", "L2 norm, before clipping", "grad_norm")
     return page
 
 
@@ -66,14 +68,14 @@ class _Panels:
         self._prepare(ax, title, unit)
         steps, values = series(self.train, term)
         if steps:
-            ax.plot(*thin(steps, values), color=BLUE, alpha=0.25, linewidth=0.8)
-            ax.plot(*thin(steps, smooth(values)), color=BLUE, linewidth=2, label="training, smoothed")
+            ax.plot(*downsample(steps, values), color=BLUE, alpha=0.25, linewidth=0.8)
+            ax.plot(*downsample(steps, smooth(values)), color=BLUE, linewidth=2, label="training, smoothed")
         for label, held_steps, held, style in self._held_out(term):
             if held:
                 ax.plot(held_steps, held, color=ORANGE, label=f"{label} (last {held[-1]:.2f})", **style)
                 values = values + held
         if not values:
-            return _nothing(ax)
+            return _mark_empty(ax)
         low, high = min(values), max(values)
         if term == "mlm" and finite(unigram):
             low, high = min(low, unigram), max(high, unigram)
@@ -93,7 +95,7 @@ class _Panels:
         for n, (name, track) in enumerate(mixed_tracks(self.evals).items(), 1):
             steps, losses = series(track, term)
             style = {"linestyle": "--", **_marker("os^Dv"[n % 5], losses)}
-            yield f"held-out of {plain(name, n, 'mixed text', 200)}", steps, losses, style
+            yield f"held-out of {safe_label(name, n, 'mixed text', 200)}", steps, losses, style
 
     def accuracy(self, ax: "Axes") -> None:
         self._prepare(ax, "Held-out accuracy", "per cent correct")
@@ -102,7 +104,7 @@ class _Panels:
             style = {"color": color, "clip_on": False, **_marker(marker, values)}
             ax.plot(steps, [100 * v for v in values], label=title, **style)
         if not ax.has_data():
-            return _nothing(ax)
+            return _mark_empty(ax)
         ax.set_ylim(0, min(103, max(10, 1.15 * ax.get_ylim()[1])))
         legend(ax, "best")
 
@@ -114,27 +116,27 @@ class _Panels:
         ):
             steps, values = series(self.train, key)
             if steps:
-                ax.plot(*thin(steps, values), color=color, linestyle=dash, linewidth=1.8, label=label)
+                ax.plot(*downsample(steps, values), color=color, linestyle=dash, linewidth=1.8, label=label)
         if not ax.has_data():
-            return _nothing(ax)
+            return _mark_empty(ax)
         ax.set_ylim(0, 1.36)  # above 1: row lengths, and the legend over them
         ax.set_yticks([0, 0.25, 0.5, 0.75, 1])
-        for n, (first, last, length) in enumerate(stretches(self.train)):
+        for n, (first, last, length) in enumerate(length_phases(self.train)):
             if n:
                 ax.axvline(first, ymax=0.82, color=FAINT, linewidth=0.9, linestyle=":")
             label = f"{length:,} tokens a row" if n == 0 else f"{length:,}"
             ax.text((first + last) / 2, 1.05, label, ha="center", color=FAINT, fontsize=8.5)
         legend(ax, "upper center", ncols=2, fontsize=9)
 
-    def noisy(self, ax: "Axes", title: str, unit: str, key: str) -> None:
+    def smoothed_panel(self, ax: "Axes", title: str, unit: str, key: str) -> None:
         """A quantity of each step: the raw line, light, under the smoothed one."""
         self._prepare(ax, title, unit)
         steps, values = series(self.train, key)
         if not steps:
-            return _nothing(ax)
+            return _mark_empty(ax)
         smoothed = smooth(values)
-        ax.plot(*thin(steps, values), color=BLUE, alpha=0.25, linewidth=0.8)
-        ax.plot(*thin(steps, smoothed), color=BLUE, linewidth=1.8)
+        ax.plot(*downsample(steps, values), color=BLUE, alpha=0.25, linewidth=0.8)
+        ax.plot(*downsample(steps, smoothed), color=BLUE, linewidth=1.8)
         ax.set_ylim(0, 1.25 * max(smoothed) or 1)  # a lone spike may leave the panel
         ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
 
@@ -145,10 +147,10 @@ class _Panels:
             steps, values = series(self.evals, name)
             if steps:
                 style = {"color": color, "linestyle": dash, "clip_on": False, **_marker("o", values)}
-                ax.plot(steps, values, label=plain(spaced(name), n, "score"), **style)
+                ax.plot(steps, values, label=safe_label(spaced(name), n, "score"), **style)
                 low, high = min(low, *values), max(high, *values)
         if not ax.has_data():
-            return _nothing(ax)
+            return _mark_empty(ax)
         room = 0.1 * (high - low or 0.2)
         ax.set_ylim(low - room, high + room)
         legend(ax, "best")
@@ -161,14 +163,14 @@ class _Panels:
     def _prepare(self, ax: "Axes", title: str, unit: str) -> None:
         from matplotlib.ticker import MaxNLocator
 
-        frame(ax, title, "step", unit)
+        style_axes(ax, title, "step", unit)
         width = max(self.done, 1)
         ax.set_xlim(-0.015 * width, 1.015 * width)
         ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
 
-def _nothing(ax: "Axes") -> None:
+def _mark_empty(ax: "Axes") -> None:
     ax.set_yticks([])
     ax.text(0.5, 0.5, "nothing logged", transform=ax.transAxes, ha="center", color=FAINT)
 
@@ -188,10 +190,10 @@ def series(events: Events, key: str) -> tuple[list[float], list[float]]:
     return [step for step, _ in pairs], [value for _, value in pairs]
 
 
-def stretches(train: Events) -> list[tuple[float, float, int]]:
+def length_phases(train: Events) -> list[tuple[float, float, int]]:
     """(first step, last step, row length) of each stretch of equal length.
 
-    >>> stretches([{"step": 1, "length": 64}, {"step": 2, "length": 64}, {"step": 3, "length": 128}])
+    >>> length_phases([{"step": 1, "length": 64}, {"step": 2, "length": 64}, {"step": 3, "length": 128}])
     [(1, 2, 64), (3, 3, 128)]
     """
     out: list[tuple[float, float, int]] = []
@@ -220,12 +222,12 @@ def smooth(values: Sequence[float]) -> list[float]:
     return ((sums[end] - sums[n - reach]) / (end - n + reach)).tolist()
 
 
-def thin(steps: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
+def downsample(steps: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
     """At most `POINTS` points, evenly spaced, the last one among them.
 
-    >>> [len(x) for x in thin(range(9999), range(9999))]
+    >>> [len(x) for x in downsample(range(9999), range(9999))]
     [1668, 1668]
     """
-    every = max(1, math.ceil(len(steps) / (POINTS - 1)))
+    every = max(1, math.ceil(len(steps) / (MAX_POINTS_PER_LINE - 1)))
     kept = sorted({*range(0, len(steps), every), len(steps) - 1})
     return [steps[i] for i in kept], [values[i] for i in kept]

@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 # Lines are blue and orange, which are told apart with any colour vision.
 LIGHT = PAGE, INK, FAINT, GRID, BLUE, ORANGE = "#ffffff", "#1f2933", "#5b6773", "#e4e8ec", "#1f6feb", "#d9480f"
 DARK = "#161b22", "#e6edf3", "#9aa5b1", "#2b323b", "#58a6ff", "#ff9d5c"
-SHOWN = 6  # lines in one panel: more are not told apart
+MAX_LINES_PER_PANEL = 6  # lines in one panel: more are not told apart
 STYLES = tuple((color, dash) for dash in ("-", "--", ":") for color in (BLUE, ORANGE))
 STATES = (("complete", "o", BLUE), ("pruned", "x", ORANGE))  # of the trials of a search
 
 
-def picture(path: Path, figure: "Figure", page: bool = True) -> dict[str, str]:
+def save_figure(path: Path, figure: "Figure", page: bool = True) -> dict[str, str]:
     """A png file; for the page, the same as SVG for either theme. Drawing takes long: it is done once."""
     write_bytes(path, _bytes(figure, "png"))
     if not page:
         return {}
     figure.set_layout_engine("none")  # everything has its place by now
     light = _bytes(figure, "svg")
-    return {theme: base64.b64encode(svg).decode() for theme, svg in (("light", light), ("dark", darkened(light)))}
+    return {theme: base64.b64encode(svg).decode() for theme, svg in (("light", light), ("dark", to_dark_theme(light)))}
 
 
-def darkened(svg: bytes) -> bytes:
+def to_dark_theme(svg: bytes) -> bytes:
     """The same picture in the colours of the other theme.
 
-    >>> darkened(b"fill: #1f6feb")
+    >>> to_dark_theme(b"fill: #1f6feb")
     b'fill: #58a6ff'
     """
     other = {light.encode(): dark.encode() for light, dark in zip(LIGHT, DARK, strict=True)}
@@ -53,10 +53,10 @@ def _bytes(figure: "Figure", kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def plain(name: Any, n: int, what: str = "label", longest: int = 24) -> str:
+def safe_label(name: Any, n: int, what: str = "label", longest: int = 24) -> str:
     """A name that the font has letters for, and in which nothing begins a formula.
 
-    >>> plain("positive", 1), plain("好评", 2)
+    >>> safe_label("positive", 1), plain("好评", 2)
     ('positive', 'label 2')
     """
     text = str(name)
@@ -64,7 +64,7 @@ def plain(name: Any, n: int, what: str = "label", longest: int = 24) -> str:
     return text if writable else f"{what} {n}"
 
 
-def of_details(found: Mapping[str, Any]) -> "dict[str, Figure]":
+def detail_figures(found: Mapping[str, Any]) -> "dict[str, Figure]":
     """What can be drawn of a set's details (see `Task.details`)."""
     matrix, points = found.get("confusion") or {}, found.get("scatter") or {}
     drawn: dict[str, Figure] = {}
@@ -73,7 +73,7 @@ def of_details(found: Mapping[str, Any]) -> "dict[str, Figure]":
     if (found.get("calibration") or {}).get("bins"):
         drawn["calibration"] = calibration(found["calibration"])
     if found.get("pr"):
-        drawn["pr"] = pr(found["pr"])
+        drawn["pr"] = precision_recall(found["pr"])
     if points.get("truth"):
         drawn["scatter"] = scatter(points["truth"], points["predicted"])
     return drawn
@@ -86,10 +86,10 @@ def confusion(labels: Sequence[Any], matrix: Sequence[Sequence[float]]) -> "Figu
     counts = np.asarray(matrix, dtype=float)
     shares = counts / np.maximum(1, counts.sum(1, keepdims=True))
     size = min(12.0, 3.2 + 0.5 * len(labels))
-    page, ax = single((size + 0.8, size), "", "predicted", "truth")
+    page, ax = new_axes((size + 0.8, size), "", "predicted", "truth")
     ax.grid(visible=False)
     ax.imshow(shares, cmap=_shades(), vmin=0, vmax=1)
-    names = [plain(label, n) for n, label in enumerate(labels, 1)]
+    names = [safe_label(label, n) for n, label in enumerate(labels, 1)]
     if len(names) <= 40:
         ax.set_xticks(range(len(names)), names, rotation=0 if len(names) < 5 else 60, ha="center")
         ax.set_yticks(range(len(names)), names)
@@ -102,10 +102,10 @@ def confusion(labels: Sequence[Any], matrix: Sequence[Sequence[float]]) -> "Figu
 
 def calibration(values: Mapping[str, Any]) -> "Figure":
     """Reliability diagram (Guo et al. 1706.04599): how often the model is right when it says that it is so sure."""
-    page = page_of((5.6, 5.2))
+    page = new_figure((5.6, 5.2))
     top, bottom = page.subplots(2, 1, sharex=True, height_ratios=[4, 1])
-    frame(top, "", "", "share that is right")
-    frame(bottom, "", "probability of the answer", "records")
+    style_axes(top, "", "", "share that is right")
+    style_axes(bottom, "", "probability of the answer", "records")
     top.plot([0, 1], [0, 1], color=FAINT, linestyle=(0, (5, 4)), linewidth=1.2, label="perfect")
     before = (values.get("before") or {}).get("bins")
     if before:
@@ -123,11 +123,11 @@ def _points(bins: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]
     return [b["confidence"] for b in kept], [b["accuracy"] for b in kept]
 
 
-def pr(lines: Sequence[Mapping[str, Any]]) -> "Figure":
+def precision_recall(lines: Sequence[Mapping[str, Any]]) -> "Figure":
     """Precision by recall, a line per label."""
-    page, ax = single((6.4, 4.8), "", "recall", "precision")
-    for n, (line, (color, dash)) in enumerate(zip(lines[:SHOWN], STYLES), 1):
-        label = plain(line.get("label"), n)
+    page, ax = new_axes((6.4, 4.8), "", "recall", "precision")
+    for n, (line, (color, dash)) in enumerate(zip(lines[:MAX_LINES_PER_PANEL], STYLES), 1):
+        label = safe_label(line.get("label"), n)
         ax.plot(line["recall"], line["precision"], color=color, linestyle=dash, linewidth=1.8, label=label)
     ax.set(xlim=(0, 1.01), ylim=(0, 1.03))
     legend(ax, "best")
@@ -135,7 +135,7 @@ def pr(lines: Sequence[Mapping[str, Any]]) -> "Figure":
 
 
 def scatter(truth: Sequence[float], predicted: Sequence[float]) -> "Figure":
-    page, ax = single((5.4, 5.0), "", "truth", "predicted")
+    page, ax = new_axes((5.4, 5.0), "", "truth", "predicted")
     ends = [min([*truth, *predicted]), max([*truth, *predicted])]
     ax.plot(ends, ends, color=FAINT, linestyle=(0, (5, 4)), linewidth=1.2)
     ax.scatter(truth, predicted, s=14, color=BLUE, alpha=0.45, linewidths=0)
@@ -145,7 +145,7 @@ def scatter(truth: Sequence[float], predicted: Sequence[float]) -> "Figure":
 # ------------------------------------------------------------------------------------------------------- a search
 
 
-def of_search(results: Mapping[str, Any]) -> "dict[str, Figure]":
+def search_figures(results: Mapping[str, Any]) -> "dict[str, Figure]":
     """A search's history, slices and what mattered."""
     trials, score = results["trials"], str(results.get("metric"))
     searched = [key for key in trials[0] if key not in ("trial", "state", "score", "seconds")]
@@ -161,7 +161,7 @@ def history(trials: Sequence[Mapping[str, Any]], score: str) -> "Figure":
     """The score of each trial, and the best so far."""
     from matplotlib.ticker import MaxNLocator
 
-    page, ax = single((7.2, 4.2), "Trials", "trial", plain(spaced(score), 1, "score"))
+    page, ax = new_axes((7.2, 4.2), "Trials", "trial", safe_label(spaced(score), 1, "score"))
     _trials(ax, trials, "trial", label=True)
     best, steps = None, []
     better = max if metric(score).higher_is_better else min
@@ -188,7 +188,7 @@ def _trials(ax: "Axes", trials: Sequence[Mapping[str, Any]], x: str, label: bool
 
 def importance(shares: Mapping[str, float]) -> "Figure":
     size = (7.2, 0.9 + 0.42 * max(2, len(shares)))
-    page, ax = single(size, "What mattered", "share of the variance explained (fANOVA)", "")
+    page, ax = new_axes(size, "What mattered", "share of the variance explained (fANOVA)", "")
     names = list(shares)[::-1]
     ax.barh(names, [shares[name] for name in names], color=BLUE, height=0.6)
     ax.tick_params(axis="y", labelcolor=INK)
@@ -199,10 +199,10 @@ def slices(trials: Sequence[Mapping[str, Any]], names: Sequence[str], score: str
     """The score by each setting that was searched."""
     columns = 3
     rows = -(-len(names) // columns)
-    page = page_of((10.5, 3.1 * rows))
+    page = new_figure((10.5, 3.1 * rows))
     for n, name in enumerate(names, 1):
         ax = page.add_subplot(rows, columns, n)
-        frame(ax, "", name, plain(spaced(score), 1, "score") if n % columns == 1 else "")
+        style_axes(ax, "", name, safe_label(spaced(score), 1, "score") if n % columns == 1 else "")
         _trials(ax, trials, name)
         if name == "lr":
             ax.set_xscale("log")
@@ -212,20 +212,20 @@ def slices(trials: Sequence[Mapping[str, Any]], names: Sequence[str], score: str
 # -------------------------------------------------------------------------------------------------------- dressing
 
 
-def page_of(size: tuple[float, float], layout: Any = "constrained") -> "Figure":
+def new_figure(size: tuple[float, float], layout: Any = "constrained") -> "Figure":
     from matplotlib.figure import Figure
 
     return Figure(figsize=size, facecolor=PAGE, layout=layout)
 
 
-def single(size: tuple[float, float], title: str, x: str, y: str) -> "tuple[Figure, Axes]":
-    page = page_of(size)
+def new_axes(size: tuple[float, float], title: str, x: str, y: str) -> "tuple[Figure, Axes]":
+    page = new_figure(size)
     ax = page.add_subplot()
-    frame(ax, title, x, y)
+    style_axes(ax, title, x, y)
     return page, ax
 
 
-def frame(ax: "Axes", title: str, x: str, y: str) -> None:
+def style_axes(ax: "Axes", title: str, x: str, y: str) -> None:
     ax.set_facecolor(PAGE)
     if title:
         ax.set_title(title, loc="left", color=INK, fontsize=11.5, fontweight="bold")

@@ -9,7 +9,7 @@ from unmask.errors import quote
 from unmask.labels.findings import by_kind, from_rows
 from unmask.metrics import finite, metric
 from unmask.report import usage, words
-from unmask.report.view import RunView, dig, jsonable, shape, task_spec
+from unmask.report.view import RunView, get_nested, jsonable, shape, task_spec
 from unmask.report.words import Row
 from unmask.train.health import text_warnings
 
@@ -24,7 +24,7 @@ def summary(view: RunView) -> dict[str, Any]:
             "state": view.state,
             "steps": {"done": view.done, "total": view.total},
             "seconds": view.seconds,
-            "device": dig(view.recipe, "train", "device"),
+            "device": get_nested(view.recipe, "train", "device"),
             "environment": view.environment,
             "resume_command": view.resume,
             **own,
@@ -68,7 +68,7 @@ def _of_text(view: RunView) -> dict[str, Any]:
         "model": model,
         "data": _data(view.data, recipe),
         "warnings": [*({"step": None, "text": text} for text in warnings), *said],
-        "example_command": usage.use_pretrained(view.model, model) if view.state == "finished" else None,
+        "example_command": usage.pretrained_command(view.model, model) if view.state == "finished" else None,
     }
 
 
@@ -85,10 +85,10 @@ def _tokens(train: Sequence[Row]) -> int:
 def _data(meta: dict[str, Any], recipe: dict[str, Any]) -> dict[str, Any]:
     """What the token store's meta.json, kept as data.json, says of the text."""
     train = meta.get("train") or {}
-    language = dig(recipe, "data", "language")
+    language = get_nested(recipe, "data", "language")
     tokens, unknown = train.get("tokens"), train.get("unk_tokens")
     return {
-        "sources": list(dig(recipe, "data", "corpus") or []),
+        "sources": list(get_nested(recipe, "data", "corpus") or []),
         "language": language if language != "auto" else None,
         "train": train,
         "heldout": meta.get("heldout") or {},
@@ -134,7 +134,7 @@ def _of_records(view: RunView) -> dict[str, Any]:
     problems = [{"step": None, "text": text, "serious": False} for text in view.problems]
     found = by_kind(from_rows(view.read("findings.json", [])))
     said = [{"step": None, "text": str(group), "serious": group.serious} for group in found]
-    use = [f"unmask predict {quote(view.folder(name))} {usage.typed(view.spec(name))}" for name in tasks]
+    use = [f"unmask predict {quote(view.folder(name))} {usage.typed_inputs(view.spec(name))}" for name in tasks]
     return {
         "task": results.get("task") or next(iter(tasks.values())),
         "tasks": tasks if view.several else {},
@@ -147,7 +147,7 @@ def _of_records(view: RunView) -> dict[str, Any]:
         "scores": _scores(results),
         "kept_seed": results.get("median"),
         "over_seeds": results.get("over_seeds") or [],
-        "lr": results.get("lr") if finite(results.get("lr")) else dig(recipe, "train", "lr"),
+        "lr": results.get("lr") if finite(results.get("lr")) else get_nested(recipe, "train", "lr"),
         "baselines": results.get("baselines") or [],
         "model": shape(view.folder(next(iter(tasks)))),
         "trials": len(results.get("trials") or []) or None,
@@ -189,7 +189,7 @@ def _scores(results: dict[str, Any]) -> list[Row]:
             values = part.get(split) or {}
             for key, value in values.items():
                 if metric(key).kind != "count" and finite(value):
-                    low, high = dig(part, "intervals", split, key) or (None, None)
+                    low, high = get_nested(part, "intervals", split, key) or (None, None)
                     decides = key == part.get("metric")
                     rows.append(
                         {"task": name, "set": split, "records": values.get("records"), "score": key, "value": value,

@@ -23,12 +23,12 @@ from unmask.train.run import Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LONGEST = 700  # characters of a text that are shown
-MOST = 200  # rows of a table
-CELLS = 20  # labels up to which the confusion matrix is a table; larger ones are a picture
+MAX_TEXT_CHARS = 700  # characters of a text that are shown
+MAX_TABLE_ROWS = 200  # rows of a table
+MAX_HTML_MATRIX_LABELS = 20  # labels up to which the confusion matrix is a table; larger ones are a picture
 # Details with a section of their own, and results in no table.
-DRAWN = {"per_label", "confusion", "calibration", "pr", "scatter", "errors", "examples"}
-TOLD = {"task", "metric", "step", "best", "dev", "test", "intervals", "seconds", "model", "tasks"}
+DETAIL_SECTIONS = {"per_label", "confusion", "calibration", "pr", "scatter", "errors", "examples"}
+SHOWN_RESULTS = {"task", "metric", "step", "best", "dev", "test", "intervals", "seconds", "model", "tasks"}
 
 
 def write(run: Run) -> Path:
@@ -96,14 +96,14 @@ def _of_records(view: RunView, s: dict[str, Any]) -> dict[str, Any]:
             view.events, [*dict.fromkeys(names + measured(view))], s["steps"]["total"]
         )
     if results.get("trials"):
-        drawn |= figures.of_search(results)
+        drawn |= figures.search_figures(results)
     return {
         "title": "fine-tuning report",
         "headline": [r for r in s["scores"] if r["shown"] and r["set"] == _last_set(s, r["task"])],
         "notes": words.notes_on(s["scores"]),
         "images": _pictures(view, drawn),
         "command": results.get("command"),
-        "tables": _tables({key: value for key, value in results.items() if key not in TOLD}),
+        "tables": _tables({key: value for key, value in results.items() if key not in SHOWN_RESULTS}),
         "parts": [_part(view, name) for name in view.tasks],
     }
 
@@ -114,9 +114,9 @@ def _part(view: RunView, name: str) -> dict[str, Any]:
     details = (view.details.get(name) or {}) if name else view.details
     split = next((n for n in ("test", "dev") if details.get(n)), "")
     found = jsonable(details.get(split) or {})
-    drawn = figures.of_details(found)
+    drawn = figures.detail_figures(found)
     matrix = found.get("confusion") or {}
-    small = len(matrix.get("labels") or []) <= CELLS
+    small = len(matrix.get("labels") or []) <= MAX_HTML_MATRIX_LABELS
     folder, spec = view.folder(name), view.spec(name)
     return {
         "name": name,
@@ -128,9 +128,9 @@ def _part(view: RunView, name: str) -> dict[str, Any]:
         "calibration": found.get("calibration") or {},
         "errors": found.get("errors") or [],
         "examples": found.get("examples") or [],
-        "tables": _tables({key: value for key, value in found.items() if key not in DRAWN}),
+        "tables": _tables({key: value for key, value in found.items() if key not in DETAIL_SECTIONS}),
         "use": [
-            f"unmask predict {quote(folder)} {_ask(usage.typed(spec), found)}",
+            f"unmask predict {quote(folder)} {_ask(usage.typed_inputs(spec), found)}",
             f"unmask predict {quote(folder)} FILE --json > answers.json",
             f"unmask evaluate {quote(folder)} FILE",
             f"unmask serve {quote(folder)}",
@@ -151,11 +151,11 @@ def _last_set(s: dict[str, Any], task: str) -> str:
     return "test" if "test" in sets else "dev"
 
 
-def _ask(typed: str, found: dict[str, Any]) -> str:
+def _ask(typed_inputs: str, found: dict[str, Any]) -> str:
     """What to ask: a text that the model answered, where one is enough and short."""
     texts = [e.get("text") for e in found.get("examples") or [] if isinstance(e, dict)]
     short = [t for t in texts if isinstance(t, str) and 0 < len(t) <= 120 and t.isprintable() and t[0] != "-"]
-    return quote(short[0]) if short and typed == '"TEXT"' else typed
+    return quote(short[0]) if short and typed_inputs == '"TEXT"' else typed_inputs
 
 
 # ------------------------------------------------------------------------------------------------------- any run
@@ -166,7 +166,7 @@ def _pictures(
 ) -> dict[str, dict[str, str]]:
     """The figures as files of the run, and as images of the page; those that are `beside` as files alone."""
     return {
-        name: figures.picture(view.path / f"{prefix}{name}.png", figure, page=name not in beside)
+        name: figures.save_figure(view.path / f"{prefix}{name}.png", figure, page=name not in beside)
         for name, figure in drawn.items()
     }
 
@@ -181,7 +181,14 @@ def _tables(values: dict[str, Any]) -> list[dict[str, Any]]:
             continue
         columns = list(dict.fromkeys(key for row in value for key in row))
         title = words.spaced(name).capitalize()
-        tables.append({"title": title, "columns": columns, "rows": value[:MOST], "more": max(0, len(value) - MOST)})
+        tables.append(
+            {
+                "title": title,
+                "columns": columns,
+                "rows": value[:MAX_TABLE_ROWS],
+                "more": max(0, len(value) - MAX_TABLE_ROWS),
+            }
+        )
     return tables
 
 
@@ -204,4 +211,4 @@ def show(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}: {show(v)}" for key, v in value.items())
     text = str(value)
-    return text if len(text) <= LONGEST else text[:LONGEST] + " …"
+    return text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + " …"

@@ -20,7 +20,7 @@ EXAMPLES = {"zh": "今天的天气很[MASK]。", "en": "the weather is very [MAS
 # -------------------------------------------------------------------------------------------- a pre-trained model
 
 
-def use_pretrained(folder: Path, model: dict[str, Any]) -> str:
+def pretrained_command(folder: Path, model: dict[str, Any]) -> str:
     """The command to try a model with, whose `shape` is `model`: what its heads allow."""
     quoted = quote(folder)
     family = FAMILIES.get(model.get("family") or "")
@@ -54,7 +54,7 @@ def own_example(view: RunView, s: dict[str, Any]) -> str:
 
 def snippet(model: dict[str, Any], folder: str, text: str) -> str:
     """Lines of Python that open a pre-trained folder in its own class of transformers and use it."""
-    if only_unmask_opens(model):
+    if is_unmask_only(model):
         plain = " ".join(text.replace("[MASK]", " ").split())
         return f"import unmask\n\nmodel = unmask.load({folder!r})\nprint(model.embed({plain!r}).shape)"
     task, output = pipeline(model)
@@ -77,7 +77,7 @@ def captions(spec: TaskSpec | None) -> list[str]:
     return spec.captions() if spec else ["TEXT"]
 
 
-def typed(spec: TaskSpec | None) -> str:
+def typed_inputs(spec: TaskSpec | None) -> str:
     """What `unmask predict` is given."""
     return " ".join(f'"{caption}"' for caption in captions(spec))
 
@@ -89,7 +89,7 @@ def unmask_snippet(folder: str, spec: TaskSpec | None) -> str:
 
 def library_snippet(model: dict[str, Any], folder: str, spec: TaskSpec | None) -> str:
     """Lines that open the folder in another library; empty when nothing else opens it."""
-    if spec is None or only_unmask_opens(model, spec) or not spec.usage.pipeline:
+    if spec is None or is_unmask_only(model, spec) or not spec.usage.pipeline:
         return ""
     usage, given = spec.usage, captions(spec)
     if usage.library != "transformers":
@@ -111,7 +111,7 @@ def library_snippet(model: dict[str, Any], folder: str, spec: TaskSpec | None) -
 # ---------------------------------------------------------------------------------------------------------- both
 
 
-def only_unmask_opens(model: dict[str, Any], spec: TaskSpec | None = None) -> bool:
+def is_unmask_only(model: dict[str, Any], spec: TaskSpec | None = None) -> bool:
     """Whether no class of another library does what the model does here."""
     family = FAMILIES.get(model.get("family") or "")
     writes = (model.get("architecture") or "").endswith(("LMHeadModel", "ForConditionalGeneration"))

@@ -40,7 +40,7 @@ class RunView:
         self.events = run.events()
         several = self.recipe.get("tasks") or {}
         self.settings: dict[str, Any] = several or {"": self.recipe.get("task") or {}}  # task → its part of the recipe
-        self.tasks = {name: dig(values, "kind") for name, values in self.settings.items()}  # name here → task
+        self.tasks = {name: get_nested(values, "kind") for name, values in self.settings.items()}  # name here → task
         self.several = bool(several)
 
     def read(self, name: str, empty: Any = None) -> Any:
@@ -78,7 +78,7 @@ class RunView:
         """Steps that are planned."""
         last = (self.plan.get("stretches") or [{}])[-1]
         known = last.get("start", 0) + last.get("steps", 0)
-        return known or (dig(self.recipe, "train", "steps") if self.on_text else None)
+        return known or (get_nested(self.recipe, "train", "steps") if self.on_text else None)
 
     @property
     def seconds(self) -> float:
@@ -140,10 +140,10 @@ def shape(folder: Path) -> dict[str, Any]:
     return out | {"parameters": count} if count else out
 
 
-def dig(values: Any, *keys: str) -> Any:
+def get_nested(values: Any, *keys: str) -> Any:
     """A nested value, or None where the way to it ends.
 
-    >>> dig({"a": {"b": 1}}, "a", "b"), dig({"a": None}, "a", "b")
+    >>> get_nested({"a": {"b": 1}}, "a", "b"), get_nested({"a": None}, "a", "b")
     (1, None)
     """
     for key in keys:

@@ -210,7 +210,7 @@ def open_teacher(part: Part, say: Callable[[str], None] = lambda text: None) -> 
     from unmask.inference.predictor import load as load_predictor
 
     known = load_predictor(part.recipe.task.teacher, part.recipe.train.device, say, backend="torch")
-    teacher.check_teacher(part.task, known.need_task())
+    teacher.check_teacher(part.task, known.require_task())
     return known
 
 
@@ -260,7 +260,7 @@ def taught(
     """The task with a teacher's answers beside its labels. The teacher is let go."""
     known, part.teacher = part.teacher, None
     assert known is not None
-    theirs = known.need_task()
+    theirs = known.require_task()
     run.hold(f"task.teacher: {part.recipe.task.teacher}", teacher.fingerprint(known.model, theirs), ctx.main)
     with ctx.console.bar("teacher") as update:
         return teacher.attach_teacher_logits(part.task, known.model, theirs, records, encoded, update)

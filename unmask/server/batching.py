@@ -70,7 +70,7 @@ class Batcher:
         self.num_unbatched = 0
         self.lock = FairLock()
         for predictor in models.values():
-            predictor.engine.turn = self.lock.acquire
+            predictor.engine.forward_lock = self.lock.acquire
             predictor.warns = False  # warnings go to the client instead (`_count_tokens`)
 
     async def submit(self, model: str, method: str, *args: Any, **settings: Any) -> Any:
@@ -158,7 +158,7 @@ class Batcher:
         request = current_request()
         request.tokens += sum(each.tokens for each in counts)
         worst = max((each.unknown for each in counts), default=0.0)
-        if worst >= unknown.UNKNOWN:
+        if worst >= unknown.WARN_FRACTION:
             which = "the text" if len(counts) == 1 else "a text"
             request.warnings[f"unknown_tokens: {unknown.describe(predictor.tokenizer, worst, which)}"] = None
         remaining = iter(counts)

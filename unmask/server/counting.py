@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from unmask.inference.unknown import unknown_share
+from unmask.inference.unknown import unknown_fraction
 from unmask.text.tokenizer import Tokenizer
 
 INLINE_CHARS = 4000  # counted in the event loop
@@ -36,7 +36,7 @@ async def count_tokens(tokenizer: Tokenizer, texts: Sequence[str], limit: int) -
 
     def count(parts: Sequence[Part]) -> list[tuple[int, float]]:
         encodings = tokenizer.encode_batch([text for _, text in parts])
-        return [(len(e), unknown_share(tokenizer, e.ids)) for e in encodings]
+        return [(len(e), unknown_fraction(tokenizer, e.ids)) for e in encodings]
 
     inline = sum(map(len, texts)) <= INLINE_CHARS
     for parts in chunk_texts(texts):

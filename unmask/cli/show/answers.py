@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from unmask.console import plain, visible, write
-from unmask.inference.inputs import short
+from unmask.inference.inputs import shorten
 from unmask.tasks.spec import TaskSpec
 
 ASKED = ("text", "pair", "question", "query", "sentence")  # of a record, what is shown before its prediction
@@ -28,7 +28,7 @@ def line(found: Found, spec: TaskSpec) -> str:
     'who?  →  2.000 Bo; 0.100 Ann'
     """
     texts = [f.key for f in spec.inputs if f.holds == "text" and f.key in found]
-    asked = " | ".join(short(found[key].replace("\n", " ")) for key in [k for k in texts if k in ASKED] or texts)
+    asked = " | ".join(shorten(found[key].replace("\n", " ")) for key in [k for k in texts if k in ASKED] or texts)
     place = next((found[f.key] for f in spec.inputs if f.holds == "place" and f.key in found), None)
     if place is not None:
         asked += f" [{place if isinstance(place, str) else found[texts[0]][slice(*place)]}]"
@@ -57,7 +57,7 @@ def _answer(found: Found, spec: TaskSpec) -> str:
 
 def _ranking(found: Found, spec: TaskSpec) -> str:
     texts = next(found[f.key] for f in spec.inputs if f.holds == "texts")
-    return "; ".join(f"{found['scores'][i]:.3f} {short(texts[i])}" for i in found["order"])
+    return "; ".join(f"{found['scores'][i]:.3f} {shorten(texts[i])}" for i in found["order"])
 
 
 def _text(found: Found, spec: TaskSpec) -> str:

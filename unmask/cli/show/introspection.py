@@ -9,10 +9,10 @@ from rich.text import Text
 
 from unmask.cli.show.render import Bars, Lines, Stack, percent, token_text
 from unmask.errors import UserError
-from unmask.inference.answers import Attention, Attribution, Explanation, MinimalPairs, Share
+from unmask.inference.answers import AccuracyInterval, Attention, Attribution, Explanation, MinimalPairs
 
 LOOKS = 4  # tokens that one is shown to look at
-# Share of the greatest score from which a token has the colour of a rank: raises, lowers.
+# Fraction of the greatest score from which a token has the colour of a rank: raises, lowers.
 STRENGTHS = ((0.6, "black on bright_green", "white on red"), (0.25, "green", "red"))
 
 
@@ -69,7 +69,7 @@ def pairs_table(found: MinimalPairs) -> Stack:
     return Stack([*shown, Text(whole, style="bold")])
 
 
-def _figure(share: Share) -> str:
+def _figure(share: AccuracyInterval) -> str:
     low, high = share.interval
     return f"{share.accuracy:.1%}  ({low:.0%} to {high:.0%}, {_pairs(share.count)})"
 

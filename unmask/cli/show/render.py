@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unmask.console import visible
-from unmask.inference.answers import Continuation, Filling, MaskedBatch, Row, Score
+from unmask.inference.answers import Continuation, FillMaskResult, MaskedBatch, Row, Score
 from unmask.text.token_text import is_ideograph
 
 BAR = 24  # columns of a bar that is full
@@ -98,10 +98,10 @@ def token_text(token: str) -> str:
     return visible(token.replace(" ", "␣"))
 
 
-def fills_table(fillings: Filling | Sequence[Filling]) -> Stack:
+def fills_table(fillings: FillMaskResult | Sequence[FillMaskResult]) -> Stack:
     """Each text, each mask's candidates with bars, and the whole text filled when it has several masks."""
     parts: list[ConsoleRenderable | str] = []
-    for filling in [fillings] if isinstance(fillings, Filling) else fillings:
+    for filling in [fillings] if isinstance(fillings, FillMaskResult) else fillings:
         if parts:
             parts.append("")
         parts.append(marked(filling.text, [(m.start, m.end) for m in filling.masks], "bold cyan"))

@@ -91,7 +91,7 @@ def label_scores(prediction: dict[str, Any]) -> list[dict[str, Any]]:
 async def text_classification(
     submit: Submit, name: str, predictor: "Predictor", body: ClassificationRequest
 ) -> BuildResponse:
-    predictor.need_pipeline("text-classification")
+    predictor.require_pipeline("text-classification")
     inputs = [item if isinstance(item, str) else (item.text, item.text_pair) for item in body.items]
     results = await submit(name, "predict", inputs)
     return lambda: [label_scores(result)[: body.parameters.top_k] for result in results]
@@ -128,7 +128,7 @@ class Entity(StrictModel):
 async def token_classification(
     submit: Submit, name: str, predictor: "Predictor", body: TokenClassificationRequest
 ) -> BuildResponse:
-    predictor.need_pipeline("token-classification")
+    predictor.require_pipeline("token-classification")
     aggregate, ignored = body.parameters.aggregation_strategy != "none", set(body.parameters.ignore_labels)
 
     def convert(text: str, result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -177,7 +177,7 @@ class QAAnswer(StrictModel):
 
 
 async def question_answering(submit: Submit, name: str, predictor: "Predictor", body: QARequest) -> BuildResponse:
-    predictor.need_pipeline("question-answering")
+    predictor.require_pipeline("question-answering")
     parameters = body.parameters
 
     def convert(result: dict[str, Any]) -> Any:
@@ -260,7 +260,7 @@ class SelectedChoice(StrictModel):
 async def multiple_choice(
     submit: Submit, name: str, predictor: "Predictor", body: MultipleChoiceRequest
 ) -> BuildResponse:
-    predictor.need_pipeline("multiple-choice")
+    predictor.require_pipeline("multiple-choice")
     results = await submit(name, "predict", [(item.text, list(item.choices), item.context) for item in body.items])
     return lambda: body.unwrap([{key: result[key] for key in SelectedChoice.model_fields} for result in results])
 
@@ -280,7 +280,7 @@ class RankedPassage(StrictModel):
 
 
 async def text_ranking(submit: Submit, name: str, predictor: "Predictor", body: TextRankingRequest) -> BuildResponse:
-    predictor.need_pipeline("text-ranking")
+    predictor.require_pipeline("text-ranking")
     result = await submit(name, "predict", (body.inputs.query, list(body.inputs.texts)))
     return lambda: [{"index": n, "score": result["scores"][n]} for n in result["order"]]
 
@@ -308,7 +308,7 @@ class PredictionRequest(PipelineRequest):
 
 
 async def prediction(submit: Submit, name: str, predictor: "Predictor", body: PredictionRequest) -> BuildResponse:
-    fields = [field.key for field in predictor.need_task().spec.inputs]
+    fields = [field.key for field in predictor.require_task().spec.inputs]
     for item in body.items:
         if isinstance(item, dict):
             check_fields(item, fields)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from unmask.inference.languages import languages, own_text, own_words
+from unmask.inference.languages import join_words, languages, vocabulary_words
 from unmask.labels.fields import Field
 from unmask.server.routes import generation, nlu
 from unmask.server.schemas import PipelineRequest
@@ -91,8 +91,8 @@ def sample_body(predictor: "Predictor") -> str:
     """Return an example body for the default pipeline, in a form that a shell can quote."""
     text, masked, other = SAMPLES.get(next(iter(languages(predictor.tokenizer)), ""), ("", "", ""))
     if not text:  # neither English nor Chinese
-        words = [word.replace("'", "") for word in own_words(predictor.tokenizer)] or ["a"]
-        text, masked, other = own_text(predictor.tokenizer, words), " ".join(["{}", *words[1:]]), words[0]
+        words = [word.replace("'", "") for word in vocabulary_words(predictor.tokenizer)] or ["a"]
+        text, masked, other = join_words(predictor.tokenizer, words), " ".join(["{}", *words[1:]]), words[0]
     mask = predictor.tokenizer.mask_token if predictor.tokenizer.mask is not None else other
     required, pipeline = _required_fields(predictor.task), default_pipeline(predictor)
     inputs: dict[str, Any] = {

@@ -131,5 +131,5 @@ def _select_model(models: Mapping[str, "Predictor"], name: str | None, pipeline:
         )
     predictor = find_model(models, name)
     if pipeline:
-        predictor.need_pipeline(pipeline)
+        predictor.require_pipeline(pipeline)
     return name

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from unmask.inference.languages import languages, own_text, own_words
+from unmask.inference.languages import join_words, languages, vocabulary_words
 from unmask.inference.methods import GENERATE
 from unmask.labels.fields import Field
 from unmask.text.tokenizer import Tokenizer
@@ -41,10 +41,10 @@ def describe(name: str, predictor: "Predictor") -> dict[str, Any]:
 
 def _sample(tokenizer: Tokenizer) -> dict[str, Any]:
     """Return example texts made of the tokenizer's words, for a model that knows none of the page's examples."""
-    words = own_words(tokenizer)
+    words = vocabulary_words(tokenizer)
     middle = len(words) // 2
-    masked = own_text(tokenizer, [*words[:middle], PLACEHOLDER, *words[middle + 1 :]]).replace(PLACEHOLDER, "[MASK]")
-    return {"words": words, "text": own_text(tokenizer, words), "masked": masked}
+    masked = join_words(tokenizer, [*words[:middle], PLACEHOLDER, *words[middle + 1 :]]).replace(PLACEHOLDER, "[MASK]")
+    return {"words": words, "text": join_words(tokenizer, words), "masked": masked}
 
 
 def forms(predictor: "Predictor") -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from unmask.errors import UserError
 from unmask.inference.methods import GENERATE
 from unmask.inference.predictor import Predictor
-from unmask.inference.senses import project
+from unmask.inference.sense_plot import project_2d
 from unmask.server.batching import find_model
 from unmask.server.json_io import JSONResponse, StrictRoute, json_response
 from unmask.server.routes.nlu import Record, check_fields
@@ -142,7 +142,7 @@ def _add_predictions(router: APIRouter, models: Mapping[str, Predictor], submit:
     async def task(q: TaskRequest) -> Response:
         values = list(q.record.values())
         if q.method == "predict":
-            check_fields(q.record, [field.key for field in find_model(models, q.model).need_task().spec.inputs])
+            check_fields(q.record, [field.key for field in find_model(models, q.model).require_task().spec.inputs])
             return await _respond(submit(q.model, q.method, q.record))
         if q.method not in model_info.FORMS:
             expected = ", ".join(["predict", *model_info.FORMS])
@@ -187,7 +187,7 @@ def _add_introspection(router: APIRouter, submit: Submit) -> None:
             raise UserError(f"{q.word!r} occurs {len(result.occurrences)} times", expected="at least 3 occurrences")
 
         def build() -> dict[str, Any]:
-            points, explained = project(result.vectors)
+            points, explained = project_2d(result.vectors)
             occurrences = [asdict(occurrence) for occurrence in result.occurrences]
             return {"occurrences": occurrences, "points": points, "explained_variance": explained}
 

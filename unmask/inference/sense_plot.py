@@ -11,14 +11,14 @@ import numpy as np
 from unmask.inference.answers import Occurrence, WordVectors
 from unmask.numeric import l2_normalize
 
-AROUND = 18  # characters of a sentence shown on either side of the word
+CONTEXT_CHARACTERS = 18  # characters of a sentence shown on either side of the word
 FONTS = ("Noto Sans CJK SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC", "Microsoft YaHei")  # for Chinese
 
 
-def project(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def project_2d(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(N, D) → (N, 2) by the two directions in which they differ most (PCA), and these directions' shares of all variance.
 
-    >>> points, shares = project(np.array([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0], [4.0, 0.0, 1.0]]))
+    >>> points, shares = project_2d(np.array([[0.0, 0.0, 1.0], [2.0, 0.0, 1.0], [4.0, 0.0, 1.0]]))
     >>> np.abs(points[:, 0]).round(3).tolist(), shares.round(3).tolist()
     ([2.0, 0.0, 2.0], [1.0, 0.0])
     """
@@ -28,10 +28,10 @@ def project(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.pad(left * sizes, [(0, 0), (0, 2)])[:, :2], np.pad(shares, (0, 2))[:2]  # one text has one direction
 
 
-def apart(vectors: np.ndarray, senses: Sequence[str]) -> dict[str, float]:
+def sense_separation(vectors: np.ndarray, senses: Sequence[str]) -> dict[str, float]:
     """How well given senses come apart, by cosine: the share whose nearest neighbour has the same sense; silhouette (−1 to 1).
 
-    >>> apart(np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]), ["a", "a", "b", "b"])["nearest"]
+    >>> sense_separation(np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]), ["a", "a", "b", "b"])["nearest"]
     1.0
     """
     far = 1.0 - l2_normalize(vectors) @ l2_normalize(vectors).T  # (N, N)
@@ -49,7 +49,7 @@ def apart(vectors: np.ndarray, senses: Sequence[str]) -> dict[str, float]:
     return {"nearest": nearest, "silhouette": float(np.mean(widths)) if widths else 0.0}
 
 
-def draw(found: WordVectors, senses: Sequence[str], path: str | Path) -> None:
+def plot_occurrences(found: WordVectors, senses: Sequence[str], path: str | Path) -> None:
     """A scatter of the word's places, each with the words around it, coloured by sense where senses are given."""
     import matplotlib
 
@@ -59,7 +59,7 @@ def draw(found: WordVectors, senses: Sequence[str], path: str | Path) -> None:
 
     there = {font.name for font in font_manager.fontManager.ttflist}
     fonts = ["DejaVu Sans", *(name for name in FONTS if name in there)]
-    points, shares = project(found.vectors)
+    points, shares = project_2d(found.vectors)
     with plt.rc_context({"font.family": fonts, "axes.spines.top": False, "axes.spines.right": False}):
         figure, axes = plt.subplots(figsize=(9, 5.6), layout="constrained")
         kinds = list(dict.fromkeys(senses)) or [""]
@@ -69,7 +69,7 @@ def draw(found: WordVectors, senses: Sequence[str], path: str | Path) -> None:
         _name(axes, points, [context(place) for place in found.occurrences])
         title = f"“{found.word}”, " + ("what the model gives" if found.layer == -1 else f"layer {found.layer}")
         if senses:
-            figures = apart(found.vectors, senses)
+            figures = sense_separation(found.vectors, senses)
             title += f": nearest neighbour of the same sense {figures['nearest']:.0%}, silhouette {figures['silhouette']:.2f}"
             axes.legend(frameon=False, loc="upper center", ncols=len(kinds))
         axes.set_title(title, fontsize=11, loc="left")
@@ -105,6 +105,6 @@ def context(place: Occurrence) -> str:
     '… sat down on the bank of the river and …'
     """
     before, after = place.text[: place.start], place.text[place.end :]
-    left = before if len(before) <= AROUND else "… " + before[-AROUND:].partition(" ")[2]
-    right = after if len(after) <= AROUND else after[:AROUND].rpartition(" ")[0] + " …"
+    left = before if len(before) <= CONTEXT_CHARACTERS else "… " + before[-CONTEXT_CHARACTERS:].partition(" ")[2]
+    right = after if len(after) <= CONTEXT_CHARACTERS else after[:CONTEXT_CHARACTERS].rpartition(" ")[0] + " …"
     return f"{left}{place.text[place.start : place.end]}{right}"

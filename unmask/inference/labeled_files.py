@@ -117,7 +117,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Scores on labelled files. `bad`: "refuse" rows that cannot be read or scored, or "skip" them and list them."""
     bad_rows.check_choice(bad)
-    task = predictor.need_task().with_overflow(None)
+    task = predictor.require_task().with_overflow(None)
     records, skipped = read(task, paths, columns, True, console, skip=bad == "skip")
     if bad == "skip":
         known, strange = bad_rows.known_labels(task.SPEC, task.spec.labels, records)
@@ -126,7 +126,7 @@ def evaluate(
         if not records:
             raise_errors(skipped)
     check_labels(task, records, console)
-    predictor.check_known(inputs.input_texts(task.SPEC, records))
+    predictor.warn_if_unknown(inputs.input_texts(task.SPEC, records))
     with console.bar("evaluate") as update:
         answers = task.predict(predictor.engine, records, update)
     for what in task.windowing.truncation_notes(len(records)):

@@ -21,8 +21,8 @@ from unmask.train.heldout import running
 from unmask.train.log import FIXED_TEXT
 from unmask.train.trainer import evaluate as measure
 
-LENGTH = 128  # tokens of a row, where the model reads as many
-ROWS = 2048  # read at most, from all over the text
+MAX_LENGTH = 128  # tokens of a row, where the model reads as many
+MAX_ROWS = 2048  # read at most, from all over the text
 
 
 def evaluate(
@@ -77,7 +77,7 @@ def _length(predictor: Predictor, length: int | None) -> int:
     longest = predictor.config.max_positions
     if length is not None and not 8 <= length <= longest:
         raise UserError(f"--length {length}", expected=f"8 to {longest}, the positions of this model")
-    return length or min(LENGTH, longest)
+    return length or min(MAX_LENGTH, longest)
 
 
 def _text(predictor: Predictor, sources: Sequence[str], console: Console) -> tuple[TokenStore, Split]:

@@ -23,7 +23,7 @@ WIDTH = 16  # words of one length that are followed at least
 Ids = tuple[int, ...]
 
 
-class Place(NamedTuple):
+class MaskSlot(NamedTuple):
     """A mask in a row that may hold others."""
 
     ids: Ids  # the whole row
@@ -41,22 +41,22 @@ class Word(NamedTuple):
         return self.logprob / len(self.ids)
 
 
-class Words(Protocol):
+class MaskFiller(Protocol):
     longest: int  # pieces that a mask may become
 
-    def at(self, places: Sequence[Place], count: int) -> list[list[Word]]:
+    def at(self, places: Sequence[MaskSlot], count: int) -> list[list[Word]]:
         """The `count` likeliest words at each place, likeliest first."""
         ...
 
 
-def ordinary(tokenizer: Tokenizer, vocabulary: int) -> np.ndarray:
+def regular_tokens(tokenizer: Tokenizer, vocabulary: int) -> np.ndarray:
     """(V,) bool: a special token fills nothing, and an entry that the tokenizer does not know has no name."""
     out = np.zeros(vocabulary, bool)
     out[: tokenizer.size] = ~tokenizer.special & [tokenizer.token(i) != "" for i in range(tokenizer.size)]
     return out
 
 
-class Pieces:
+class SingleTokenFiller:
     """One piece per mask."""
 
     longest = 1
@@ -64,27 +64,29 @@ class Pieces:
     def __init__(self, engine: Engine, allowed: np.ndarray):
         self.engine, self.allowed = engine, allowed
 
-    def at(self, places: Sequence[Place], count: int) -> list[list[Word]]:
+    def at(self, places: Sequence[MaskSlot], count: int) -> list[list[Word]]:
         rows: dict[Ids, dict[int, None]] = {}  # positions: masks of one row are asked in one row, equal ones once
         for place in places:
             rows.setdefault(place.ids, {})[place.position] = None
         asked = [_row(ids, list(positions)) for ids, positions in rows.items()]
         found = {}
-        for (row, positions), (ids, logprobs) in zip(rows.items(), self.engine.top("mlm", asked, count, self.allowed)):
+        for (row, positions), (ids, logprobs) in zip(
+            rows.items(), self.engine.top_k("mlm", asked, count, self.allowed)
+        ):
             for position, some, values in zip(positions, ids.tolist(), logprobs.tolist()):
                 found[row, position] = [Word((id,), value) for id, value in zip(some, values)]
         return [found[place.ids, place.position] for place in places]
 
 
-class Grown:
+class MultiTokenFiller:
     """A mask grows to up to `longest` pieces, which together are one word."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, allowed: np.ndarray, longest: int):
         self.engine, self.tokenizer, self.longest = engine, tokenizer, longest
-        self.single = Pieces(engine, allowed)
+        self.single = SingleTokenFiller(engine, allowed)
         self.begins, self.inside, self.signs = _classes(tokenizer, allowed)
 
-    def at(self, places: Sequence[Place], count: int) -> list[list[Word]]:
+    def at(self, places: Sequence[MaskSlot], count: int) -> list[list[Word]]:
         out = self.single.at(places, count)
         for size in range(2, self.longest + 1):
             grown = self._of_size(places, size, max(count, WIDTH))
@@ -96,7 +98,7 @@ class Grown:
             out = [sorted(found + more, key=lambda w: -w.mean_logprob)[:count] for found, more in zip(out, known)]
         return out
 
-    def _of_size(self, places: Sequence[Place], size: int, width: int) -> list[list[Word]]:
+    def _of_size(self, places: Sequence[MaskSlot], size: int, width: int) -> list[list[Word]]:
         """By beam search: words of `size` pieces."""
         beams = [[Word((), 0.0)] for _ in places]
         for step in range(size):
@@ -104,7 +106,7 @@ class Grown:
             for allowed, follows in self._next(step):
                 jobs = [(n, w) for n, words in enumerate(beams) for w in words if follows(w)]
                 rows = [_masked(places[n], w.ids, size, self.tokenizer.mask) for n, w in jobs]
-                for (n, w), (ids, logprobs) in zip(jobs, self.engine.top("mlm", rows, width, allowed)):
+                for (n, w), (ids, logprobs) in zip(jobs, self.engine.top_k("mlm", rows, width, allowed)):
                     new = zip(ids[0].tolist(), logprobs[0].tolist())
                     grown[n] += [Word((*w.ids, id), w.logprob + value) for id, value in new]
             beams = [sorted(words, key=lambda w: -w.logprob)[:width] for words in grown]
@@ -118,14 +120,14 @@ class Grown:
         return [(allowed, follows) for allowed, follows in after if allowed.any()]
 
 
-class Chosen:
+class FixedCandidateFiller:
     """Only these words: for each mask their pieces, as the tokenizer writes them there."""
 
     def __init__(self, engine: Engine, mask: int | None, words: Mapping[tuple[int, int], Sequence[Ids]]):
         self.engine, self.mask, self.words = engine, mask, words
         self.longest = max(len(ids) for some in words.values() for ids in some)
 
-    def at(self, places: Sequence[Place], count: int) -> list[list[Word]]:
+    def at(self, places: Sequence[MaskSlot], count: int) -> list[list[Word]]:
         rows: list[Example] = []
         readers: list[list[tuple[int, int]]] = []  # of each row: (place, word) whose next piece is read there
         for n, place in enumerate(places):
@@ -143,7 +145,7 @@ class Chosen:
             targets = [self.words[places[n].mask][m][step - places[n].position] for n, m in some]
             row.labels = {"mlm.positions": np.full(len(some), step), "mlm.targets": np.array(targets)}
         sums = [[0.0] * len(self.words[place.mask]) for place in places]
-        for some, values in zip(readers, self.engine.likelihoods("mlm", rows)):
+        for some, values in zip(readers, self.engine.token_logprobs("mlm", rows)):
             for (n, m), value in zip(some, values.tolist()):
                 sums[n][m] += value
         out = []
@@ -157,7 +159,7 @@ def _row(ids: Sequence[int], positions: Sequence[int]) -> Example:
     return Example(np.array(ids, np.int64), labels={"mlm.positions": np.array(positions, np.int64)})
 
 
-def _masked(place: Place, known: Ids, size: int, mask: int | None) -> Example:
+def _masked(place: MaskSlot, known: Ids, size: int, mask: int | None) -> Example:
     """The row with `size` pieces at the place, of which the first are `known`; the next one is asked for."""
     assert mask is not None
     new = (*known, *[mask] * (size - len(known)))
