@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from unmask.cli import app
 from unmask.errors import UserError
-from unmask.inference.pairs import share
+from unmask.inference.pairs import accuracy_interval
 from unmask.inference.predictor import Predictor, load
 from unmask.inference.scoring import word_ends
 from unmask.model.config import preset
@@ -135,7 +135,7 @@ def test_minimal_pairs_are_right_where_the_good_one_is_likelier(bert, tmp_path):
 def test_the_interval_is_wilsons():
     for right, n in ((8, 10), (1, 3), (500, 1000), (7, 7)):
         theirs = binomtest(right, n).proportion_ci(method="wilson")
-        found = share([True] * right + [False] * (n - right)).interval
+        found = accuracy_interval([True] * right + [False] * (n - right)).interval
         assert found == near((theirs.low, theirs.high), 1e-3)
 
 
