@@ -15,7 +15,7 @@ from unmask.errors import UserError
 from unmask.inference.engine import Engine
 from unmask.inference.predictor import Predictor, load
 from unmask.inference.progress import map_in_chunks, progress_callback
-from unmask.inference.torch_engine import AT_ONCE, TorchEngine
+from unmask.inference.torch_engine import LOGIT_ROWS_PER_CHUNK, TorchEngine
 from unmask.model.config import preset
 from unmask.model.layers import MLP
 from unmask.model.model import Model
@@ -70,7 +70,7 @@ def test_every_method_gives_each_row_its_own(engine: TorchEngine) -> None:
 
 def test_several_targets_are_read_at_one_place_and_more_places_than_are_computed_at_once(engine: TorchEngine) -> None:
     some = rows(100, targets=7)
-    assert AT_ONCE < 100 * 7
+    assert LOGIT_ROWS_PER_CHUNK < 100 * 7
     for row in some:
         row.labels["mlm.positions"] = np.repeat(row.labels["mlm.positions"], 3)
         row.labels["mlm.targets"] = np.arange(5, 26)
