@@ -222,11 +222,9 @@ def evaluate(
         if bad != "refuse":
             got = "--bad is for a model that was fine-tuned for a task; this one reads any text"
             raise UserError(got, hint="leave it out")
-        from unmask.inference import evaluate_text  # which imports torch
+        from unmask.inference.evaluate_text import evaluate_text  # which imports torch
 
-        return evaluate_text.evaluate(
-            loaded, _paths(file), str(pairs) if pairs else None, length, rows or evaluate_text.MAX_ROWS, said
-        )
+        return evaluate_text(loaded, _paths(file), str(pairs) if pairs else None, length, rows, said)
     loaded.require_task()
     if pairs or length or rows:
         raise UserError("--pairs, --length and --rows are for a pre-trained model; this one is fine-tuned for a task")
@@ -292,10 +290,8 @@ def search(
     if bool(query) == bool(queries) or bool(queries) != bool(judgements or run):
         needs = "a query, or a file of queries and one of judgements (or one to write the run to)"
         raise UserError(needs, hint='unmask search FILE "query"')
-    said, files = (
-        console or Console(quiet=True),
-        lab.SearchFiles.read(str(passages), queries, judgements, _names(columns)),
-    )
+    said = console or Console(quiet=True)
+    files = lab.SearchFiles.read(str(passages), queries, judgements, _names(columns))
     index = lab.Index(files.passages, bm25, embedder, reranker, said)
     return lab.evaluate_search(index, files, run, said) if queries else index.search(query, top)
 

@@ -25,14 +25,19 @@ MAX_LENGTH = 128  # tokens of a row, where the model reads as many
 MAX_ROWS = 2048  # read at most, from all over the text
 
 
-def evaluate(
-    predictor: Predictor, sources: Sequence[str], pairs: str | None, length: int | None, rows: int, console: Console
+def evaluate_text(
+    predictor: Predictor,
+    sources: Sequence[str],
+    pairs: str | None,
+    length: int | None,
+    rows: int | None,
+    console: Console,
 ) -> dict[str, Any]:
     """`sources`: text as `pretrain` reads it, or a prepared store, whose held-out part is measured."""
     kind = objective_of(predictor)
     length = _length(predictor, length)
     store, split = _text(predictor, sources, console)
-    track = running(split, predictor.tokenizer, predictor.config, kind, length, rows)
+    track = running(split, predictor.tokenizer, predictor.config, kind, length, rows or MAX_ROWS)
     if not track.batches:
         raise UserError(f"{', '.join(sources)}: no token to predict", expected="text that the model's tokenizer knows")
     engine: Any = predictor.engine
