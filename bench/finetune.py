@@ -113,7 +113,7 @@ def ours(model: str, files: Files, seed: int, out: Path) -> tuple[str, float, fl
 def theirs(model: str, files: Files, seed: int, out: Path) -> tuple[str, float, float]:
     """The same for the Trainer with its defaults."""
     kind, train, test = files
-    recipe = make_recipe({"seed": seed, "start": model, "task": {"kind": kind, "train": train, "test": test}})
+    recipe = make_recipe({"seed": seed, "init_from": model, "task": {"name": kind, "train": train, "test": test}})
     job = prepare(Recipe.build(recipe.model_dump()))
     job.save(out / "first")
     examples = [e for r in job.sets.train + job.sets.dev for e in job.task.encode(r)]

@@ -24,7 +24,7 @@ from unmask.text.samples import SAMPLES
 
 OBJECTIVES = {
     "mlm": {"objective": "mlm"},
-    "mlm, whole words": {"objective": "mlm", "mlm": {"unit": "word"}},
+    "mlm, whole words": {"objective": "mlm", "mlm": {"mask_unit": "word"}},
     "mlm+nsp": {"objective": "mlm+nsp"},
     "rtd": {"objective": "rtd"},
     "hybrid": {"objective": "hybrid"},

@@ -34,7 +34,9 @@ ROWS, LENGTH = 32, 128
 
 def ours(vocabulary: int, steps: int, tokenizer: Tokenizer, optimizer: str) -> float:
     """Tokens a second."""
-    recipe = Recipe.build({"objective": "mlm", "train": {"steps": steps + 2, "batch": ROWS, "optimizer": optimizer}})
+    recipe = Recipe.build(
+        {"objective": "mlm", "train": {"steps": steps + 2, "batch_size": ROWS, "optimizer": optimizer}}
+    )
     objective = build(recipe, tokenizer)
     model = Model(preset("bert-mini", vocab_size=vocabulary), objective.heads).init(0)
     p = plan(recipe, {LENGTH: 10**6})
@@ -85,7 +87,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    tokenizer = Tokenizer.train(["a"], TokenizerRecipe(kind="byte"))
+    tokenizer = Tokenizer.train(["a"], TokenizerRecipe(type="byte"))
     results = []
     for vocabulary in options.vocab:
         rounds = []

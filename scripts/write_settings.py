@@ -90,10 +90,10 @@ def takes(setting: Setting) -> str:
 
 
 def flags(setting: Setting) -> str:
-    if not setting.verbs:
+    if not setting.commands:
         return ""
     python = "" if setting.option == f"--{setting.keyword.replace('_', '-')}" else f"; Python: `{setting.keyword}`"
-    return f"`{setting.option}` ({', '.join(setting.verbs)}){python}"
+    return f"`{setting.option}` ({', '.join(setting.commands)}){python}"
 
 
 def table(section: type[Section], path: str) -> list[str]:

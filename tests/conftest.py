@@ -45,6 +45,6 @@ def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def store(text_file: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
-    corpus = Corpus([str(text_file)], DataRecipe(heldout=0.1))
+    corpus = Corpus([str(text_file)], DataRecipe(eval_fraction=0.1))
     tokenizer = Tokenizer.train((d.text for d in corpus), TokenizerRecipe(vocab_size=1000))
-    return prepare(corpus, tokenizer, DataRecipe(heldout=0.1), tmp_path_factory.mktemp("store") / "store")
+    return prepare(corpus, tokenizer, DataRecipe(eval_fraction=0.1), tmp_path_factory.mktemp("store") / "store")

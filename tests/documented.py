@@ -35,7 +35,7 @@ SHELL = ("curl", "head")  # run as they are
 SHAPE = {"hidden": 32, "heads": 4, "layers": 1, "intermediate": 64}
 BUDGETS = {"--minutes", "--steps", "--epochs", "--tokens"}
 LESS = {
-    "--seeds": "2",
+    "--num-seeds": "2",
     "--trials": "1",
     "--extend-vocab": "20",
 }  # option → value that is given instead
@@ -90,8 +90,8 @@ def small(arguments: list[str]) -> list[str]:
     rest = [a for n, a in enumerate(rest) if a not in budget and not (n and rest[n - 1] in budget)]
     if verb == "tune":
         return [verb, *rest, *([] if "--trials" in rest else ["--trials=1"])]
-    rest += ["--steps=2", "--batch=4", "--set=train.eval_rows=16", "--set=train.threads=1"]
-    rest += [] if "--length" in rest else ["--length=32"]
+    rest += ["--steps=2", "--batch-size=4", "--set=train.max_eval_examples=16", "--set=train.threads=1"]
+    rest += [] if "--max-length" in rest else ["--max-length=32"]
     if "--from" not in rest:
         rest += [f"--set=model.{k}={v}" for k, v in SHAPE.items() if not any(f"model.{k}=" in a for a in rest)]
     return [verb, *rest]

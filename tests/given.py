@@ -15,7 +15,7 @@ THINGS = ["list", "tuple", "class", "method", "module", "string", "number", "loo
 REVIEWS = [("a fine film", "pos"), ("a dull film", "neg"), ("warm and funny", "pos"), ("cold and slow", "neg")]
 PLACES = ["Rome", "Oslo", "Lima", "Bern"]
 SHAPE = ["model.hidden=32", "model.heads=4", "model.intermediate=64"]
-QUICK = ["train.threads=1", "train.eval_rows=16"]
+QUICK = ["train.threads=1", "train.max_eval_examples=16"]
 
 
 def lines(path: str, rows: list[dict[str, Any]]) -> None:
@@ -106,11 +106,15 @@ def runs() -> None:
         ("bert-tiny", "runs/docs"),
         *((p, f"runs/pretrain/{p}-1") for p in ("bert-mini", "modernbert-mini", "gpt2-mini", "bart-mini", "t5-mini")),
     ):
-        api.pretrain("corpus", preset=preset, steps=1, batch=4, length=32, out=folder, sets=[*SHAPE, *QUICK])
+        api.pretrain(
+            "corpus", preset=preset, steps=1, batch_size=4, max_length=32, out=folder, overrides=[*SHAPE, *QUICK]
+        )
     start = "runs/docs/model"
     for task, train in (("classify", "train.csv"), ("embed", "alike.jsonl"), ("rank", "related.jsonl")):
-        api.finetune(start, task=task, train=train, steps=2, batch=4, out=f"runs/finetune/{task}-1", sets=QUICK)
-    api.tune(start, train="train.csv", trials=1, steps=1, out="runs/tune/classify-1", sets=QUICK)
+        api.finetune(
+            start, task=task, train=train, steps=2, batch_size=4, out=f"runs/finetune/{task}-1", overrides=QUICK
+        )
+    api.tune(start, train="train.csv", trials=1, steps=1, out="runs/tune/classify-1", overrides=QUICK)
     shutil.copytree("runs/docs", "runs/quickstart-1/pretrain")
     shutil.copytree("runs/finetune/classify-1", "runs/quickstart-1/classify")
     api.prepare("corpus", out="runs/store")

@@ -26,6 +26,8 @@ BASE = {
     "hub",
     "protobuf",
     "metrics",
+    "renamed",
+    "task_recipe",
 }
 DATA = {"text", "labels", "model"}
 MAY = {
@@ -50,7 +52,7 @@ KNOWN: dict[str, set[str]] = {}
 
 # Where a task's name may stand: its own package, the registry, settings, public methods of a Predictor, routes of clients, names of heads.
 MAY_NAME_TASKS = (
-    "tasks/", "registry.py", "recipe.py", "inference/task_methods.py", "inference/methods.py", "server/routes/", "model/"
+    "tasks/", "registry.py", "task_recipe.py", "renamed.py", "inference/task_methods.py", "inference/methods.py", "server/routes/", "model/"
 )  # fmt: skip
 # The same words with another meaning: a command, a column of a file, a key of an answer, the recipe of a demonstration.
 OTHER_MEANING = {

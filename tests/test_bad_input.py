@@ -15,7 +15,7 @@ from unmask.recipe import TokenizerRecipe
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer
 
-FAST = ["--preset=bert-tiny", "--steps=2", "--length=32"]
+FAST = ["--preset=bert-tiny", "--steps=2", "--max-length=32"]
 
 
 def unmask(*arguments: str, cwd: Path, stdin: str = "") -> tuple[int, str]:
@@ -41,7 +41,7 @@ def cases(folder: Path, store: TokenStore) -> dict[str, tuple[list[str], list[st
     gpt.mkdir()
     (gpt / "config.json").write_text(json.dumps({"model_type": "gpt_neox"}))
     (gpt / "tokenizer.json").write_bytes((store.path / "tokenizer" / "tokenizer.json").read_bytes())
-    chars = Tokenizer.train(["the cat sat on the mat"], TokenizerRecipe(kind="char"))
+    chars = Tokenizer.train(["the cat sat on the mat"], TokenizerRecipe(type="char"))
     shape = {"hidden": 32, "heads": 2, "layers": 1, "intermediate": 64}
     hf.save(Model(preset("bert-tiny", vocab_size=chars.size, **shape), ("mlm",)).init(0), folder / "theirs", chars)
     recipe = written(folder / "recipe.yaml", "train: {stepz: 3}\n")
@@ -50,9 +50,9 @@ def cases(folder: Path, store: TokenStore) -> dict[str, tuple[list[str], list[st
         "empty folder": (["pretrain", "empty"], ["empty"]),
         "empty file": (["prepare", written(folder / "void.txt", "")], ["void.txt"]),
         "binary file": (["pretrain", written(folder / "photo.bin", os.urandom(5000))], ["photo.bin", "binary"]),
-        "wrong column": (["prepare", table, "--column", "txt"], ["txt", "review", "--column"]),
+        "wrong column": (["prepare", table, "--text-column", "txt"], ["txt", "review", "--text-column"]),
         "vocabulary too large": (["prepare", some, "--vocab-size", "9999"], ["9,999", "--vocab-size"]),
-        "rows too long": (["pretrain", str(store.path), *FAST, "--length=600"], ["600", "512 positions", "--length 512"]),
+        "rows too long": (["pretrain", str(store.path), *FAST, "--max-length=600"], ["600", "512 positions", "--max-length 512"]),
         "unknown recipe key": (["pretrain", some, "--set", "train.stpes=3"], ["train.stpes", "did you mean steps?"]),
         "unknown key in a file": (["pretrain", some, "--recipe", recipe], ["train.stepz", "did you mean steps?"]),
         "no value": (["pretrain", some, "--set", "train.steps"], ["section.field=value"]),
@@ -67,22 +67,22 @@ def cases(folder: Path, store: TokenStore) -> dict[str, tuple[list[str], list[st
         "not a store": (["show-batch", "empty"], ["not a token store", "unmask prepare"]),
         "unknown sample": (["pretrain", "sample:moovies"], ["moovies", "python-docs"]),
         "bad rate": (["pretrain", some, "--mask-rate", "1.5"], ["rate", "between 0 and 1"]),
-        "bad length": (["pretrain", some, "--length", "64:0.3,128:0.3"], ["64:0.3", "add up to 1"]),
+        "bad length": (["pretrain", some, "--max-length", "64:0.3,128:0.3"], ["64:0.3", "add up to 1"]),
         "bad device": (["pretrain", some, "--device", "tpu"], ["device", "tpu", "cpu"]),
         "no such device": (["pretrain", some, "--device", "cuda"], ["--device cuda", "finds none", "cpu"]),
         "resume and more": (["pretrain", "--resume", "gpt", "--steps=3"], ["--resume", "steps"]),
         "small model vocabulary": (["pretrain", str(store.path), *FAST, "--set=model.vocab_size=10"], ["10", "1,000"]),
-        "negative share": (["pretrain", some, "--length=64:-1,32:2"], ["64:-1"]),
+        "negative share": (["pretrain", some, "--max-length=64:-1,32:2"], ["64:-1"]),
         "another tokenizer": (["pretrain", str(store.path), *FAST[1:], "--from", "theirs"], ["another tokenizer"]),
         "preset with from": (["pretrain", some, *FAST, "--from", "theirs"], ["a shape of its own", "leave out one"]),
         "span without sentinels": (["pretrain", some, "--preset=bart-mini", "--objective=span"], ["sentinels", "--preset t5-mini"]),
-        "tokenizer settings with from": (["pretrain", some, "--from", "theirs", "--kind=bpe"], ["brings its own tokenizer", "kind"]),
+        "tokenizer settings with from": (["pretrain", some, "--from", "theirs", "--tokenizer-type=bpe"], ["brings its own tokenizer", "kind"]),
         "out exists": (["pretrain", some, "--out", "gpt"], ["gpt exists already"]),
         "no corpus": (["pretrain"], ["no corpus", "sample:"]),
         "unknown encoding": (["prepare", some, "--encoding", "utf-99"], ["utf-99"]),
         "nothing on standard input": (["prepare", "-"], ["corpus is empty"]),
-        "one document and nsp": (["pretrain", written(folder / "one.txt", "A b. C d. " * 300), *FAST, "--documents=file",
-                                  "--kind=char", "--objective=mlm+nsp"], ["two documents", "--objective mlm"]),
+        "one document and nsp": (["pretrain", written(folder / "one.txt", "A b. C d. " * 300), *FAST, "--document-boundary=file",
+                                  "--tokenizer-type=char", "--objective=mlm+nsp"], ["two documents", "--objective mlm"]),
     }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from unmask.cli import app
 from unmask.labels.findings import condense
 from unmask.labels.records import Finding
 
-FAST = ["--steps=2", "--batch=4"]
+FAST = ["--steps=2", "--batch-size=4"]
 RELEVANT = "query,passage,relevance\nred,a red car,1\n"
 PAIRS = "text,positive\n" + "".join(f"anna saw a film {n},a film {n}\n" for n in range(30))
 
@@ -49,14 +49,14 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "unknown task": ("finetune model --train reviews.csv --task clasify", ["clasify", "classify"]),
     "another task's file": ("finetune model --train reviews.csv --task answer", ["reviews.csv"]),
     "no such column": ("finetune model --train reviews.csv --column text=txt", ["txt", "text, label"]),
-    "no room": ("finetune model --train reviews.csv --length 2", ["--length 2", "8 to 64"]),
-    "no room for a pair": ("finetune model --train choices.jsonl --length 3", ["--length 3", "8 to 64"]),
-    "more than there is": ("finetune model --train reviews.csv --length 65", ["--length 65", "64 positions"]),
+    "no room": ("finetune model --train reviews.csv --max-length 2", ["--max-length 2", "8 to 64"]),
+    "no room for a pair": ("finetune model --train choices.jsonl --max-length 3", ["--max-length 3", "8 to 64"]),
+    "more than there is": ("finetune model --train reviews.csv --max-length 65", ["--max-length 65", "64 positions"]),
     "nothing to rank": ("finetune model --task rank --train relevant.csv", ["anything to learn from"]),
     "frozen vectors": ("finetune model --task embed --train pairs.csv --freeze encoder", ["--freeze encoder", "nothing would learn"]),
     "pooled tags": ("finetune model --train tagged.conll --pooling mean", ["--pooling mean", "tag reads tokens"]),
     "one way to pool": ("finetune model --train reviews.csv --pooling mean", ["--pooling mean", "one way only"]),
-    "no room for an answer": ("finetune model --task generate --train written.csv --length 32", ["longest", "--set task.generate.longest=12"]),
+    "no room for an answer": ("finetune model --task generate --train written.csv --max-length 32", ["longest", "--set task.generate.max_new_tokens=12"]),
     "tokens without vectors": ("finetune larger --train reviews.csv", ["they are not a pair"]),
     "of one task alone": ("finetune model --recipe tasks.yaml", ["tasks.a.patience", "task: {patience: …}"]),
     "a bad teacher": ("finetune model --train reviews.csv --teacher empty", ["empty"]),

@@ -26,7 +26,7 @@ CHINESE = (
 
 def test_bert_opens_in_the_class_it_names(text_file: Path, tmp_path: Path) -> None:
     run = unmask.pretrain(
-        text_file, preset="bert-tiny", vocab_size=1000, steps=6, batch=8, length=32, out=tmp_path / "run"
+        text_file, preset="bert-tiny", vocab_size=1000, steps=6, batch_size=8, max_length=32, out=tmp_path / "run"
     )
     config = json.loads((run.model / "config.json").read_text())
     assert config["architectures"] == ["BertForPreTraining"]
@@ -60,14 +60,14 @@ def test_a_folder_of_transformers_is_trained_further(store: TokenStore, text_fil
     )  # fmt: skip
     theirs.save_pretrained(tmp_path / "theirs")
     store.tokenizer.save(tmp_path / "theirs")
-    common = {"start": str(tmp_path / "theirs"), "objective": "mlm", "batch": 8, "length": 32}
+    common = {"init_from": str(tmp_path / "theirs"), "objective": "mlm", "batch_size": 8, "max_length": 32}
     run = unmask.pretrain(text_file, steps=8, out=tmp_path / "run", **common)
     after, found = AutoModelForMaskedLM.from_pretrained(run.model, output_loading_info=True)
     assert type(after) is BertForMaskedLM
     assert not found["missing_keys"] and not found["unexpected_keys"]
     moved = (after.bert.embeddings.word_embeddings.weight - theirs.bert.embeddings.word_embeddings.weight).abs().max()
     assert 0 < moved < 0.5, "trained further from those weights, not anew"
-    again = unmask.pretrain(text_file, steps=2, out=tmp_path / "again", **{**common, "start": str(run.path)})
+    again = unmask.pretrain(text_file, steps=2, out=tmp_path / "again", **{**common, "init_from": str(run.path)})
     assert (again.model / "model.safetensors").exists()
 
 
@@ -75,15 +75,15 @@ def test_a_new_head_on_an_old_model_is_said(store: TokenStore, tmp_path: Path, c
     from unmask.console import Console
 
     first = unmask.pretrain(
-        store.path, preset="bert-tiny", objective="mlm", steps=2, batch=4, length=32, out=tmp_path / "a"
+        store.path, preset="bert-tiny", objective="mlm", steps=2, batch_size=4, max_length=32, out=tmp_path / "a"
     )
     unmask.pretrain(
         store.path,
-        start=str(first.model),
+        init_from=str(first.model),
         objective="mlm+nsp",
         steps=2,
-        batch=4,
-        length=32,
+        batch_size=4,
+        max_length=32,
         out=tmp_path / "b",
         console=Console(),
     )
@@ -94,16 +94,21 @@ def test_a_new_head_on_an_old_model_is_said(store: TokenStore, tmp_path: Path, c
 
 def test_auto_objective_of_a_model_is_that_of_its_heads(store: TokenStore, tmp_path: Path) -> None:
     first = unmask.pretrain(
-        store.path, preset="bert-tiny", objective="mlm", steps=1, batch=4, length=32, out=tmp_path / "a"
+        store.path, preset="bert-tiny", objective="mlm", steps=1, batch_size=4, max_length=32, out=tmp_path / "a"
     )
-    second = unmask.pretrain(store.path, start=str(first.path), steps=1, batch=4, length=32, out=tmp_path / "b")
+    second = unmask.pretrain(
+        store.path, init_from=str(first.path), steps=1, batch_size=4, max_length=32, out=tmp_path / "b"
+    )
     assert json.loads((second.model / "config.json").read_text())["architectures"] == ["BertForMaskedLM"]
-    assert unmask.dry_run(store.path, start=str(first.path), steps=1, length=32)["architecture"] == "BertForMaskedLM"
+    assert (
+        unmask.dry_run(store.path, init_from=str(first.path), steps=1, max_length=32)["architecture"]
+        == "BertForMaskedLM"
+    )
 
 
 def test_a_finished_run_whose_report_is_missing_gets_it(store: TokenStore, tmp_path: Path) -> None:
     """A kill between the last checkpoint and the report: resume trains nothing and writes the rest; then it is finished."""
-    run = unmask.pretrain(store.path, preset="bert-tiny", steps=2, batch=4, length=32, out=tmp_path / "run")
+    run = unmask.pretrain(store.path, preset="bert-tiny", steps=2, batch_size=4, max_length=32, out=tmp_path / "run")
     weights = (run.model / "model.safetensors").read_bytes()
     lines = run.log.read_text().splitlines(keepends=True)
     assert json.loads(lines[-1])["event"] == "end"
@@ -130,7 +135,7 @@ def test_a_run_killed_while_its_report_was_written_gets_it_at_resume(
     with monkeypatch.context() as patch:
         patch.setattr("unmask.report.write", killed)
         with pytest.raises(KeyboardInterrupt):
-            unmask.pretrain(store.path, preset="bert-tiny", steps=2, batch=4, length=32, out=tmp_path / "run")
+            unmask.pretrain(store.path, preset="bert-tiny", steps=2, batch_size=4, max_length=32, out=tmp_path / "run")
     run = unmask.resume(tmp_path / "run")
     for name in ("curves.png", "report.html", "model/README.md", "fills.json"):
         assert (run.path / name).exists(), name
@@ -148,10 +153,10 @@ def test_a_folder_is_read_once_and_its_config_without_its_weights(
     hf.save(Model(config, ["mlm"]).init(0), tmp_path / "model", store.tokenizer)
     times, read = [], hf.read_weights
     monkeypatch.setattr(hf, "read_weights", lambda folder: times.append(folder) or read(folder))
-    recipe = Recipe.build({"start": str(tmp_path / "model"), "objective": "mlm+nsp", "train": {"length": 32}})
+    recipe = Recipe.build({"init_from": str(tmp_path / "model"), "objective": "mlm+nsp", "train": {"max_length": 32}})
     setups.check(recipe)
     assert not times
-    setup = setups.set_up(recipe, store, recipe.start)
+    setup = setups.set_up(recipe, store, recipe.init_from)
     assert len(times) == 1 and list(setup.model.heads) == ["mlm", "pooler", "nsp"]
 
 
@@ -161,7 +166,7 @@ def test_a_dry_run_of_every_family(name: str, text_file: Path) -> None:
     small = ({"layers": 2} if preset(name).layers > 2 else {}) | (
         {"decoder_layers": 1} if preset(name).decoder_layers else {}
     )
-    found = unmask.dry_run(text_file, preset=name, steps=5, batch=2, length=16, recipe={"model": small})
+    found = unmask.dry_run(text_file, preset=name, steps=5, batch_size=2, max_length=16, recipe={"model": small})
     memory = found["memory_bytes"]
     assert memory["weights"] == 4 * found["parameters"] > 0 and memory["activations"] > 0
     assert found["steps"] == 5 and found["minutes"] > 0
@@ -171,15 +176,15 @@ def test_one_heldout_document_still_measures_mlm(tmp_path: Path) -> None:
     for n in range(3):
         (tmp_path / f"{n}.txt").write_text(" ".join(f"Sentence {i} of text {n} is here." for i in range(60)))
     run = unmask.pretrain(
-        [tmp_path / f"{n}.txt" for n in range(3)], preset="bert-tiny", kind="char", documents="file", steps=2, batch=4,
-        length=32, out=tmp_path / "run",
+        [tmp_path / f"{n}.txt" for n in range(3)], preset="bert-tiny", tokenizer_type="char", document_boundary="file", steps=2, batch_size=4,
+        max_length=32, out=tmp_path / "run",
     )  # fmt: skip
     last = [e for e in run.events() if e["event"] == "eval"][-1]
     assert last["mlm"] > 0 and "nsp" not in last
 
 
 def test_python_takes_the_names_of_the_flags(text_file: Path, tmp_path: Path) -> None:
-    store = unmask.prepare(text_file, tmp_path / "store", vocab_size=1000, documents="block")
+    store = unmask.prepare(text_file, tmp_path / "store", vocab_size=1000, document_boundary="paragraph")
     assert store.tokenizer.size == 1000
     assert len(unmask.show_batch(store.path, mask_rate=0.3, rows=2).as_dict()["rows"]) == 2
     with pytest.raises(unmask.UserError, match="did you mean preset"):
@@ -194,7 +199,7 @@ def test_chinese(tmp_path: Path) -> None:
     lines = CHINESE.splitlines()
     path.write_text("\n".join(f"{lines[i % 3]}第{i}条评论。" for i in range(120)), "utf-8")
     run = unmask.pretrain(
-        path, preset="bert-tiny", objective="mlm+nsp", steps=4, batch=4, length=32, out=tmp_path / "run"
+        path, preset="bert-tiny", objective="mlm+nsp", steps=4, batch_size=4, max_length=32, out=tmp_path / "run"
     )
     opened = TokenStore.open(json.loads((run.path / "data.json").read_text())["store"])
     words = np.flatnonzero(opened.train.flags & 1)
@@ -212,7 +217,7 @@ def test_static_masks_repeat_and_dynamic_ones_do_not(store: TokenStore) -> None:
 
     def masks(masking: str, copies: int) -> list[set[bytes]]:
         """Per epoch, the set of corrupted rows."""
-        recipe = Recipe.build({"objective": "mlm", "mlm": {"masking": masking, "copies": copies}})
+        recipe = Recipe.build({"objective": "mlm", "mlm": {"masking": masking, "num_static_masks": copies}})
         objective = build(recipe, store.tokenizer)
         loader = Loader(Rows(store.train, store.tokenizer, 0), objective, 0)
         phase, n = Phase(0, 64, 0.15), loader.rows.count(64)
@@ -229,8 +234,8 @@ def test_the_command_line_does_the_same_as_python(text_file: Path, tmp_path: Pat
         "--preset=bert-tiny",
         "--vocab-size=1000",
         "--steps=3",
-        "--batch=8",
-        "--length=32",
+        "--batch-size=8",
+        "--max-length=32",
         "--set=train.threads=1",
     ]
     command = [
@@ -247,7 +252,7 @@ def test_the_command_line_does_the_same_as_python(text_file: Path, tmp_path: Pat
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["state"] == "finished"
     run = unmask.pretrain(
-        text_file, preset="bert-tiny", vocab_size=1000, steps=3, batch=8, length=32, out=tmp_path / "python"
+        text_file, preset="bert-tiny", vocab_size=1000, steps=3, batch_size=8, max_length=32, out=tmp_path / "python"
     )
     ours, theirs = ((r / "model.safetensors").read_bytes() for r in (run.model, tmp_path / "cli" / "model"))
     assert ours == theirs

@@ -76,26 +76,26 @@ def test_every_choice_can_be_made_and_written(path: str, value: str, tmp_path: P
         ("train.eps", "1e-08", 1e-8),
         ("train.betas", "[0.9, 0.95]", (0.9, 0.95)),
         ("train.betas", "[9e-1, 0]", (0.9, 0.0)),
-        ("train.length", "64:1", "64:1"),
-        ("train.length", "64:0.9,128:0.1", "64:0.9,128:0.1"),
-        ("train.clip", "0", 0.0),
+        ("train.max_length", "64:1", "64:1"),
+        ("train.max_length", "64:0.9,128:0.1", "64:0.9,128:0.1"),
+        ("train.max_grad_norm", "0", 0.0),
         ("train.warmup", "100", 100.0),
-        ("train.decay", "1", 1.0),
+        ("train.wsd_decay_fraction", "1", 1.0),
         ("train.prefetch", "0", 0),
-        ("train.eval_every", "0", 0),
-        ("train.activation_checkpointing", "on", True),
+        ("train.eval_steps", "0", 0),
+        ("train.gradient_checkpointing", "on", True),
         ("tokenizer.lowercase", "no", False),
         ("tokenizer.lowercase", "False", False),
         ("tokenizer.path", "2024-01-01", "2024-01-01"),
         ("tokenizer.special_tokens", "[yes, 'null', \"5e-4\"]", ["yes", "null", "5e-4"]),
         ("data.corpus", "[a.txt, sample:python-docs]", ["a.txt", "sample:python-docs"]),
         ("data.corpus", "['-']", ["-"]),
-        ("data.near_duplicate_sample", "0", 0),
-        ("mlm.rate", "0.3:0.15", "0.3:0.15"),
-        ("mlm.rate", "3e-1", 0.3),
+        ("data.minhash_sample", "0", 0),
+        ("mlm.mask_rate", "0.3:0.15", "0.3:0.15"),
+        ("mlm.mask_rate", "3e-1", 0.3),
         ("model", "{layers: 2, eps: 1e-5}", {"layers": 2, "eps": 1e-5}),
-        ("start", "", ""),
-        ("start", "a=b", "a=b"),
+        ("init_from", "", ""),
+        ("init_from", "a=b", "a=b"),
     ],
 )
 def test_valid_spellings(path: str, text: str, value: object, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ ODD = [
 
 @pytest.mark.parametrize("text", ODD)
 def test_text_stays_text(text: str, tmp_path: Path) -> None:
-    recipe = Recipe.build({"start": text, "tokenizer": {"special_tokens": [text]}, "model": {"a": [text, 1e-8, 3]}})
+    recipe = Recipe.build({"init_from": text, "tokenizer": {"special_tokens": [text]}, "model": {"a": [text, 1e-8, 3]}})
     recipe.write(tmp_path / "recipe.yaml")
     assert Recipe.read(tmp_path / "recipe.yaml") == recipe.model_dump(mode="json")
 
@@ -122,10 +122,17 @@ def test_text_stays_text(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("data.heldout=1", "data.heldout=-0.1", "data.near_duplicate_sample=-1", "data.workers=-1"),
+        *("data.eval_fraction=1", "data.eval_fraction=-0.1", "data.minhash_sample=-1", "data.workers=-1"),
         *("tokenizer.vocab_size=-1", "tokenizer.sample_mb=0", "tokenizer.sample_mb=.inf", "tokenizer.min_frequency=-1"),
-        *("mlm.rate=0", "mlm.rate=1.5", "mlm.rate=.nan", "mlm.rate=half", "mlm.rate=0.3:0.2:0.1", "mlm.rate=[0.1]"),
-        *("mlm.mask=-1", "mlm.mask=.nan", "mlm.random=2", "mlm.keep=-0.1", "mlm.copies=0"),
+        *(
+            "mlm.mask_rate=0",
+            "mlm.mask_rate=1.5",
+            "mlm.mask_rate=.nan",
+            "mlm.mask_rate=half",
+            "mlm.mask_rate=0.3:0.2:0.1",
+            "mlm.mask_rate=[0.1]",
+        ),
+        *("mlm.mask=-1", "mlm.mask=.nan", "mlm.random=2", "mlm.keep=-0.1", "mlm.num_static_masks=0"),
         *("train.minutes=0", "train.minutes=-1", "train.minutes=.inf", "train.tokens=0", "train.tokens=.nan"),
         *(
             "train.steps=0",
@@ -135,21 +142,40 @@ def test_text_stays_text(text: str, tmp_path: Path) -> None:
             "train.epochs=-1",
             "train.epochs=.nan",
         ),
-        *("train.batch=0", "train.micro_batch=-1", "train.lr=-1", "train.lr=.nan", "train.lr=.inf", "train.lr=fast"),
+        *(
+            "train.batch_size=0",
+            "train.micro_batch_size=-1",
+            "train.lr=-1",
+            "train.lr=.nan",
+            "train.lr=.inf",
+            "train.lr=fast",
+        ),
         *("train.muon_lr=-1", "train.muon_lr=0", "train.weight_decay=-1", "train.weight_decay=.nan"),
         *("train.betas=[2,3]", "train.betas=[0.9,1]", "train.betas=[-1,0.9]", "train.betas=0.9", "train.betas=[0.9]"),
-        *("train.betas=[.nan,0.9]", "train.eps=-1", "train.eps=0", "train.clip=-1", "train.clip=.nan"),
-        *("train.warmup=-1", "train.warmup=.inf", "train.decay=0", "train.decay=1.5", "train.decay=.nan"),
         *(
-            "train.evaluations=-1",
-            "train.evaluations=0",
-            "train.eval_every=-1",
-            "train.eval_rows=-3",
-            "train.eval_rows=0",
+            "train.betas=[.nan,0.9]",
+            "train.eps=-1",
+            "train.eps=0",
+            "train.max_grad_norm=-1",
+            "train.max_grad_norm=.nan",
         ),
-        *("train.checkpoint_every=0", "train.checkpoint_minutes=-1", "train.checkpoint_minutes=0", "train.keep=0"),
-        *("train.log_every=0", "train.prefetch=-3", "train.threads=-1", "train.compile=true", "train.compile=offf"),
-        *("train.length=[64]", "tokenizer.lowercase=maybe", "seed=x"),
+        *(
+            "train.warmup=-1",
+            "train.warmup=.inf",
+            "train.wsd_decay_fraction=0",
+            "train.wsd_decay_fraction=1.5",
+            "train.wsd_decay_fraction=.nan",
+        ),
+        *(
+            "train.num_evals=-1",
+            "train.num_evals=0",
+            "train.eval_steps=-1",
+            "train.max_eval_examples=-3",
+            "train.max_eval_examples=0",
+        ),
+        *("train.save_steps=0", "train.save_minutes=-1", "train.save_minutes=0", "train.save_total_limit=0"),
+        *("train.logging_steps=0", "train.prefetch=-3", "train.threads=-1", "train.compile=true", "train.compile=offf"),
+        *("train.max_length=[64]", "tokenizer.lowercase=maybe", "seed=x"),
     ],
 )
 def test_impossible_values_are_refused_by_name(text: str) -> None:
@@ -178,11 +204,11 @@ def test_every_number_has_a_bound() -> None:
 
 
 def test_several_mistakes_are_several_lines() -> None:
-    said = refusal("train.log_every=0", "mlm.rate=[1]", "train.stpes=3").splitlines()
-    assert said[0].startswith("unknown recipe key train.stpes (did you mean steps?); valid here: minutes, tokens")
+    said = refusal("train.logging_steps=0", "mlm.mask_rate=[1]", "train.stpes=3").splitlines()
+    assert said[0].startswith("unknown recipe key train.stpes (did you mean steps?); expected one of minutes, tokens")
     assert sorted(said[1:]) == [
-        "recipe key mlm.rate: Input should be a valid string or a valid number (got [1])",
-        "recipe key train.log_every: Input should be greater than or equal to 1 (got 0)",
+        "recipe key mlm.mask_rate: Input should be a valid string or a valid number (got [1])",
+        "recipe key train.logging_steps: Input should be greater than or equal to 1 (got 0)",
     ]
 
 
@@ -192,17 +218,19 @@ def test_items_of_a_list_are_one_line() -> None:
 
 def test_fields_taken_together_show_no_dictionary() -> None:
     assert refusal("train.steps=1", "train.epochs=2") == (
-        "recipe key train: one budget of minutes, tokens, steps, epochs; got steps and epochs"
+        "recipe key train: set one of minutes, tokens, steps, epochs, got steps and epochs"
     )
     assert refusal("mlm.mask=0.5") == "recipe key mlm: mask + random + keep must be 1, got 0.7"
 
 
 def test_a_section_is_no_value() -> None:
     said = refusal("mlm=3")
-    assert said.startswith("recipe key mlm: a section, with the fields rate, mask") and said.endswith("(got 3)")
+    assert said.startswith("recipe key mlm: a section with the fields mask_rate, mask") and said.endswith("(got 3)")
 
 
-@pytest.mark.parametrize("text", ["train.length={a: b", "train.length=[1", "start='a", "start=!!python/name:os.x"])
+@pytest.mark.parametrize(
+    "text", ["train.max_length={a: b", "train.max_length=[1", "init_from='a", "init_from=!!python/name:os.x"]
+)
 def test_broken_yaml_is_explained(text: str, tmp_path: Path) -> None:
     assert refusal(text).startswith(f"--set {text}: ")
     path, _, value = text.partition("=")
@@ -217,7 +245,7 @@ def test_one_string_is_one_item() -> None:
 
 @pytest.mark.parametrize(("name", "hint"), [("mlm+mlm", "mlm"), ("mlm+nsp+mlm", "mlm+nsp")])
 def test_a_repeated_objective_is_refused(name: str, hint: str) -> None:
-    tokenizer = Tokenizer.train(["a"], TokenizerRecipe(kind="byte"))
+    tokenizer = Tokenizer.train(["a"], TokenizerRecipe(type="byte"))
     with pytest.raises(UserError, match="twice") as caught:
         build(Recipe.build({"objective": name}), tokenizer)
     assert name in caught.value.message and caught.value.hint == f"--objective {hint}"

@@ -33,12 +33,12 @@ def test_what_is_written_from_the_fields_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: s.path)
 def test_every_setting_says_what_it_is(setting) -> None:
-    assert setting.help and (not setting.verbs or setting.panel in PANELS)
+    assert setting.help and (not setting.commands or setting.panel in PANELS)
 
 
 def test_a_verb_has_one_setting_of_a_name() -> None:
-    for verb in {verb for setting in SETTINGS for verb in setting.verbs}:
-        mine = [setting for setting in SETTINGS if verb in setting.verbs]
+    for verb in {verb for setting in SETTINGS for verb in setting.commands}:
+        mine = [setting for setting in SETTINGS if verb in setting.commands]
         assert len({s.keyword for s in mine}) == len({s.option for s in mine}) == len(mine), verb
 
 
@@ -68,7 +68,7 @@ def test_a_new_setting_is_one_line(tmp_path: Path) -> None:
     for part in ("unmask", "scripts"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "docs").mkdir()
-    recipe = tmp_path / "unmask" / "recipe.py"
+    recipe = tmp_path / "unmask" / "sections.py"
     before = "    muon_lr: Positive"
     recipe.write_text(recipe.read_text("utf-8").replace(before, ADDED + before, 1), "utf-8")
     (tmp_path / "mine.yaml").write_text("train: {ripeness: 5}\n")
@@ -133,20 +133,20 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     points = "[unmask.tasks]\nsort = strange_tasks:Theirs\nplain = strange_tasks:Plain\n"
     (info / "entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("unmask.recipe.TASKS", type(TASKS)("tasks", {"tag": "unmask.tasks.tag.task:Tag"}))
+    monkeypatch.setattr("unmask.task_recipe.TASKS", type(TASKS)("tasks", {"tag": "unmask.tasks.tag.task:Tag"}))
     yield
     sys.modules.pop("strange_tasks", None)
 
 
 @pytest.mark.usefixtures("theirs")
 def test_a_third_partys_task_has_settings(tmp_path: Path) -> None:
-    recipe = Recipe.build({"task": {"kind": "sort", "sort": {"way": "down"}}}, ["task.sort.depth=5"])
+    recipe = Recipe.build({"task": {"name": "sort", "sort": {"way": "down"}}}, ["task.sort.depth=5"])
     assert (recipe.task.sort.depth, recipe.task.sort.way) == (5, "down")  # type: ignore[attr-defined]
     recipe.write(tmp_path / "recipe.yaml")
     again = Recipe.build(Recipe.read(tmp_path / "recipe.yaml"))
     assert again == recipe and again.task.sort == recipe.task.sort  # type: ignore[attr-defined]
     given = recipe.task.model_dump(mode="json", exclude_defaults=True)  # as unmask.json keeps them
-    assert given == {"kind": "sort", "sort": {"depth": 5, "way": "down"}}
+    assert given == {"name": "sort", "sort": {"depth": 5, "way": "down"}}
     assert Recipe.build({"task": given}).task.sort == recipe.task.sort  # type: ignore[attr-defined]
     assert make_recipe(recipe=recipe).task.sort == recipe.task.sort  # type: ignore[attr-defined]
     assert recipe.model_copy(deep=True).task.sort.depth == 5  # type: ignore[attr-defined]
@@ -159,12 +159,12 @@ def test_a_third_partys_task_has_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("task.sort.dept=5", "unknown recipe key task.sort.dept (did you mean depth?); valid here: depth, way"),
+        ("task.sort.dept=5", "unknown recipe key task.sort.dept (did you mean depth?); expected one of depth, way"),
         ("task.sort.depth=0", "recipe key task.sort.depth: Input should be greater than or equal to 1 (got 0)"),
-        ("task.sort=3", "recipe key task.sort: a section, with the fields depth, way (got 3)"),
-        ("task.plain.depth=5", "unknown recipe key task.plain (did you mean pooling?); valid here: kind, train"),
-        ("task.sorts.depth=5", "unknown recipe key task.sorts; valid here: kind, train"),
-        ("task.lenght=5", "unknown recipe key task.lenght (did you mean length?); valid here: kind, train"),
+        ("task.sort=3", "recipe key task.sort: a section with the fields depth, way (got 3)"),
+        ("task.plain.depth=5", "unknown recipe key task.plain (did you mean pooling?); expected one of name, train"),
+        ("task.sorts.depth=5", "unknown recipe key task.sorts; expected one of name, train"),
+        ("task.lenght=5", "unknown recipe key task.lenght (did you mean max_length?); expected one of name, train"),
     ],
 )
 def test_other_keys_of_a_task_are_refused(text: str, said: str) -> None:

@@ -47,7 +47,7 @@ TARGETS = {"urgency": ("urgency", {"pos": "urgent", "neg": "later"}), "wait": ("
 MESSAGE = sentence(1)[0]
 ASKED = {"urgency": {"message": MESSAGE}, "wait": {"sender": "anna", "message": MESSAGE}}
 RATES = {"urgency": 0.005, "wait": 0.01}
-SETS = ["train.batch=8", "train.eval_every=10", "train.checkpoint_every=10"]
+SETS = ["train.batch_size=8", "train.eval_steps=10", "train.save_steps=10"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -198,7 +198,7 @@ def test_python_calls_it_by_its_name(trained: Trained) -> None:
 def test_its_setting_decides_and_stays_with_the_model(trained: Trained, tmp_path: Path) -> None:
     if trained.task == "wait":
         with pytest.raises(UserError, match=r"unknown recipe key task\.wait"):
-            unmask.finetune(trained.start, train=trained.train, sets=["task.wait.threshold=0.6"])
+            unmask.finetune(trained.start, train=trained.train, overrides=["task.wait.threshold=0.6"])
         return
     shutil.copytree(trained.run.model, tmp_path / "model")
     about = json.loads((tmp_path / "model" / "unmask.json").read_text())
@@ -208,7 +208,7 @@ def test_its_setting_decides_and_stays_with_the_model(trained: Trained, tmp_path
     answers = [unmask.predict(path, [MESSAGE])[0] for path in (trained.run.model, tmp_path / "model")]
     assert [a["urgency"] for a in answers] == ["urgent", "later"]
     with pytest.raises(UserError, match=r"task\.urgency\.threshold: Input should be less than or equal to 1"):
-        unmask.finetune(trained.start, train=trained.train, sets=["task.urgency.threshold=2"])
+        unmask.finetune(trained.start, train=trained.train, overrides=["task.urgency.threshold=2"])
 
 
 def test_http_gives_its_predictions_and_not_vectors(trained: Trained) -> None:
@@ -272,7 +272,7 @@ def test_its_export_answers_alike(trained: Trained, tmp_path: Path) -> None:
 
 
 def test_it_learns_from_a_teacher_and_mlm_beside_it(trained: Trained, tmp_path: Path) -> None:
-    words = ["--train", trained.train, "--teacher", trained.run.path, "--aux", "mlm:0.1", "--steps", 80]
+    words = ["--train", trained.train, "--teacher", trained.run.path, "--aux-mlm", "0.1", "--steps", 80]
     ask("finetune", trained.start, *words, *options(trained.task), "--out", tmp_path / "run")
     steps = [e for e in Run(tmp_path / "run").events() if e["event"] == "train"]
     assert all({trained.task, "teacher", "mlm"} <= set(e) for e in steps)
@@ -289,9 +289,9 @@ def test_an_objective_a_family_an_optimizer_and_a_format_take_part_in_a_run(tmp_
     texts = [(("good", "bad")[n % 2], f"a {('fine', 'dull')[n % 2]} film about number {n}") for n in range(80)]
     data = tmp_path / "texts.bars"
     data.write_text("".join(f"{label}|{text}\n" for label, text in texts))
-    common = {"preset": "extra-tiny", "objective": "parity", "batch": 8, "length": 16}
-    sets = ["train.optimizer=signs", "train.evaluations=1"]
-    run = unmask.pretrain(data, steps=4, out=tmp_path / "run", sets=sets, **common)
+    common = {"preset": "extra-tiny", "objective": "parity", "batch_size": 8, "max_length": 16}
+    sets = ["train.optimizer=signs", "train.num_evals=1"]
+    run = unmask.pretrain(data, steps=4, out=tmp_path / "run", overrides=sets, **common)
     config = json.loads((run.model / "config.json").read_text())
     assert (config["model_type"], config["hidden_size"]) == ("extra", 32)
     assert "other" in str(json.loads((run.path / "data.json").read_text()))
@@ -301,7 +301,9 @@ def test_an_objective_a_family_an_optimizer_and_a_format_take_part_in_a_run(tmp_
     assert not torch.equal(loaded.model.heads["even"].weight, first.heads["even"].weight), "it has learnt"
     model = unmask.load(run.path)
     assert model.engine.config.family == "extra" and len(model.fill("a fine [MASK]", top_k=3).masks) == 1
-    tuned = unmask.finetune(run.path, train=data, steps=4, batch=8, length=16, out=tmp_path / "tuned", sets=sets)
+    tuned = unmask.finetune(
+        run.path, train=data, steps=4, batch_size=8, max_length=16, out=tmp_path / "tuned", overrides=sets
+    )
     assert {answer["label"] for answer in unmask.predict(tuned.path, ["a dull film"])} <= {"good", "bad"}
     assert FAMILIES["bert"].base == "bert-base", "a name that is taken stays ours"
     table = tmp_path / "a.csv"

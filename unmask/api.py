@@ -62,10 +62,10 @@ def show_batch(store: str | Path, *, recipe: AnyRecipe = None, rows: int = 4, **
 
 @takes_settings("pretrain")
 def dry_run(
-    corpus: Corpora = None, *, recipe: AnyRecipe = None, sets: Sequence[str] = (), **settings: Any
+    corpus: Corpora = None, *, recipe: AnyRecipe = None, overrides: Sequence[str] = (), **settings: Any
 ) -> dict[str, Any]:
     """What a run would be: resolved recipe, parameters, memory, steps and time, without reading the whole text."""
-    return _dry_run("pretrain", make_recipe(corpus, recipe, sets, **settings), None)
+    return _dry_run("pretrain", make_recipe(corpus, recipe, overrides, **settings), None)
 
 
 @takes_settings("pretrain")
@@ -74,7 +74,7 @@ def pretrain(
     *,
     recipe: AnyRecipe = None,
     out: str | Path | None = None,
-    sets: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     console: Console | None = None,
     **settings: Any,
 ) -> "Run":
@@ -82,7 +82,7 @@ def pretrain(
 
     >>> run = pretrain("sample:python-docs", preset="bert-tiny", steps=100)     # doctest: +SKIP
     """
-    return _execute(RUNS["pretrain"](), make_recipe(corpus, recipe, sets, **settings), out, console)
+    return _execute(RUNS["pretrain"](), make_recipe(corpus, recipe, overrides, **settings), out, console)
 
 
 def resume(path: str | Path, *, console: Console | None = None) -> "Run":
@@ -128,7 +128,7 @@ def finetune(
     *,
     recipe: AnyRecipe = None,
     out: str | Path | None = None,
-    sets: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     console: Console | None = None,
     **settings: Any,
 ) -> "Run":
@@ -136,8 +136,8 @@ def finetune(
 
     >>> clf = finetune("runs/docs/model", train="train.csv", test="test.csv")     # doctest: +SKIP
     """
-    made = task_recipe(model, recipe, sets, **settings)
-    return _execute(RUNS["seeds" if made.task.seeds > 1 else "finetune"](), made, out, console)
+    made = task_recipe(model, recipe, overrides, **settings)
+    return _execute(RUNS["seeds" if made.task.num_seeds > 1 else "finetune"](), made, out, console)
 
 
 @takes_settings("finetune")
@@ -145,12 +145,12 @@ def dry_run_finetune(
     model: str | Path = "",
     *,
     recipe: AnyRecipe = None,
-    sets: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     console: Console | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
     """What `finetune` would do: columns, labels, lengths, findings, steps, memory and time; nothing is trained or written."""
-    return _dry_run("finetune", task_recipe(model, recipe, sets, **settings), console)
+    return _dry_run("finetune", task_recipe(model, recipe, overrides, **settings), console)
 
 
 def doctor(
@@ -163,7 +163,7 @@ def doctor(
     model: str | Path = "",
     columns: Mapping[str, str | int] | None = None,
     labels: Sequence[str] | None = None,
-    sets: Sequence[str] = (),
+    overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What is wrong in labelled files, or looks so: {"files", "errors", "warnings", "findings": [{location, message, hint, …}]}."""
     from unmask.labels.split_names import assign_splits
@@ -179,16 +179,18 @@ def tune(
     model: str | Path = "",
     *,
     trials: int = 20,
-    budget: float | None = None,
-    search: Sequence[str] | None = None,
+    minutes: float | None = None,
+    params: Sequence[str] | None = None,
     recipe: AnyRecipe = None,
     out: str | Path | None = None,
-    sets: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     console: Console | None = None,
     **settings: Any,
 ) -> "Run":
-    """Fine-tune with many settings, keep the best: a new run folder. `budget`: minutes after which no trial is begun."""
-    return _execute(RUNS["tune"](trials, budget, search), task_recipe(model, recipe, sets, **settings), out, console)
+    """Fine-tune with many settings, keep the best: a new run folder. No trial starts after `minutes`."""
+    return _execute(
+        RUNS["tune"](trials, minutes, params), task_recipe(model, recipe, overrides, **settings), out, console
+    )
 
 
 def resume_tune(path: str | Path, *, trials: int | None = None, console: Console | None = None) -> "Run":
@@ -205,10 +207,10 @@ def evaluate(
     file: str | Path | Sequence[str | Path],
     *,
     columns: Mapping[str, str | int] | None = None,
-    bad: str = "refuse",
-    pairs: str | Path | None = None,
-    length: int | None = None,
-    rows: int | None = None,
+    bad_rows: str = "error",
+    minimal_pairs: str | Path | None = None,
+    max_length: int | None = None,
+    max_rows: int | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
     """The scores of a fine-tuned model on a labelled file; of a pre-trained one its loss, perplexity and accuracy on any text.
@@ -236,7 +238,7 @@ def predict(
     texts: Any,
     *,
     columns: Mapping[str, str | int] | None = None,
-    long: str | None = None,
+    overflow: str | None = None,
     predicate: str | None = None,
     console: Console | None = None,
 ) -> list[dict[str, Any]]:
@@ -277,18 +279,18 @@ def search(
     embedder: Any = None,
     reranker: Any = None,
     bm25: bool = True,
-    top: int = 10,
+    top_k: int = 10,
     queries: str | Path | None = None,
-    judgements: str | Path | None = None,
-    run: str | Path | None = None,
+    qrels: str | Path | None = None,
+    save_run: str | Path | None = None,
     columns: Mapping[str, str | int] | None = None,
     console: Console | None = None,
 ) -> Any:
-    """Search a file of passages; or, with a file of queries, the scores of such a search by `judgements`, and its results as a TREC `run`."""
+    """Search a file of passages; or, with a file of queries, the scores of such a search by `qrels`; `save_run` writes the results as a TREC run."""
     from unmask.inference import search as lab
 
-    if bool(query) == bool(queries) or bool(queries) != bool(judgements or run):
-        needs = "a query, or a file of queries and one of judgements (or one to write the run to)"
+    if bool(query) == bool(queries) or bool(queries) != bool(qrels or save_run):
+        needs = "search needs a query, or --queries FILE with --qrels FILE or --save-run FILE"
         raise UserError(needs, hint='unmask search FILE "query"')
     said = console or Console(quiet=True)
     files = lab.SearchFiles.read(str(passages), queries, judgements, _names(columns))
@@ -308,7 +310,7 @@ def load(model: str | Path, device: str = "auto", backend: str = "auto") -> "Pre
 def export(
     model: str | Path,
     *,
-    to: str = "onnx",
+    format: str = "onnx",
     int8: bool = False,
     out: str | Path | None = None,
     data: str | Path | Sequence[str | Path] = (),

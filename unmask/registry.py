@@ -50,6 +50,10 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         return sorted(self)
 
+    def builtin(self) -> list[str]:
+        """The names of this package, without those of plug-ins."""
+        return list(self._builtin)
+
     def __getitem__(self, name: str) -> Any:
         if name in self._builtin:
             target = self._builtin[name]

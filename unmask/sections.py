@@ -1,89 +1,101 @@
-"""Sections of a recipe: the text, the tokenizer, and what one objective or one task alone reads. `recipe.py` has the others."""
+"""Sections of a recipe: data, tokenizer, training, and the settings of each objective. `task_recipe.py` has those of tasks."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from unmask.registry import OPTIMIZERS
 from unmask.settings import (
     BelowOne,
     Count,
     CountOrZero,
+    Fraction,
     NotNegative,
     Positive,
+    PositiveFraction,
     Section,
-    Share,
-    ShareAboveZero,
     setting,
 )
 
-# Verbs that have a flag for a setting.
+# Commands that have a flag for a setting.
 TOKENIZER = ("tokenizer train", "prepare", "pretrain")
 TEXT = ("prepare", "pretrain")
+TRAINING = ("pretrain", "finetune", "tune")
 
 
 class DataRecipe(Section):
-    """Which text, and how it is cut into documents."""
+    """The raw text and how it is split into documents."""
 
     panel = "Data"
 
     corpus: list[str] = setting([], "Paths, folders, globs, '-' (standard input) or sample:NAME.")
-    documents: Literal["auto", "file", "block", "line", "record"] = setting(
-        "auto", "One document per file, block (blank lines), line or record. Default: detected.", TOKENIZER
+    document_boundary: Literal["auto", "file", "paragraph", "line", "record"] = setting(
+        "auto", "What makes a document; paragraphs are separated by empty lines.", TOKENIZER, shown="detected"
     )
-    column: str = setting("text", "Column with the text (csv, tsv, jsonl, parquet).", TOKENIZER)
-    encoding: str = setting("auto", "Of text files. Default: UTF-8, else detected.", TOKENIZER)
+    text_column: str = setting("text", "Text column of csv, tsv, jsonl and parquet files.", TOKENIZER)
+    encoding: str = setting("auto", "Encoding of text files.", TOKENIZER, shown="UTF-8, else detected")
     language: Literal["auto", "en", "zh"] = setting(
-        "auto", "en or zh: rules for sentences and words. Default: detected.", TEXT
+        "auto", "Rules for sentence and word boundaries.", TEXT, shown="detected"
     )
-    heldout: BelowOne = setting(0.02, "Share of documents kept for evaluation.", TEXT)
-    deduplicate: Literal["exact", "off"] = setting("exact", "exact = a document that occurs twice is read once.")
-    near_duplicate_sample: CountOrZero = setting(20_000, "Documents looked at by MinHash; 0 turns it off.")
-    workers: CountOrZero = setting(0, "Processes that tokenize. Default: one per core.", TEXT)
-    mix: list[str] = setting(
-        [], "PATH:0.2 = a fifth of the rows from another text, against forgetting; repeatable.", ("pretrain",)
+    eval_fraction: BelowOne = setting(0.02, "Fraction of documents held out for validation.", TEXT)
+    deduplicate: Literal["exact", "off"] = setting("exact", "exact: drop repeated documents.")
+    minhash_sample: CountOrZero = setting(20_000, "Documents checked for near-duplicates with MinHash. 0: off.")
+    workers: CountOrZero = setting(0, "Tokenization processes.", TEXT, shown="one per core")
+    replay: list[str] = setting(
+        [],
+        "PATH:0.2 takes 20% of the rows from another corpus to reduce forgetting. Repeatable.",
+        ("pretrain",),
+        metavar="PATH:FRACTION",
     )
 
 
-VOCABULARY = 8192  # entries, when no number is asked for: good for megabytes of text and models of millions of weights
+VOCABULARY = 8192  # default size: good for megabytes of text and models of millions of parameters
 
 
 class TokenizerRecipe(Section):
-    """A tokenizer to train (`kind`, …) or to take over (`path`)."""
+    """A tokenizer to train (`type`, …) or to load (`path`)."""
 
     panel = "Tokenizer"
 
-    path: str = setting("", "Folder of a tokenizer to use instead of training one.", TEXT, keyword="tokenizer")
-    kind: Literal["auto", "wordpiece", "bpe", "unigram", "char", "byte"] = setting(
-        "auto", "wordpiece, bpe, unigram, char or byte. Default: the family's own.", TOKENIZER
+    path: str = setting("", "Use this tokenizer instead of training one.", TEXT, keyword="tokenizer", metavar="FOLDER")
+    type: Literal["auto", "wordpiece", "bpe", "unigram", "char", "byte"] = setting(
+        "auto", "Tokenizer algorithm.", TOKENIZER, keyword="tokenizer_type", shown="that of the model family"
     )
     template: Literal["auto", "bert", "albert", "roberta", "t5", "gpt2"] = setting(
-        "auto", "What special tokens are called; auto = as in the family's own tokenizer."
+        "auto", "Names and layout of special tokens. auto: those of the model family."
     )
     vocab_size: CountOrZero = setting(
-        0, f"Entries of the vocabulary. Default: {VOCABULARY}, or what the text supports.", TOKENIZER
+        0, "Vocabulary size.", TOKENIZER, shown=f"{VOCABULARY}, smaller for small corpora"
     )
     lowercase: bool | Literal["auto"] = setting(
-        "auto", "false = keep upper case.", TOKENIZER, flag="--cased", switch=(False, "Keep upper case and accents.")
+        "auto",
+        "Lowercase the text. auto: as the model family does.",
+        TOKENIZER,
+        flag="--cased",
+        switch=(False, "Keep case and accents."),
     )
     strip_accents: Literal["auto", "yes", "no"] = setting(
-        "auto", "yes or no. Default: as lowercase, which is BERT's rule.", TOKENIZER
+        "auto", "Strip accents.", TOKENIZER, shown="same as lowercase, as in BERT"
     )
     special_tokens: list[str] = setting(
-        [], "A special token of your own; repeat for several.", TOKENIZER, flag="--special"
+        [], "Additional special token. Repeatable.", TOKENIZER, flag="--special-token", metavar="TOKEN"
     )
-    sample_mb: Positive = setting(100, "Text that training looks at, at most.")
-    min_frequency: CountOrZero = setting(2, "Occurrences that an entry needs; 0 = as 1.")
-    extend: CountOrZero = setting(
-        0, "With --from: words of the corpus to add to the model's tokenizer.", ("pretrain",), keyword="extend_vocab"
+    sample_mb: Positive = setting(100, "Train the tokenizer on at most this many megabytes of text.")
+    min_frequency: CountOrZero = setting(2, "Minimum frequency of a vocabulary entry.")
+    num_added_tokens: CountOrZero = setting(
+        0,
+        "With --from: add this many new words of the corpus to the vocabulary.",
+        ("pretrain",),
+        keyword="extend_vocab",
     )
 
-    def settled(self, own: dict[str, Any] | None = None) -> "TokenizerRecipe":
-        """`auto` replaced by a family's own choices, and by BERT's where it has none.
+    def resolve_auto(self, defaults: dict[str, Any] | None = None) -> "TokenizerRecipe":
+        """Replace `auto` by the defaults of a model family, and by BERT's where it has none.
 
-        >>> TokenizerRecipe(lowercase=False).settled({"kind": "unigram"}).kind
+        >>> TokenizerRecipe(lowercase=False).resolve_auto({"type": "unigram"}).type
         'unigram'
         """
-        choices = {"kind": "wordpiece", "template": "bert", "lowercase": True} | (own or {})
+        choices = {"type": "wordpiece", "template": "bert", "lowercase": True} | (defaults or {})
         return self.model_copy(update={name: value for name, value in choices.items() if getattr(self, name) == "auto"})
 
 
@@ -91,28 +103,28 @@ class TokenizerRecipe(Section):
 
 
 class MLMRecipe(Section):
-    """BERT 1810.04805 §3.1. How many tokens are chosen, what becomes of them, and how they are drawn."""
+    """Masked language modeling, BERT 1810.04805 §3.1: which tokens are masked, and how."""
 
     panel = "Masking"
 
-    rate: str | float = setting(
-        0.15, "Share of tokens chosen, or START:END.", ("pretrain", "show-batch"), keyword="mask_rate"
+    mask_rate: str | float = setting(
+        0.15, "Fraction of tokens to mask, or a schedule START:END.", ("pretrain", "show-batch")
     )
-    mask: Share = setting(0.8, "Of the chosen: become [MASK] …")
-    random: Share = setting(0.1, "… a random token, never a special one …")
-    keep: Share = setting(0.1, "… or stay.")
-    count: Literal["exact", "drawn"] = setting(
-        "exact", "exact = rate × row (rounded up or down by lot); drawn = a coin per token."
+    mask: Fraction = setting(0.8, "Fraction of the selected tokens replaced by [MASK].")
+    random: Fraction = setting(0.1, "Fraction of the selected tokens replaced by a random token.")
+    keep: Fraction = setting(0.1, "Fraction of the selected tokens left unchanged.")
+    sampling: Literal["exact", "bernoulli"] = setting(
+        "exact",
+        "exact: mask_rate × row length tokens per row (stochastically rounded). bernoulli: each token independently.",
     )
-    masking: Literal["dynamic", "static"] = setting("dynamic", "static = the same masks every `copies` epochs.")
-    copies: Count = setting(1, "Sets of masks that `masking: static` draws.")
-    unit: Literal["token", "word", "span", "ngram", "named"] = setting(
-        "token",
-        "token, word, span, ngram or named. Default: token.",
-        ("pretrain", "show-batch"),
-        keyword="mask_unit",
+    masking: Literal["dynamic", "static"] = setting(
+        "dynamic", "dynamic: new masks every epoch. static: masks repeat every `num_static_masks` epochs."
     )
-    phrases: str = setting("", "unit named: a file of phrases, one per line (of a tsv, the first column).")
+    num_static_masks: Count = setting(1, "Number of mask sets for static masking.")
+    mask_unit: Literal["token", "word", "span", "ngram", "phrase"] = setting(
+        "token", "What is masked as a whole.", ("pretrain", "show-batch")
+    )
+    phrases: str = setting("", "For mask_unit phrase: file with one phrase per line (first column of a tsv).")
 
     @model_validator(mode="after")
     def _sums_to_one(self) -> "MLMRecipe":
@@ -120,150 +132,181 @@ class MLMRecipe(Section):
             raise ValueError(f"mask + random + keep must be 1, got {self.mask + self.random + self.keep:g}")
         return self
 
-    @field_validator("rate")
+    @field_validator("mask_rate")
     @classmethod
-    def _rate(cls, value: str | float) -> str | float:
+    def _check_rate(cls, value: str | float) -> str | float:
         try:
             ends = [float(x) for x in str(value).split(":")]
         except ValueError:
             ends = []
         if len(ends) not in (1, 2) or not all(0 < x < 1 for x in ends):
-            raise ValueError("a share between 0 and 1, or START:END")
+            raise ValueError("a fraction between 0 and 1, or START:END")
         return value
 
 
 class HybridRecipe(Section):
-    """GPT-BERT 2410.24159: rows to fill in and rows to continue, in one batch."""
+    """GPT-BERT 2410.24159: masked and causal rows in one batch."""
 
-    clm: Share = setting(0.5, "Share of rows that are continued; the others are masked.")
+    clm_fraction: Fraction = setting(0.5, "Fraction of causal rows; the others are masked.")
 
 
 class RTDRecipe(Section):
-    """ELECTRA 2003.10555."""
+    """Replaced-token detection, ELECTRA 2003.10555."""
 
-    weight: Positive = setting(50.0, "Of the discriminator's loss beside the generator's.")
-    mask: Share = setting(
-        1.0, "Of the chosen tokens, as in the paper; the authors' code masks 0.85 and keeps the others."
+    discriminator_weight: Positive = setting(50.0, "Weight of the discriminator's loss relative to the generator's.")
+    mask: Fraction = setting(
+        1.0, "Fraction of the selected tokens that are masked. 1 as in the paper; the authors' code uses 0.85."
     )
 
 
 class SpanRecipe(Section):
-    """T5 1910.10683 §3.1.4. The share of tokens is mlm.rate."""
+    """Span corruption, T5 1910.10683 §3.1.4. The fraction of corrupted tokens is mlm.mask_rate."""
 
-    mean: Annotated[float, Field(ge=1, allow_inf_nan=False)] = setting(3.0, "Tokens of a span, on average.")
+    mean_span_length: Annotated[float, Field(ge=1, allow_inf_nan=False)] = setting(3.0, "Mean span length in tokens.")
 
 
 NOISE = ("infill", "permute", "delete", "rotate")
 
 
 class DenoiseRecipe(Section):
-    """BART 1910.13461 §2.2."""
+    """Denoising, BART 1910.13461 §2.2."""
 
-    noise: str = setting("infill+permute", "Any of infill, permute, delete, rotate.")
-    rate: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = setting(
-        0.3, "Share of tokens that infill or delete removes."
+    noise: str = setting("infill+permute", "Noise functions joined by +: infill, permute, delete, rotate.")
+    mask_rate: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = setting(
+        0.3, "Fraction of tokens removed by infill or delete."
     )
-    mean: Positive = setting(3.0, "Words of a span, on average (Poisson: a span of none is a mask put between words).")
+    mean_span_length: Positive = setting(3.0, "Mean span length in words (Poisson; a span of length 0 inserts a mask).")
 
     @field_validator("noise")
     @classmethod
-    def _noise(cls, value: str) -> str:
+    def _check_noise(cls, value: str) -> str:
         names = value.split("+")
         if not set(names) <= set(NOISE) or len(set(names)) < len(names):
             raise ValueError(f"one or more of {', '.join(NOISE)}, joined by +")
         if {"infill", "delete"} <= set(names):
-            raise ValueError("infill or delete: both remove tokens, and the rate is of one of them")
+            raise ValueError("infill or delete, not both: both remove tokens, and mask_rate applies to one of them")
         return value
 
 
 class DistillRecipe(Section):
-    """DistilBERT 1910.01108; the weights are of its code."""
+    """DistilBERT 1910.01108; default weights as in its code."""
 
-    teacher: str = setting("", "Folder or hub name: any family with an MLM head and the same tokenizer.")
-    temperature: Positive = setting(2.0, "Divides the logits of both models before they are compared.")
-    soft: NotNegative = setting(5.0, "Weight of the teacher's distribution …")
-    cosine: NotNegative = setting(1.0, "… of the angle between hidden states; needs a student as wide as the teacher …")
-    mlm: NotNegative = setting(2.0, "… and of the masked tokens themselves.")
-    init: Literal["layers", "none"] = setting(
-        "layers", "layers = a new student gets evenly spaced layers of the teacher."
+    teacher: str = setting("", "Model folder or hub name: any family with an MLM head and the same tokenizer.")
+    temperature: Positive = setting(2.0, "Softmax temperature of teacher and student.")
+    kl_weight: NotNegative = setting(5.0, "Weight of the KL divergence from the teacher's distribution.")
+    cosine_weight: NotNegative = setting(
+        1.0, "Weight of the cosine loss between hidden states; needs a student as wide as the teacher."
+    )
+    mlm_weight: NotNegative = setting(2.0, "Weight of the MLM loss.")
+    student_init: Literal["teacher_layers", "random"] = setting(
+        "teacher_layers", "teacher_layers: initialize a new student from evenly spaced layers of the teacher."
     )
 
 
 class BiLMRecipe(Section):
-    """ELMo 1802.05365 §3.1."""
+    """Bidirectional language model, ELMo 1802.05365 §3.1."""
 
-    share: ShareAboveZero = setting(1.0, "Of the tokens that the loss reads, others each epoch.")
+    target_fraction: PositiveFraction = setting(1.0, "Fraction of tokens in the loss, resampled every epoch.")
 
 
 class CBOWRecipe(Section):
-    """word2vec 1301.3781 §3.1."""
+    """Continuous bag of words, word2vec 1301.3781 §3.1."""
 
-    window: Count = setting(5, "Words on each side, at most: each token draws its own, from 1 to this.")
-    share: ShareAboveZero = setting(1.0, "Of the tokens that the loss reads, others each epoch.")
-
-
-# ------------------------------------------------------------------------------------------------ tasks
+    window: Count = setting(5, "Maximum context words on each side; sampled per token from 1 to this.")
+    target_fraction: PositiveFraction = setting(1.0, "Fraction of tokens in the loss, resampled every epoch.")
 
 
-class ClassifyRecipe(Section):
-    """BERT 1810.04805 §4.1: one text or a pair → a label, several labels, or a number."""
+# ------------------------------------------------------------------------------------------------ training
 
-    target: Literal["auto", "one", "several", "number"] = setting("auto", "auto = as the label column looks.")
-    balance: Literal["auto", "on", "off"] = setting(
-        "auto", "on = rare labels weigh more; auto = when they are very rare."
+BUDGETS = ("minutes", "tokens", "steps", "epochs")
+
+
+class TrainRecipe(Section):
+    """Optimization, evaluation, checkpoints and hardware. Set one budget of four."""
+
+    panel = "Optimization"
+
+    minutes: Positive | None = setting(
+        None,
+        "Train for about this many minutes (converted to steps by a short benchmark).",
+        ("pretrain", "finetune"),
+        panel="Budget (choose one)",
     )
-    separator: str = setting(
-        "auto", 'Between several labels in one cell: "|"; none = a cell is one label; auto = as it looks.'
+    tokens: Positive | None = setting(None, "Train on this many tokens.", ("pretrain",), panel="Budget (choose one)")
+    steps: Count | None = setting(
+        None, "Train for this many steps. pretrain: 1000 if no budget is set.", TRAINING, panel="Budget (choose one)"
     )
-
-
-class TagRecipe(Section):
-    """BERT 1810.04805 §5.3: a label per word, or entities as spans."""
-
-    scheme: Literal["auto", "BIO", "BIOES", "IO", "none"] = setting(
-        "auto", "How tags mark entities; none = parts of speech."
+    epochs: Positive | None = setting(
+        None, "Train for this many epochs. finetune: 3 if no budget is set.", TRAINING, panel="Budget (choose one)"
     )
-    faults: Literal["repair", "refuse"] = setting(
-        "repair", "What to do with a tag that cannot follow the one before it."
+    batch_size: Count = setting(
+        32, "Rows per optimizer step.", TRAINING, shown="pretrain 32; finetune 16, or 8 below 2,000 records"
     )
-
-
-class AnswerRecipe(Section):
-    """BERT 1810.04805 §4.2 and §4.3: the span of a passage that answers a question."""
-
-    longest: CountOrZero = setting(
-        0, "Tokens of an answer, at most; 0 = enough for every training answer, and at least 30."
+    small_data_batch_size: CountOrZero = setting(
+        0, "Batch size below 2,000 training records, unless batch_size is given. 0: batch_size."
     )
-    stride: Count = setting(128, "Tokens by which windows of a long passage overlap.")
-    none: Literal["auto", "yes", "no"] = setting(
-        "auto", "Whether a question may have no answer; auto = as the file says."
+    micro_batch_size: CountOrZero = setting(
+        0, "Rows per forward pass; smaller than batch_size accumulates gradients. 0: batch_size."
     )
-
-
-class GenerateRecipe(Section):
-    """A text → a new one: T5 1910.10683, BART 1910.13461, GPT-2, or an encoder with a prefix mask (UniLM 1905.03197)."""
-
-    prefix: str = setting("", 'Put before every text: "summarize: ".')
-    longest: Count = setting(64, "Tokens of an answer.")
-    beams: Count = setting(1, "Beams of the search; 1 = the likeliest token each time.")
-
-
-class EmbedRecipe(Section):
-    """Sentence vectors: Sentence-BERT 1908.10084, SimCSE 2104.08821, Matryoshka 2205.13147."""
-
-    temperature: Positive = setting(0.05, "Of the softmax over a batch's other texts.")
-    directions: Literal["one", "both"] = setting("one", "both = a positive has to find its text too.")
-    sizes: list[Count] = setting([], "Beside the whole vector, its first so many numbers are trained to stand alone.")
-    pooling: Literal["auto", "mean", "cls"] = setting("auto", "auto = as the model's folder says, else mean.")
-
-
-class RankRecipe(Section):
-    """Cross-encoder (1901.04085): query and passage in one row → how well it answers."""
-
-    loss: Literal["list", "point"] = setting(
-        "list", "list = relevant above the drawn ones; point = the relevance itself."
+    max_length: str | int = setting(128, "Row length in tokens, or a schedule such as 128:0.9,512:0.1.", ("pretrain",))
+    document_attention: Literal["full", "same_document"] = setting(
+        "full", "same_document: tokens attend only to tokens of their own document."
     )
-    negatives: Count = setting(7, "Passages beside a relevant one, drawn anew each epoch.")
-    pool: Count = setting(
-        20, "Passages to put in order, where a file says only which are relevant: filled with drawn ones."
+    embedding_init: Literal["corpus_statistics", "random"] = setting(
+        "corpus_statistics", "How to initialize the token embeddings of a new model."
     )
+    optimizer: Annotated[str, AfterValidator(OPTIMIZERS.valid)] = setting(
+        "muon", "muon (for matrices; AdamW for the rest) or adamw."
+    )
+    lr: NotNegative = setting(
+        0.0,
+        "Learning rate of AdamW.",
+        TRAINING,
+        shown="pretrain 5e-3 with muon, else 1e-3; finetune by hidden size",
+    )
+    muon_lr: Positive = setting(0.02, "Learning rate of Muon.")
+    layerwise_lr_decay: PositiveFraction = setting(
+        1.0, "Factor by which the learning rate decreases from each layer to the one below it."
+    )
+    weight_decay: NotNegative = setting(0.01, "Decoupled weight decay.")
+    betas: tuple[BelowOne, BelowOne] = setting((0.9, 0.98), "Betas of AdamW.")
+    eps: Positive = setting(1e-8, "Epsilon of AdamW.")
+    max_grad_norm: NotNegative = setting(1.0, "Gradient clipping. 0: off.")
+    schedule: Literal["linear", "cosine", "wsd", "constant"] = setting(
+        "linear", "Learning rate schedule. wsd: warmup, stable, decay over the last `wsd_decay_fraction`."
+    )
+    warmup: NotNegative = setting(0.06, "Warmup: a fraction of the steps, or a number of steps if at least 1.")
+    wsd_decay_fraction: PositiveFraction = setting(0.2, "Fraction of the steps in which wsd decays.")
+    num_evals: Count = setting(10, "Evaluations per run.")
+    eval_steps: CountOrZero = setting(0, "Evaluate every N steps instead. 0: use num_evals.")
+    max_eval_examples: Count | None = setting(
+        512, "Maximum validation rows. null: all of them, in fine-tuning as many as the task says."
+    )
+    save_steps: Count = setting(200, "Steps between checkpoints.")
+    save_minutes: Positive = setting(10.0, "Maximum minutes between checkpoints.")
+    save_total_limit: Count = setting(1, "Latest checkpoints to keep, in addition to the best.")
+    logging_steps: Count = setting(1, "Write to log.jsonl every N steps.")
+    track: Literal["none", "tensorboard"] = setting(
+        "none", "tensorboard: also write event files to the run's tensorboard/ folder."
+    )
+    device: Literal["auto", "cpu", "cuda", "mps"] = setting(
+        "auto", "Device.", TRAINING, panel="Hardware", shown="best available"
+    )
+    precision: Literal["auto", "fp32", "bf16"] = setting(
+        "auto", "Compute precision.", TRAINING, panel="Hardware", shown="bf16 where it is faster"
+    )
+    gradient_checkpointing: bool = setting(
+        False, "Recompute activations in the backward pass: less memory, a third more compute."
+    )
+    compile: Literal["auto", "on", "off"] = setting(
+        "off", "torch.compile in pre-training. auto: if the run is long enough to pay for it."
+    )
+    prefetch: CountOrZero = setting(4, "Batches prepared in advance.")
+    threads: CountOrZero = setting(0, "CPU threads of torch. 0: torch's default.")
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> "TrainRecipe":
+        given = [n for n in BUDGETS if getattr(self, n) is not None]
+        if len(given) > 1:
+            raise ValueError(f"set one of {', '.join(BUDGETS)}, got {' and '.join(given)}")
+        return self

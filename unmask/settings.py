@@ -1,7 +1,7 @@
-"""Settings: how one is declared, how people write it, and what is wrong with it in words. `recipe.py` says which there are.
+"""Settings: how to declare them, read them from YAML and explain validation errors. `recipe.py` declares them.
 
-A field made by `setting` is the one place where a setting is written. The command line's flags (`cli/options.py`), the keywords of the
-Python functions (`runs/keywords.py`), `--set`, YAML and `docs/recipe.md` are all made from it.
+A field made by `setting` is the single source of a setting. The flags of the command line (`cli/flags.py`), the keywords of the
+Python functions (`runs/keywords.py`), `--set`, YAML and `docs/recipe.md` are generated from it.
 """
 
 import re
@@ -15,26 +15,27 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.fields import FieldInfo
 
 from unmask.errors import nearest
+from unmask.renamed import KEYS
 
 Count = Annotated[int, Field(ge=1)]
-CountOrZero = Annotated[int, Field(ge=0)]  # 0 has a meaning of its own, given in the field's help
+CountOrZero = Annotated[int, Field(ge=0)]  # 0 has a special meaning, given in the field's help
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-ShareAboveZero = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+PositiveFraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 BelowOne = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Text = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]  # 4 is "4"
 
 
 class Section(BaseModel):
-    """Settings that belong together. An unknown key is an error that names the nearest valid one."""
+    """A group of settings. An unknown key is an error that names the nearest valid one."""
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True, validate_default=True)
-    panel: ClassVar[str] = ""  # the group in which `--help` lists the flags of its fields
+    panel: ClassVar[str] = ""  # the panel of `--help` that lists the flags of its fields
 
     @classmethod
     def section(cls, name: str) -> "type[Section] | None":
-        """The class of the section that stands at a key, if one does."""
+        """Return the class of the section under a key, or None."""
         field = cls.model_fields.get(name)
         kind = field.annotation if field else None
         return kind if isinstance(kind, type) and issubclass(kind, Section) else None
@@ -43,37 +44,33 @@ class Section(BaseModel):
 def setting(
     default: Any,
     help: str,
-    verbs: Sequence[str] = (),
-    *,
-    keyword: str = "",
-    flag: str = "",
-    switch: tuple[Any, str] | None = None,
-    commas: bool = False,
-    panel: str = "",
+    commands: Sequence[str] = (),
+    **options: Any,
 ) -> Any:
-    """A field of a section: its default, what it means, and the verbs of the command line that have a flag for it.
+    """Declare a field of a section: its default, its help text and the commands that have a flag for it.
 
-    `keyword` is its name in Python and on the command line where the field's own would not do beside the others (`mlm.rate` is
-    `mask_rate`); `flag` is for a flag that is not called after the keyword. `switch` is for a flag that takes no value: the value it
-    stands for, and its help. `commas`: a list that is one text with commas on the command line, not a repeated flag.
+    `options` are the other fields of `Setting`: `keyword` is the name in Python and on the command line, if the field's name is ambiguous
+    there (`tokenizer.type` is `tokenizer_type`); `flag` if the flag is not named after the keyword; `switch` for a flag without a value:
+    the value it stands for, and its help; `commas` for a list that is one comma-separated argument instead of a repeated flag; `shown` is
+    the default that `--help` prints, if the stored one means "automatic"; `metavar` and `panel` are for `--help` too.
     """
-    given: dict[str, Any] = {"verbs": verbs, "keyword": keyword, "flag": flag}
-    given |= {"switch": switch, "commas": commas, "panel": panel}
-    return Field(default, description=help, json_schema_extra={name: value for name, value in given.items() if value})
+    return Field(default, description=help, json_schema_extra={"commands": list(commands), **options})
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A field, as flags, keywords and documentation read it."""
+    """A field, as flags, keywords and documentation see it."""
 
-    path: str  # "mlm.rate"
+    path: str  # "mlm.mask_rate"
     field: FieldInfo
     keyword: str
-    verbs: Sequence[str] = ()
+    commands: Sequence[str] = ()
     flag: str = ""
     switch: tuple[Any, str] | None = None
     commas: bool = False
     panel: str = ""
+    shown: str = ""
+    metavar: str = ""
 
     @property
     def help(self) -> str:
@@ -81,7 +78,7 @@ class Setting:
 
     @property
     def kinds(self) -> tuple[Any, ...]:
-        """The types that it takes, without their bounds: (float, NoneType)."""
+        """Its types without bounds: (float, NoneType)."""
         return _kinds(self.field.annotation)
 
     @property
@@ -99,7 +96,7 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
 
 
 def settings_of(root: type[Section], path: str = "") -> list[Setting]:
-    """Every field of a section and of the sections in it, in the order in which they are declared."""
+    """List the fields of a section and of its subsections, in order of declaration."""
     found: list[Setting] = []
     for name, field in root.model_fields.items():
         if inner := root.section(name):
@@ -110,16 +107,16 @@ def settings_of(root: type[Section], path: str = "") -> list[Setting]:
     return found
 
 
-def merge(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries, `more` winning.
+def deep_merge(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Merge nested dictionaries; `more` takes precedence.
 
-    >>> merge({"a": {"x": 1}}, {"a": {"y": 2}})
+    >>> deep_merge({"a": {"x": 1}}, {"a": {"y": 2}})
     {'a': {'x': 1, 'y': 2}}
     """
     out = dict(base)
     for key, value in more.items():
         old = out.get(key)
-        out[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        out[key] = deep_merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return out
 
 
@@ -133,16 +130,14 @@ def nested(path: str, value: Any) -> dict[str, Any]:
     return value
 
 
-NODES, DEPTH = (
-    50_000,
-    32,
-)  # of one YAML text: a recipe has a few hundred values, three levels deep, and the names of files
+# Limits of one YAML text. A recipe has a few hundred values, three levels deep, and file names.
+NODES, DEPTH = 50_000, 32
 
 
 class _Loader(yaml.SafeLoader):
     """Plain scalars as in YAML 1.2: PyYAML's 1.1 reads `off` as False, `64:1` as 3841 and `5e-4` as text.
 
-    No anchors and aliases, with which a few lines stand for billions of values; and no text that is too long or too deep.
+    Anchors and aliases are rejected, because a few lines can expand to billions of values; so is text that is too long or too deep.
     """
 
     nodes = depth = 0
@@ -161,7 +156,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class Dumper(yaml.SafeDumper):
-    """Quotes text that either version of YAML would read as something else, and writes no aliases."""
+    """Quote text that either YAML version would read as another type, and write no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -172,7 +167,7 @@ def _int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
 
 
-_Loader.yaml_implicit_resolvers = {}  # none of 1.1's
+_Loader.yaml_implicit_resolvers = {}  # drop those of YAML 1.1
 for _name, _pattern, _first in [
     ("null", r"null|Null|NULL|~|", [*"nN~", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
@@ -191,29 +186,34 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _int)
 
 def load(text: str) -> Any:
     """
-    >>> load("{compile: off, lr: 5e-4, length: 64:1, lowercase: true}")
-    {'compile': 'off', 'lr': 0.0005, 'length': '64:1', 'lowercase': True}
+    >>> load("{compile: off, lr: 5e-4, max_length: 64:1, lowercase: true}")
+    {'compile': 'off', 'lr': 0.0005, 'max_length': '64:1', 'lowercase': True}
     """
     return yaml.load(text, _Loader)
 
 
-def explain(error: ValidationError, root: type[Section]) -> str:
-    """One line per field, by its path as a user writes it."""
+def format_validation_error(error: ValidationError, root: type[Section]) -> str:
+    """Write one line per invalid field, with its path as a user writes it."""
     unknown: list[str] = []  # lines
-    wrong: dict[str, tuple[list[str], list[str]]] = {}  # path → (messages, values got)
+    wrong: dict[str, tuple[list[str], list[str]]] = {}  # path → (messages, given values)
     for problem in error.errors():
         path, model = _field(problem["loc"], root)
         where, kind = ".".join(path), problem["type"]
         if kind == "extra_forbidden":
             section = _field(problem["loc"][:-1], root)[1]
             valid = list(section.model_fields) if section else []
-            unknown.append(f"unknown recipe key {where}{nearest(path[-1], valid)}; valid here: {', '.join(valid)}")
+            if new := KEYS.get(_table_path(path)):
+                unknown.append(f"recipe key {where} was renamed to {new}")
+            else:
+                unknown.append(
+                    f"unknown recipe key {where}{nearest(path[-1], valid)}; expected one of {', '.join(valid)}"
+                )
             continue
         message, got = problem["msg"].removeprefix("Value error, "), f"{problem['input']!r:.80}"
-        if model and kind == "value_error":  # of fields taken together: the message names them
+        if model and kind == "value_error":  # concerns several fields, and the message names them
             got = ""
         elif model:
-            message = f"a section, with the fields {', '.join(model.model_fields)}"
+            message = f"a section with the fields {', '.join(model.model_fields)}"
         messages, values = wrong.setdefault(where, ([], []))
         short = message.removeprefix("Input should be ")
         if message not in messages and short not in messages:
@@ -230,7 +230,7 @@ def explain(error: ValidationError, root: type[Section]) -> str:
 
 
 def _field(loc: Sequence[str | int], root: type[Section]) -> tuple[list[str], type[Section] | None]:
-    """A field's path, without what pydantic adds below it (kinds of a union, places in a list); its section, if one."""
+    """Split a location into the path of a field, without pydantic's additions (union members, list indices), and its section."""
     path: list[str] = []
     section: type[Section] | None = root
     for part in loc:
@@ -239,3 +239,8 @@ def _field(loc: Sequence[str | int], root: type[Section]) -> tuple[list[str], ty
         path.append(str(part))
         section = section.section(str(part))
     return path, section
+
+
+def _table_path(path: Sequence[str]) -> str:
+    """The path of a field in the table of renamed keys, where the tasks of a multi-task recipe are `task` too."""
+    return ".".join(("task", *path[2:]) if path[0] == "tasks" else path)

@@ -26,8 +26,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = folder / "x<script>document.title='owned'<%2fscript>.txt"
     path.write_text("\n".join(f"{words[i % 4]} number {i} ." for i in range(400)))
     run = api.pretrain(
-        path, preset="bert-tiny", objective="mlm", kind="char", steps=12, batch=8, length=32, out=folder / "run",
-        documents="line", sets=["train.eval_every=4"],
+        path, preset="bert-tiny", objective="mlm", tokenizer_type="char", steps=12, batch_size=8, max_length=32, out=folder / "run",
+        document_boundary="line", overrides=["train.eval_steps=4"],
     )  # fmt: skip
     return run.path / "report.html"
 

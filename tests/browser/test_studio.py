@@ -347,14 +347,14 @@ def test_runs_are_listed_opened_and_compared(page: Page) -> None:
     expect(page.locator('.plot[data-key="loss"] .scatterlayer .trace')).to_have_count(3)
     expect(page.locator("#batch .part.masked").first).to_be_visible()
     page.click("summary")
-    expect(page.locator(".settings")).to_contain_text("train.batch")
+    expect(page.locator(".settings")).to_contain_text("train.batch_size")
     page.click("text=all runs")
     expect(page.locator("#compare")).to_be_disabled()
     for name in ("finetune/tag", "finetune/classify"):
         page.check(f'input[value="{name}"]')
     page.click("#compare")
-    expect(page.locator(".settings tbody")).to_contain_text("task.kind")
-    expect(page.locator(".settings tbody")).not_to_contain_text("train.batch")
+    expect(page.locator(".settings tbody")).to_contain_text("task.name")
+    expect(page.locator(".settings tbody")).not_to_contain_text("train.batch_size")
     expect(page.locator('.plot[data-key="loss"] .scatterlayer .trace').nth(1)).to_be_attached()
 
 
@@ -372,7 +372,7 @@ def test_curves_grow_while_a_run_trains(page: Page, root: Path, url: str) -> Non
     text = corpus(root / "live.txt")
     code = (
         "import sys; from unmask import api; api.pretrain(sys.argv[1], preset='bert-tiny', objective='mlm', steps=100000, batch=4, "
-        "length=32, out=sys.argv[2], sets=['model.layers=1', 'train.threads=1', 'train.evaluations=1', 'train.eval_rows=8'])"
+        "length=32, out=sys.argv[2], sets=['model.layers=1', 'train.threads=1', 'train.num_evals=1', 'train.max_eval_examples=8'])"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(text), str(out)], stderr=subprocess.DEVNULL) as training:
         try:

@@ -27,7 +27,7 @@ TEXTS = {
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     root = tmp_path_factory.mktemp("languages")
     for name, text in TEXTS.items():
-        settings = TokenizerRecipe(kind="wordpiece", vocab_size=0, min_frequency=1, lowercase=False)
+        settings = TokenizerRecipe(type="wordpiece", vocab_size=0, min_frequency=1, lowercase=False)
         tokenizer = Tokenizer.train([text] * 20, settings)
         config = preset("bert-tiny", **SHAPE, vocab_size=tokenizer.size, pad_id=tokenizer.pad)
         hf.save(Model(config, ("mlm",)).init(0), root / name, tokenizer)

@@ -22,7 +22,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     start, train, test = model_folder(root / "start"), labelled(root / "a.csv", 24), labelled(root / "b.csv", 9, 500)
     whole = root / "runs" / "quickstart-1"
     for name, accuracy in (("good", 0.875), ("bad", 0.5)):
-        api.finetune(start, train=train, test=test, steps=1, batch=4, out=whole / name)
+        api.finetune(start, train=train, test=test, steps=1, batch_size=4, out=whole / name)
         results = json.loads((whole / name / "results.json").read_text())
         results["test"]["accuracy"] = accuracy
         (whole / name / "results.json").write_text(json.dumps(results))

@@ -57,17 +57,17 @@ def labelled(task: str, folder: Path) -> Path:
 def train(root: Path) -> Path:
     """runs/ with pretrain/mini, pretrain/gpt and finetune/TASK."""
     text, runs = corpus(root / "text.txt"), root / "runs"
-    common = ["train.threads=1", "train.eval_rows=32", "train.evaluations=3", *SMALL]
+    common = ["train.threads=1", "train.max_eval_examples=32", "train.num_evals=3", *SMALL]
     api.pretrain(
-        text, preset="bert-tiny", objective="mlm+nsp", steps=80, batch=16, length=32,
-        out=runs / "pretrain" / "mini", sets=[*common, "train.lr=3e-3"],
+        text, preset="bert-tiny", objective="mlm+nsp", steps=80, batch_size=16, max_length=32,
+        out=runs / "pretrain" / "mini", overrides=[*common, "train.lr=3e-3"],
     )  # fmt: skip
     api.pretrain(
-        text, preset="gpt2-mini", steps=30, batch=16, length=32, vocab_size=400, out=runs / "pretrain" / "gpt", sets=common
+        text, preset="gpt2-mini", steps=30, batch_size=16, max_length=32, vocab_size=400, out=runs / "pretrain" / "gpt", overrides=common
     )  # fmt: skip
     for task in ("classify", "tag", "answer", "choose", "rank"):
         api.finetune(
-            runs / "pretrain" / "mini", task=task, train=labelled(task, root), steps=30, batch=12, lr=3e-3,
-            out=runs / "finetune" / task, sets=["train.threads=1", "train.evaluations=2"],
+            runs / "pretrain" / "mini", task=task, train=labelled(task, root), steps=30, batch_size=12, lr=3e-3,
+            out=runs / "finetune" / task, overrides=["train.threads=1", "train.num_evals=2"],
         )  # fmt: skip
     return runs

@@ -53,11 +53,11 @@ def config_of(name: str, tokenizer: Tokenizer) -> ModelConfig:
 def store_of(settings: str, text: Path) -> TokenStore:
     """A store cut with the tokenizer that a family trains."""
     recipe = Recipe.model_validate_json(settings)
-    corpus = Corpus([str(text)], DataRecipe(heldout=0.1))
-    kind = recipe.tokenizer.kind
+    corpus = Corpus([str(text)], DataRecipe(eval_fraction=0.1))
+    kind = recipe.tokenizer.type
     tokens = recipe.tokenizer.model_copy(update={"vocab_size": {"bpe": 320, "unigram": 250}.get(kind, 250)})
     tokenizer = Tokenizer.train((d.text for d in corpus), tokens)
-    return prepare(corpus, tokenizer, DataRecipe(heldout=0.1), text.with_name(f"store-{abs(hash(settings))}"))
+    return prepare(corpus, tokenizer, DataRecipe(eval_fraction=0.1), text.with_name(f"store-{abs(hash(settings))}"))
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def made(name: str, objective: str, text: Path, teacher: Path | None = None) -> 
     recipe = Recipe.build({"preset": name, "objective": objective, "distill": {"teacher": str(teacher or "")}})
     settings = with_tokenizer(recipe.model_copy(update={"objective": "auto"}))
     store = store_of(Recipe(preset="bert-tiny", tokenizer=settings.tokenizer).model_dump_json(), text)
-    train = {"steps": STEPS, "batch": ROWS, "length": LENGTH, "schedule": "constant", "warmup": 0}
+    train = {"steps": STEPS, "batch_size": ROWS, "max_length": LENGTH, "schedule": "constant", "warmup": 0}
     recipe = Recipe.build({**recipe.model_dump(exclude={"train"}), "train": train})
     config = config_of(name, store.tokenizer)
     built = build(recipe, store.tokenizer, config)

@@ -71,7 +71,7 @@ class Case:
     steps: int = 40
     lr: float = 5e-3
     reached: float = 0.99
-    sets: list[str] = field(default_factory=list)
+    overrides: list[str] = field(default_factory=list)
     theirs: Callable[[Predictor, list[Record], Path], None] | None = None
 
 
@@ -115,7 +115,7 @@ CASES = {
         preset="t5-mini",
         steps=60,
         lr=1e-2,
-        sets=["task.generate.longest=16"],
+        overrides=["task.generate.max_new_tokens=16"],
         theirs=theirs.as_seq2seq,
     ),
     "embed": Case(
@@ -176,12 +176,12 @@ class Bench:
         file.write_text(case.content)
         budget = [
             f"train.steps={case.steps}",
-            "train.batch=6",
+            "train.batch_size=6",
             f"train.lr={case.lr}",
-            "train.checkpoint_every=7",
+            "train.save_steps=7",
             "seed=3",
         ]
-        return api.task_recipe(self.start(case.preset), task=task, train=file, sets=[*budget, *case.sets])
+        return api.task_recipe(self.start(case.preset), task=task, train=file, overrides=[*budget, *case.overrides])
 
     def _whole(self, task: str) -> tuple[Part, Run]:
         """The run that nobody disturbs, and what it holds in memory at its end."""

@@ -55,7 +55,7 @@ def combinations() -> list[tuple[str, tuple[str, ...]]]:
 
 
 def new_folder(folder: Path, family: str, heads: tuple[str, ...], **more: int) -> Path:
-    tokenizer = Tokenizer.train(TEXTS, TokenizerRecipe(kind="char"))
+    tokenizer = Tokenizer.train(TEXTS, TokenizerRecipe(type="char"))
     hf.save(new_model(family, heads, tokenizer.size, **more), folder, tokenizer)
     return folder
 
@@ -83,7 +83,9 @@ def classifier(folder: Path) -> tuple[Path, Path]:
 
     train, test = tiny.labelled(folder / "train.csv", 120), tiny.labelled(folder / "test.csv", 60, first=500)
     base = tiny.model_folder(folder / "base")
-    run = unmask.finetune(base, train=[train], epochs=6, batch=8, lr=3e-3, out=folder / "run", sets=["train.threads=1"])
+    run = unmask.finetune(
+        base, train=[train], epochs=6, batch_size=8, lr=3e-3, out=folder / "run", overrides=["train.threads=1"]
+    )
     return run.model, test
 
 

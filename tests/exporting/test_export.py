@@ -238,7 +238,7 @@ def test_weights_of_a_large_model_lie_beside_its_graph(folders: Any, tmp_path: P
 
 @pytest.mark.parametrize("family", ["elmo", "cbow"])
 def test_what_has_no_graph_is_refused(tmp_path: Path, family: str) -> None:
-    tokenizer = Tokenizer.train(["a cab"], TokenizerRecipe(kind="char"))
+    tokenizer = Tokenizer.train(["a cab"], TokenizerRecipe(type="char"))
     model = Model(preset(f"{family}-mini", vocab_size=tokenizer.size), {"elmo": ["bilm"], "cbow": ["cbow"]}[family])
     hf.save(model.init(0), tmp_path, tokenizer)
     with pytest.raises(UserError, match=f"cannot export a {family} model"):

@@ -12,8 +12,8 @@ from unmask import UserError
 from unmask.cli import app
 from unmask.train.run import Run
 
-RECIPE = {"preset": "bert-tiny", "objective": "mlm", "seed": 0, "start": "runs/a/model"}
-TASK = {"kind": "classify", "train": ["a.csv"]}
+RECIPE = {"preset": "bert-tiny", "objective": "mlm", "seed": 0, "init_from": "runs/a/model"}
+TASK = {"name": "classify", "train": ["a.csv"]}
 CASES: dict[str, tuple[str, Any, list[str]]] = {  # what → file, what it holds, words of the message
     "stretches": ("plan.json", {"stretches": {"a": 1}}, ["plan.json", "stretches"]),
     "words": ("plan.json", {"stretches": [{"start": "a", "steps": "b"}]}, ["plan.json", "stretches"]),
@@ -21,7 +21,7 @@ CASES: dict[str, tuple[str, Any, list[str]]] = {  # what → file, what it holds
     "best": ("results.json", {"task": "classify", "metric": "accuracy", "best": 3}, ["results.json", "best"]),
     "dev": ("results.json", {"task": "classify", "metric": "accuracy", "best": {}, "dev": 7}, ["results.json", "dev"]),
     "records": ("data.json", {"records": [1]}, ["data.json", "records"]),
-    "start": ("recipe.yaml", {**RECIPE, "task": TASK, "start": [1]}, ["recipe.yaml", "start"]),
+    "start": ("recipe.yaml", {**RECIPE, "task": TASK, "init_from": [1]}, ["recipe.yaml", "start"]),
     "deep": ("recipe.yaml", json.loads("[" * 100 + "]" * 100), ["recipe.yaml", "nested"]),
 }
 

@@ -14,7 +14,7 @@ from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
-SETS = ["train.steps=6", "train.batch=4", "train.checkpoint_every=2", "task.patience=0", "seed=1"]
+SETS = ["train.steps=6", "train.batch_size=4", "train.save_steps=2", "task.patience=0", "seed=1"]
 
 
 def crashed(start: Path, file: Path, out: Path, **given: str) -> Run:
@@ -22,13 +22,13 @@ def crashed(start: Path, file: Path, out: Path, **given: str) -> Run:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finetune.Finetune, "finish", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            api.finetune(start, train=file, out=out, sets=SETS, **given)  # type: ignore[arg-type]
+            api.finetune(start, train=file, out=out, overrides=SETS, **given)  # type: ignore[arg-type]
     return Run(out)
 
 
 def test_another_teacher_is_refused(tmp_path: Path) -> None:
     start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 30)
-    teacher = api.finetune(start, train=file, out=tmp_path / "teacher", sets=SETS).model
+    teacher = api.finetune(start, train=file, out=tmp_path / "teacher", overrides=SETS).model
     run = crashed(start, file, tmp_path / "run", teacher=str(teacher))
     before = {path: path.read_bytes() for path in teacher.iterdir() if path.is_file()}
     loaded = hf.load(teacher)
@@ -44,7 +44,7 @@ def test_another_teacher_is_refused(tmp_path: Path) -> None:
 
 def test_other_rewritten_records_are_refused(tmp_path: Path) -> None:
     start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 30)
-    run = crashed(start, file, tmp_path / "run", augment="mlm:0.5")
+    run = crashed(start, file, tmp_path / "run", augment_mlm=0.5)
     rewritten = run.path / "augmented.jsonl"
     before = rewritten.read_text()
     rewritten.write_text("".join(before.splitlines(keepends=True)[:-1]))

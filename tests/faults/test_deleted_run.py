@@ -26,10 +26,17 @@ def test_a_run_folder_that_is_gone(
                 shutil.rmtree(out) if how == "deleted" else out.rename(tmp_path / "elsewhere")
 
     monkeypatch.setattr(fit, "Log", Gone)
-    sets = ["train.eval_every=2", "train.checkpoint_every=3", "train.log_every=1", "train.eval_rows=4"]
+    sets = ["train.eval_steps=2", "train.save_steps=3", "train.logging_steps=1", "train.max_eval_examples=4"]
     with pytest.raises(UserError, match="was deleted or moved while a run was writing into it"):
         api.pretrain(
-            str(store.path), preset="bert-tiny", objective="mlm", steps=6, length=32, batch=2, out=out, sets=sets
+            str(store.path),
+            preset="bert-tiny",
+            objective="mlm",
+            steps=6,
+            max_length=32,
+            batch_size=2,
+            out=out,
+            overrides=sets,
         )
     assert not out.exists()
 

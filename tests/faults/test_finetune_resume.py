@@ -31,8 +31,8 @@ ROWS = [
 ]
 # dropout, accumulation, a dev set cut from the file, evaluations, a best model, checkpoints off the evaluations' grid
 SETS = [
-    "train.steps=24", "train.batch=8", "train.micro_batch=4", "train.checkpoint_every=5", "train.eval_every=4", "train.lr=0.002",
-    "train.keep=2", "train.threads=1", "task.patience=0", "seed=4",
+    "train.steps=24", "train.batch_size=8", "train.micro_batch_size=4", "train.save_steps=5", "train.eval_steps=4", "train.lr=0.002",
+    "train.save_total_limit=2", "train.threads=1", "task.patience=0", "seed=4",
 ]  # fmt: skip
 
 
@@ -40,7 +40,7 @@ SETS = [
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finetune")
     (folder / "train.csv").write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in ROWS))
-    tokenizer = Tokenizer.train([text for text, _ in ROWS], TokenizerRecipe(kind="char"))
+    tokenizer = Tokenizer.train([text for text, _ in ROWS], TokenizerRecipe(type="char"))
     shape = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "max_positions": 64, "dropout": 0.1}
     hf.save(
         Model(preset("bert-tiny", vocab_size=tokenizer.size, **shape), ("mlm",)).init(0), folder / "start", tokenizer
@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_in(folder: Path, out: Path) -> Run:
-    return api.finetune(folder / "start", task="classify", train=folder / "train.csv", sets=SETS, out=out)
+    return api.finetune(folder / "start", task="classify", train=folder / "train.csv", overrides=SETS, out=out)
 
 
 @pytest.fixture(scope="module")

@@ -77,8 +77,8 @@ CONLL = "Ann B-PER\nran O\n\nRome B-LOC\nfell O\n\n"
 SQUAD = {"id": "1", "question": "who?", "context": "Ann ran to Rome", "answers": [{"text": "Ann", "answer_start": 0}]}
 OTHERS = {
     ("tag", "tag missing"): Case({"train.conll": CONLL + "Ben\nsat O\n"}, "train.conll:7", "1 columns, the other lines have 2", "a word and its tag"),
-    ("tag", "tag of no scheme"): Case({"train.conll": CONLL + "Ben X-PER\nsat O\n"}, "train.conll:7", "'X-PER'", "B- or I-", options={"sets": ["task.tag.scheme=BIO"]}),
-    ("tag", "order of tags"): Case({"train.conll": CONLL + "Ben I-PER\nsat O\n"}, "train.conll:7", "I-PER", "B- begins", options={"sets": ["task.tag.faults=refuse", "task.tag.scheme=BIO"]}),
+    ("tag", "tag of no scheme"): Case({"train.conll": CONLL + "Ben X-PER\nsat O\n"}, "train.conll:7", "'X-PER'", "B- or I-", options={"overrides": ["task.tag.scheme=BIO"]}),
+    ("tag", "order of tags"): Case({"train.conll": CONLL + "Ben I-PER\nsat O\n"}, "train.conll:7", "I-PER", "B- begins", options={"overrides": ["task.tag.invalid_tags=error", "task.tag.scheme=BIO"]}),
     ("tag", "span outside of the text"): Case({"train.jsonl": jsonl({"text": "Ann ran", "spans": [{"start": 0, "end": 3, "label": "PER"}]}, {"text": "Ben", "spans": [{"start": 0, "end": 9, "label": "PER"}]})}, "train.jsonl:2", "9", ""),
     ("tag", "label that train does not have"): Case({"train.conll": CONLL, "test.conll": "x O\nUN B-ORG\n\n"}, "test.conll:1", "'ORG'", "'LOC', 'PER'"),
     ("answer", "answer is not there"): Case({"train.jsonl": jsonl(SQUAD, {**SQUAD, "id": "2", "answers": [{"text": "Rome", "answer_start": 3}]})}, "train.jsonl:2", "is not at 3", "answer_start: 11"),

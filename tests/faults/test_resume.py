@@ -15,9 +15,9 @@ from unmask.text.store import TokenStore
 
 # dropout 0.1 (bert's), accumulation 2, prefetch, an epoch and a length crossed, evaluations, checkpoints every 4 steps
 SETTINGS = [
-    "--preset=bert-tiny", "--objective=mlm+nsp", "--steps=22", "--batch=96", "--length=32:0.6,64:0.4", "--seed=5",
-    "--set=model.hidden=32", "--set=model.heads=2", "--set=model.intermediate=64", "--set=train.micro_batch=48",
-    "--set=train.checkpoint_every=4", "--set=train.eval_every=9", "--set=train.eval_rows=16", "--set=train.keep=2",
+    "--preset=bert-tiny", "--objective=mlm+nsp", "--steps=22", "--batch-size=96", "--max-length=32:0.6,64:0.4", "--seed=5",
+    "--set=model.hidden=32", "--set=model.heads=2", "--set=model.intermediate=64", "--set=train.micro_batch_size=48",
+    "--set=train.save_steps=4", "--set=train.eval_steps=9", "--set=train.max_eval_examples=16", "--set=train.save_total_limit=2",
     "--set=train.prefetch=3", "--set=train.threads=1", "--set=train.warmup=2",
 ]  # fmt: skip
 

@@ -32,7 +32,7 @@ WORDS = [f"w{n}x" for n in range(1200)]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`wide` has more than 1,000 whole words, so that `top_k: 1000` gives 1,000 candidates."""
     root = tmp_path_factory.mktemp("served")
-    tokenizer = Tokenizer.train([" ".join(WORDS)] * 3, TokenizerRecipe(kind="wordpiece", vocab_size=0, min_frequency=1))
+    tokenizer = Tokenizer.train([" ".join(WORDS)] * 3, TokenizerRecipe(type="wordpiece", vocab_size=0, min_frequency=1))
     shape = {"hidden": 16, "heads": 2, "layers": 1, "intermediate": 16, "max_positions": 512, "dropout": 0.0}
     config = preset("bert-tiny", **shape, vocab_size=tokenizer.size, pad_id=tokenizer.pad)
     hf.save(Model(config, ("mlm",)).init(0), root / "wide", tokenizer)

@@ -68,7 +68,7 @@ def random_words(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_tokenizer_training_at_once(random_words: Path, number: signal.Signals, tmp_path: Path) -> None:
-    words = ["tokenizer", "train", str(random_words), "--kind", "bpe", "--vocab-size", "30000", "-o", "tok"]
+    words = ["tokenizer", "train", str(random_words), "--tokenizer-type", "bpe", "--vocab-size", "30000", "-o", "tok"]
     code, said, seconds = stopped(tmp_path, "_bpe", number, *words, delay=1.0)
     assert code == 128 + number
     assert seconds < 20  # training takes minutes
@@ -80,7 +80,7 @@ def test_a_signal_ends_tokenizer_training_at_once(random_words: Path, number: si
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_sigterm_while_text_is_prepared(random_words: Path, workers: int, tmp_path: Path) -> None:
-    words = ["prepare", str(random_words), "--kind", "byte", "-o", "store", "--workers", str(workers)]
+    words = ["prepare", str(random_words), "--tokenizer-type", "byte", "-o", "store", "--workers", str(workers)]
     code, said, _ = stopped(tmp_path, {1: "encode_here", 2: "encode_in"}[workers], signal.SIGTERM, *words, delay=1.0)
     assert code == 143, said
     assert "unmask prepare was stopped by SIGTERM while preparing the text; to continue: run the same command" in said

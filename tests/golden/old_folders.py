@@ -67,7 +67,7 @@ def shown(family: str) -> Any:
 
 
 def batch_of_store() -> Any:
-    return json.loads(command("show-batch", "store", "--length", "32", "--rows", "2", "--json"))
+    return json.loads(command("show-batch", "store", "--max-length", "32", "--rows", "2", "--json"))
 
 
 def recipes() -> Any:

@@ -47,16 +47,16 @@ SHAPE = ["model.layers=2", "model.hidden=32", "model.heads=2", "model.intermedia
 NARROW = ["model.layers=2", "model.hidden=32"]  # of families without attention heads
 DECODER = [*SHAPE, "model.decoder_layers=2"]
 # embeddings: a factorisation of counts differs between processors where factors are equally strong
-ALWAYS = ["train.threads=1", "train.log_every=1"]
+ALWAYS = ["train.threads=1", "train.logging_steps=1"]
 TEXT = [
     *ALWAYS,
-    "train.embeddings=random",
-    "train.evaluations=2",
-    "train.eval_rows=8",
+    "train.embedding_init=random",
+    "train.num_evals=2",
+    "train.max_eval_examples=8",
     "data.workers=1",
-    "data.heldout=0.1",
+    "data.eval_fraction=0.1",
 ]
-TASK = [*ALWAYS, "train.evaluations=2"]
+TASK = [*ALWAYS, "train.num_evals=2"]
 
 # ---------------------------------------------------------------------------------------------------------------- data
 
@@ -146,23 +146,23 @@ TAGS = dict.fromkeys(NAMES, "B-PER") | dict.fromkeys(TOWNS, "B-LOC")
 # --------------------------------------------------------------------------------------------------------------- cases
 
 PRETRAIN: dict[str, dict[str, Any]] = {
-    "bert": {"preset": "bert-tiny", "objective": "mlm", "sets": SHAPE},
-    "nsp": {"preset": "bert-tiny", "objective": "mlm+nsp", "sets": SHAPE},
-    "sop": {"preset": "albert-mini", "objective": "mlm+sop", "sets": [*SHAPE, "model.embedding=16"]},
-    "rtd": {"preset": "electra-mini", "sets": [*SHAPE, "model.embedding=16", "model.generator=0.5"]},
-    "span": {"preset": "t5-mini", "sets": [*DECODER, "train.optimizer=adamw"]},
-    "denoise": {"preset": "bart-mini", "sets": DECODER},
-    "clm": {"preset": "gpt2-mini", "sets": [*SHAPE, "train.schedule=wsd"]},
-    "gpt": {"preset": "gpt-mini", "sets": [*NARROW, "model.heads=2"]},
-    "hybrid": {"preset": "modernbert-mini", "objective": "hybrid", "sets": [*SHAPE, "train.packing=apart"]},
-    "distill": {"preset": "distilbert-mini", "objective": "distill", "sets": [*SHAPE, "model.layers=1", "distill.teacher=bert", "tokenizer.path=bert/model"]},
-    "bilm": {"preset": "elmo-mini", "sets": [*NARROW, "model.intermediate=32"]},
-    "cbow": {"preset": "cbow-mini", "sets": ["model.hidden=32"]},
-    "prefix": {"preset": "bert-tiny", "objective": "prefix", "sets": SHAPE},
-    "words": {"preset": "roberta-mini", "sets": [*SHAPE, "mlm.unit=word", "mlm.masking=static", "train.schedule=cosine", "train.length='16:0.5,32:0.5'"]},
-    "xlm": {"preset": "xlm-roberta-mini", "sets": [*SHAPE, "mlm.unit=span", "mlm.count=drawn", "train.micro_batch=3"]},
-    "more": {"start": "bert", "mix": ["other.txt:0.25"], "extend_vocab": 3, "sets": ["train.keep=2"]},
-    "counted": {"preset": "bert-tiny", "sets": [*SHAPE, "train.embeddings=counted"]},
+    "bert": {"preset": "bert-tiny", "objective": "mlm", "overrides": SHAPE},
+    "nsp": {"preset": "bert-tiny", "objective": "mlm+nsp", "overrides": SHAPE},
+    "sop": {"preset": "albert-mini", "objective": "mlm+sop", "overrides": [*SHAPE, "model.embedding=16"]},
+    "rtd": {"preset": "electra-mini", "overrides": [*SHAPE, "model.embedding=16", "model.generator=0.5"]},
+    "span": {"preset": "t5-mini", "overrides": [*DECODER, "train.optimizer=adamw"]},
+    "denoise": {"preset": "bart-mini", "overrides": DECODER},
+    "clm": {"preset": "gpt2-mini", "overrides": [*SHAPE, "train.schedule=wsd"]},
+    "gpt": {"preset": "gpt-mini", "overrides": [*NARROW, "model.heads=2"]},
+    "hybrid": {"preset": "modernbert-mini", "objective": "hybrid", "overrides": [*SHAPE, "train.document_attention=same_document"]},
+    "distill": {"preset": "distilbert-mini", "objective": "distill", "overrides": [*SHAPE, "model.layers=1", "distill.teacher=bert", "tokenizer.path=bert/model"]},
+    "bilm": {"preset": "elmo-mini", "overrides": [*NARROW, "model.intermediate=32"]},
+    "cbow": {"preset": "cbow-mini", "overrides": ["model.hidden=32"]},
+    "prefix": {"preset": "bert-tiny", "objective": "prefix", "overrides": SHAPE},
+    "words": {"preset": "roberta-mini", "overrides": [*SHAPE, "mlm.mask_unit=word", "mlm.masking=static", "train.schedule=cosine", "train.max_length='16:0.5,32:0.5'"]},
+    "xlm": {"preset": "xlm-roberta-mini", "overrides": [*SHAPE, "mlm.mask_unit=span", "mlm.sampling=bernoulli", "train.micro_batch_size=3"]},
+    "more": {"init_from": "bert", "replay": ["other.txt:0.25"], "extend_vocab": 3, "overrides": ["train.save_total_limit=2"]},
+    "counted": {"preset": "bert-tiny", "overrides": [*SHAPE, "train.embedding_init=corpus_statistics"]},
 }  # fmt: skip
 VOCABULARY = {"t5-mini": 170, "albert-mini": 70, "xlm-roberta-mini": 70} | dict.fromkeys(
     ("roberta-mini", "bart-mini", "gpt2-mini", "gpt-mini"), 300
@@ -170,28 +170,28 @@ VOCABULARY = {"t5-mini": 170, "albert-mini": 70, "xlm-roberta-mini": 70} | dict.
 ONE = {"model": "bert", "file": "one"}
 FINETUNE: dict[str, dict[str, Any]] = {
     "classify": {**ONE, "task": "classify"},
-    "several": {"model": "bert", "lr": 3e-2, "file": "several", "sets": ["task.classify.target=several", "train.micro_batch=3"]},
-    "number": {"model": "hybrid", "file": "number", "sets": ["task.classify.target=number"]},
-    "pair": {"model": "words", "file": "pair", "sets": ["train.layer_decay=0.8"]},
+    "several": {"model": "bert", "lr": 3e-2, "file": "several", "overrides": ["task.classify.problem_type=multi_label", "train.micro_batch_size=3"]},
+    "number": {"model": "hybrid", "file": "number", "overrides": ["task.classify.problem_type=regression"]},
+    "pair": {"model": "words", "file": "pair", "overrides": ["train.layerwise_lr_decay=0.8"]},
     "tag": {"model": "bert", "file": "tag", "patience": 1},
     "answer": {"model": "bert", "file": "answer"},
     "choose": {"model": "rtd", "file": "choose"},
-    "prefixed": {"model": "prefix", "file": "generate", "task": "generate", "sets": ["task.generate.longest=6"]},
-    "t5": {"model": "span", "lr": 1e-3, "file": "generate", "task": "generate", "sets": ["task.generate.longest=6", "task.generate.beams=2", "task.generate.prefix='say: '"]},
-    "gpt2": {"model": "clm", "file": "generate", "task": "generate", "sets": ["task.generate.longest=6"]},
-    "embed": {"model": "bert", "file": "embed", "task": "embed", "sets": ["task.embed.sizes=[16]", "task.embed.directions=both"]},
+    "prefixed": {"model": "prefix", "file": "generate", "task": "generate", "overrides": ["task.generate.max_new_tokens=6"]},
+    "t5": {"model": "span", "lr": 1e-3, "file": "generate", "task": "generate", "overrides": ["task.generate.max_new_tokens=6", "task.generate.num_beams=2", "task.generate.source_prefix='say: '"]},
+    "gpt2": {"model": "clm", "file": "generate", "task": "generate", "overrides": ["task.generate.max_new_tokens=6"]},
+    "embed": {"model": "bert", "file": "embed", "task": "embed", "overrides": ["task.embed.matryoshka_dims=[16]", "task.embed.symmetric_loss=true"]},
     "scored": {"model": "nsp", "file": "scored", "task": "embed", "pooling": "cls"},
     "rank": {"model": "bert", "file": "rank"},
-    "point": {"model": "bert", "file": "rank", "sets": ["task.rank.loss=point"]},
-    "seeds": {**ONE, "seeds": 2, "test": None},
+    "point": {"model": "bert", "file": "rank", "overrides": ["task.rank.loss=pointwise"]},
+    "seeds": {**ONE, "num_seeds": 2, "test": None},
     "baseline": {**ONE, "baseline": True, "freeze": "encoder"},
-    "aux": {**ONE, "aux": "mlm:0.1", "dev": None},
+    "aux": {**ONE, "aux_mlm": 0.1, "dev": None},
     "teacher": {**ONE, "teacher": "classify", "seed": 5},
-    "augment": {**ONE, "augment": "mlm:0.5", "sets": ["task.hide=0.1"]},
+    "augment": {**ONE, "augment_mlm": 0.5, "overrides": ["task.token_mask_rate=0.1"]},
 }  # fmt: skip
 TASKS = {  # several at once
-    "people": {"kind": "tag", "train": ["tag.train.conll"], "dev": ["tag.dev.conll"]},
-    "opinion": {"kind": "classify", "train": ["one.train.jsonl"], "dev": ["one.dev.jsonl"], "test": ["one.test.jsonl"]},
+    "people": {"name": "tag", "train": ["tag.train.conll"], "dev": ["tag.dev.conll"]},
+    "opinion": {"name": "classify", "train": ["one.train.jsonl"], "dev": ["one.dev.jsonl"], "test": ["one.test.jsonl"]},
 }
 QUESTION = "where does bob live ?"
 ASKED: dict[str, list[Any]] = {  # by file: what a model is asked
@@ -215,31 +215,42 @@ ONLY_HERE = {"counted"}  # differs between processors: compared on one machine a
 # --------------------------------------------------------------------------------------------------------------- calls
 
 
-def run_pretraining(name: str, sets: list[str], **keywords: Any) -> None:
-    if "start" not in keywords and not any(text.startswith("tokenizer.path") for text in sets):
+def run_pretraining(name: str, overrides: list[str], **keywords: Any) -> None:
+    if "init_from" not in keywords and not any(text.startswith("tokenizer.path") for text in overrides):
         keywords["vocab_size"] = VOCABULARY.get(keywords["preset"], 80)
-    api.pretrain("corpus.txt", out=name, steps=STEPS, batch=8, length=32, seed=11, sets=[*TEXT, *sets], **keywords)
+    api.pretrain(
+        "corpus.txt",
+        out=name,
+        steps=STEPS,
+        batch_size=8,
+        max_length=32,
+        seed=11,
+        overrides=[*TEXT, *overrides],
+        **keywords,
+    )
 
 
-def run_finetuning(name: str, model: str, file: str, sets: list[str] | None = None, **keywords: Any) -> None:
+def run_finetuning(name: str, model: str, file: str, overrides: list[str] | None = None, **keywords: Any) -> None:
     ending = "conll" if file == "tag" else "jsonl"
     files = {part: f"{file}.{part}.{ending}" for part in ("train", "dev", "test")} | keywords
-    settings = {"steps": STEPS, "batch": 8, "lr": RATE, "seed": 3} | files
-    api.finetune(model, out=name, sets=[*TASK, *(sets or [])], **{k: v for k, v in settings.items() if v is not None})
+    settings = {"steps": STEPS, "batch_size": 8, "lr": RATE, "seed": 3} | files
+    api.finetune(
+        model, out=name, overrides=[*TASK, *(overrides or [])], **{k: v for k, v in settings.items() if v is not None}
+    )
 
 
 def run_tasks(name: str) -> None:
     """A recipe file, through the command line."""
-    train = {"steps": STEPS, "batch": 8, "lr": RATE, "evaluations": 2, "threads": 1}
-    recipe = {"seed": 3, "start": "bert/model", "task": {"dev_share": 0.2}, "tasks": TASKS, "train": train}
+    train = {"steps": STEPS, "batch_size": 8, "lr": RATE, "num_evals": 2, "threads": 1}
+    recipe = {"seed": 3, "init_from": "bert/model", "task": {"dev_fraction": 0.2}, "tasks": TASKS, "train": train}
     Path("tasks.yaml").write_text(json.dumps(recipe), "utf-8")  # which is YAML too
     command("finetune", "--recipe", "tasks.yaml", "--out", name, "--quiet", "--json")
 
 
 def run_search(name: str) -> None:
     files = {"train": "one.train.jsonl", "dev": "one.dev.jsonl", "test": "one.test.jsonl"}
-    settings = {"steps": 6, "batch": 8, "lr": RATE, "seed": 3, "sets": TASK}
-    api.tune("bert", trials=3, search=["lr", "batch"], out=name, **files, **settings)
+    settings = {"steps": 6, "batch_size": 8, "lr": RATE, "seed": 3, "overrides": TASK}
+    api.tune("bert", trials=3, params=["lr", "batch_size"], out=name, **files, **settings)
 
 
 def run_export(name: str, model: str) -> None:

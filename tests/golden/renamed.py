@@ -1,9 +1,12 @@
 """What was recorded under names of version 0.1, under today's names: the recorded files themselves are never edited.
 
-Only keys are renamed, and texts for people (messages, hints, suggested commands) left out; every number is compared as it was recorded.
+Only keys and fixed values are renamed, and texts for people (messages, hints, suggested commands) left out; every number is compared as
+it was recorded.
 """
 
 from typing import Any
+
+from unmask.renamed import upgrade
 
 KEYS = {
     "at": "location",
@@ -21,6 +24,7 @@ KEYS = {
 }
 FILES = {"learnt.json": "task_state.json"}
 TEXTS = {"message", "hint"}  # worded for people
+TARGETS = {"one": "single_label", "several": "multi_label", "number": "regression"}
 
 
 def current(value: Any) -> Any:

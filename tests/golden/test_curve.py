@@ -16,14 +16,17 @@ from unmask.train.run import Run
 
 GOLDEN = Path(__file__).with_name("curve.json")
 DRAWN = [
-    "train.embeddings=random"
+    "train.embedding_init=random"
 ]  # a factorisation of counts differs between processors where factors are equally strong
 CASES = {
     "bert": {
         "preset": "bert-tiny",
-        "sets": ["model.layers=2", "model.hidden=32", "model.heads=2", "model.intermediate=64", *DRAWN],
+        "overrides": ["model.layers=2", "model.hidden=32", "model.heads=2", "model.intermediate=64", *DRAWN],
     },
-    "modernbert": {"preset": "modernbert-mini", "sets": ["model.layers=2", "model.hidden=32", "model.heads=2", *DRAWN]},
+    "modernbert": {
+        "preset": "modernbert-mini",
+        "overrides": ["model.layers=2", "model.hidden=32", "model.heads=2", *DRAWN],
+    },
 }
 
 
@@ -47,9 +50,9 @@ def curve(name: str, folder: Path) -> list[float]:
     run = api.pretrain(
         path,
         steps=20,
-        batch=16,
-        length=32,
-        kind="char",
+        batch_size=16,
+        max_length=32,
+        tokenizer_type="char",
         seed=11,
         out=folder / name,
         mask_rate="0.3:0.15",

@@ -31,7 +31,7 @@ from unmask.text.tokenizer import Tokenizer
 from unmask.train.run import Run
 
 SHAPE = {"hidden": 32, "heads": 2, "layers": 1, "intermediate": 64, "max_positions": 64}
-TOKENIZER = Tokenizer.train(["what a film, who is so dull? a joy 0123456789"] * 3, TokenizerRecipe(kind="char"))
+TOKENIZER = Tokenizer.train(["what a film, who is so dull? a joy 0123456789"] * 3, TokenizerRecipe(type="char"))
 
 
 def model_of(heads: tuple[str, ...], labels: tuple[str, ...] = ("neg", "pos")) -> Model:
@@ -196,11 +196,11 @@ def test_given_columns_tell_the_task(tmp_path: Path) -> None:
 def test_a_row_longer_than_the_model_is_refused_and_a_head_of_another_size_named(tmp_path: Path) -> None:
     start = folder_of(tmp_path / "start", ("a", "b", "c"))
     train = csv(tmp_path / "t.csv", "text,label", *[f"a joy {n},{'xy'[n % 2]}" for n in range(24)])
-    values: dict[str, Any] = {"start": start, "task": {"kind": "classify", "train": [train]}}
+    values: dict[str, Any] = {"init_from": start, "task": {"name": "classify", "train": [train]}}
     job = prepare(make_recipe(values))
     assert any("has a classify head with 3 labels where 2 are needed" in note for note in job.notes)
-    with pytest.raises(UserError, match="--length 65: the model has 64 positions"):
-        prepare(make_recipe(values, ["task.length=65"]))
+    with pytest.raises(UserError, match="--max-length 65: the model has 64 positions"):
+        prepare(make_recipe(values, ["task.max_length=65"]))
 
 
 def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
     (tmp_path / "pretrain" / "run.json").write_text('{"version": 1, "kind": 3}')
     with pytest.raises(UserError, match=r"run\.json.*kind"):
         Run(tmp_path / "pretrain").kind()
-    Recipe.build({"task": {"kind": "classify"}}).write(tmp_path / "pretrain" / "recipe.yaml")
+    Recipe.build({"task": {"name": "classify"}}).write(tmp_path / "pretrain" / "recipe.yaml")
     (tmp_path / "pretrain" / "run.json").unlink()
     assert Run(tmp_path / "pretrain").kind() == "finetune", "a classifier of an old quickstart names no files"
     (tmp_path / "finetune" / "tune.json").write_text("{}")

@@ -26,7 +26,7 @@ LABELS = {"classify": ("neg", "pos"), "tag": ("O", "B-PER", "I-PER"), "answer": 
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Models that were never trained: they answer, which is enough here."""
     folder = tmp_path_factory.mktemp("bad")
-    tokenizer = Tokenizer.train(["what a film so dull, a joy Ann ran who?"] * 3, TokenizerRecipe(kind="char"))
+    tokenizer = Tokenizer.train(["what a film so dull, a joy Ann ran who?"] * 3, TokenizerRecipe(type="char"))
     for task, labels in LABELS.items():
         config = preset("bert-tiny", vocab_size=tokenizer.size, **SHAPE, **({"labels": labels} if labels else {}))
         hf.save(Model(config, (task,)).init(0), folder / task, tokenizer)
@@ -147,12 +147,12 @@ def test_bad_rows_are_left_out_counted_and_listed(models: dict[str, str], tmp_pa
     with pytest.raises(UserError, match=r"bad\.csv:3: no text"):
         api.evaluate(models["classify"], tmp_path / "bad.csv")
     clean = api.evaluate(models["classify"], tmp_path / "good.csv")
-    found = api.evaluate(models["classify"], tmp_path / "bad.csv", bad="skip")
+    found = api.evaluate(models["classify"], tmp_path / "bad.csv", bad_rows="skip")
     assert scores(found) == scores(clean) and found["records"] == 4 and "skipped" not in clean
     assert found["skipped"] == 4
     places = sorted({int(row["location"].rpartition(":")[2]) for row in found["skipped_rows"]})
     assert places == list(BAD) and all(row["message"] for row in found["skipped_rows"])
-    assert api.evaluate(models["classify"], tmp_path / "good.csv", bad="skip")["skipped"] == 0
+    assert api.evaluate(models["classify"], tmp_path / "good.csv", bad_rows="skip")["skipped"] == 0
 
     told = ["evaluate", models["classify"], str(tmp_path / "bad.csv"), "--bad", "skip"]
     result = CliRunner().invoke(app, told)
@@ -173,13 +173,13 @@ def test_what_is_wrong_with_a_whole_file_is_still_refused(models: dict[str, str]
     }.items():
         (tmp_path / "bad.csv").write_text(text)
         with pytest.raises(UserError, match=words):
-            api.evaluate(models["classify"], tmp_path / "bad.csv", bad="skip")
+            api.evaluate(models["classify"], tmp_path / "bad.csv", bad_rows="skip")
 
 
 def test_lines_that_are_not_json(models: dict[str, str], tmp_path: Path) -> None:
     rows = jsonl({"text": "a joy", "label": "pos"}) + '{"text": \n7\n' + jsonl({"text": "no", "label": "neg"})
     (tmp_path / "bad.jsonl").write_text(rows)
-    found = api.evaluate(models["classify"], tmp_path / "bad.jsonl", bad="skip")
+    found = api.evaluate(models["classify"], tmp_path / "bad.jsonl", bad_rows="skip")
     assert (found["records"], found["skipped"]) == (2, 2)
 
 
@@ -188,7 +188,7 @@ def test_a_sentence_with_a_bad_word_is_left_out_whole(models: dict[str, str], tm
     (tmp_path / "good.conll").write_text(good)
     (tmp_path / "bad.conll").write_text("no\tO\tO\nAnn\tB-PER\n\n" + good + "joy\tO\nran\t\n\na\tB-LOC\n")
     clean = api.evaluate(models["tag"], tmp_path / "good.conll")
-    found = api.evaluate(models["tag"], tmp_path / "bad.conll", bad="skip")
+    found = api.evaluate(models["tag"], tmp_path / "bad.conll", bad_rows="skip")
     assert scores(found) == scores(clean)
     assert sorted(int(row["location"].rpartition(":")[2]) for row in found["skipped_rows"]) == [1, 11, 13]
 
@@ -199,7 +199,7 @@ def test_a_question_whose_answer_is_not_there(models: dict[str, str], tmp_path: 
 
     paragraph = {"context": "Ann ran", "qas": [qa(1, "Ann"), qa(2, "Bob"), qa(3, "Ann ran")]}
     (tmp_path / "bad.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}, indent=1))
-    found = api.evaluate(models["answer"], tmp_path / "bad.json", bad="skip")
+    found = api.evaluate(models["answer"], tmp_path / "bad.json", bad_rows="skip")
     assert (found["records"], found["skipped"], found["total"]) == (2, 1, 2)
     assert "'Bob'" in found["skipped_rows"][0]["message"]
 
@@ -211,7 +211,7 @@ def test_a_bad_row_is_refused_with_the_flag_that_skips_it(models: dict[str, str]
     with pytest.raises(UserError) as caught:
         api.evaluate(models["classify"], file)
     assert "--bad skip" in str(caught.value.hint)
-    assert api.evaluate(models["classify"], file, bad="skip")["skipped"] == 1
+    assert api.evaluate(models["classify"], file, bad_rows="skip")["skipped"] == 1
     file.write_text("")
     with pytest.raises(UserError) as caught:
         api.evaluate(models["classify"], file)

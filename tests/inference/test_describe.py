@@ -19,7 +19,7 @@ from unmask.text.tokenizer import Tokenizer
 @pytest.fixture
 def folder(tmp_path):
     """A bare BERT: no heads but the pooler."""
-    tokenizer = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(kind="char"))
+    tokenizer = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(type="char"))
     model = Model(preset("bert-tiny", vocab_size=tokenizer.size, hidden=32, intermediate=64), ["pooler"]).init(0)
     hf.save(model, tmp_path, tokenizer)
     return tmp_path

@@ -150,7 +150,7 @@ def test_vectors_go_into_a_file(bert, tmp_path):
     result = run.invoke(app, ["embed", str(bert), "the", "we"])
     assert result.stdout.count("→") == 2
     (tmp_path / "table.csv").write_text("review,stars\nthe lakes,3\n")
-    result = run.invoke(app, ["embed", str(bert), str(tmp_path / "table.csv"), "--column", "review", "--json"])
+    result = run.invoke(app, ["embed", str(bert), str(tmp_path / "table.csv"), "--text-column", "review", "--json"])
     assert json.loads(result.stdout)["texts"] == ["the lakes"]
 
 

@@ -23,7 +23,7 @@ SENTENCES = [f"The {a} of the {b} saw a {c} in the garden." for a in ("king", "c
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
 def test_a_masked_row_says_what_happened_to_each_token(kind):
     size = {"wordpiece": 60, "bpe": 290}[kind]
-    tokenizer = Tokenizer.train(SENTENCES * 3, TokenizerRecipe(kind=kind, vocab_size=size))
+    tokenizer = Tokenizer.train(SENTENCES * 3, TokenizerRecipe(type=kind, vocab_size=size))
     objective = MLM(Recipe.build({"mlm": {"mask": 0.4, "random": 0.3, "keep": 0.3}}), tokenizer)
     seen = set()
     for seed in range(10):
@@ -48,8 +48,8 @@ def test_a_masked_row_says_what_happened_to_each_token(kind):
 def test_example_fills_hide_a_whole_word_of_held_out_text(tmp_path, kind):
     file = tmp_path / "text.txt"
     file.write_text("\n\n".join(SENTENCES))
-    tokenizer = Tokenizer.train(SENTENCES, TokenizerRecipe(kind=kind, vocab_size=300 if kind == "bpe" else 52))
-    settings = DataRecipe(corpus=[str(file)], heldout=0.3, workers=1)
+    tokenizer = Tokenizer.train(SENTENCES, TokenizerRecipe(type=kind, vocab_size=300 if kind == "bpe" else 52))
+    settings = DataRecipe(corpus=[str(file)], eval_fraction=0.3, workers=1)
     store = prepare(Corpus([str(file)], settings), tokenizer, settings, tmp_path / "store")
     model = Model(preset("bert-tiny", vocab_size=tokenizer.size)).init(0)
     fills = Predictor(model, tokenizer, "cpu").example_fills(store, count=8, top_k=4)

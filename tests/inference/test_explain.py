@@ -48,7 +48,7 @@ def fine_tuned(case: str) -> Predictor:
     return Predictor(Model(config, [head] if head else []).init(0), TOKENIZER, "cpu", task)
 
 
-CLASSIFY = {"labels": ["neg", "pos"], "target": "one"}
+CLASSIFY = {"labels": ["neg", "pos"], "target": "single_label"}
 TAG = ("B-LOC", "I-LOC", "O")
 CASES = {
     "classify": (Classify, "classify", CLASSIFY, (TEXT,), ("neg", "pos")),

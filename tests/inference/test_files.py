@@ -23,7 +23,7 @@ TEXTS = ["what a film", "so dull, so long", "a joy", "no", "two\nlines", "again"
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A classifier that was never trained: it answers, which is enough here."""
     folder = tmp_path_factory.mktemp("judge") / "model"
-    tokenizer = Tokenizer.train([*TEXTS, "Seen from 0123456789"] * 3, TokenizerRecipe(kind="char"))
+    tokenizer = Tokenizer.train([*TEXTS, "Seen from 0123456789"] * 3, TokenizerRecipe(type="char"))
     shape = {"hidden": 32, "heads": 2, "layers": 1, "intermediate": 64, "max_positions": 64, "labels": ("neg", "pos")}
     hf.save(Model(preset("bert-tiny", vocab_size=tokenizer.size, **shape), ("classify",)).init(0), folder, tokenizer)
     return str(folder)
@@ -101,7 +101,7 @@ def test_the_doctor_stands_before_training(model: str, tmp_path: Path, monkeypat
     good = [(f"Seen from {n}", "pos" if n % 2 else "neg") for n in range(12)]
     test = table(tmp_path / "test.csv", "text,label", ("new", "pos"), ("Seen from  3", "pos"), ("x", "never"))
     train = table(tmp_path / "train.csv", "text,label", *good, ("", "pos"), (good[0][0], "pos"))
-    steps: dict[str, Any] = {"task": "classify", "sets": ["train.steps=1"]}
+    steps: dict[str, Any] = {"task": "classify", "overrides": ["train.steps=1"]}
     with pytest.raises(UserError) as caught:
         api.finetune(model, train=train, test=test, out=tmp_path / "run", **steps)
     assert not (tmp_path / "run").exists(), "an empty folder helps nobody"
@@ -146,7 +146,7 @@ def test_what_is_cut_is_said_and_long_decides(model: str, tmp_path: Path) -> Non
     long.write_text("a joy\n" + "so long " * 40 + "\n")
     words = ["predict", model, str(long)]
     assert "longer than a row" not in CliRunner().invoke(app, words).output  # read whole, in windows
-    cut = CliRunner().invoke(app, [*words, "--long", "first"])
+    cut = CliRunner().invoke(app, [*words, "--overflow", "truncate"])
     assert cut.exit_code == 0 and "1 of 2 are longer than a row of 64: cut" in cut.output
-    refused = CliRunner().invoke(app, [*words, "--long", "refuse"])
-    assert refused.exit_code == 2 and "long.txt:2: " in refused.output and "--long windows" in refused.output
+    refused = CliRunner().invoke(app, [*words, "--overflow", "error"])
+    assert refused.exit_code == 2 and "long.txt:2: " in refused.output and "--overflow window" in refused.output

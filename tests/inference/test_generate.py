@@ -252,7 +252,7 @@ def tokenizer():
     from unmask.recipe import TokenizerRecipe
     from unmask.text.tokenizer import Tokenizer
 
-    return Tokenizer.train(WORDS, TokenizerRecipe(kind="bpe", vocab_size=272, lowercase=False))
+    return Tokenizer.train(WORDS, TokenizerRecipe(type="bpe", vocab_size=272, lowercase=False))
 
 
 def predictor(name, tokenizer, heads=("lm",), **changes):

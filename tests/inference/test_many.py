@@ -86,9 +86,9 @@ def test_a_text_too_long_is_refused_where_that_is_asked(models: dict[str, Predic
     assert len(p.predict([question])) == 1
     with pytest.raises(UserError, match="tokens") as caught:
         p.predict([question], overflow="error")
-    assert "--long" in str(caught.value)
+    assert "--overflow" in str(caught.value)
     assert len(p.predict([question])) == 1  # the choice was for one call
-    with pytest.raises(UserError, match="windows, first, refuse"):
+    with pytest.raises(UserError, match="window, truncate, error"):
         p.predict([question], overflow="cut")
 
 

@@ -21,8 +21,8 @@ from unmask.text.store import TokenStore
 from unmask.train.heldout import FIXED, has_fixed, running
 from unmask.train.run import Run
 
-TINY = ["model.layers=1", "model.hidden=32", "model.heads=2", "model.intermediate=32", "train.evaluations=2"]
-SHORT = {"preset": "bert-tiny", "steps": 4, "batch": 4, "length": 32}
+TINY = ["model.layers=1", "model.hidden=32", "model.heads=2", "model.intermediate=32", "train.num_evals=2"]
+SHORT = {"preset": "bert-tiny", "steps": 4, "batch_size": 4, "max_length": 32}
 
 
 def evals(run: Run) -> list[dict]:
@@ -40,7 +40,8 @@ def runs(store: TokenStore, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         "pairs": {"objective": "mlm+nsp", "mask_rate": "0.3"},
     }
     return {
-        name: unmask.pretrain(store.path, out=folder / name, sets=still, **SHORT, **way) for name, way in ways.items()
+        name: unmask.pretrain(store.path, out=folder / name, overrides=still, **SHORT, **way)
+        for name, way in ways.items()
     }
 
 
@@ -68,7 +69,7 @@ def test_what_the_fixed_masking_hides(store: TokenStore) -> None:
     assert len(chosen) / ordinary == pytest.approx(0.15, abs=0.01)
     assert (chosen == t.mask).mean() == pytest.approx(0.8, abs=0.05)
     assert (chosen == targets).mean() == pytest.approx(0.1, abs=0.04)
-    assert (FIXED.rate, FIXED.mask, FIXED.random, FIXED.keep, FIXED.unit) == (0.15, 0.8, 0.1, 0.1, "token")
+    assert (FIXED.mask_rate, FIXED.mask, FIXED.random, FIXED.keep, FIXED.mask_unit) == (0.15, 0.8, 0.1, 0.1, "token")
 
 
 def test_the_mlm_loss_stands_next_to_perplexity(runs: dict[str, Run], capsys: pytest.CaptureFixture) -> None:
@@ -87,7 +88,7 @@ def test_the_mlm_loss_stands_next_to_perplexity(runs: dict[str, Run], capsys: py
 
 def test_the_terminal_shows_the_mlm_loss(store: TokenStore, tmp_path: Path) -> None:
     words = ["pretrain", str(store.path), "--preset", "bert-tiny", "--objective", "mlm+nsp", "--steps", "2"]
-    words += ["--batch", "2", "--length", "32", "--out", str(tmp_path / "run")]
+    words += ["--batch-size", "2", "--max-length", "32", "--out", str(tmp_path / "run")]
     shown = CliRunner().invoke(app, [*words, *(x for s in TINY for x in ("--set", s))])
     assert shown.exit_code == 0, shown.output
     last = evals(Run(tmp_path / "run"))[-1]
@@ -103,7 +104,7 @@ def test_a_pretrained_model_is_measured_on_any_text(runs: dict[str, Run], text_f
     folder.mkdir()
     (folder / "some.txt").write_text(text_file.read_text()[:40_000])
     model = str(runs["word"].path)
-    words = ["evaluate", model, str(folder), "--pairs", str(pairs), "--length", "32", "--json"]
+    words = ["evaluate", model, str(folder), "--pairs", str(pairs), "--max-length", "32", "--json"]
     shown = CliRunner().invoke(app, words)
     assert shown.exit_code == 0, shown.output
     found = json.loads(shown.stdout)
@@ -117,13 +118,13 @@ def test_a_pretrained_model_is_measured_on_any_text(runs: dict[str, Run], text_f
 
 
 def test_on_the_store_of_a_run_it_is_the_runs_own_figure(runs: dict[str, Run], store: TokenStore) -> None:
-    found = unmask.evaluate(runs["pairs"].path, store.path, length=32, rows=512)
+    found = unmask.evaluate(runs["pairs"].path, store.path, max_length=32, rows=512)
     assert found["loss"] == pytest.approx(evals(runs["pairs"])[-1]["fixed"]["mlm"], rel=1e-4)
 
 
 def test_by_hand(runs: dict[str, Run], store: TokenStore) -> None:
     """The mean of -ln p of the hidden tokens, computed without any objective."""
-    found = unmask.evaluate(runs["token"].path, store.path, length=32, rows=8)
+    found = unmask.evaluate(runs["token"].path, store.path, max_length=32, rows=8)
     loaded = hf.load(runs["token"].model).model.eval()
     (batch,) = running(store.heldout, store.tokenizer, loaded.config, "mlm", 32, 8).batches
     where, targets = batch.labels["mlm.positions"], batch.labels["mlm.targets"]
@@ -137,21 +138,29 @@ def test_by_hand(runs: dict[str, Run], store: TokenStore) -> None:
 
 
 def made(name: str, objective: str, text_file: Path, folder: Path) -> Path:
-    sets = ["model.layers=1", "model.hidden=32", "model.heads=2", "train.evaluations=1"]
+    sets = ["model.layers=1", "model.hidden=32", "model.heads=2", "train.num_evals=1"]
     sets += ["model.decoder_layers=1"] if name.startswith("t5") else []
     return unmask.pretrain(
-        text_file, preset=name, objective=objective, steps=1, batch=2, length=32, vocab_size=400, sets=sets, out=folder
+        text_file,
+        preset=name,
+        objective=objective,
+        steps=1,
+        batch_size=2,
+        max_length=32,
+        vocab_size=400,
+        overrides=sets,
+        out=folder,
     ).model
 
 
 def test_a_causal_model_has_the_loss_of_the_next_token(text_file: Path, tmp_path: Path) -> None:
     model = made("gpt2-mini", "clm", text_file, tmp_path / "run")
-    found = unmask.evaluate(model, text_file, length=32, rows=4)
+    found = unmask.evaluate(model, text_file, max_length=32, rows=4)
     assert (found["objective"], found["masking"], found["unk_share"]) == ("clm", None, 0.0)
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
     assert "fixed" not in evals(Run(tmp_path / "run"))[-1]
     both = made("bert-tiny", "hybrid", text_file, tmp_path / "hybrid")
-    assert unmask.evaluate(both, text_file, length=32, rows=4)["objective"] == "clm"
+    assert unmask.evaluate(both, text_file, max_length=32, rows=4)["objective"] == "clm"
 
 
 def test_models_without_such_a_loss_say_so(text_file: Path, tmp_path: Path) -> None:
@@ -159,19 +168,19 @@ def test_models_without_such_a_loss_say_so(text_file: Path, tmp_path: Path) -> N
         model = made(name, objective, text_file, tmp_path / name)
         with pytest.raises(UserError, match="has no loss on plain text"):
             unmask.evaluate(model, text_file)
-    assert unmask.evaluate(model / "generator", text_file, length=16, rows=2)["objective"] == "mlm"
+    assert unmask.evaluate(model / "generator", text_file, max_length=16, rows=2)["objective"] == "mlm"
 
 
 def test_what_cannot_be_is_refused(runs: dict[str, Run], text_file: Path, tmp_path: Path) -> None:
     model = runs["token"].path
-    with pytest.raises(UserError, match="--length 4"):
-        unmask.evaluate(model, text_file, length=4)
+    with pytest.raises(UserError, match="--max-length 4"):
+        unmask.evaluate(model, text_file, max_length=4)
     with pytest.raises(UserError, match="positions of this model"):
-        unmask.evaluate(model, text_file, length=100_000)
+        unmask.evaluate(model, text_file, max_length=100_000)
     with pytest.raises(UserError, match="not fine-tuned"):
         unmask.evaluate(model, text_file, columns={"text": "review"})
     with pytest.raises(UserError, match="--bad"):
-        unmask.evaluate(model, text_file, bad="skip")
+        unmask.evaluate(model, text_file, bad_rows="skip")
     with pytest.raises(UserError):
         unmask.evaluate(model, tmp_path / "nowhere.txt")
     other = unmask.prepare(text_file, tmp_path / "other", vocab_size=300)

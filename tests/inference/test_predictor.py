@@ -504,7 +504,7 @@ def fine_tuned(kind, head, labels, task_state):
 
 
 def test_a_classifier_takes_texts_and_pairs_one_or_many():
-    p = fine_tuned(Classify, "classify", ("neg", "pos"), {"labels": ["neg", "pos"], "target": "one"})
+    p = fine_tuned(Classify, "classify", ("neg", "pos"), {"labels": ["neg", "pos"], "target": "single_label"})
     texts, pairs = ["the lakes", "we played", "北京"], ["the", "united", "北"]
     both = p.classify(iter(texts), iter(pairs))
     for text, pair, alone, together in zip(texts, pairs, p.classify(text for text in texts), both, strict=True):

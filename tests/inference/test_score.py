@@ -196,7 +196,7 @@ def test_a_file_is_scored_line_by_line_as_its_texts_are(bert, tmp_path):
     expected = scored(*TEXTS)
     assert [score["text"] for score in expected] == TEXTS
     assert scored(str(lines)) == expected
-    assert scored(str(table)) == scored(str(table), "--column", "review") == expected
+    assert scored(str(table)) == scored(str(table), "--text-column", "review") == expected
     table.write_text("编号,评论\n" + "".join(f'{n},"{text}"\n' for n, text in enumerate(TEXTS)), "utf-8")
     assert scored(str(table)) == expected
     assert scored("missing.txt", code=2)["error"] == "missing.txt: no such file"

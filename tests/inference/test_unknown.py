@@ -32,7 +32,7 @@ TEXTS = {
 
 
 def trained(language: str, kind: str) -> Tokenizer:
-    settings = TokenizerRecipe(kind=kind, vocab_size=261 if kind == "byte" else 0, min_frequency=1, lowercase=False)
+    settings = TokenizerRecipe(type=kind, vocab_size=261 if kind == "byte" else 0, min_frequency=1, lowercase=False)
     return Tokenizer.train([TEXTS[language]] * 50, settings)
 
 

@@ -19,7 +19,7 @@ SIZES = {"wordpiece": 110, "bpe": 320, "unigram": 70, "char": 60, "byte": 261}
 
 
 def train(kind: str = "wordpiece", **settings: Any) -> Tokenizer:
-    return Tokenizer.train(CORPUS, TokenizerRecipe(kind=kind, vocab_size=SIZES[kind], **settings))
+    return Tokenizer.train(CORPUS, TokenizerRecipe(type=kind, vocab_size=SIZES[kind], **settings))
 
 
 def make_folder(folder: Path, tokenizer: Tokenizer, architecture: Any, spread: float = 0.6, **more: Any) -> Path:

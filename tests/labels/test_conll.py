@@ -124,11 +124,15 @@ def test_an_i_without_b_is_repaired_or_refused(tmp_path: Path) -> None:
     records, findings = read(tmp_path / "a.conll", text)
     assert records[0]["tags"] == ["O", "B-loc", "I-loc", "B-per"] and marked(records[0])[0] == ("New York", "loc")
     assert where(findings) == [("2", "order of tags")] and not findings[0].error
-    _, findings = read(tmp_path / "a.conll", text, tag={"faults": "refuse"})
+    _, findings = read(tmp_path / "a.conll", text, tag={"invalid_tags": "error"})
     assert str(findings[0]).endswith("a.conll:2: I-loc after O (BIO); B- begins an entity") and findings[0].error
-    _, findings = read(tmp_path / "b.conll", "New\tB-loc\nYork\tE-loc\nBob\tB-per\nx\tO\n", tag={"faults": "refuse"})
+    _, findings = read(
+        tmp_path / "b.conll", "New\tB-loc\nYork\tE-loc\nBob\tB-per\nx\tO\n", tag={"invalid_tags": "error"}
+    )
     assert where(findings) == [("4", "order of tags")]
-    records, findings = read(tmp_path / "c.conll", "New\tI-loc\nYork\tI-loc\nRome\tB-loc\n", tag={"faults": "refuse"})
+    records, findings = read(
+        tmp_path / "c.conll", "New\tI-loc\nYork\tI-loc\nRome\tB-loc\n", tag={"invalid_tags": "error"}
+    )
     assert records[0]["tags"] == ["B-loc", "I-loc", "B-loc"]  # IOB1 is no fault, but said
     assert where(findings) == [("1", "scheme")] and not findings[0].error
     records, findings = read(tmp_path / "d.conll", text, tag={"scheme": "none"})

@@ -163,7 +163,7 @@ def test_json_has_no_header(tmp_path: Path) -> None:
 
 
 def test_length_is_measured_by_the_model_s_tokens() -> None:
-    tokenizer = Tokenizer.train(["abcdefgh " * 50], TokenizerRecipe(kind="char"))
+    tokenizer = Tokenizer.train(["abcdefgh " * 50], TokenizerRecipe(type="char"))
     rows = records(*[("ab" * (40 if n % 4 == 0 else 4), "x") for n in range(40)])
     (found,) = check_lengths(rows, CLASSIFY, tokenizer, 32, "read in windows")
     assert found.message.startswith("25.0% of the records have more than 30 tokens (the longest 80)")

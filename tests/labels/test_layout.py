@@ -87,7 +87,7 @@ def test_a_doubt_is_refused_and_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="a table or plain text") as caught:
         pick_task(TaskRecipe(), [source])
     assert "--task embed" in (caught.value.hint or "")
-    assert pick_task(TaskRecipe(kind="embed"), [source]).name == "embed"
+    assert pick_task(TaskRecipe(name="embed"), [source]).name == "embed"
     ragged = "".join("\t".join(["some words here"] * (2 + n % 3)) + "\n" for n in range(20))
     assert detect_layout(ragged, ".txt").ambiguous
 

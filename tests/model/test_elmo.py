@@ -195,7 +195,7 @@ def test_a_frozen_encoder_classifies(name: str, store: TokenStore, tmp_path) -> 
     from unmask.runs.part import Part
     from unmask.tasks.classify.task import Classify
 
-    train = {"epochs": 10, "batch": 8, "optimizer": "adamw", "lr": 1e-2}
+    train = {"epochs": 10, "batch_size": 8, "optimizer": "adamw", "lr": 1e-2}
     recipe = Recipe.build({"train": train})
     records = [
         {
@@ -205,7 +205,7 @@ def test_a_frozen_encoder_classifies(name: str, store: TokenStore, tmp_path) -> 
         }
         for i in range(24)
     ]
-    task = Classify(recipe, store.tokenizer, {"labels": ["0", "1"], "length": 16, "target": "one"})
+    task = Classify(recipe, store.tokenizer, {"labels": ["0", "1"], "length": 16, "target": "single_label"})
     config = preset(name, vocab_size=store.tokenizer.size, hidden=32, intermediate=32, labels=("0", "1"))
     model = Model(config, ["classify"]).init(0)
     model.freeze()

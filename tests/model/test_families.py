@@ -19,7 +19,7 @@ from unmask.seeds import generator
 from unmask.text.tokenizer import Tokenizer
 
 ENCODERS = ("bert", "roberta", "xlm-roberta", "albert", "distilbert", "electra", "modernbert")
-TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(kind="byte"))
+TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(type="byte"))
 families = pytest.mark.parametrize("family", ENCODERS)
 
 

@@ -85,7 +85,7 @@ class Table:
 
 SETTINGS = {
     "greedy": {},
-    "beams": {"num_beams": 3},
+    "num_beams": {"num_beams": 3},
     "drawn": {"do_sample": True, "seed": 3, "temperature": 1.3},
     "top-k": {"do_sample": True, "top_k": 5},
     "top-p": {"do_sample": True, "top_p": 0.8},

@@ -8,7 +8,7 @@ from unmask.seeds import generator
 from unmask.text.flags import DOCUMENT, SENTENCE, WORD
 from unmask.text.tokenizer import Tokenizer
 
-TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(kind="byte"))
+TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(type="byte"))
 ORDINARY = np.flatnonzero(~TOKENIZER.special)
 
 

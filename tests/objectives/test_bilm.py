@@ -114,7 +114,7 @@ def test_other_models_and_sums_are_refused(store: TokenStore) -> None:
 
 
 def trainer_of(store: TokenStore, model: Model, steps: int) -> tuple[Trainer, Loader]:
-    settings = {"steps": steps, "batch": 8, "length": 16, "schedule": "constant", "lr": 2e-2, "warmup": 0}
+    settings = {"steps": steps, "batch_size": 8, "max_length": 16, "schedule": "constant", "lr": 2e-2, "warmup": 0}
     recipe = Recipe.build({"objective": "bilm", "train": settings})
     o = build(recipe, store.tokenizer, model.config)
     loader = Loader(Rows(store.train, store.tokenizer, 1, o.rows), o, 1)

@@ -65,7 +65,7 @@ def test_documents_apart_are_not_continued_by_the_next() -> None:
 @pytest.mark.parametrize("name", ["clm", "prefix", "hybrid"])
 def test_later_tokens_change_no_earlier_prediction(name: str, family: str) -> None:
     """Bit for bit. The prefix itself may be seen; so the change is made after it."""
-    objective, model = made(name, family, hybrid={"clm": 1.0})
+    objective, model = made(name, family, hybrid={"clm_fraction": 1.0})
     made_so = (objective.corrupt(row(5, 64), generator("cut", i), PHASE) for i in range(99))
     example = next(e for e in made_so if (e.prefix or 0) < 40)
     positions = next(v for k, v in example.labels.items() if k.endswith(".positions") and len(v))
@@ -119,7 +119,9 @@ def test_hybrid_predicts_one_before_and_half_of_the_rows_are_causal() -> None:
 
 
 def test_hybrid_masked_rows_see_both_sides_and_not_the_token() -> None:
-    objective, model = made("hybrid", "bert-tiny", hybrid={"clm": 0.0}, mlm={"mask": 1, "random": 0, "keep": 0})
+    objective, model = made(
+        "hybrid", "bert-tiny", hybrid={"clm_fraction": 0.0}, mlm={"mask": 1, "random": 0, "keep": 0}
+    )
     example = row(1, 64)
     out = objective.corrupt(example, generator(0), PHASE)
     before = predictions(objective, model, out)["mlm"]
@@ -169,4 +171,8 @@ def test_a_row_that_begins_inside_a_document_counts_from_it() -> None:
 def test_packing_apart_is_refused_for_pairs_and_decoders() -> None:
     for name, family in (("mlm+nsp", "bert-tiny"), ("span", "t5-mini"), ("mlm+sop", "albert-mini")):
         with pytest.raises(UserError, match="packing"):
-            build(Recipe.build({"objective": name, "train": {"packing": "apart"}}), TOKENIZER, preset(family))
+            build(
+                Recipe.build({"objective": name, "train": {"document_attention": "same_document"}}),
+                TOKENIZER,
+                preset(family),
+            )

@@ -98,7 +98,7 @@ def test_words_that_share_contexts_come_near() -> None:
     }
     texts = [frame.format(word) for words, frames in kinds.values() for word in words for frame in frames]
     tokenizer = Tokenizer.train(texts * 3, TokenizerRecipe(vocab_size=132))
-    recipe = Recipe.build({"objective": "cbow", "train": {"steps": 60, "lr": 2e-2, "batch": 16, "warmup": 0}})
+    recipe = Recipe.build({"objective": "cbow", "train": {"steps": 60, "lr": 2e-2, "batch_size": 16, "warmup": 0}})
     o = build(recipe, tokenizer)
     model = Model(preset("cbow-mini", vocab_size=tokenizer.size, hidden=16), o.heads).init(0)
     trainer = Trainer(model, o, recipe.train, plan(recipe, {128: 16}), 0, World(0, 1))
@@ -121,7 +121,7 @@ def test_words_that_share_contexts_come_near() -> None:
 
 def test_it_overfits_and_resumes_bit_for_bit(store: TokenStore, tmp_path: Path) -> None:
     """8 rows of 32 tokens, below 10 %: 128 numbers a word are enough to tell so few contexts apart."""
-    settings = {"steps": 100, "batch": 8, "length": 32, "schedule": "constant", "lr": 2e-2, "warmup": 0}
+    settings = {"steps": 100, "batch_size": 8, "max_length": 32, "schedule": "constant", "lr": 2e-2, "warmup": 0}
     recipe = Recipe.build({"objective": "cbow", "train": settings})
     config = preset("cbow-mini", vocab_size=store.tokenizer.size)
     o = build(recipe, store.tokenizer, config)

@@ -126,7 +126,7 @@ def test_wrong_teachers_are_refused(teacher: Path, tmp_path: Path) -> None:
         made(teacher, soft=0.0, cosine=0.0)
     with pytest.raises(UserError, match="both have the term mlm"):
         made(teacher, objective="mlm+distill")
-    other = Tokenizer.train(["a"], TokenizerRecipe(kind="byte", special_tokens=["<x>"]))
+    other = Tokenizer.train(["a"], TokenizerRecipe(type="byte", special_tokens=["<x>"]))
     recipe = Recipe.build({"objective": "distill", "distill": {"teacher": str(teacher)}})
     with pytest.raises(UserError, match="another tokenizer"):
         Distill(recipe, other)
@@ -152,8 +152,8 @@ def test_a_run_does_not_go_on_with_another_teacher(store: TokenStore, tmp_path: 
     hf.save(Model(preset("bert-tiny", **shape, layers=1), ("mlm",)).init(1), folder, store.tokenizer)
     recipe = {"distill": {"teacher": str(folder)}, "model": {"hidden": 32, "layers": 1, "heads": 2}}
     run = unmask.pretrain(
-        store.path, recipe=recipe, objective="distill", preset="bert-tiny", steps=1, batch=2, length=32,
-        sets=["train.threads=1", "train.eval_rows=2"], out=tmp_path / "run",
+        store.path, recipe=recipe, objective="distill", preset="bert-tiny", steps=1, batch_size=2, max_length=32,
+        overrides=["train.threads=1", "train.max_eval_examples=2"], out=tmp_path / "run",
     )  # fmt: skip
     for name in ("results.json", "report.html"):
         (run.path / name).unlink()  # as if it had been stopped before its end

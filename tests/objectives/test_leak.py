@@ -12,7 +12,7 @@ from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.seeds import generator
 from unmask.text.tokenizer import Tokenizer
 
-TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(kind="byte"))
+TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(type="byte"))
 SHAPE = {"vocab_size": TOKENIZER.size, "hidden": 32, "heads": 2, "layers": 2, "intermediate": 64}
 
 

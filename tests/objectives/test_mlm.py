@@ -12,7 +12,7 @@ from unmask.text.tokenizer import Tokenizer
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.train(["a"], TokenizerRecipe(kind="byte", special_tokens=["<user>"]))
+    return Tokenizer.train(["a"], TokenizerRecipe(type="byte", special_tokens=["<user>"]))
 
 
 def corrupt_million(mlm: MLM, rate: float, length: int = 128) -> dict[str, float]:
@@ -44,7 +44,7 @@ def corrupt_million(mlm: MLM, rate: float, length: int = 128) -> dict[str, float
 
 @pytest.mark.parametrize("count", ["exact", "drawn"])
 def test_fifteen_percent_and_80_10_10(tokenizer: Tokenizer, count: str) -> None:
-    got = corrupt_million(MLM(Recipe.build({"mlm": {"count": count}}), tokenizer), 0.15)
+    got = corrupt_million(MLM(Recipe.build({"mlm": {"sampling": count}}), tokenizer), 0.15)
     same_by_luck = 0.1 / int((~tokenizer.special).sum())  # a random token may be the right one
     assert got["chosen"] == pytest.approx(0.15, abs=0.0015)
     assert got["mask"] == pytest.approx(0.8, abs=0.005)
@@ -65,7 +65,7 @@ def test_exact_count_varies_by_one_at_most_and_drawn_does_not(tokenizer: Tokeniz
     ids = np.concatenate([[tokenizer.cls], np.full(101, int(np.flatnonzero(~tokenizer.special)[7])), [tokenizer.sep]])
 
     def counts(kind: str) -> set[int]:
-        mlm = MLM(Recipe.build({"mlm": {"count": kind}}), tokenizer)
+        mlm = MLM(Recipe.build({"mlm": {"sampling": kind}}), tokenizer)
         rows = (mlm.corrupt(Example(ids), generator(i), Phase(0, 103, 0.15)) for i in range(300))
         return {len(r.labels["mlm.targets"]) for r in rows}
 

@@ -44,7 +44,7 @@ def documents_of(sentences_per_document: list[int], words: int = 12, vocabulary:
     return split
 
 
-TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(kind="byte"))  # [PAD] 0, [CLS] 2, [SEP] 3
+TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(type="byte"))  # [PAD] 0, [CLS] 2, [SEP] 3
 
 
 def test_half_are_true_and_false_ones_are_from_another_document() -> None:
@@ -116,7 +116,7 @@ def test_stream_rows_cover_the_text_and_begin_at_words(store) -> None:
 @pytest.mark.parametrize("template", ["bert", "albert", "roberta", "t5", "gpt2"])
 def test_special_tokens_of_a_pair_stand_where_the_tokenizers_rule_puts_them(template: str, kind: str) -> None:
     """RoBERTa: two between the halves, no segments. T5 and GPT-2 begin with the text; GPT-2's rule names no border."""
-    t = Tokenizer.train(["a"], TokenizerRecipe(kind="byte", template=template))
+    t = Tokenizer.train(["a"], TokenizerRecipe(type="byte", template=template))
     split = documents_of([9] * 40, words=12)
     split.tokens = np.where(split.tokens == 3, t.sep, 200 + split.tokens % 40)  # bytes; none is a special token
     rows = Rows(split, t, seed=1, kind=kind)
@@ -140,7 +140,7 @@ def test_chunks_are_as_long_as_the_tokenizers_rows_can_be() -> None:
     """Two sentences of 61 tokens in all fit a row of 64 with BERT's three special tokens, not with RoBERTa's four."""
     split = documents_of([2] * 3 + [3] * 3, words=30)  # sentences of 30, 31 and 32 tokens
     for template, cut in (("bert", 0), ("roberta", 1)):
-        t = Tokenizer.train(["a"], TokenizerRecipe(kind="byte", template=template))
+        t = Tokenizer.train(["a"], TokenizerRecipe(type="byte", template=template))
         rows = Rows(split, t, seed=1, kind="order")
         e = rows.example(0, 0, Phase(0, 64))
         assert int((e.flags > 0).sum()) == 61 - cut
@@ -150,8 +150,8 @@ def test_chunks_are_as_long_as_the_tokenizers_rows_can_be() -> None:
 def test_a_store_indexes_the_pairs_that_its_tokenizers_rows_will_ask_for(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(f"One sentence {n}. And another one. And a third." for n in range(30)))
-    tokenizer = Tokenizer.train(["a"], TokenizerRecipe(kind="byte", template="roberta"))
-    settings = DataRecipe(corpus=[str(text)], heldout=0.2, workers=1)
+    tokenizer = Tokenizer.train(["a"], TokenizerRecipe(type="byte", template="roberta"))
+    settings = DataRecipe(corpus=[str(text)], eval_fraction=0.2, workers=1)
     made = prepare(Corpus([str(text)], settings), tokenizer, settings, tmp_path / "store", lengths=[64])
     assert (made.path / "train" / "chunks-63.bin").exists()
     before = {file.name for file in (made.path / "train").iterdir()}

@@ -125,7 +125,7 @@ def test_the_model_sees_the_draws() -> None:
 
 def test_the_trainer_weighs_the_terms() -> None:
     objective, model = made()
-    recipe = Recipe.build({"train": {"steps": 1, "length": 64, "batch": 4, "clip": 0.0}})
+    recipe = Recipe.build({"train": {"steps": 1, "max_length": 64, "batch_size": 4, "max_grad_norm": 0.0}})
     trainer = Trainer(model, objective, recipe.train, plan(recipe, {64: 4}), 0, World(0, 1))
     batch = batch_of(objective, range(4))
     terms = objective.loss(model.train(), batch)

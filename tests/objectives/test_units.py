@@ -24,7 +24,7 @@ from unmask.text.rows import Rows
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer
 
-UNITS = ["word", "span", "ngram", "named"]
+UNITS = ["word", "span", "ngram", "phrase"]
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,8 @@ def phrases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mlm_of(unit: str, phrases: Path | str = "", **more: object) -> MLM:
-    named = {"phrases": str(phrases)} if unit == "named" else {}
-    return MLM(Recipe.build({"mlm": {"unit": unit, **named, **more}}), TOKENIZER)
+    named = {"phrases": str(phrases)} if unit == "phrase" else {}
+    return MLM(Recipe.build({"mlm": {"mask_unit": unit, **named, **more}}), TOKENIZER)
 
 
 def words_of(flags: np.ndarray, special: np.ndarray) -> np.ndarray:
@@ -48,12 +48,12 @@ def words_of(flags: np.ndarray, special: np.ndarray) -> np.ndarray:
     return np.array(out)
 
 
-@pytest.mark.parametrize("count", ["exact", "drawn"])
+@pytest.mark.parametrize("count", ["exact", "bernoulli"])
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_rate_is_exact_and_units_are_whole(unit: str, count: str, phrases: Path) -> None:
     """80/10/10 too. A million tokens (where the number is drawn, a fifth of it), in rows of 512."""
     tokens, near = (1_000_000, 0.0015) if count == "exact" else (200_000, 0.0035)
-    mlm, total, chosen, masked, kept = mlm_of(unit, phrases, count=count), 0, 0, 0, 0
+    mlm, total, chosen, masked, kept = mlm_of(unit, phrases, sampling=count), 0, 0, 0, 0
     for i in range(tokens // 510):
         example = row(i % 100, 512)
         out = mlm.corrupt(example, generator(unit, i), Phase(0, 512, 0.15))
@@ -121,7 +121,7 @@ def test_fate_is_per_token_for_words_and_per_unit_for_spans(phrases: Path) -> No
     assert mixed("word", phrases) > 0.4
     assert mixed("ngram", phrases) > 0.4
     assert mixed("span", phrases) == 0
-    assert mixed("named", phrases) == 0
+    assert mixed("phrase", phrases) == 0
 
 
 def test_the_lot_of_the_last_unit_keeps_the_mean() -> None:
@@ -144,13 +144,13 @@ def test_whole_words_of_every_tokenizer(kind: str, language: str, tmp_path: Path
     """From the store's flags: each chosen piece of text is words, in Chinese as in English."""
     path = tmp_path / "text.txt"
     path.write_text(TEXT[language] * 30, "utf-8")
-    data = DataRecipe(language=language, heldout=0.0, deduplicate="off", documents="file", workers=1)
+    data = DataRecipe(language=language, eval_fraction=0.0, deduplicate="off", document_boundary="file", workers=1)
     corpus = Corpus([str(path)], data)
     tokenizer = Tokenizer.train(
-        (d.text for d in corpus), TokenizerRecipe(kind=kind, vocab_size=SIZES.get((kind, language), 0))
+        (d.text for d in corpus), TokenizerRecipe(type=kind, vocab_size=SIZES.get((kind, language), 0))
     )
     rows = Rows(prepare(corpus, tokenizer, data, tmp_path / "store").train, tokenizer, 0)
-    mlm = MLM(Recipe.build({"mlm": {"unit": "word", "mask": 1, "random": 0, "keep": 0}}), tokenizer)
+    mlm = MLM(Recipe.build({"mlm": {"mask_unit": "word", "mask": 1, "random": 0, "keep": 0}}), tokenizer)
     several = 0
     for i in range(20):
         example = rows.example(0, i % rows.count(48), Phase(0, 48))
@@ -167,7 +167,7 @@ def test_named_phrases_come_first(tmp_path: Path) -> None:
     path = tmp_path / "names.txt"
     path.write_text("new york\nunited states of america\tCOUNTRY\nunited states\n")
     tokenizer = Tokenizer.train([text], TokenizerRecipe(vocab_size=60, min_frequency=0))
-    mlm = MLM(Recipe.build({"mlm": {"unit": "named", "phrases": str(path)}}), tokenizer)
+    mlm = MLM(Recipe.build({"mlm": {"mask_unit": "phrase", "phrases": str(path)}}), tokenizer)
     encoding = tokenizer.encode_batch([text])[0]
     ids = np.array([tokenizer.cls, *encoding.ids, tokenizer.sep])
     flags = np.array([0, *(not t.startswith("##") for t in encoding.tokens), 0], np.uint8)
@@ -192,9 +192,9 @@ def test_named_phrases_come_first(tmp_path: Path) -> None:
 def test_wrong_phrases_are_refused_before_the_text_is_read(tmp_path: Path) -> None:
     config = preset("bert-tiny")
     for mlm, said in (
-        ({"unit": "named"}, "without a file"),
-        ({"unit": "named", "phrases": str(tmp_path / "none.txt")}, "cannot read"),
-        ({"phrases": "x.txt"}, "unit named alone"),
+        ({"mask_unit": "phrase"}, "without a file"),
+        ({"mask_unit": "phrase", "phrases": str(tmp_path / "none.txt")}, "cannot read"),
+        ({"phrases": "x.txt"}, "mask_unit=phrase"),
     ):
         with pytest.raises(UserError, match=said):
             MLM.check(Recipe.build({"objective": "mlm", "mlm": mlm}), config)
@@ -202,7 +202,7 @@ def test_wrong_phrases_are_refused_before_the_text_is_read(tmp_path: Path) -> No
     with pytest.raises(UserError, match="no phrases"):
         read_phrases(str(tmp_path / "empty.txt"))
     with pytest.raises(UserError, match=r"mlm\.unit"):
-        Recipe.build({"mlm": {"unit": "sentence"}})
+        Recipe.build({"mlm": {"mask_unit": "sentence"}})
 
 
 def test_units_need_no_flags() -> None:
@@ -210,7 +210,7 @@ def test_units_need_no_flags() -> None:
     example = row(0)
     example.flags = None
     for unit in ("word", "span", "ngram"):
-        recipe = Recipe.build({"objective": "mlm", "mlm": {"unit": unit}})
+        recipe = Recipe.build({"objective": "mlm", "mlm": {"mask_unit": unit}})
         out = build(recipe, TOKENIZER).corrupt(example, generator(1), Phase(0, 128, 0.15))
         assert 10 < len(out.labels["mlm.positions"]) < 30
 
@@ -266,15 +266,22 @@ def test_phrases_of_a_long_text_are_looked_for_here_and_there_and_everywhere_bef
 def test_a_run_says_how_many_phrases_it_finds_and_refuses_none(store: TokenStore, tmp_path: Path, capsys) -> None:
     file = tmp_path / "phrases.txt"
     recipe = {"model": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}, "train": {"threads": 1}}
-    short = {"preset": "bert-tiny", "objective": "mlm+nsp", "mask_unit": "named", "steps": 1, "batch": 4, "length": 32}
+    short = {
+        "preset": "bert-tiny",
+        "objective": "mlm+nsp",
+        "mask_unit": "named",
+        "steps": 1,
+        "batch_size": 4,
+        "max_length": 32,
+    }
     file.write_text("the statement\nzebra crossing\n")
     run = unmask.pretrain(
-        store.path, recipe=recipe, sets=[f"mlm.phrases={file}"], out=tmp_path / "a", console=Console(), **short
+        store.path, recipe=recipe, overrides=[f"mlm.phrases={file}"], out=tmp_path / "a", console=Console(), **short
     )
     assert f"1 of 2 phrases of {file} occur in the text; not there: 'zebra crossing'" in capsys.readouterr().err
     file.write_text("zebra crossing\n")
     with pytest.raises(UserError, match="none of the 1 phrases"):
-        unmask.pretrain(store.path, recipe=recipe, sets=[f"mlm.phrases={file}"], out=tmp_path / "b", **short)
+        unmask.pretrain(store.path, recipe=recipe, overrides=[f"mlm.phrases={file}"], out=tmp_path / "b", **short)
     assert not (tmp_path / "b").exists()
     (run.path / "results.json").unlink()  # as if it had been stopped
     with pytest.raises(UserError, match=r"mlm\.phrases: .* has changed"):

@@ -19,7 +19,7 @@ from unmask.text.tokenizer import Tokenizer
 
 PHASE = Phase(0, 128, 0.15)
 SENTINELS = [f"<extra_id_{i}>" for i in range(40)]
-T5 = Tokenizer.train(["a"], TokenizerRecipe(kind="byte", special_tokens=SENTINELS))
+T5 = Tokenizer.train(["a"], TokenizerRecipe(type="byte", special_tokens=SENTINELS))
 
 
 def restored(ids: np.ndarray, answer: np.ndarray) -> list[int]:

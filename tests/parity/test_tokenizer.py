@@ -76,7 +76,7 @@ def lines():
 @cache
 def train(kind, lowercase=True, accents="auto", size=2000):
     settings = TokenizerRecipe(
-        kind=kind, vocab_size=size, lowercase=lowercase, strip_accents=accents, special_tokens=["<URL>"]
+        type=kind, vocab_size=size, lowercase=lowercase, strip_accents=accents, special_tokens=["<URL>"]
     )
     return Tokenizer.train([*topics.values(), *CHINESE * 30, *ACCENTED * 30], settings)
 
@@ -215,10 +215,10 @@ def test_a_family_has_its_own_tokenizer(preset, tmp_path):
 
 
 def test_what_the_recipe_says_wins_over_the_family():
-    recipe = Recipe.build({"preset": "roberta-mini", "tokenizer": {"kind": "unigram", "lowercase": True}})
+    recipe = Recipe.build({"preset": "roberta-mini", "tokenizer": {"type": "unigram", "lowercase": True}})
     settings = with_tokenizer(recipe).tokenizer
-    assert (settings.kind, settings.template, settings.lowercase) == ("unigram", "roberta", True)
-    taken = Recipe.build({"preset": "roberta-mini", "start": "somewhere"})
+    assert (settings.type, settings.template, settings.lowercase) == ("unigram", "roberta", True)
+    taken = Recipe.build({"preset": "roberta-mini", "init_from": "somewhere"})
     assert with_tokenizer(taken) is taken
 
 

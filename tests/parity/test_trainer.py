@@ -71,10 +71,10 @@ CASES = {"classify": classify_records, "tag": tag_records, "answer": answer_reco
 def both(name: str, folder: Path, tmp_path: Path, length: int, lr: float) -> tuple[list[float], list[float]]:
     """Losses of the first steps, ours and theirs, from one folder without the task's head."""
     records, tokenizer = CASES[name](), Tokenizer.load(folder)
-    settings = {"optimizer": "adamw", "lr": lr, "betas": [0.9, 0.999], "warmup": 0, "layer_decay": 1.0}
+    settings = {"optimizer": "adamw", "lr": lr, "betas": [0.9, 0.999], "warmup": 0, "layerwise_lr_decay": 1.0}
     recipe = Recipe.build(
-        {"start": str(folder), "task": {"kind": name, "length": length, "classify": {"balance": "off"}},
-         "train": {"steps": STEPS, "batch": BATCH, **settings}}
+        {"init_from": str(folder), "task": {"name": name, "max_length": length, "classify": {"class_weight": "none"}},
+         "train": {"steps": STEPS, "batch_size": BATCH, **settings}}
     )  # fmt: skip
     kind, config = TASKS[name], hf.config_of(folder)
     task: Task = kind(recipe, tokenizer, kind.fit_state(FitContext(recipe, config, tokenizer), records).task_state)

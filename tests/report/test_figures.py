@@ -31,7 +31,13 @@ def test_the_report_of_answers_shows_no_count_as_a_score(tmp_path: Path) -> None
         rows.append({"question": f"who saw film {n} ?", "context": text, "answers": [{"text": name, "start": 0}]})
     train, dev = write(tmp_path / "train.jsonl", rows[:16]), write(tmp_path / "dev.jsonl", rows[16:])
     run = api.finetune(
-        model_folder(tmp_path / "start"), task="answer", train=train, dev=dev, steps=1, batch=4, out=tmp_path / "run"
+        model_folder(tmp_path / "start"),
+        task="answer",
+        train=train,
+        dev=dev,
+        steps=1,
+        batch_size=4,
+        out=tmp_path / "run",
     )
     assert run.read_json("results.json")["dev"]["total"] == 8  # the official script's number stays in the file
     assert {"exact", "f1"} <= set(names := measured(RunView(run))) and "total" not in names
@@ -40,7 +46,7 @@ def test_the_report_of_answers_shows_no_count_as_a_score(tmp_path: Path) -> None
 
 
 def test_the_hidden_word_stands_beside_its_fills(store: Any, tmp_path: Path) -> None:
-    run = api.pretrain(store.path, preset="bert-tiny", steps=1, batch=4, length=32, out=tmp_path / "run", sets=["model.layers=1"])  # fmt: skip
+    run = api.pretrain(store.path, preset="bert-tiny", steps=1, batch_size=4, max_length=32, out=tmp_path / "run", overrides=["model.layers=1"])  # fmt: skip
     fills = run.read_json("fills.json")
     html = (run.path / "report.html").read_text("utf-8")
     assert fills and html.count("The text has “") == len(fills)
@@ -53,7 +59,7 @@ def test_preparing_what_is_in_the_cache_ends_at_a_hundred_per_cent(text_file: Pa
     def said() -> str:
         console = Console()
         console.rich = RichConsole(file=io.StringIO(), force_terminal=True, width=200)
-        api.prepare(str(text_file), sets=["tokenizer.vocab_size=700"], console=console)
+        api.prepare(str(text_file), overrides=["tokenizer.vocab_size=700"], console=console)
         return console.rich.file.getvalue()  # type: ignore[attr-defined]
 
     said()
@@ -85,7 +91,7 @@ def test_f1_is_left_out_of_more_labels_and_where_it_is_not_defined() -> None:
 def test_info_and_report_say_which_label_f1_is_of(tmp_path: Path) -> None:
     run = api.finetune(
         model_folder(tmp_path / "start"), train=labelled(tmp_path / "train.csv", 24),
-        dev=labelled(tmp_path / "dev.csv", 8, 500), steps=1, batch=4, out=tmp_path / "run",
+        dev=labelled(tmp_path / "dev.csv", 8, 500), steps=1, batch_size=4, out=tmp_path / "run",
     )  # fmt: skip
     html = (run.path / "report.html").read_text("utf-8")
     assert "of the label pos" in html and "<td>f1</td>" in html
@@ -100,7 +106,7 @@ def pairs(path: Path, first: int, count: int) -> Path:
 def test_embed_says_its_score_before_training(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     start = model_folder(tmp_path / "start")
     files = {"train": pairs(tmp_path / "train.jsonl", 0, 24), "dev": pairs(tmp_path / "dev.jsonl", 300, 12)}
-    run = api.finetune(start, task="embed", **files, steps=2, batch=4, out=tmp_path / "run", console=Console())
+    run = api.finetune(start, task="embed", **files, steps=2, batch_size=4, out=tmp_path / "run", console=Console())
     said = capsys.readouterr().err
     assert said.index("before training") < said.index("step 2/2")
     first = next(e for e in run.events() if e["event"] == "eval")

@@ -49,8 +49,12 @@ META = {
 def make(path: Path, steps: int = STEPS, terms: tuple[str, ...] = ("mlm",), meta: dict | None = META, **data) -> Run:
     """A run that has done `steps` of its 40 steps, with an evaluation every 10."""
     run = Run.create(path, "pretrain", "test")
-    values = {"objective": "+".join(terms), "data": data or {"corpus": ["sample:sotu"]}, "mlm": {"rate": "0.3:0.15"}}
-    recipe = Recipe.build({**values, "train": {"steps": STEPS, "batch": 2, "length": "32:0.5,64:0.5"}})
+    values = {
+        "objective": "+".join(terms),
+        "data": data or {"corpus": ["sample:sotu"]},
+        "mlm": {"mask_rate": "0.3:0.15"},
+    }
+    recipe = Recipe.build({**values, "train": {"steps": STEPS, "batch_size": 2, "max_length": "32:0.5,64:0.5"}})
     recipe.write(run.path / "recipe.yaml")
     p = plan(recipe, {})
     run.write_json("plan.json", p.as_dict())
@@ -365,9 +369,11 @@ def test_report_of_a_real_store(tmp_path):
     """The names of the store's meta.json are the ones read here."""
     text = tmp_path / "films.txt"
     text.write_text("\n\n".join(f"the film number {i} was good. it was long." for i in range(200)) + "\n\n\x00bad")
-    corpus = Corpus([str(text)], DataRecipe(documents="block", heldout=0.1))
+    corpus = Corpus([str(text)], DataRecipe(document_boundary="paragraph", eval_fraction=0.1))
     tokenizer = Tokenizer.train((d.text for d in corpus), TokenizerRecipe(vocab_size=80))
-    store = prepare(corpus, tokenizer, DataRecipe(documents="block", heldout=0.1, workers=1), tmp_path / "store")
+    store = prepare(
+        corpus, tokenizer, DataRecipe(document_boundary="paragraph", eval_fraction=0.1, workers=1), tmp_path / "store"
+    )
     run = make(tmp_path / "run", meta=store.meta, corpus=[str(text)])
     s = report.summary(run)
     assert s["data"]["train"]["tokens"] == len(store.train.tokens)
@@ -410,7 +416,7 @@ def test_card(tmp_path):
         "MLM accuracy 40.0%",
         "1.36 below the unigram entropy of the text (6.432)",
         "train.optimizer: `muon`",
-        "mlm.rate: `0.3:0.15`",
+        "mlm.mask_rate: `0.3:0.15`",
         "unmask fill .",
         "from transformers import AutoTokenizer, ModernBertForMaskedLM",
         "No evaluation of bias was made.",
@@ -428,7 +434,7 @@ def test_card_without_a_known_language_says_none(tmp_path):
 def test_card_of_a_model_trained_further(tmp_path):
     run = make(tmp_path / "run")
     recipe = run.recipe()
-    recipe.start = "/home/someone/models/first"
+    recipe.init_from = "/home/someone/models/first"
     recipe.write(run.path / "recipe.yaml")
     card = card_of(run)
     assert "Started from: `first`" in card

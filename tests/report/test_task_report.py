@@ -106,7 +106,7 @@ DETAILS = {
 
 def make(path: Path, details: dict | None = None, **results) -> Run:
     run = Run.create(path, "finetune", "x")
-    Recipe.build({"start": "base", "task": {"kind": "classify", "train": ["train.csv"]}}).write(
+    Recipe.build({"init_from": "base", "task": {"name": "classify", "train": ["train.csv"]}}).write(
         run.path / "recipe.yaml"
     )
     run.write_json("environment.json", {"cpu": "Test CPU", "threads": 1})
@@ -163,7 +163,7 @@ def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
     assert "interrupted" in page.text and f"unmask finetune --resume {run.path}" in page.text
     assert "Scores" not in page.text.replace("Scores on the dev set", "") and "Confusion" not in page.text
     empty = Run.create(tmp_path / "empty", "finetune", "x")
-    Recipe.build({"start": "base", "task": {"train": ["t.csv"]}}).write(empty.path / "recipe.yaml")
+    Recipe.build({"init_from": "base", "task": {"train": ["t.csv"]}}).write(empty.path / "recipe.yaml")
     assert report.write(empty).exists() and not (empty.path / "curves.png").exists()
     for key in DETAILS:  # each part alone
         empty.write_json("details.json", {"dev": {key: DETAILS[key]}})

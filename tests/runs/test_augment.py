@@ -95,7 +95,7 @@ def test_a_word_without_another_stays() -> None:
 
 def test_byte_pieces_keep_their_blanks() -> None:
     text = "the cat sat on the mat and the dog ran"
-    tokenizer = Tokenizer.train([text] * 4, TokenizerRecipe(kind="bpe", template="roberta", min_frequency=1))
+    tokenizer = Tokenizer.train([text] * 4, TokenizerRecipe(type="bpe", template="roberta", min_frequency=1))
     for new in augment.rewrite(model_of(tokenizer), tokenizer, [{"location": "f:1", "text": text, "label": "x"}], 5, 0):
         assert len(new["text"].split()) == len(text.split()) and new["text"] != text
 
@@ -118,9 +118,9 @@ def test_a_run_keeps_its_rows(store: TokenStore, tmp_path: Path) -> None:
             tmp_path / "m",
             train=tmp_path / "train.csv",
             epochs=1,
-            batch=3,
+            batch_size=3,
             patience=0,
-            augment=given,
+            augment_mlm=given,
             out=tmp_path / name,
         )
         sizes[name] = run.read_json("results.json")["step"]
@@ -136,11 +136,11 @@ def test_an_interrupted_run_goes_on_with_the_rows_it_made(
     hf.save(model_of(store.tokenizer), tmp_path / "m", store.tokenizer)
     rows = [f"{'sorted list of numbers' if n % 2 else 'class with methods'} {n},{n % 2}" for n in range(30)]
     (tmp_path / "train.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-    task = {"kind": "classify", "train": [str(tmp_path / "train.csv")], "augment": "mlm:1"}
-    train = {"steps": 12, "batch": 3, "eval_every": 4, "checkpoint_every": 4}
+    task = {"name": "classify", "train": [str(tmp_path / "train.csv")], "augment": "mlm:1"}
+    train = {"steps": 12, "batch_size": 3, "eval_steps": 4, "save_steps": 4}
 
     def recipe() -> Recipe:
-        return make_recipe({"start": str(tmp_path / "m"), "task": task, "train": train})
+        return make_recipe({"init_from": str(tmp_path / "m"), "task": task, "train": train})
 
     whole, cut = (Run(tmp_path / name) for name in ("whole", "cut"))
     execute(Finetune(), recipe(), Context.alone(), whole.path)
@@ -168,13 +168,13 @@ def test_a_record_may_hold_any_line_separator(tmp_path: Path, monkeypatch: pytes
         {"location": "a:2", "text": "b", "label": "neg"},
     ]
     monkeypatch.setattr(augment, "rewrite", lambda *_: made)
-    recipe = make_recipe({"start": str(start), "task": {"kind": "classify", "augment": "mlm:1"}})
+    recipe = make_recipe({"init_from": str(start), "task": {"name": "classify", "augment_mlm": 1.0}})
     for _ in range(2):  # made, and read again
         assert augment.rows(recipe, made, run, World(0, 1), Console(quiet=True)) == made
 
 
 def test_what_cannot_be_is_refused(store: TokenStore, tmp_path: Path) -> None:
-    recipe = Recipe.build({"task": {"augment": "mlm"}})
+    recipe = Recipe.build({"task": {"augment_mlm": 0.5}})
     assert augment.share(recipe) == 0.5
     for text in ("mlm:0", "mlm:11", "words", "mlm:x"):
         with pytest.raises(UserError, match="--augment"):
@@ -187,7 +187,7 @@ def test_what_cannot_be_is_refused(store: TokenStore, tmp_path: Path) -> None:
     hf.save(model_of(store.tokenizer, heads=("pooler",)), tmp_path / "m", store.tokenizer)
     (tmp_path / "train.csv").write_text("text,label\na list,x\na class,y\n")
     with pytest.raises(UserError, match="no MLM head"):
-        api.finetune(tmp_path / "m", train=tmp_path / "train.csv", augment="mlm", out=tmp_path / "r")
-    tokenizer = Tokenizer.train(["a cab"], TokenizerRecipe(kind="char"))
+        api.finetune(tmp_path / "m", train=tmp_path / "train.csv", augment_mlm=0.5, out=tmp_path / "r")
+    tokenizer = Tokenizer.train(["a cab"], TokenizerRecipe(type="char"))
     with pytest.raises(UserError, match="no words"):
         augment.rewrite(model_of(tokenizer), tokenizer, [{"location": "f:1", "text": "a cab"}], 1, 0)

@@ -42,7 +42,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def task_of(name: str, start: Path, train: list[dict[str, Any]], **settings: Any) -> Task:
-    recipe = Recipe.build({"start": str(start), "task": {"kind": name, **settings}})
+    recipe = Recipe.build({"init_from": str(start), "task": {"name": name, **settings}})
     config = hf.config_of(start)
     kind = TASKS[name]
     tokenizer = Tokenizer.load(start)
@@ -157,8 +157,8 @@ def test_a_run_puts_them_beside_the_model(
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows[:36]))
     (tmp_path / "dev.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows[30:]))
     run = api.finetune(
-        start, train=tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl", steps=2, batch=2, baseline=True,
-        out=tmp_path / "run", sets=["task.rank.negatives=2", "train.evaluations=1"],
+        start, train=tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl", steps=2, batch_size=2, baseline=True,
+        out=tmp_path / "run", overrides=["task.rank.num_negatives=2", "train.num_evals=1"],
     )  # fmt: skip
     results = run.read_json("results.json")
     bm25, scratch = results["baselines"]
@@ -182,14 +182,14 @@ def test_what_has_no_word_gives_no_counted_baseline(start: Path) -> None:
 
 
 def test_several_tasks_have_none(start: Path) -> None:
-    recipe = {"tasks": {"a": {"kind": "classify", "train": ["a.csv"]}}}
+    recipe = {"tasks": {"a": {"name": "classify", "train": ["a.csv"]}}}
     with pytest.raises(UserError, match="--baseline with several tasks"):
         api.finetune(start, recipe=recipe, baseline=True)
 
 
 @pytest.mark.parametrize(
     ("given", "own", "scratch"),
-    [({"lr": 1e-3}, 1e-3, 1e-3), ({}, 1.2e-3, 6e-3), ({"sets": ["task.baseline_lr=0.004"]}, 1.2e-3, 4e-3)],
+    [({"lr": 1e-3}, 1e-3, 1e-3), ({}, 1.2e-3, 6e-3), ({"overrides": ["task.baseline_lr=0.004"]}, 1.2e-3, 4e-3)],
 )
 def test_the_rate_that_a_user_gives_is_that_of_both_models(
     start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], given: dict[str, Any], own: float, scratch: float

@@ -26,8 +26,8 @@ def run_in(tmp_path: Path, name: str, *sets: str, **given: Any) -> Run:
     if not file.exists():
         model_folder(start)
         labelled(file, 40)
-    sets = ("train.batch=4", "train.evaluations=1", "seed=2", *sets)
-    return api.finetune(start, train=file, out=tmp_path / name, sets=sets, **given)
+    sets = ("train.batch_size=4", "train.num_evals=1", "seed=2", *sets)
+    return api.finetune(start, train=file, out=tmp_path / name, overrides=sets, **given)
 
 
 def steps(run: Run) -> int:
@@ -45,8 +45,8 @@ def test_minutes_become_steps_and_the_weights_stay_as_they_were(tmp_path: Path) 
 
 def test_several_tasks_have_minutes_too(tmp_path: Path) -> None:
     start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 40)
-    values = {"start": str(start), "tasks": {name: {"train": [str(file)]} for name in ("one", "two")}}
-    sets = ["train.minutes=0.01", "train.batch=4", "train.evaluations=1", "train.lr=0.001"]
+    values = {"init_from": str(start), "tasks": {name: {"train": [str(file)]} for name in ("one", "two")}}
+    sets = ["train.minutes=0.01", "train.batch_size=4", "train.num_evals=1", "train.lr=0.001"]
     recipe = make_recipe(values, sets)
     run = api.finetune(recipe=recipe, out=tmp_path / "run")
     assert 6 <= steps(run) <= 12 and run.recipe().train.steps == steps(run) and run.recipe().train.minutes is None

@@ -34,18 +34,18 @@ def kept(folder: Path) -> dict[str, bytes]:
 def test_it_says_what_the_run_then_does_and_writes_nothing(start: Path, here: Path) -> None:
     train, test = labelled(here / "train.csv", 60), labelled(here / "test.csv", 20, 100)
     before, weights = kept(here), kept(start)
-    found = api.dry_run_finetune(start, train=train, test=test, epochs=2, batch=8)
+    found = api.dry_run_finetune(start, train=train, test=test, epochs=2, batch_size=8)
     assert kept(here) == before and kept(start) == weights
     part = found["tasks"]["classify"]
     assert part["columns"] == {"text": "text", "label": "label"} and part["labels"] == ["neg", "pos"]
     assert part["records"] == {"train": 54, "dev": 6, "test": 20} and part["warnings"] == len(part["findings"])
     assert 0 < part["tokens"]["median"] <= part["tokens"]["p95"] <= part["tokens"]["longest"] <= part["tokens"]["row"]
     assert found["minutes"] > 0 and found["memory_bytes"]["weights"] == 4 * part["parameters"]
-    run = api.finetune(start, train=train, test=test, epochs=2, batch=8, out=here / "run")
+    run = api.finetune(start, train=train, test=test, epochs=2, batch_size=8, out=here / "run")
     plan, recipe = run.read_json("plan.json")["stretches"][-1], run.recipe()
     assert found["steps"] == plan["steps"] and found["epochs"] == 2 and found["lr"] == recipe.train.lr
     assert run.read_json("data.json")["records"] == part["records"]
-    assert found["recipe"]["task"]["kind"] == "classify" and recipe.train.eval_rows == 2000
+    assert found["recipe"]["task"]["kind"] == "classify" and recipe.train.max_eval_examples == 2000
 
 
 def test_the_command_line_says_it_in_words_and_in_json(start: Path, here: Path) -> None:
@@ -57,9 +57,9 @@ def test_the_command_line_says_it_in_words_and_in_json(start: Path, here: Path) 
         "train.csv",
         "--steps",
         "7",
-        "--batch",
+        "--batch-size",
         "16",
-        "--seeds",
+        "--num-seeds",
         "2",
         "--baseline",
     ]
@@ -98,8 +98,8 @@ def test_a_teacher_that_does_not_fit_is_said(start: Path, here: Path) -> None:
 def test_few_records_are_learnt_in_small_batches_unless_one_is_given(start: Path, here: Path) -> None:
     labelled(here / "train.csv", 40)
     assert api.dry_run_finetune(start, train="train.csv")["batch"] == 8
-    assert api.dry_run_finetune(start, train="train.csv", batch=16)["batch"] == 16
-    assert api.dry_run_finetune(start, train="train.csv", sets=["train.batch=16"])["batch"] == 16
+    assert api.dry_run_finetune(start, train="train.csv", batch_size=16)["batch"] == 16
+    assert api.dry_run_finetune(start, train="train.csv", overrides=["train.batch_size=16"])["batch"] == 16
     labelled(here / "many.csv", 2000)
     assert api.dry_run_finetune(start, train="many.csv")["batch"] == 16
     rows = "".join(f"a film {n},film number {n}\n" for n in range(40))
@@ -119,13 +119,13 @@ def test_minutes_become_steps_and_frozen_weights_need_no_gradients(start: Path, 
 
 def test_several_tasks(start: Path, here: Path) -> None:
     tasks = {
-        "mood": {"kind": "classify", "train": [str(labelled(here / "a.csv", 40))]},
-        "names": {"kind": "tag", "train": [str(tagged(here / "b.jsonl", 30))]},
+        "mood": {"name": "classify", "train": [str(labelled(here / "a.csv", 40))]},
+        "names": {"name": "tag", "train": [str(tagged(here / "b.jsonl", 30))]},
     }
-    found = api.dry_run_finetune(start, recipe={"tasks": tasks, "train": {"epochs": 1, "batch": 4}})
+    found = api.dry_run_finetune(start, recipe={"tasks": tasks, "train": {"epochs": 1, "batch_size": 4}})
     assert found["tasks"]["mood"]["labels"] == ["neg", "pos"] and found["tasks"]["names"]["records"]["train"] == 27
     assert found["steps"] == -(-(36 + 27) // 4)
     assert [text for label, text in rehearsal_lines(found) if label == "task"][1].startswith("names: tag")
-    for more, word in (({"seeds": 2}, "--seeds"), ({"baseline": True}, "--baseline")):
+    for more, word in (({"seeds": 2}, "--num-seeds"), ({"baseline": True}, "--baseline")):
         with pytest.raises(UserError, match=f"{word} with several tasks"):
             api.dry_run_finetune(start, recipe={"tasks": tasks, "task": more})

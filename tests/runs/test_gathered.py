@@ -21,7 +21,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "pairs": ("pairs", {"directions": "both", "sizes": [8]}),
     "scored": ("scored", {}),
 }
-SETTINGS = {"epochs": 17 / 19, "batch": 7, "lr": 0.01, "warmup": 0, "threads": 1, "evaluations": 1}
+SETTINGS = {"epochs": 17 / 19, "batch_size": 7, "lr": 0.01, "warmup": 0, "threads": 1, "num_evals": 1}
 
 
 def record(n: int, kind: str) -> dict[str, Any]:
@@ -35,8 +35,8 @@ def record(n: int, kind: str) -> dict[str, Any]:
 def steps(case: str, folder: Path, world: World, gather: bool) -> list[float]:
     """Losses and gradient norms."""
     kind, embed = CASES[case]
-    task = {"kind": "embed", "train": [str(folder / f"{kind}.jsonl")], "embed": embed}
-    job = prepare(make_recipe({"start": str(folder / "start"), "task": task, "train": SETTINGS}))
+    task = {"name": "embed", "train": [str(folder / f"{kind}.jsonl")], "embed": embed}
+    job = prepare(make_recipe({"init_from": str(folder / "start"), "task": task, "train": SETTINGS}))
     objective = objective_of(job.task, 2 if gather else 1)
     loader = rows_of(job, objective=objective)
     plan = plan_of(job.recipe, int(loader.lengths.max()), len(loader.lengths))
@@ -86,7 +86,14 @@ def test_a_run_under_torchrun_gathers_and_says_nothing(folder: Path, tmp_path: P
     losses = []
     for processes, given in ((1, []), (2, launcher)):
         out = tmp_path / str(processes)
-        words = ["finetune", str(folder / "start"), "--train", str(folder / "pairs.jsonl"), "--steps=3", "--batch=7"]
+        words = [
+            "finetune",
+            str(folder / "start"),
+            "--train",
+            str(folder / "pairs.jsonl"),
+            "--steps=3",
+            "--batch-size=7",
+        ]
         done = subprocess.run(
             [sys.executable, *given, "-m", "unmask", *words, "--set=train.threads=1", "--out", str(out)],
             capture_output=True, text=True, timeout=200, check=True,

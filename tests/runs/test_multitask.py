@@ -36,13 +36,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def recipe(folder: Path, **train: object) -> dict:
     return {
-        "start": str(folder / "model"),
-        "task": {"dev_share": 0.2},
+        "init_from": str(folder / "model"),
+        "task": {"dev_fraction": 0.2},
         "tasks": {
-            "sentiment": {"kind": "classify", "train": [str(folder / "reviews.csv")]},
-            "people": {"kind": "tag", "train": [str(folder / "names.jsonl")]},
+            "sentiment": {"name": "classify", "train": [str(folder / "reviews.csv")]},
+            "people": {"name": "tag", "train": [str(folder / "names.jsonl")]},
         },
-        "train": {"steps": 90, "lr": 3e-3, "layer_decay": 1.0, "checkpoint_every": 7, "threads": 1, **train},
+        "train": {"steps": 90, "lr": 3e-3, "layerwise_lr_decay": 1.0, "save_steps": 7, "threads": 1, **train},
     }
 
 
@@ -186,9 +186,9 @@ def test_a_score_that_is_not_defined_is_left_out_of_the_mean(folder: Path, monke
     monkeypatch.setattr("unmask.report.write", lambda run: None)
     (folder / "stars.csv").write_text("text,label\n" + "".join(f"{sentence(n)[0]},{n / 7}\n" for n in range(24)))
     (folder / "same.csv").write_text("text,label\n" + "".join(f"a film {n},2.5\n" for n in range(6)))
-    values = recipe(folder, steps=4, evaluations=2)
+    values = recipe(folder, steps=4, num_evals=2)
     stars = {"train": [str(folder / "stars.csv")], "dev": [str(folder / "same.csv")]}
-    values["tasks"]["stars"] = {"kind": "classify", "classify": {"target": "number"}, **stars}
+    values["tasks"]["stars"] = {"name": "classify", "classify": {"problem_type": "regression"}, **stars}
     best = api.finetune(recipe=values, out=folder / "undefined").read_json("results.json")["best"]
     assert "stars.r2" not in best
     assert best["mean"] == pytest.approx(np.mean([best["sentiment.accuracy"], best["people.f1"]]))
@@ -202,4 +202,4 @@ def test_each_task_has_its_own_number_of_dev_records_also_in_a_run_that_goes_on(
     first = Finetune().prepare(make_recipe(recipe(folder)), Context.alone())
     again = Finetune().prepare(Recipe.build(first.recipe.model_dump()), Context.alone())
     for jobs in (first, again):
-        assert [job.recipe.train.eval_rows for job in jobs.parts.values()] == [2000, 3]
+        assert [job.recipe.train.max_eval_examples for job in jobs.parts.values()] == [2000, 3]

@@ -28,7 +28,7 @@ WORDS = {"1": "good fine lovely great moving clever", "0": "bad awful dull poor 
 
 
 def test_the_recipe_is_valid_and_short() -> None:
-    values = Recipe.packaged("quickstart")
+    values = Recipe.load_builtin("quickstart")
     assert Recipe.build(values).preset == "modernbert-mini"
     path = Path(quickstart.__file__).parents[1] / "recipes" / "quickstart.yaml"
     assert len(path.read_text().splitlines()) <= 30
@@ -127,7 +127,7 @@ def test_its_folder_is_named_after_it(small: dict[str, Any]) -> None:
 def test_its_classifier_is_saved_as_finetune_saves_one(small: dict[str, Any], tmp_path: Path) -> None:
     made = small["classifier"]
     files = {name: small["path"] / f"{name}.jsonl" for name in ("train", "dev", "test")}
-    api.finetune(small["model"], **files, steps=1, batch=4, length=32, out=tmp_path / "usual")
+    api.finetune(small["model"], **files, steps=1, batch_size=4, max_length=32, out=tmp_path / "usual")
     own, usual = (json.loads((path / "unmask.json").read_text()) for path in (made, tmp_path / "usual" / "model"))
     assert own.keys() == usual.keys() and own["task_state"].keys() == usual["task_state"].keys()
     task_state = own["task_state"]

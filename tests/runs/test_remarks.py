@@ -34,8 +34,8 @@ def job_of(name: str, tmp_path: Path, *sets: str) -> Part:
     file = tmp_path / "train.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in FILES[name]))
     values = {
-        "start": str(model_folder(tmp_path / "start")),
-        "task": {"kind": name, "train": [str(file)], "length": 24},
+        "init_from": str(model_folder(tmp_path / "start")),
+        "task": {"name": name, "train": [str(file)], "max_length": 24},
     }
     return prepare(make_recipe(values, sets))
 
@@ -58,12 +58,13 @@ def test_what_is_made_beside_the_file_s_records_is_counted_too(tmp_path: Path, m
 
 
 @pytest.mark.parametrize(
-    ("sets", "world", "rows"), [([], World(1, 2), 4), (["train.micro_batch=2"], World(0, 1), 2), ([], World(0, 1), 0)]
+    ("sets", "world", "rows"),
+    [([], World(1, 2), 4), (["train.micro_batch_size=2"], World(0, 1), 2), ([], World(0, 1), 0)],
 )
 def test_negatives_are_those_of_a_forward_pass_and_that_is_said(
     sets: list[str], world: World, rows: int, tmp_path: Path
 ) -> None:
-    job = job_of("embed", tmp_path, "train.batch=8", *sets)
+    job = job_of("embed", tmp_path, "train.batch_size=8", *sets)
     rows_of(job)
     said = [line for line in remarks_of(job, Context(world, Console(quiet=True)), 6) if "negatives" in line]
     assert len(said) == bool(rows) and all(f"{rows} of the 8 records" in line for line in said)

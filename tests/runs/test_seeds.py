@@ -77,7 +77,7 @@ def test_seeds(
     monkeypatch.setattr(data, "read_sets", lambda settings: read.append(1) or read_sets(settings))
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        api.finetune(start, **files, out=out, seeds=3, steps=4, lr=0.01, sets=["train.evaluations=2"])  # type: ignore[arg-type]
+        api.finetune(start, **files, out=out, num_seeds=3, steps=4, lr=0.01, overrides=["train.num_evals=2"])  # type: ignore[arg-type]
     assert not (out / "results.json").exists() and Run(out).kind() == "seeds"
     assert len(read) == 1, "files are read once for all seeds"
     run = api.resume(out)
@@ -105,7 +105,7 @@ def test_seeds(
     again = api.resume(out)
     assert again.read_json("results.json") == results and len(made) == 4
     assert load(out).predict([{"text": TEXTS[0]}])[0]["label"] in ("l", "c")
-    assert run.recipe().task.kind == "classify" and run.recipe().task.seeds == 3
+    assert run.recipe().task.name == "classify" and run.recipe().task.num_seeds == 3
     task_results(results)
     assert "median seed" in (shown := capsys.readouterr().out) and "±" in shown
 
@@ -137,7 +137,7 @@ def test_an_interrupted_seed_says_how_to_go_on_with_all(
 
     monkeypatch.setattr(Finetune, "work", stop)
     with pytest.raises(UserError) as error:
-        api.finetune(start, **files, out=tmp_path / "run", seeds=2, steps=2)  # type: ignore[arg-type]
+        api.finetune(start, **files, out=tmp_path / "run", num_seeds=2, steps=2)  # type: ignore[arg-type]
     assert error.value.hint == f"unmask finetune --resume {tmp_path / 'run'}"
 
 
@@ -154,7 +154,7 @@ def test_baselines(start: Path, files: dict[str, str], tmp_path: Path, capsys: p
     lines = dict(facts(api.info(out)))
     assert lines["test, TF-IDF + linear"] == f"accuracy {tfidf['accuracy']:.4f}"
     other = Recipe.build(Recipe.read(out / "without-pretraining" / "recipe.yaml"))
-    assert other.train.lr == pytest.approx(5 * run.recipe().train.lr) and other.train.layer_decay == 1.0
+    assert other.train.lr == pytest.approx(5 * run.recipe().train.lr) and other.train.layerwise_lr_decay == 1.0
     del results["baselines"]  # killed before it was written: only that is done again
     run.write_json("results.json", results)
     stamp = (out / "without-pretraining" / "results.json").stat().st_mtime_ns
@@ -186,7 +186,7 @@ def records(target: str, count: int, first: int = 0) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("target", "least"), [("one", 0.95), ("several", 0.95), ("number", 0.95)])
 def test_tfidf_learns_what_words_tell(target: str, least: float, start: Path) -> None:
     train, dev, test = records(target, 150), records(target, 60, 1), records(target, 60, 2)
-    recipe = Recipe.build({"task": {"classify": {"target": target}}})
+    recipe = Recipe.build({"task": {"classify": {"problem_type": target}}})
     tokenizer = Tokenizer.load(start)
     task = Classify(
         recipe, tokenizer, Classify.fit_state(FitContext(recipe, hf.config_of(start), tokenizer), train).task_state

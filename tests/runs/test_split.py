@@ -17,7 +17,7 @@ from unmask.runs.part import make_recipe, prepare
 from unmask.tasks.task import FitContext, Task
 from unmask.text.tokenizer import Tokenizer
 
-TOKENIZER = Tokenizer.train(["a b c"], TokenizerRecipe(kind="char"))
+TOKENIZER = Tokenizer.train(["a b c"], TokenizerRecipe(type="char"))
 Row = dict[str, Any]
 
 
@@ -80,7 +80,7 @@ def test_all_seeds_of_a_run_have_one_dev_set_when_it_has_a_seed(tmp_path: Path) 
     start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 60)
 
     def dev(seed: int, **settings: Any) -> list[str]:
-        values = {"start": str(start), "seed": seed, "task": {"train": [str(file)], **settings}}
+        values = {"init_from": str(start), "seed": seed, "task": {"train": [str(file)], **settings}}
         return [r["location"] for r in prepare(make_recipe(values)).sets.dev]
 
     assert dev(1, dev_seed=5) == dev(2, dev_seed=5) and dev(1) != dev(2)

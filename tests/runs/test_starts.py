@@ -28,7 +28,7 @@ def write(path: Path, **columns: list[Any]) -> Path:
 
 
 def prepare(start: Path, file: Path, *sets: str, **task: Any) -> Part:
-    return jobs.prepare(jobs.make_recipe({"start": str(start), "task": {"train": [str(file)], **task}}, sets))
+    return jobs.prepare(jobs.make_recipe({"init_from": str(start), "task": {"train": [str(file)], **task}}, sets))
 
 
 def saved(job: Part, folder: Path) -> Path:
@@ -46,7 +46,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model_folder(tmp_path_factory.mktemp("start") / "model")
 
 
-NUMBER = "task.classify.target=number"
+NUMBER = "task.classify.problem_type=regression"
 
 
 def labels(*names: str) -> list[str]:
@@ -121,7 +121,7 @@ def test_one_output_is_a_number_only_where_it_was_one(start: Path, tmp_path: Pat
 
 def test_the_mean_and_the_weights_are_of_the_records_that_are_trained_on(start: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "a.jsonl", label=[float(n**2) for n in range(30)])
-    job = prepare(start, file, NUMBER, dev_share=0.3)
+    job = prepare(start, file, NUMBER, dev_fraction=0.3)
     values = np.array([r["label"] for r in job.sets.train])
     assert len(job.sets.dev) > 5
     assert (job.task.task_state["mean"], job.task.task_state["sd"]) == pytest.approx((values.mean(), values.std()))

@@ -24,7 +24,7 @@ from unmask.runs.part import prepare
 from unmask.train.run import Run
 from unmask.train.trainer import Trainer
 
-SETS = ["train.evaluations=3", "train.threads=1"]
+SETS = ["train.num_evals=3", "train.threads=1"]
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def search(folder: Path, out: str, **more) -> Run:
-    given = {"trials": 4, "search": ["lr", "batch"], "task": "classify", "steps": 6, "batch": 16, "lr": 3e-3} | more
+    given = {
+        "trials": 4,
+        "search": ["lr", "batch"],
+        "task": "classify",
+        "steps": 6,
+        "batch_size": 16,
+        "lr": 3e-3,
+    } | more
     return api.tune(
-        folder / "model", train=folder / "train.csv", test=folder / "test.csv", out=folder / out, sets=SETS, **given
+        folder / "model",
+        train=folder / "train.csv",
+        test=folder / "test.csv",
+        out=folder / out,
+        overrides=SETS,
+        **given,
     )
 
 
@@ -169,7 +181,12 @@ def test_numbers_are_judged_as_the_best_trial_was(folder: Path) -> None:
     """A trial's model holds mean and deviation in its last layer; they are not put in twice."""
     numbered(folder / "numbers.csv", 60)
     given = {"task": "classify", "trials": 2, "search": ["lr"], "steps": 20, "lr": 1e-2, "out": folder / "numbers"}
-    run = api.tune(folder / "model", train=folder / "numbers.csv", sets=[*SETS, "task.classify.target=number"], **given)
+    run = api.tune(
+        folder / "model",
+        train=folder / "numbers.csv",
+        overrides=[*SETS, "task.classify.problem_type=regression"],
+        **given,
+    )
     results = run.read_json("results.json")
     assert results["metric"] == "r2"
     assert results["dev"]["r2"] == near(max(t["score"] for t in results["trials"]), 1e-5)
@@ -186,7 +203,7 @@ def test_a_score_that_is_not_defined_is_said(folder: Path) -> None:
             folder / "model",
             train=folder / "numbers.csv",
             dev=folder / "constant.csv",
-            sets=[*SETS, "task.classify.target=number"],
+            overrides=[*SETS, "task.classify.problem_type=regression"],
             **given,
         )
 
@@ -198,11 +215,11 @@ def test_the_first_trial_is_the_recipe_s_own(folder: Path, tmp_path: Path) -> No
     write(start, Sentence(pooling="cls"), 32)
 
     def first(*sets: str) -> tuple[dict, dict]:
-        made = api.task_recipe(start, task="embed", train=tmp_path / "pairs.csv", sets=[*SETS, *sets])
+        made = api.task_recipe(start, task="embed", train=tmp_path / "pairs.csv", overrides=[*SETS, *sets])
         ranges = tune.space((job := prepare(made)).recipe)
         return ranges, tune.own(job, ranges)
 
-    ranges, values = first("train.layer_decay=0.5", "train.warmup=0.4", "train.epochs=2.5", "train.batch=1")
+    ranges, values = first("train.layerwise_lr_decay=0.5", "train.warmup=0.4", "train.epochs=2.5", "train.batch_size=1")
     assert values["pooling"] == "cls", "as the folder of the start model says"
     assert (values["layer_decay"], values["warmup"], values["epochs"], values["batch"]) == (0.5, 0.4, 2.5, 1)
     study = tune._optuna().create_study()

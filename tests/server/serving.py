@@ -54,8 +54,8 @@ def task_model(folder: Path, start: Path, name: str) -> Path:
     folder.mkdir(parents=True)
     (folder / file).write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = "classify" if name == "pairs" else name
-    sets = ["train.steps=1", "task.generate.longest=8"]
-    prepare(api.task_recipe(str(start), task=task, train=folder / file, sets=sets)).save(folder)
+    sets = ["train.steps=1", "task.generate.max_new_tokens=8"]
+    prepare(api.task_recipe(str(start), task=task, train=folder / file, overrides=sets)).save(folder)
     return folder
 
 

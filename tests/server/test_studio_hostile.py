@@ -34,7 +34,7 @@ BROKEN: dict[str, tuple[str, str, str]] = {  # what → file, text, words of the
     "json size": ("plan.json", '{"a": "' + "x" * (17 << 20) + '"}', "bytes"),
 }
 STRANGE: dict[str, tuple[str, str]] = {  # readable, and of types that nobody expects
-    "start": ("recipe.yaml", "{start: [1, {a: 2}], task: 3, objective: {a: 1}}"),
+    "init_from": ("recipe.yaml", "{start: [1, {a: 2}], task: 3, objective: {a: 1}}"),
     "tasks": ("recipe.yaml", "{1: 2, tasks: [1], task: {kind: [4], train: 5}}"),
     "empty": ("recipe.yaml", ""),
     "1e308": ("plan.json", '{"stretches": [{"start": 1e308, "steps": 1e308}]}'),

@@ -37,7 +37,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_every_run_is_listed_with_how_far_it_came(root: Path) -> None:
     make(root, "pretrain/a-1", [step(1, 4.0), step(2, 3.5), {"event": "eval", "step": 2, "loss": 3.0}])
-    ended = make(root, "finetune/b-1", [step(9)], task={"kind": "classify", "train": ["x.csv"]}, start="runs/a/model")
+    ended = make(root, "finetune/b-1", [step(9)], task={"name": "classify", "train": ["x.csv"]}, start="runs/a/model")
     (ended / "results.json").write_text('{"task": "classify"}')
     make(root, "pretrain/broken-1", [{"event": "error", "step": 3, "text": "the loss is nan"}])
     found = {entry["name"]: entry for entry in Runs(root).entries()}
@@ -136,8 +136,8 @@ def test_folders_without_end_and_broken_ones_are_passed_over(root: Path) -> None
 
 
 def test_two_runs_differ_in_their_settings(root: Path) -> None:
-    make(root, "a", [], train={"lr": 0.1, "batch": 8})
-    make(root, "b", [], train={"lr": 0.2, "batch": 8}, seed=3)
+    make(root, "a", [], train={"lr": 0.1, "batch_size": 8})
+    make(root, "b", [], train={"lr": 0.2, "batch_size": 8}, seed=3)
     found = {row["key"]: (row["a"], row["b"]) for row in Runs(root).compare("a", "b")}
     assert found == {"train.lr": (0.1, 0.2), "seed": (0, 3)}
 
@@ -166,7 +166,7 @@ def test_a_run_is_listed_with_its_score_on_test_or_dev(root: Path) -> None:
         "odd": {"metric": ["f1"], "dev": {"f1": 0.5}, "test": 3},
         "none": {"metric": "f1", "test": {"f1": None}},
     }.items():
-        (make(root, name, [step(9)], task={"kind": "classify"}) / "results.json").write_text(json.dumps(results))
+        (make(root, name, [step(9)], task={"name": "classify"}) / "results.json").write_text(json.dumps(results))
     found = {entry["name"]: entry["score"] for entry in Runs(root).entries()}
     assert found["both"] == {"split": "test", "metric": "accuracy", "value": 0.75}
     assert found["dev"] == {"split": "dev", "metric": "f1", "value": 0.5}
@@ -192,7 +192,13 @@ def test_of_the_newest_run_the_best_model_is_first(root: Path) -> None:
 
 def test_the_rows_of_a_real_run(store: Any, root: Path) -> None:
     run = api.pretrain(
-        store.path, preset="bert-tiny", steps=2, batch=4, length=32, out=root / "a", sets=["model.layers=1"]
+        store.path,
+        preset="bert-tiny",
+        steps=2,
+        batch_size=4,
+        max_length=32,
+        out=root / "a",
+        overrides=["model.layers=1"],
     )
     runs = Runs(root)
     found = runs.batch("a")

@@ -35,7 +35,7 @@ SHAPE = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64, "dropout": 0
 
 
 def tokenizer_of(kind: str = "wordpiece", **more: Any) -> Tokenizer:
-    return Tokenizer.train(TEXTS, TokenizerRecipe(**{"kind": kind, "min_frequency": 1, **more}))
+    return Tokenizer.train(TEXTS, TokenizerRecipe(**{"type": kind, "min_frequency": 1, **more}))
 
 
 def task_of(tokenizer: Tokenizer, length: int = 64, none: bool = True, **settings: Any) -> Answer:
@@ -71,7 +71,7 @@ def perfect(task: Answer, r: dict[str, Any], sure: float = 9.0) -> list[dict[str
 
 def test_rows_windows_and_labels() -> None:
     tokenizer = tokenizer_of()
-    task = task_of(tokenizer, 32, stride=4)
+    task = task_of(tokenizer, 32, doc_stride=4)
     context = "Nobody else was there. " * 8 + "Ann went to Paris and came back."
     r = record("Where did Ann go?", context, "Paris and")
     rows, ids, question = task.encode(r), tokenizer.encode(context), tokenizer.encode(r["question"])
@@ -116,7 +116,7 @@ def test_long_questions_are_cut_and_said_long_contexts_as_asked() -> None:
 @pytest.mark.parametrize("cased", [True, False])
 def test_places_are_characters_of_the_raw_text(kind: str, cased: bool) -> None:
     tokenizer = tokenizer_of(kind, lowercase=not cased)
-    task = task_of(tokenizer, 96, longest=40, stride=16)
+    task = task_of(tokenizer, 96, max_answer_length=40, doc_stride=16)
     for context, answers in {
         "诺曼底在哪个国家？法国，10世纪。😀诺曼底": ["法国", "10世纪", "😀", "诺曼底"],
         "He likes  cafe\u0301 and nai\u0308ve, ＡＢＣ１２３ \t ❤\ufe0f end": [
@@ -157,7 +157,7 @@ def outputs_of(task: Answer, context: str, logits: list[np.ndarray]) -> Outputs:
 
 
 def test_no_answer_by_the_threshold_and_the_smallest_null() -> None:
-    task = task_of(tokenizer_of("char"), 64, longest=2)
+    task = task_of(tokenizer_of("char"), 64, max_answer_length=2)
     given = np.full((5, 2), -3.0)
     given[0], given[1, 0], given[2, 1] = (1.0, 2.0), 2.0, 0.5  # null 3, "ab" 2.5
     (answer,) = task.decode(outputs_of(task, "abcd", [given]))
@@ -234,7 +234,7 @@ def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) ->
     tokenizer = tokenizer_of("bpe" if template else "wordpiece", **template)
     config = preset(name, vocab_size=tokenizer.size, **SHAPE, **tokenizer.config_ids())
     model = Model(config, ("answer",)).init(0)
-    task = task_of(tokenizer, 40, stride=8)
+    task = task_of(tokenizer, 40, doc_stride=8)
     hf.save(model, tmp_path, tokenizer)
     theirs, found = AutoModelForQuestionAnswering.from_pretrained(tmp_path, output_loading_info=True)
     assert not found["missing_keys"] and not found["unexpected_keys"]
@@ -299,8 +299,8 @@ def squad_file(path: Path) -> Path:
 def test_it_learns_saves_reopens_and_answers_the_same_everywhere(tmp_path: Path) -> None:
     start = model_folder(tmp_path / "start", tokenizer_of())
     train = squad_file(tmp_path / "train.json")
-    sets = ["train.layer_decay=1.0", "task.patience=0"]
-    run = api.finetune(start, train=train, steps=100, lr=5e-3, batch=12, out=tmp_path / "run", sets=sets)
+    sets = ["train.layerwise_lr_decay=1.0", "task.patience=0"]
+    run = api.finetune(start, train=train, steps=100, lr=5e-3, batch_size=12, out=tmp_path / "run", overrides=sets)
     scores = api.evaluate(run.model, train)
     assert scores["task"] == "answer" and scores["metric"] == "f1"
     assert scores["f1"] > 0.95 and scores["NoAns_exact"] == 1.0 and scores["total"] == 12
@@ -354,13 +354,15 @@ def test_answers_may_be_as_long_as_those_of_the_training_file(tmp_path: Path) ->
     assert answer["answer"] == long
 
     told = ["finetune", str(start), "--train", str(train), "--steps=1", "--out", str(tmp_path / "short")]
-    result = CliRunner().invoke(app, [*told, "--set", "task.answer.longest=7"])
+    result = CliRunner().invoke(app, [*told, "--set", "task.answer.max_answer_length=7"])
     said = " ".join(result.output.split())
-    assert result.exit_code == 0 and "8 of 24 answers have more than the 7 tokens of task.answer.longest" in said
-    assert "--set task.answer.longest=42" in said
+    assert (
+        result.exit_code == 0 and "8 of 24 answers have more than the 7 tokens of task.answer.max_answer_length" in said
+    )
+    assert "--set task.answer.max_answer_length=42" in said
     task = load(tmp_path / "short").task
     assert isinstance(task, Answer) and task.longest == 7
-    found = api.doctor(train, model=start, sets=["task.answer.longest=7"])["findings"]
+    found = api.doctor(train, model=start, overrides=["task.answer.max_answer_length=7"])["findings"]
     assert [f["kind"] for f in found if f["kind"] == "answer length"]
 
 

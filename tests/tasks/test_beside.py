@@ -129,12 +129,14 @@ def test_every_task_that_allows_it_has_both_losses(name: str, place: Path) -> No
 
 
 def finetune(place: Path, out: Path, model: str = "mlm", **more: Any) -> Any:
-    sets = ["train.layer_decay=1", "train.checkpoint_every=3", *more.pop("sets", ())]
-    return api.finetune(place / model, train=place / "train.csv", steps=8, batch=4, lr=1e-3, out=out, sets=sets, **more)
+    sets = ["train.layerwise_lr_decay=1", "train.save_steps=3", *more.pop("sets", ())]
+    return api.finetune(
+        place / model, train=place / "train.csv", steps=8, batch_size=4, lr=1e-3, out=out, overrides=sets, **more
+    )
 
 
 def test_the_term_is_logged_and_the_saved_model_has_the_task_s_head_only(place: Path, tmp_path: Path) -> None:
-    run = finetune(place, tmp_path / "a", aux="mlm:0.5")
+    run = finetune(place, tmp_path / "a", aux_mlm=0.5)
     lines = [json.loads(line) for line in (run.path / "log.jsonl").read_text().splitlines()]
     steps = [line for line in lines if line["event"] == "train"]
     assert all({"mlm", "classify", "loss"} <= set(line) for line in steps)
@@ -146,12 +148,12 @@ def test_the_term_is_logged_and_the_saved_model_has_the_task_s_head_only(place: 
     )
     plain = finetune(place, tmp_path / "b")
     assert (plain.model / "model.safetensors").read_bytes() != (run.model / "model.safetensors").read_bytes()
-    drawn = finetune(place, tmp_path / "c", "bare", aux="mlm:0.5")
+    drawn = finetune(place, tmp_path / "c", "bare", aux_mlm=0.5)
     assert not (drawn.model / "heads.safetensors").exists()
 
 
 def test_it_resumes_bit_for_bit(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = finetune(place, tmp_path / "whole", aux="mlm:0.5")
+    whole = finetune(place, tmp_path / "whole", aux_mlm=0.5)
     from unmask.train.trainer import Trainer
 
     step = Trainer.step
@@ -164,7 +166,7 @@ def test_it_resumes_bit_for_bit(place: Path, tmp_path: Path, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "step", stop)
         with pytest.raises(Interrupted):
-            finetune(place, tmp_path / "cut", aux="mlm:0.5")
+            finetune(place, tmp_path / "cut", aux_mlm=0.5)
     last = sorted((tmp_path / "cut" / "checkpoints").glob("step-*"))[-1]
     assert (last / "model" / "heads.safetensors").exists()  # the MLM head goes on too
     run = api.resume(tmp_path / "cut")
@@ -174,9 +176,9 @@ def test_it_resumes_bit_for_bit(place: Path, tmp_path: Path, monkeypatch: pytest
 
 def test_what_cannot_be_is_refused(place: Path) -> None:
     for text in ("mlm", "mlm:", "mlm:x", "mlm:0", "mlm:-1", "mlm:inf", "nsp:0.1", "0.1", "mlm:nan"):
-        with pytest.raises(UserError, match="--aux"):
+        with pytest.raises(UserError, match="--aux-mlm"):
             aux_mlm.parse(text)
-    recipe = Recipe.build({"task": {"aux": "mlm:0.1"}})
+    recipe = Recipe.build({"task": {"aux_mlm": 0.1}})
     with pytest.raises(UserError, match="embed") as error:
         aux_mlm.check(recipe, preset("bert-tiny"), TASKS["embed"].SPEC)
     fitting = [name for name in TASKS.names() if TASKS[name].SPEC.training.aux_mlm]
@@ -184,7 +186,5 @@ def test_what_cannot_be_is_refused(place: Path) -> None:
     with pytest.raises(UserError, match="no place for an MLM head"):
         aux_mlm.check(recipe, preset("gpt2-mini"), Classify.SPEC)
     with pytest.raises(UserError, match="freeze"):
-        aux_mlm.check(
-            Recipe.build({"task": {"aux": "mlm:0.1", "freeze": "encoder"}}), preset("bert-tiny"), Classify.SPEC
-        )
+        aux_mlm.check(Recipe.build({"task": {"aux_mlm": 0.1, "freeze": "encoder"}}), preset("bert-tiny"), Classify.SPEC)
     aux_mlm.check(Recipe(), preset("gpt2-mini"), TASKS["embed"].SPEC)  # nothing is asked for

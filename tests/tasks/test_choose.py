@@ -190,7 +190,7 @@ def test_answers_and_scores() -> None:
 
 @pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini", "roberta-mini"])
 def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
-    template = {"template": "roberta", "kind": "bpe"} if name.startswith("roberta") else {}
+    template = {"template": "roberta", "type": "bpe"} if name.startswith("roberta") else {}
     tokenizer = tokenizer_of(**template)
     config = preset(name, vocab_size=tokenizer.size, **SHAPE, **tokenizer.config_ids())
     model = Model(config, ("choose",)).init(0).eval()
@@ -249,8 +249,10 @@ def test_it_learns_saves_reopens_and_chooses_the_same_everywhere(tmp_path: Path)
             lines.append({"question": f"The colour of {thing} is", "choices": choices, "label": at})
     train = tmp_path / "train.jsonl"
     train.write_text("\n".join(json.dumps(line) for line in lines))
-    sets = ["train.layer_decay=1.0"]
-    run = api.finetune(tmp_path / "start", train=train, steps=30, lr=5e-3, batch=12, out=tmp_path / "run", sets=sets)
+    sets = ["train.layerwise_lr_decay=1.0"]
+    run = api.finetune(
+        tmp_path / "start", train=train, steps=30, lr=5e-3, batch_size=12, out=tmp_path / "run", overrides=sets
+    )
     scores = api.evaluate(run.model, train)
     assert scores["task"] == "choose" and scores["accuracy"] == 1.0 and scores["mean_rank"] == 1.0
     p, again = load(run.model), load(run.model)

@@ -34,7 +34,7 @@ from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")
 
-RECIPE = Recipe.build({"train": {"epochs": 12, "batch": 8, "length": 32, "optimizer": "adamw", "lr": 3e-3}})
+RECIPE = Recipe.build({"train": {"epochs": 12, "batch_size": 8, "max_length": 32, "optimizer": "adamw", "lr": 3e-3}})
 RECORDS = [
     {
         "location": f"made:{i}",
@@ -51,7 +51,7 @@ def task_of(store: TokenStore, length: int = 32, **settings: Any) -> Classify:
 
 
 def test_windows_cover_the_text_and_are_averaged(store: TokenStore) -> None:
-    task = task_of(store, 16, long="windows")
+    task = task_of(store, 16, overflow="window")
     text = "the list of numbers is sorted in place by a method of the class and then it is returned " * 3
     rows = task.encode({"text": text}, labelled=False)
     ids = store.tokenizer.encode(text)
@@ -137,10 +137,10 @@ def rows_of(target: str, first: int = 0, end: int = 48) -> list[dict[str, Any]]:
         chosen = [name for k, name in enumerate(TOPICS) if n >> k & 1]
         text = " ".join(TOPICS[name] for name in chosen) or "nothing of the kind"
         label: Any = chosen
-        if target == "one":
+        if target == "single_label":
             name = "abc"[n % 3]
             text, label = TOPICS[name], name
-        elif target == "number":
+        elif target == "regression":
             label = 1000 + 250.5 * len(chosen) + n / 1000
         rows.append({"text": f"{text} {n}", "label": label})
     return rows
@@ -152,20 +152,20 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 @pytest.mark.parametrize(("target", "problem", "least"), [
-    ("one", "single_label_classification", 0.99),
-    ("several", "multi_label_classification", 0.97),
-    ("number", "regression", 0.97),
+    ("single_label", "single_label_classification", 0.99),
+    ("multi_label", "multi_label_classification", 0.97),
+    ("regression", "regression", 0.97),
 ])  # fmt: skip
 def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
     target: str, problem: str, least: float, start: Path, tmp_path: Path
 ) -> None:
     file = write(tmp_path / "train.jsonl", rows_of(target))
     dev = write(tmp_path / "dev.jsonl", rows_of(target, 48, 72))
-    values = {"start": str(start), "task": {"train": [str(file)], "dev": [str(dev)]}}
-    recipe = make_recipe(values, ["train.lr=0.005", "train.epochs=20", "train.evaluations=4", "task.patience=0"])
+    values = {"init_from": str(start), "task": {"train": [str(file)], "dev": [str(dev)]}}
+    recipe = make_recipe(values, ["train.lr=0.005", "train.epochs=20", "train.num_evals=4", "task.patience=0"])
     run = train(job := prepare(recipe), tmp_path / "run")
     results = run.results()
-    assert job.recipe.task.classify.target == target
+    assert job.recipe.task.classify.problem_type == target
     records, metric = job.sets.train, results["metric"]
     assert job.task.score(job.task.predict(job.model, records), records)[metric] > least
     assert metric == job.task.spec.metric() and results["dev"][metric] > 0.5, results
@@ -181,7 +181,7 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
         logits = theirs.eval()(input_ids=batch.ids, attention_mask=mask).logits.double().numpy()
     ours = np.stack(job.task.compute_outputs(job.model, records[:8]).values)
     assert logits == near(ours, 1e-4)
-    if target == "number":  # the logit is the answer, in the file's own units
+    if target == "regression":  # the logit is the answer, in the file's own units
         assert logits[:, 0] == pytest.approx([a["value"] for a in here[:8]], rel=1e-5)
         assert abs(here[7]["value"] - records[7]["label"]) < 250
     else:
@@ -194,7 +194,7 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
     assert task.settings.classify.target == target  # other files are read as what it answers
 
 
-@pytest.mark.parametrize("target", ["one", "several", "number"])
+@pytest.mark.parametrize("target", ["single_label", "multi_label", "regression"])
 def test_windows_of_a_long_text_are_pooled(target: str, store: TokenStore) -> None:
     task_state = {"target": target, "labels": ["x"] if target == "number" else ["x", "y"], "length": 16}
     recipe = Recipe.build({"task": {"long": "windows"}})
@@ -206,10 +206,10 @@ def test_windows_of_a_long_text_are_pooled(target: str, store: TokenStore) -> No
     assert np.bincount(outputs.record_index).tolist()[0] == 1 and np.bincount(outputs.record_index)[1] > 2
     mean = np.stack(outputs.values)[outputs.record_index == 1].astype(np.float64).mean(0)
     answer = task.decode(outputs)[1]
-    if target == "number":
+    if target == "regression":
         assert answer["value"] == pytest.approx(mean[0])
     else:
-        p = np.exp(mean) / np.exp(mean).sum() if target == "one" else 1 / (1 + np.exp(-mean))
+        p = np.exp(mean) / np.exp(mean).sum() if target == "single_label" else 1 / (1 + np.exp(-mean))
         assert list(answer["scores"].values()) == pytest.approx(p.tolist())
 
 
@@ -293,14 +293,14 @@ def test_labels_in_one_cell(separator: str, tmp_path: Path) -> None:
     cells = ["a", separator.join("ab"), f"b{separator} c", "c", "", "a"]
     path.write_text("text\tlabels\n" + "".join(f"t{n}\t{cell}\n" for n, cell in enumerate(cells)), "utf-8")
     found, findings, target = read(path, TaskRecipe())
-    assert target == "several" and found == [["a"], ["a", "b"], ["b", "c"], ["c"], [], ["a"]] and not findings
+    assert target == "multi_label" and found == [["a"], ["a", "b"], ["b", "c"], ["c"], [], ["a"]] and not findings
 
 
 def test_what_may_be_one_name_is_one_label_unless_told(tmp_path: Path) -> None:
     path = tmp_path / "x.tsv"
     path.write_text("text\tlabel\nt\trock|pop\nu\tjazz|blues\nv\tNew York, NY\n", "utf-8")
     assert read(path, TaskRecipe())[0] == ["rock|pop", "jazz|blues", "New York, NY"]
-    told = TaskRecipe.model_validate({"classify": {"target": "several"}})
+    told = TaskRecipe.model_validate({"classify": {"problem_type": "multi_label"}})
     assert read(path, told)[0] == [["rock", "pop"], ["jazz", "blues"], ["New York, NY"]]
     cells = [f"{n},5" for n in range(30)]  # numbers as half of Europe writes them
     assert labels.resolve_auto(cells, "auto", "auto")[0] == "one"
@@ -311,7 +311,7 @@ def test_what_may_be_one_name_is_one_label_unless_told(tmp_path: Path) -> None:
 def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"text": "a", "label": 1.5}\n{"text": "b", "label": "much"}\n{"text": "c"}\n', "utf-8")
-    _, findings, _ = read(path, TaskRecipe.model_validate({"classify": {"target": "number"}}))
+    _, findings, _ = read(path, TaskRecipe.model_validate({"classify": {"problem_type": "regression"}}))
     assert [(f.location.rpartition(":")[2], f.message) for f in findings] == [
         ("2", "label is no number: 'much'"),
         ("3", "no label"),
@@ -320,8 +320,8 @@ def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:
         '{"text": "a", "label": ["x"]}\n{"text": "b", "label": [null]}\n{"text": "c", "label": []}\n', "utf-8"
     )
     found, findings, target = read(path, TaskRecipe())
-    assert target == "several" and found[2] == [] and [f.location.rpartition(":")[2] for f in findings] == ["2"]
-    _, findings, _ = read(path, TaskRecipe.model_validate({"classify": {"target": "one"}}))
+    assert target == "multi_label" and found[2] == [] and [f.location.rpartition(":")[2] for f in findings] == ["2"]
+    _, findings, _ = read(path, TaskRecipe.model_validate({"classify": {"problem_type": "single_label"}}))
     assert [f.location.rpartition(":")[2] for f in findings] == ["1", "2", "3"]
     with pytest.raises(UserError, match=r"f:2: a label that is not among"):
         targets.SingleLabel.fit_state(
@@ -332,8 +332,8 @@ def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:
 def test_a_run_says_what_it_took_for_what(start: Path, tmp_path: Path) -> None:
     rows = [{"review": f"{TOPICS['a']} {n}", "stars": "good" if n % 12 else "bad"} for n in range(96)]
     file = write(tmp_path / "train.jsonl", rows)
-    task = {"kind": "classify", "train": [str(file)], "columns": {"label": "stars"}}
-    recipe = make_recipe({"start": str(start), "task": task})
+    task = {"name": "classify", "train": [str(file)], "columns": {"label": "stars"}}
+    recipe = make_recipe({"init_from": str(start), "task": task})
     said = announce(job := prepare(recipe), Run(tmp_path))
     assert said.startswith(
         "classify: text ← review, label ← stars; 2 labels: good 79, bad 7; rare labels weigh more, macro f1"
@@ -353,8 +353,8 @@ def test_a_frozen_encoder_stays_bit_for_bit(name: str, tokenizer: Tokenizer, tmp
         shape |= {"heads": 2}
     heads = ("pooler",) if name == "bert-tiny" else ()
     hf.save(Model(preset(name, **shape), heads).init(1), tmp_path / "start", tokenizer)
-    file = write(tmp_path / "train.jsonl", rows_of("one", end=24))
-    values = {"start": str(tmp_path / "start"), "task": {"train": [str(file)], "freeze": "encoder"}}
+    file = write(tmp_path / "train.jsonl", rows_of("single_label", end=24))
+    values = {"init_from": str(tmp_path / "start"), "task": {"train": [str(file)], "freeze": "encoder"}}
     job = prepare(make_recipe(values, ["train.epochs=2"]))
     before = {key: value.clone() for key, value in job.model.state_dict().items()}
     mixed = [key for key in before if ".mix." in key]

@@ -128,7 +128,7 @@ def test_kinds_are_not_mixed_and_simcse_needs_dropout() -> None:
     dropped = Recipe.build({"model": {"dropout": 0.1}})
     assert Embed.fit_state(FitContext(dropped, config, None), [{"text": "a"}]).task_state["loss"] == "text"
     with pytest.raises(UserError, match="sizes"):
-        Embed.check(Recipe.build({"task": {"embed": {"sizes": [32]}}}), config)
+        Embed.check(Recipe.build({"task": {"embed": {"matryoshka_dims": [32]}}}), config)
 
 
 # ---------------------------------------------------------------------------------------------------------- losses
@@ -202,7 +202,7 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
         assert count == 2
         return float(total.detach())
 
-    assert loss(sizes=[8, 16]) == pytest.approx(loss() + loss(8) + loss(16), rel=1e-5)
+    assert loss(matryoshka_dims=[8, 16]) == pytest.approx(loss() + loss(8) + loss(16), rel=1e-5)
     task = task_of(store)
     rows = task.encode(long, labelled=False)
     assert len(rows) > 3 and task.windowing.tally.overflowing.total() == 1
@@ -258,7 +258,13 @@ def test_pairs_that_are_all_alike_have_no_order() -> None:
 def test_it_learns_and_opens_in_sentence_transformers(base: Path, tmp_path: Path) -> None:
     train = lines(tmp_path / "pairs.jsonl", PAIRS)
     run = unmask.finetune(
-        base, train=train, epochs=10, batch=12, lr=3e-3, sets=["task.embed.sizes=[8]"], out=tmp_path / "run"
+        base,
+        train=train,
+        epochs=10,
+        batch_size=12,
+        lr=3e-3,
+        overrides=["task.embed.matryoshka_dims=[8]"],
+        out=tmp_path / "run",
     )
     results, reached = run.read_json("results.json"), unmask.evaluate(run.path, train)
     assert results["task"] == "embed" and results["metric"] == reached["metric"] == "mrr"
@@ -302,12 +308,19 @@ def test_scored_pairs_and_plain_text_are_learnt(base: Path, tmp_path: Path) -> N
         for b in WORDS[:5]
     ]
     scored = lines(tmp_path / "scored.jsonl", rows)
-    run = unmask.finetune(base, task="embed", train=scored, epochs=12, batch=25, lr=3e-3, out=tmp_path / "s")
+    run = unmask.finetune(base, task="embed", train=scored, epochs=12, batch_size=25, lr=3e-3, out=tmp_path / "s")
     reached = unmask.evaluate(run.path, scored)
     assert reached["metric"] == run.read_json("results.json")["metric"] == "spearman" and reached["spearman"] > 0.6
     (tmp_path / "plain.txt").write_text("\n".join(p["anchor"] + " and more words" for p in PAIRS))
     run = unmask.finetune(
-        base, task="embed", train=tmp_path / "plain.txt", dev=scored, epochs=2, batch=12, lr=1e-3, out=tmp_path / "t"
+        base,
+        task="embed",
+        train=tmp_path / "plain.txt",
+        dev=scored,
+        epochs=2,
+        batch_size=12,
+        lr=1e-3,
+        out=tmp_path / "t",
     )
     results = run.read_json("results.json")
     assert results["metric"] == "spearman" and "spearman" in results["dev"]
@@ -321,8 +334,8 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
     train = lines(tmp_path / "pairs.jsonl", PAIRS)
 
     def recipe() -> Recipe:
-        values = {"start": str(base), "task": {"kind": "embed", "train": [train]}}
-        return make_recipe(values | {"train": {"steps": 6, "batch": 8, "eval_every": 2, "checkpoint_every": 2}})
+        values = {"init_from": str(base), "task": {"name": "embed", "train": [train]}}
+        return make_recipe(values | {"train": {"steps": 6, "batch_size": 8, "eval_steps": 2, "save_steps": 2}})
 
     whole, cut = (Run(tmp_path / name) for name in ("whole", "cut"))
     execute(Finetune(), recipe(), Context.alone(), whole.path)

@@ -52,7 +52,7 @@ MODELS = {  # preset → kind and template of its tokenizer
 def tokenizer_of(name: str) -> Tokenizer:
     kind, template = MODELS[name]
     lower = kind == "wordpiece"
-    settings = TokenizerRecipe(kind=kind, template=template, lowercase=lower, min_frequency=1)  # type: ignore[arg-type]
+    settings = TokenizerRecipe(type=kind, template=template, lowercase=lower, min_frequency=1)  # type: ignore[arg-type]
     return Tokenizer.train([f"{text}. summarize: {target}" for text, target in PAIRS] * 2, settings)
 
 
@@ -90,8 +90,8 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("unmask.report.write", lambda *_: None)  # figures take seconds, and are tested elsewhere
         run = api.finetune(
-            model, task="generate", train=file, steps=100, batch=8, lr=1e-2, out=folder / "run",
-            sets=["train.layer_decay=1", "task.generate.prefix='summarize: '", "task.generate.longest=20"],
+            model, task="generate", train=file, steps=100, batch_size=8, lr=1e-2, out=folder / "run",
+            overrides=["train.layerwise_lr_decay=1", "task.generate.source_prefix='summarize: '", "task.generate.max_new_tokens=20"],
         )  # fmt: skip
     return request.param, run.path
 
@@ -139,7 +139,7 @@ def test_special_tokens_are_no_part_of_an_answer(tmp_path: Path, no_report: None
     rows = [(text, f"<extra_id_0> {target} <extra_id_1>") for text, target in PAIRS]
     run = api.finetune(
         start(tmp_path / "start", "t5-mini"), task="generate", train=pairs_file(tmp_path / "pairs.jsonl", rows), steps=60,
-        batch=8, lr=1e-2, out=tmp_path / "run", sets=["train.layer_decay=1", "task.generate.longest=20"],
+        batch_size=8, lr=1e-2, out=tmp_path / "run", overrides=["train.layerwise_lr_decay=1", "task.generate.max_new_tokens=20"],
     )  # fmt: skip
     model, sentinels = load(run.path), 0
     theirs = transformers.T5ForConditionalGeneration.from_pretrained(run.model).eval()
@@ -219,7 +219,7 @@ def test_files_and_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["t5-mini", "gpt2-mini", "bert-tiny"])
 def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) -> None:
     start(tmp_path / "m", name)
-    task = task_of(tmp_path / "m", length=32, generate={"longest": 12})
+    task = task_of(tmp_path / "m", length=32, generate={"max_new_tokens": 12})
     record = {"location": "f:1", "text": "the cat sat on the mat " * 20, "target": "a cat on a mat " * 20}
     (row,) = task.encode(record)
     assert (
@@ -256,7 +256,7 @@ def test_what_cannot_write_is_refused(tmp_path: Path) -> None:
     try:
         for heads in (("rtd",), ("mlm",)):
             folder = start(tmp_path / heads[0], "electra-mini", heads)
-            recipe = Recipe.build({"start": str(folder)})
+            recipe = Recipe.build({"init_from": str(folder)})
             if heads == ("mlm",):
                 Generate.check(recipe, hf.config_of(folder))
                 continue
@@ -264,7 +264,7 @@ def test_what_cannot_write_is_refused(tmp_path: Path) -> None:
                 Generate.check(recipe, hf.config_of(folder))
     finally:
         del MODELS["electra-mini"]
-    for wrong in ({"generate": {"longest": 600}}, {"freeze": "encoder"}):
+    for wrong in ({"generate": {"max_new_tokens": 600}}, {"freeze": "encoder"}):
         with pytest.raises(UserError):
             Generate.check(Recipe.build({"task": wrong}), preset("gpt2-mini"))
 
@@ -292,7 +292,7 @@ def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch
         dev=dev,
         steps=2,
         out=tmp_path / "b",
-        sets=[*settings, "train.eval_rows=5"],
+        overrides=[*settings, "train.max_eval_examples=5"],
     )
     assert set(seen) == {5}
 
@@ -308,9 +308,9 @@ def test_it_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         return step(self, number, batches)
 
     def run(name: str) -> Any:
-        sets = ["train.checkpoint_every=3", "task.generate.longest=8"]
+        sets = ["train.save_steps=3", "task.generate.max_new_tokens=8"]
         return api.finetune(
-            folder, task="generate", train=train, steps=6, batch=4, lr=1e-3, out=tmp_path / name, sets=sets
+            folder, task="generate", train=train, steps=6, batch_size=4, lr=1e-3, out=tmp_path / name, overrides=sets
         )
 
     whole = run("whole")
@@ -329,7 +329,7 @@ def test_settings_of_the_folder_are_kept_and_said(tmp_path: Path) -> None:
     file.write_text(
         json.dumps(json.loads(file.read_text()) | {"no_repeat_ngram_size": 3, "max_length": 9, "num_beams": 4})
     )
-    task = task_of(folder, generate={"beams": 2, "longest": 7})
+    task = task_of(folder, generate={"num_beams": 2, "max_new_tokens": 7})
     model = hf.load(folder).model
     (note,) = on_model.configure_generation(task, model)
     assert "no_repeat_ngram_size 3" in note

@@ -72,7 +72,7 @@ POINTS = {"tasks": {"mood": "theirs:Mood", "moods": "theirs:Moods"}}
 
 @pytest.mark.parametrize("name", TASKS.names())
 def test_a_task_is_no_objective_and_an_ignored_setting_is_refused(name: str) -> None:
-    kind, recipe = TASKS[name], Recipe.build({"task": {"hide": 0.1}})
+    kind, recipe = TASKS[name], Recipe.build({"task": {"token_mask_rate": 0.1}})
     assert issubclass(kind, Task) and not issubclass(kind, Objective)
     objective.check(Recipe(), kind.SPEC)
     if name in ("classify", "tag"):
@@ -86,7 +86,12 @@ def test_a_run_refuses_hidden_tokens_that_its_task_would_not_hide(tmp_path: Path
     model_folder(tmp_path / "model")
     (tmp_path / "pairs.csv").write_text("text,positive\na film,a good film\na list,a list of numbers\n")
     with pytest.raises(UserError, match=r"task\.hide=0\.2 with the task embed"):
-        api.finetune(tmp_path / "model", train=tmp_path / "pairs.csv", out=tmp_path / "run", sets=["task.hide=0.2"])
+        api.finetune(
+            tmp_path / "model",
+            train=tmp_path / "pairs.csv",
+            out=tmp_path / "run",
+            overrides=["task.token_mask_rate=0.2"],
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -98,11 +103,11 @@ def test_a_third_party_s_task_has_a_teacher_mlm_beside_it_and_hidden_tokens(
     model_folder(tmp_path / "model")
     rows = [sentence(n) for n in range(12)]
     (tmp_path / "rows.csv").write_text("text,mood\n" + "".join(f"{text},{label}\n" for text, label in rows))
-    given = {"train": tmp_path / "rows.csv", "task": name, "batch": 6, "lr": 5e-3}
+    given = {"train": tmp_path / "rows.csv", "task": name, "batch_size": 6, "lr": 5e-3}
     with installed(tmp_path, {"theirs": THEIRS}, POINTS):
         api.finetune(tmp_path / "model", steps=30, out=tmp_path / "teacher", **given)
-        sets = ["task.hide=0.1"] if name == "mood" else []
-        more = {"teacher": str(tmp_path / "teacher"), "aux": "mlm:0.1", "sets": sets}
+        sets = ["task.token_mask_rate=0.1"] if name == "mood" else []
+        more = {"teacher": str(tmp_path / "teacher"), "aux_mlm": 0.1, "overrides": sets}
         run = api.finetune(tmp_path / "model", steps=40, out=tmp_path / "run", **given, **more)
         steps = [e for e in run.events() if e["event"] == "train"]
         assert all({term, "teacher", "mlm"} <= set(e) for e in steps)
@@ -111,7 +116,7 @@ def test_a_third_party_s_task_has_a_teacher_mlm_beside_it_and_hidden_tokens(
         assert steps[-1]["loss"] == pytest.approx(loss, rel=1e-5)
         if name == "moods":
             with pytest.raises(UserError, match=r"task\.hide") as error:
-                api.finetune(tmp_path / "model", out=tmp_path / "not", sets=["task.hide=0.1"], **given)
+                api.finetune(tmp_path / "model", out=tmp_path / "not", overrides=["task.token_mask_rate=0.1"], **given)
             assert error.value.expected == "with one of classify, mood, tag"
     assert json.loads((run.model / "unmask.json").read_text())["task"] == name
 

@@ -95,11 +95,11 @@ def test_a_table_is_grouped_by_query(tmp_path: Path) -> None:
 def test_lists_and_whole_records(tmp_path: Path) -> None:
     rows = [{"query": f"q{n}", "positives": [f"p{n}"], "negatives": [f"n{n}"] if n else []} for n in range(4)]
     path = lines(tmp_path / "l.jsonl", rows)
-    records, found = read(path, rank={"pool": 5})
+    records, found = read(path, rank={"candidate_pool_size": 5})
     assert records[1]["passages"] == ["p1", "n1"] and records[1]["relevance"] == [1.0, 0.0]
     assert len(records[0]["passages"]) == 5 and records[0]["relevance"] == [1.0, 0, 0, 0, 0]
     assert len(set(records[0]["passages"])) == 5 and "drawn" in found[0]
-    assert records == read(path, rank={"pool": 5})[0]  # drawn once, and the same each time
+    assert records == read(path, rank={"candidate_pool_size": 5})[0]  # drawn once, and the same each time
     records, found = read(lines(tmp_path / "w.jsonl", [{"query": "q", "passages": ["a", "b"], "relevance": [1]}]))
     assert found[0] == "w.jsonl:1: 2 passages and 1 relevances"
     assert pick_task(TaskRecipe(), [open_source(path, [])]).name == "rank"
@@ -110,7 +110,7 @@ def test_trec_judgements(tmp_path: Path) -> None:
     passages = lines(tmp_path / "p.jsonl", [{"_id": i, "text": f"text {i}"} for i in "abcdefgh"])
     (tmp_path / "q.tsv").write_text("10\tfirst\n20\tsecond\n", "utf-8")
     columns = {"queries": str(tmp_path / "q.tsv"), "passages": passages}
-    records, found = read(str(tmp_path / "qrels.txt"), columns=columns, rank={"pool": 4})
+    records, found = read(str(tmp_path / "qrels.txt"), columns=columns, rank={"candidate_pool_size": 4})
     assert [r["query"] for r in records] == ["first", "second"]  # judged by place: 1 and 2, not 10 and 20
     assert "counted from 1" in found[0] and found[1] == "qrels.txt:4: no passage has the id 'gone'"
     assert records[0]["ids"][:2] == ["a", "b"] and records[0]["relevance"] == [2.0, 0.0, 0.0, 0.0]
@@ -118,7 +118,7 @@ def test_trec_judgements(tmp_path: Path) -> None:
     records, _ = read(str(tmp_path / "qrels.txt"), columns=columns | {"candidates": str(tmp_path / "run.txt")})
     assert [r["ids"] for r in records] == [["a", "b", "h"], ["c", "g"]]
     (tmp_path / "twice.txt").write_text("1 0 a 2\n1 0 a 0\n2 0 a 1\n", "utf-8")
-    records, found = read(str(tmp_path / "twice.txt"), columns=columns, rank={"pool": 1})
+    records, found = read(str(tmp_path / "twice.txt"), columns=columns, rank={"candidate_pool_size": 1})
     assert [(r["ids"], r["relevance"]) for r in records] == [(["a"], [2.0]), (["a"], [1.0])]
     assert sum("judged twice" in f for f in found) == 1
     with pytest.raises(UserError, match="queries are in another file"):
@@ -216,7 +216,7 @@ def test_negatives_are_drawn_anew(store: TokenStore) -> None:
 def test_it_learns_reopens_and_is_a_cross_encoder(base: Path, tmp_path: Path) -> None:
     train = lines(tmp_path / "train.jsonl", ROWS)
     run = unmask.finetune(
-        base, train=train, epochs=25, batch=4, lr=3e-3, out=tmp_path / "run", sets=["task.dev_share=0.01"]
+        base, train=train, epochs=25, batch_size=4, lr=3e-3, out=tmp_path / "run", overrides=["task.dev_fraction=0.01"]
     )
     reached = unmask.evaluate(run.path, train)
     assert reached["metric"] == "ndcg@10" and reached["ndcg@10"] > 0.8 and reached["mrr"] > 0.7
@@ -239,8 +239,11 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
     train = lines(tmp_path / "train.jsonl", ROWS)
 
     def recipe() -> Recipe:
-        values = {"start": str(base), "task": {"kind": "rank", "train": [train], "dev": [], "rank": {"negatives": 3}}}
-        return make_recipe(values | {"train": {"steps": 4, "batch": 4, "checkpoint_every": 2, "keep": 5}})
+        values = {
+            "init_from": str(base),
+            "task": {"name": "rank", "train": [train], "dev": [], "rank": {"num_negatives": 3}},
+        }
+        return make_recipe(values | {"train": {"steps": 4, "batch_size": 4, "save_steps": 2, "save_total_limit": 5}})
 
     whole, cut = (Run(tmp_path / name) for name in ("whole", "cut"))
     execute(Finetune(), recipe(), Context.alone(), whole.path)

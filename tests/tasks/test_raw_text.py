@@ -34,13 +34,13 @@ TEXTS = [" ".join(line.split()[0] for line in (TRAIN + TEST).split("\n") if line
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("raw")
-    tokenizer = Tokenizer.train(TEXTS, TokenizerRecipe(kind="wordpiece"))
+    tokenizer = Tokenizer.train(TEXTS, TokenizerRecipe(type="wordpiece"))
     shape = {"hidden": 32, "layers": 2, "intermediate": 64, "vocab_size": tokenizer.size, "dropout": 0.0}
     hf.save(Model(preset("bert-tiny", **shape), ("mlm",)).init(0), folder / "start", tokenizer)
     for name, text in (("train.conll", TRAIN), ("test.conll", TEST)):
         (folder / name).write_text(text)
     files = {"train": [str(folder / "train.conll")], "test": [str(folder / "test.conll")]}
-    api.finetune(str(folder / "start"), out=folder / "run", steps=120, batch=4, lr=5e-3, seed=0, **files)
+    api.finetune(str(folder / "start"), out=folder / "run", steps=120, batch_size=4, lr=5e-3, seed=0, **files)
     return folder / "run"
 
 
@@ -92,7 +92,9 @@ def test_parts_of_speech_on_raw_text(run: Path, tmp_path: Path) -> None:
     ]
     file = tmp_path / "train.conllu"
     file.write_text("# text = I didn't go.\n" + "\n".join(lines) + "\n\n")
-    done = api.finetune(str(run.parent / "start"), train=[str(file)], out=tmp_path / "pos", steps=40, lr=5e-3, batch=1)
+    done = api.finetune(
+        str(run.parent / "start"), train=[str(file)], out=tmp_path / "pos", steps=40, lr=5e-3, batch_size=1
+    )
     found = api.evaluate(done.model, str(file))
     assert found["raw_text_f1"] == found["token_accuracy"] == 1.0 and "f1" not in found
     assert [key for key in found if isinstance(found[key], float)] == ["raw_text_f1", "token_accuracy"]

@@ -70,13 +70,13 @@ def record(a: str, b: str, c: str, first: bool) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("roles")
-    tokenizer = Tokenizer.train([f"{' '.join(NAMES)} told ."] * 8, TokenizerRecipe(kind="wordpiece"))
+    tokenizer = Tokenizer.train([f"{' '.join(NAMES)} told ."] * 8, TokenizerRecipe(type="wordpiece"))
     shape = {"hidden": 32, "layers": 2, "intermediate": 64, "vocab_size": tokenizer.size, "dropout": 0.0}
     hf.save(Model(preset("bert-tiny", **shape), ("mlm",)).init(0), folder / "start", tokenizer)
     rows = [record(*names, first) for names in itertools.permutations(NAMES, 3) for first in (True, False)]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     train = [str(folder / "train.jsonl")]
-    api.finetune(str(folder / "start"), train=train, out=folder / "run", steps=150, batch=16, lr=5e-3, seed=0)
+    api.finetune(str(folder / "start"), train=train, out=folder / "run", steps=150, batch_size=16, lr=5e-3, seed=0)
     return folder / "run"
 
 
@@ -142,7 +142,7 @@ def test_a_predicate_for_a_model_without_one_and_files_of_both_kinds(run: Path, 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])
 def test_the_row_marks_the_predicate_in_every_window(kind: str) -> None:
-    settings = {"kind": kind} if kind in ("wordpiece", "char", "byte") else {"kind": kind, "lowercase": False}
+    settings = {"type": kind} if kind in ("wordpiece", "char", "byte") else {"type": kind, "lowercase": False}
     tokenizer = Tokenizer.train([f"{' '.join(NAMES)} told ."] * 8, TokenizerRecipe(**settings))
     task_state = {"labels": ["O", "B-A0", "I-A0"], "scheme": "BIO", "predicate": True, "boundaries": {}}
     task = Tag(Recipe(), tokenizer, task_state | {"length": 64})

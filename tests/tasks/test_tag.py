@@ -59,7 +59,7 @@ LABELS = {"labels": ["O", "B-per", "I-per", "B-loc", "I-loc"], "scheme": "BIO"}
 @pytest.fixture(scope="module")
 def tokenizers() -> dict[str, Tokenizer]:
     kinds = {"wordpiece": {}, "bpe": {"lowercase": False}, "unigram": {"lowercase": False}, "char": {}, "byte": {}}
-    return {kind: Tokenizer.train(TEXTS, TokenizerRecipe(kind=kind, **more)) for kind, more in kinds.items()}
+    return {kind: Tokenizer.train(TEXTS, TokenizerRecipe(type=kind, **more)) for kind, more in kinds.items()}
 
 
 @pytest.fixture
@@ -259,14 +259,14 @@ def test_other_schemes_and_a_folder_without_our_file(tokenizers: dict[str, Token
 def run(model: Path, text: str, out: Path, name: str = "train.conll", **more: Any) -> Any:
     file = out.parent / name
     file.write_text(text, "utf-8")
-    settings = {"steps": 40, "batch": 4, "lr": 5e-3, "seed": 0} | more
+    settings = {"steps": 40, "batch_size": 4, "lr": 5e-3, "seed": 0} | more
     return api.finetune(str(model), train=[str(file)], out=out, **settings)
 
 
 def test_it_learns_saves_and_opens_in_transformers(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "train.conll").write_text(CONLL)
-    values = {"start": str(folder), "task": {"train": [str(tmp_path / "train.conll")]}}
-    job = prepare(make_recipe(values, ["train.steps=40", "train.batch=4", "train.lr=5e-3"]))
+    values = {"init_from": str(folder), "task": {"train": [str(tmp_path / "train.conll")]}}
+    job = prepare(make_recipe(values, ["train.steps=40", "train.batch_size=4", "train.lr=5e-3"]))
     done = train(job, tmp_path / "run")
     predictor = api.load(done.model)
     states = job.model.state_dict(), predictor.model.state_dict()
@@ -303,7 +303,7 @@ def test_a_label_that_only_the_test_file_has_is_found(folder: Path, tmp_path: Pa
         (tmp_path / f"{name}.conll").write_text(text)
     paths = {name: [str(tmp_path / f"{name}.conll")] for name in files}
     with pytest.raises(UserError, match=r"test.conll:1: the label 'org' of test"):
-        prepare(make_recipe({"start": str(folder), "task": paths}))
+        prepare(make_recipe({"init_from": str(folder), "task": paths}))
     names = ["O", "B-loc", "I-loc", "B-per", "I-per", "B-org", "I-org"]  # said by the user: then it is known
     assert (
         prepare(make_recipe({"start": str(folder), "task": paths | {"labels": names}})).task.task_state["labels"]

@@ -24,9 +24,9 @@ from unmask.text.tokenizer import Tokenizer
 
 TEXTS = ["the cat sat on the mat", "a dog ran to the river of the town", "it rained", "the old king and the sea"]
 LEARNT: dict[str, dict[str, Any]] = {
-    "one": {"labels": ["x", "y", "z"], "target": "one"},
-    "several": {"labels": ["x", "y", "z"], "target": "several"},
-    "number": {"labels": ["value"], "target": "number", "mean": 2.0, "sd": 4.0},
+    "one": {"labels": ["x", "y", "z"], "target": "single_label"},
+    "several": {"labels": ["x", "y", "z"], "target": "multi_label"},
+    "number": {"labels": ["value"], "target": "regression", "mean": 2.0, "sd": 4.0},
     "tag": {"labels": ["O", "B-a", "I-a"], "scheme": "BIO"},
     "answer": {"threshold": None},
     "choose": {},
@@ -210,7 +210,7 @@ def test_other_labels_are_refused_by_name() -> None:
     for task_state, said in (
         ({"labels": ["x", "y", "w"]}, "does not know z; it knows w"),
         ({"labels": ["x", "y", "z", "w"]}, "it knows w"),
-        ({"target": "several"}, "output is binary, the training file asks for choice"),
+        ({"problem_type": "multi_label"}, "output is binary, the training file asks for choice"),
     ):
         with pytest.raises(UserError, match=said):
             teacher.check_teacher(task, task_of("one", tokenizer, **task_state)[0])
@@ -220,7 +220,9 @@ def test_other_labels_are_refused_by_name() -> None:
         teacher.check(Recipe.build({"task": {"teacher": "x"}}), TASKS["generate"].SPEC)
     assert "unmask predict x FILE" in str(error.value.hint)  # the way there is
     with pytest.raises(UserError, match=r"rank\.loss=point"):
-        TASKS["rank"].check(Recipe.build({"task": {"teacher": "x", "rank": {"loss": "point"}}}), preset("bert-tiny"))
+        TASKS["rank"].check(
+            Recipe.build({"task": {"teacher": "x", "rank": {"loss": "pointwise"}}}), preset("bert-tiny")
+        )
 
 
 def test_records_that_differ_in_their_number_of_rows_each_have_their_own_divergence() -> None:
@@ -250,7 +252,11 @@ def test_a_student_learns_from_a_folder(tmp_path: Path, monkeypatch: pytest.Monk
     hf.save(start, tmp_path / "m", tokenizer)
     for name, labels in (("right", "xyxy"), ("wrong", "yxyx")):
         (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(f"{t},{y}\n" for t, y in zip(TEXTS, labels)))
-    settings: dict[str, Any] = {"batch": 4, "lr": 1e-2, "sets": ["train.layer_decay=1", "train.warmup=0"]}
+    settings: dict[str, Any] = {
+        "batch_size": 4,
+        "lr": 1e-2,
+        "overrides": ["train.layerwise_lr_decay=1", "train.warmup=0"],
+    }
     api.finetune(tmp_path / "m", train=tmp_path / "wrong.csv", steps=25, out=tmp_path / "wrong", **settings)
     run = api.finetune(
         tmp_path / "m", train=tmp_path / "right.csv", steps=25, teacher=str(tmp_path / "wrong"), out=tmp_path / "taught", **settings

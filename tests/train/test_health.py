@@ -15,7 +15,9 @@ def test_the_end_of_a_document_is_no_unknown_token(tmp_path: Path) -> None:
     """GPT-2's unknown token is `<|endoftext|>`, which ends every document: short ones have one in twenty tokens."""
     text = tmp_path / "lines.txt"
     text.write_text("\n".join(f"line {n} is a short document" for n in range(300)))
-    store = api.prepare(text, tmp_path / "store", preset="gpt2-mini", documents="line", kind="bpe", vocab_size=300)
+    store = api.prepare(
+        text, tmp_path / "store", preset="gpt2-mini", document_boundary="line", tokenizer_type="bpe", vocab_size=300
+    )
     assert store.tokenizer.unk == store.tokenizer.sep
     train = store.meta["train"]
     assert train["documents"] > 0.05 * train["tokens"]
@@ -36,7 +38,12 @@ def test_tokens_that_are_unknown_are_warned_of(store: TokenStore) -> None:
         ("modernbert-mini", "muon", "counted", []),
         ("modernbert-mini", "adamw", "counted", ["train.optimizer=muon"]),
         ("bert-mini", "muon", "counted", ["modernbert-mini"]),
-        ("bert-mini", "adamw", "random", ["modernbert-mini", "train.optimizer=muon", "train.embeddings=counted"]),
+        (
+            "bert-mini",
+            "adamw",
+            "random",
+            ["modernbert-mini", "train.optimizer=muon", "train.embedding_init=corpus_statistics"],
+        ),
     ],
 )
 def test_a_run_on_the_plateau_is_advised_what_it_does_not_do(
@@ -47,7 +54,7 @@ def test_a_run_on_the_plateau_is_advised_what_it_does_not_do(
     health = Health(unigram=5.0, steps=100, advice=advice)
     (warning,) = [text for step in range(100) for text in health.check(step, {"mlm": 5.1})]
     assert "still at the unigram entropy" in warning and "learning rate" in warning
-    every = ["modernbert-mini", "train.optimizer=muon", "train.embeddings=counted"]
+    every = ["modernbert-mini", "train.optimizer=muon", "train.embedding_init=corpus_statistics"]
     assert [text for text in every if text in warning] == said
 
 

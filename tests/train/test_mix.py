@@ -22,9 +22,9 @@ from unmask.train.mix import Mixed, MixedLoader, loader
 
 RECIPE = {
     "model": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64},
-    "train": {"threads": 1, "eval_rows": 16},
+    "train": {"threads": 1, "max_eval_examples": 16},
 }
-SHORT = {"preset": "bert-tiny", "objective": "mlm", "batch": 10, "length": 32}
+SHORT = {"preset": "bert-tiny", "objective": "mlm", "batch_size": 10, "max_length": 32}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def prepared(store: TokenStore, path: Path) -> TokenStore:
-    return unmask.prepare(path, tokenizer=str(store.path / "tokenizer"), heldout=0.1)
+    return unmask.prepare(path, tokenizer=str(store.path / "tokenizer"), eval_fraction=0.1)
 
 
 def made(store: TokenStore, *mixed: tuple[TokenStore, str]) -> MixedLoader:
@@ -108,10 +108,10 @@ def test_what_cannot_be_mixed_is_refused_before_the_text_is_read(
     store: TokenStore, others: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(unmask.UserError, match="nowhere"):
-        unmask.pretrain(store.path, mix=["nowhere.txt:0.2"], steps=1, out=tmp_path / "a", **SHORT)
+        unmask.pretrain(store.path, replay=["nowhere.txt:0.2"], steps=1, out=tmp_path / "a", **SHORT)
     foreign = unmask.prepare(others / "news.txt", tmp_path / "foreign", vocab_size=60)
     with pytest.raises(unmask.UserError, match="another tokenizer"):
-        unmask.pretrain(store.path, mix=[f"{foreign.path}:0.2"], steps=1, out=tmp_path / "b", **SHORT)
+        unmask.pretrain(store.path, replay=[f"{foreign.path}:0.2"], steps=1, out=tmp_path / "b", **SHORT)
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +119,8 @@ def run(store: TokenStore, others: Path):
     """A model, then the same continued on other text with the first one mixed in."""
     first = unmask.pretrain(store.path, steps=2, recipe=RECIPE, out=others / "first", **SHORT)
     return unmask.pretrain(
-        others / "news.txt", start=str(first.model), mix=[f"{store.path}:0.3"], steps=4, heldout=0.1,
-        recipe=RECIPE, sets=["train.eval_every=2"], objective="mlm", batch=10, length=32, out=others / "run",
+        others / "news.txt", init_from=str(first.model), replay=[f"{store.path}:0.3"], steps=4, eval_fraction=0.1,
+        recipe=RECIPE, overrides=["train.eval_steps=2"], objective="mlm", batch_size=10, max_length=32, out=others / "run",
     )  # fmt: skip
 
 
@@ -147,7 +147,7 @@ def test_the_progress_line_shows_both(store: TokenStore, others: Path, tmp_path:
 
     path, tokenizer = others / "poems.txt", str(store.path / "tokenizer")
     unmask.pretrain(
-        path, tokenizer=tokenizer, mix=[f"{others / 'news.txt'}:0.5"], heldout=0.1, steps=1, recipe=RECIPE,
+        path, tokenizer=tokenizer, replay=[f"{others / 'news.txt'}:0.5"], eval_fraction=0.1, steps=1, recipe=RECIPE,
         out=tmp_path / "run", console=Console(), **SHORT,
     )  # fmt: skip
     said = capsys.readouterr().err
@@ -156,11 +156,19 @@ def test_the_progress_line_shows_both(store: TokenStore, others: Path, tmp_path:
 
 def test_killed_in_the_middle_and_resumed_it_is_the_same_run(store: TokenStore, others: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    sets = ["model.hidden=32", "model.heads=2", "model.layers=1", "train.threads=1", "train.checkpoint_every=5"]
-    sets += ["train.eval_rows=16", "train.micro_batch=5", "train.eval_every=9"]
+    sets = ["model.hidden=32", "model.heads=2", "model.layers=1", "train.threads=1", "train.save_steps=5"]
+    sets += ["train.max_eval_examples=16", "train.micro_batch_size=5", "train.eval_steps=9"]
     mix = [f"{others / 'news.txt'}:0.3", f"{others / 'poems.txt'}:0.1"]
-    unmask.pretrain(store.path, mix=mix, steps=40, sets=sets, out=whole, **SHORT)
-    command = [sys.executable, "-m", "unmask", "pretrain", str(store.path), *(f"--mix={m}" for m in mix), "--steps=40"]
+    unmask.pretrain(store.path, replay=mix, steps=40, overrides=sets, out=whole, **SHORT)
+    command = [
+        sys.executable,
+        "-m",
+        "unmask",
+        "pretrain",
+        str(store.path),
+        *(f"--replay={m}" for m in mix),
+        "--steps=40",
+    ]
     command += [*(f"--{k}={v}" for k, v in SHORT.items()), *(f"--set={s}" for s in sets), f"--out={killed}"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     log = killed / "log.jsonl"

@@ -99,7 +99,7 @@ def test_who_gets_muon() -> None:
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
 def test_each_layer_learns_slower_than_the_one_above(optimizer: str) -> None:
     model = Model(preset("bert-tiny", vocab_size=100, labels=("a", "b")), ("classify",))
-    settings = TrainRecipe(optimizer=optimizer, lr=0.1, muon_lr=0.1, layer_decay=0.5)
+    settings = TrainRecipe(optimizer=optimizer, lr=0.1, muon_lr=0.1, layerwise_lr_decay=0.5)
     optimizers = Optimizers(model, settings, dict(model.named_parameters()))
     rates = {optimizers.names[p]: g["lr"] for o in optimizers.all for g in o.param_groups for p in g["params"]}
     assert set(rates) == {n for n, _ in model.named_parameters()}

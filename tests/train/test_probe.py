@@ -41,7 +41,7 @@ def test_the_parts_add_up_to_the_whole_step(
     name: str, objective: str, optimizer: str, store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shape = WIDE | ({"decoder_layers": 6} if name.startswith("t5") else {})
-    values = {"preset": name, "objective": objective, "train": {"batch": 16, "length": 32, "steps": 10}}
+    values = {"preset": name, "objective": objective, "train": {"batch_size": 16, "max_length": 32, "steps": 10}}
     values["train"]["optimizer"] = optimizer
     recipe = Recipe.model_validate(values)
     tokenizer = store.tokenizer if name not in ("gpt2-mini", "t5-mini") else _own(name)
@@ -81,7 +81,9 @@ def test_a_large_model_is_never_made_whole(text_file: Path, monkeypatch: pytest.
         return trainer(recipe, config, *rest)
 
     monkeypatch.setattr(probe, "_trainer", watched)
-    found = unmask.dry_run(text_file, preset="bert-large", steps=10, batch=32, length=64, kind="byte")
+    found = unmask.dry_run(
+        text_file, preset="bert-large", steps=10, batch_size=32, max_length=64, tokenizer_type="byte"
+    )
     assert made == [1, 2]
     assert found["measured"]["layers"] == 2 and found["measured"]["rows"] == 1
     assert "of 24 layers" in found["measured"]["basis"]
@@ -93,7 +95,7 @@ def test_a_large_model_is_never_made_whole(text_file: Path, monkeypatch: pytest.
 def test_the_work_of_a_probe_is_bounded() -> None:
     for name in ("bert-base", "bert-large"):
         for length in (128, 512):
-            recipe = Recipe.model_validate({"preset": name, "objective": "mlm", "train": {"length": length}})
+            recipe = Recipe.model_validate({"preset": name, "objective": "mlm", "train": {"max_length": length}})
             outlines = [_outline(probe._shallow(preset(name), layers)) for layers in (1, 2)]
             passed = sum(probe.REPEATS * probe.passes(model, length) for model in outlines)
             assert passed <= 1.5 * probe.PASSES  # of one row, the least there is
@@ -114,10 +116,10 @@ def test_two_wide_layers_are_timed_on_fewer_rows(text_file: Path, monkeypatch: p
     monkeypatch.setattr(probe, "WHOLE", 0.0)
     monkeypatch.setattr(probe, "PASSES", 1.0)
     small = {"model": {"hidden": 32, "intermediate": 64}}
-    found = unmask.dry_run(text_file, preset="elmo-mini", steps=5, batch=4, length=16, recipe=small)
+    found = unmask.dry_run(text_file, preset="elmo-mini", steps=5, batch_size=4, max_length=16, recipe=small)
     assert found["measured"]["rows"] == 1 and "1 and 2 of 2 layers" in found["measured"]["basis"]
 
 
 def test_a_small_model_takes_whole_steps(text_file: Path) -> None:
-    found = unmask.dry_run(text_file, preset="bert-tiny", steps=5, batch=4, length=16, kind="byte")
+    found = unmask.dry_run(text_file, preset="bert-tiny", steps=5, batch_size=4, max_length=16, tokenizer_type="byte")
     assert found["measured"] == {"basis": "whole steps were timed", "rows": 4, "layers": 2}

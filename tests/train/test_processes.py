@@ -13,7 +13,7 @@ from unmask.text.store import TokenStore
 
 SHAPE = [
     "--set=model.hidden=32", "--set=model.heads=2", "--set=model.intermediate=64", "--set=model.dropout=0.0",
-    "--set=model.attention_dropout=0.0", "--length=32", "--set=train.threads=1", "--set=train.eval_rows=8",
+    "--set=model.attention_dropout=0.0", "--max-length=32", "--set=train.threads=1", "--set=train.max_eval_examples=8",
 ]  # fmt: skip
 
 
@@ -34,14 +34,14 @@ def losses(run: Path, terms: tuple[str, ...]) -> list[float]:
 
 # 13 rows: cut into 7 and 6. With `drawn` masks at 2 % of rows of 32 many a rank has no masked token at a step.
 CASES = {
-    "muon": ["--preset=modernbert-mini", "--batch=13", "--set=train.optimizer=muon"],
-    "adamw": ["--preset=bert-tiny", "--objective=mlm+nsp", "--batch=13", "--set=train.optimizer=adamw"],
+    "muon": ["--preset=modernbert-mini", "--batch-size=13", "--set=train.optimizer=muon"],
+    "adamw": ["--preset=bert-tiny", "--objective=mlm+nsp", "--batch-size=13", "--set=train.optimizer=adamw"],
     "no masked token": [
         "--preset=bert-tiny",
         "--objective=mlm",
-        "--batch=3",
+        "--batch-size=3",
         "--mask-rate=0.02",
-        "--set=mlm.count=drawn",
+        "--set=mlm.sampling=bernoulli",
     ],
 }
 
@@ -63,7 +63,14 @@ def test_mixed_texts_are_the_same_rows_for_every_number_of_processes(store: Toke
     """Rows of the mix and their masks, and both held-out losses. The text is prepared by one process for both."""
     text = tmp_path / "news.txt"
     text.write_text("\n\n".join(f"The king number {n} of the house has a list of {n % 7} names." for n in range(300)))
-    arguments = [str(store.path), *SHAPE, "--preset=bert-tiny", "--objective=mlm", "--batch=7", f"--mix={text}:0.3"]
+    arguments = [
+        str(store.path),
+        *SHAPE,
+        "--preset=bert-tiny",
+        "--objective=mlm",
+        "--batch-size=7",
+        f"--replay={text}:0.3",
+    ]
     runs = [tmp_path / f"run{processes}" for processes in (1, 2)]
     for processes, run in enumerate(runs, 1):
         pretrain(processes, *arguments, "--steps=8", "--set=model.layers=1", "--out", str(run))
@@ -86,14 +93,20 @@ def test_resume_with_another_number_of_processes(store: TokenStore, tmp_path: Pa
         *SHAPE,
         "--preset=bert-tiny",
         "--objective=mlm",
-        "--batch=13",
-        "--set=train.micro_batch=4",
+        "--batch-size=13",
+        "--set=train.micro_batch_size=4",
     ]
     rows = store.train.tokens.shape[0] // 30
     epochs = f"--epochs={(19 * 13 + 5) / rows:.9f}"
     pretrain(1, *arguments, epochs, "--out", str(tmp_path / "one"))
     pretrain(
-        2, *arguments, epochs, "--set=train.checkpoint_every=12", "--set=train.keep=9", "--out", str(tmp_path / "two")
+        2,
+        *arguments,
+        epochs,
+        "--set=train.save_steps=12",
+        "--set=train.save_total_limit=9",
+        "--out",
+        str(tmp_path / "two"),
     )
     plan = json.loads((tmp_path / "two" / "plan.json").read_text())
     assert plan["stretches"][0]["rows"] == 19 * 13 + 5

@@ -20,7 +20,8 @@ def test_budgets() -> None:
 
 def test_lengths_and_mask_rate_follow_the_step() -> None:
     p = plan(
-        Recipe.build({"mlm": {"rate": "0.3:0.15"}}, ["train.steps=10", "train.length=64:0.8,128:0.2"]), {64: 9, 128: 9}
+        Recipe.build({"mlm": {"mask_rate": "0.3:0.15"}}, ["train.steps=10", "train.max_length=64:0.8,128:0.2"]),
+        {64: 9, 128: 9},
     )
     assert [p.phase(s).length for s in range(10)] == [64] * 8 + [128] * 2
     assert p.phase(0).mask_rate == pytest.approx(0.3)
@@ -33,7 +34,7 @@ def test_lengths_and_mask_rate_follow_the_step() -> None:
 @pytest.mark.parametrize("bad", ["64:0.5", "x", "64:0.5,128:0.6", "4"])
 def test_bad_lengths(bad: str) -> None:
     with pytest.raises(UserError, match=r"train\.length"):
-        lengths(TrainRecipe(length=bad))
+        lengths(TrainRecipe(max_length=bad))
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "wsd", "constant"])

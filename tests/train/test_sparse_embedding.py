@@ -19,7 +19,15 @@ from unmask.train.sparse_embedding import reached
 from unmask.train.trainer import Trainer
 
 RECORDS = [{"text": f"{NAMES[n % 4]} saw a {WORDS[n % 12]}", "label": "ab"[n % 2]} for n in range(30)]
-SETTINGS = {"steps": 12, "batch": 4, "lr": 0.01, "weight_decay": 0.0, "clip": 0.1, "threads": 1, "evaluations": 1}
+SETTINGS = {
+    "steps": 12,
+    "batch_size": 4,
+    "lr": 0.01,
+    "weight_decay": 0.0,
+    "max_grad_norm": 0.1,
+    "threads": 1,
+    "num_evals": 1,
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +40,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def trained(folder: Path, known: bool, **task: Any) -> tuple[Part, Trainer, np.ndarray]:
     """The job after its steps, and the tokens of its rows."""
-    values = {"kind": "classify", "train": [str(folder / "train.jsonl")], **task}
-    job = prepare(make_recipe({"start": str(folder / "start"), "task": values, "train": SETTINGS}))
+    values = {"name": "classify", "train": [str(folder / "train.jsonl")], **task}
+    job = prepare(make_recipe({"init_from": str(folder / "start"), "task": values, "train": SETTINGS}))
     loader = rows_of(job)
     assert loader.tokens is not None
     plan = plan_of(job.recipe, int(loader.lengths.max()), len(loader.lengths))
@@ -44,7 +52,7 @@ def trained(folder: Path, known: bool, **task: Any) -> tuple[Part, Trainer, np.n
     return job, trainer, loader.tokens
 
 
-@pytest.mark.parametrize("task", [{}, {"hide": 0.3}], ids=["plain", "hidden"])
+@pytest.mark.parametrize("task", [{}, {"token_mask_rate": 0.3}], ids=["plain", "hidden"])
 def test_it_is_adamw_on_the_whole_table(folder: Path, task: dict[str, Any]) -> None:
     (ours, trainer, tokens), (theirs, dense, _) = (trained(folder, known, **task) for known in (True, False))
     assert trainer.reached

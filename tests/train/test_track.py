@@ -25,8 +25,8 @@ def logged(run: Run, event: str, key: str) -> list[tuple[int, Any]]:
 
 def test_events_of_pretraining_are_those_of_the_log(store: Any, tmp_path: Path) -> None:
     run = api.pretrain(
-        store.path, preset="bert-tiny", steps=4, batch=4, length=32, out=tmp_path / "run",
-        sets=["model.layers=1", "train.track=tensorboard", "train.evaluations=2"],
+        store.path, preset="bert-tiny", steps=4, batch_size=4, max_length=32, out=tmp_path / "run",
+        overrides=["model.layers=1", "train.track=tensorboard", "train.num_evals=2"],
     )  # fmt: skip
     found = scalars(run.path / "tensorboard")
     assert len(found["train/loss"]) == 4
@@ -41,9 +41,9 @@ def test_events_of_finetuning_have_its_scores(tmp_path: Path) -> None:
         model_folder(tmp_path / "start"),
         **files,
         steps=2,
-        batch=4,
+        batch_size=4,
         out=tmp_path / "run",
-        sets=["train.track=tensorboard"],
+        overrides=["train.track=tensorboard"],
     )
     found = scalars(run.path / "tensorboard")
     assert found["eval/accuracy"] == logged(run, "eval", "accuracy") and found["eval/f1"]
@@ -60,12 +60,12 @@ def test_a_resumed_run_hides_the_steps_that_it_does_again(tmp_path: Path) -> Non
 
 
 def test_nothing_is_written_unless_asked_for(store: Any, tmp_path: Path) -> None:
-    run = api.pretrain(store.path, preset="bert-tiny", steps=1, batch=4, length=32, out=tmp_path / "run", sets=["model.layers=1"])  # fmt: skip
+    run = api.pretrain(store.path, preset="bert-tiny", steps=1, batch_size=4, max_length=32, out=tmp_path / "run", overrides=["model.layers=1"])  # fmt: skip
     assert not (run.path / "tensorboard").exists()
 
 
 def test_a_missing_package_is_said_before_the_text_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(track, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="not installed") as caught:
-        api.pretrain(tmp_path / "nothing", sets=["train.track=tensorboard"], out=tmp_path / "run")
+        api.pretrain(tmp_path / "nothing", overrides=["train.track=tensorboard"], out=tmp_path / "run")
     assert caught.value.hint == "pip install 'unmask[track]'"

@@ -30,7 +30,7 @@ SMALL = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64}
 def trainer_of(
     store: TokenStore, values: dict, objective: str = "mlm+nsp", name: str = "bert-tiny"
 ) -> tuple[Trainer, Loader]:
-    recipe = Recipe.build({"objective": objective, "train": {"length": 64, "steps": 10, **values}})
+    recipe = Recipe.build({"objective": objective, "train": {"max_length": 64, "steps": 10, **values}})
     built = build(recipe, store.tokenizer)
     shape = {"vocab_size": store.tokenizer.size, "dropout": 0.0, "attention_dropout": 0.0, **SMALL}
     model = Model(preset(name, **shape), built.heads).init(0)
@@ -69,7 +69,7 @@ def distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
 
 
 def test_one_batch_of_32_is_four_of_8(store: TokenStore) -> None:
-    trainer, loader = trainer_of(store, {"batch": 32})
+    trainer, loader = trainer_of(store, {"batch_size": 32})
     whole = gradients(trainer, loader, 32)
     assert distance(whole, gradients(trainer, loader, 8)) <= 1e-10
     # Rows differ in how many tokens are chosen, so a mean of means is another gradient: the comparison can tell.
@@ -80,7 +80,9 @@ def test_the_trainer_itself_accumulates_so(store: TokenStore) -> None:
     """The same through `Trainer.step`: equal losses and weights to fp32 rounding after five updates."""
     weights, losses = [], []
     for micro in (0, 8):
-        trainer, loader = trainer_of(store, {"batch": 32, "micro_batch": micro, "optimizer": "adamw", "steps": 5})
+        trainer, loader = trainer_of(
+            store, {"batch_size": 32, "micro_batch_size": micro, "optimizer": "adamw", "steps": 5}
+        )
         losses.append([s.values["loss"] for s in trainer.run(loader)])
         weights.append(trainer.model.state_dict())
     assert len(losses[0]) == 5
@@ -92,7 +94,7 @@ def test_the_trainer_itself_accumulates_so(store: TokenStore) -> None:
 @pytest.mark.parametrize(("name", "optimizer"), [("bert-tiny", "adamw"), ("modernbert-mini", "muon")])
 def test_eight_rows_are_learnt_by_heart(store: TokenStore, name: str, optimizer: str) -> None:
     trainer, loader = trainer_of(
-        store, {"batch": 8, "steps": 200, "optimizer": optimizer, "schedule": "constant"}, "mlm", name
+        store, {"batch_size": 8, "steps": 200, "optimizer": optimizer, "schedule": "constant"}, "mlm", name
     )
     batch = loader.batch(0, 8, Phase(0, 64, 0.15))
     losses = [trainer.step(step, [(0, batch)]).values["loss"] for step in range(200)]
@@ -100,7 +102,7 @@ def test_eight_rows_are_learnt_by_heart(store: TokenStore, name: str, optimizer:
 
 
 def test_a_loss_that_is_not_a_number_stops_before_the_update(store: TokenStore) -> None:
-    trainer, loader = trainer_of(store, {"batch": 8})
+    trainer, loader = trainer_of(store, {"batch_size": 8})
     with torch.no_grad():
         trainer.model.encoder.embeddings.tokens.weight[7] = float("nan")
     before = copy.deepcopy(dict(trainer.model.state_dict().items()))
@@ -111,7 +113,11 @@ def test_a_loss_that_is_not_a_number_stops_before_the_update(store: TokenStore) 
 
 
 def test_minutes_become_steps_and_leave_no_trace(store: TokenStore) -> None:
-    values = {"preset": "bert-tiny", "model": SMALL, "train": {"minutes": 0.05, "length": "32:0.5,64:0.5", "batch": 8}}
+    values = {
+        "preset": "bert-tiny",
+        "model": SMALL,
+        "train": {"minutes": 0.05, "max_length": "32:0.5,64:0.5", "batch_size": 8},
+    }
     setup = set_up(Recipe.build(values), store)
     before = {k: v.clone() for k, v in setup.model.state_dict().items()}
     job, context = PretrainJob(setup.recipe, "", setup=setup), Context.alone()

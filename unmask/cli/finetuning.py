@@ -15,7 +15,7 @@ from unmask.console import Console, write
 @verb(
     "unmask finetune runs/docs/model --train train.csv --test test.csv",
     "unmask finetune runs/docs/model --task classify --train train.jsonl --column text=review --column label=stars",
-    "unmask finetune runs/docs/model --train train.csv --test test.csv --seeds 5 --baseline",
+    "unmask finetune runs/docs/model --train train.csv --test test.csv --num-seeds 5 --baseline",
     "unmask finetune runs/docs/model --train train.csv --dry-run     # what it would be: nothing is trained",
     "unmask finetune --resume runs/finetune/classify-1               # go on after a kill or Ctrl-C",
 )
@@ -46,10 +46,10 @@ def finetune(
         only_resume("finetune", resume, own, settings)
         run = unmask.resume(resume, console=console)
     elif dry_run:
-        expected = unmask.dry_run_finetune(model, recipe=recipe, sets=sets or (), console=console, **settings)
+        expected = unmask.dry_run_finetune(model, recipe=recipe, overrides=sets or (), console=console, **settings)
         return emit(expected) if as_json else print_facts(rehearsal_lines(expected))
     else:
-        run = unmask.finetune(model, recipe=recipe, out=out, sets=sets or (), console=console, **settings)
+        run = unmask.finetune(model, recipe=recipe, out=out, overrides=sets or (), console=console, **settings)
     if int(os.environ.get("RANK", "0")):
         return
     results = run.read_json("results.json") | {"model": str(run.model)}  # which may have been moved since
@@ -78,7 +78,7 @@ def doctor(
     """Look for mistakes in labelled files: a line per kind, the most serious last; --json lists all. Exit code 2 = errors."""
     from unmask.cli.show.tables import findings
 
-    found = unmask.doctor(file or (), model=model, sets=sets or (), **settings)
+    found = unmask.doctor(file or (), model=model, overrides=sets or (), **settings)
     emit(found) if as_json else findings(found)
     if found["errors"]:
         raise typer.Exit(2)
@@ -101,7 +101,7 @@ def evaluate(
         typer.Option(
             help="refuse = rows that cannot be read or scored are errors; skip = leave them out and list them."
         ),
-    ] = "refuse",
+    ] = "error",
     pairs: Annotated[
         str | None, typer.Option(help="Pre-trained model: minimal pairs too, a file as BLiMP's (see score --pairs).")
     ] = None,
@@ -116,7 +116,14 @@ def evaluate(
     from unmask.cli.show.tables import print_facts, scores
 
     results = unmask.evaluate(
-        model, file, bad=bad, pairs=pairs, length=length, rows=rows, console=Console(quiet=as_json), **settings
+        model,
+        file,
+        bad_rows=bad,
+        minimal_pairs=pairs,
+        max_length=length,
+        max_rows=rows,
+        console=Console(quiet=as_json),
+        **settings,
     )
     if as_json:
         return emit(results)
@@ -191,7 +198,7 @@ def tune(
         run = resume_tune(resume, trials=trials, console=console)
     else:
         run = unmask.tune(
-            model, trials=trials or 20, budget=minutes, search=listed(search), recipe=recipe, out=out, sets=sets or (),
+            model, trials=trials or 20, minutes=minutes, params=listed(search), recipe=recipe, out=out, overrides=sets or (),
             console=console, **settings,
         )  # fmt: skip
     results = run.read_json("results.json")

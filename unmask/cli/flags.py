@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from unmask.settings import Setting
 
 # Groups of flags, in the order in which `--help` lists them.
-PANELS = ("Model", "Task", "Budget", "Optimization", "Evaluation", "Masking", "Tokenizer", "Data", "Hardware")
+PANELS = (
+    "Model", "Budget (choose one)", "Optimization", "Evaluation", "Masking", "Data", "Tokenizer", "Hardware",
+)  # fmt: skip
 
 
 def recipe_flags(verb: str) -> Callable:
@@ -67,7 +69,7 @@ def settings_of_verb(verb: str) -> "list[Setting]":
     from unmask.recipe import Recipe
     from unmask.settings import settings_of
 
-    return sorted((s for s in settings_of(Recipe) if verb in s.verbs), key=lambda s: PANELS.index(s.panel))
+    return sorted((s for s in settings_of(Recipe) if verb in s.commands), key=lambda s: PANELS.index(s.panel))
 
 
 def _with_flags(function: Callable, verb: str) -> Callable:

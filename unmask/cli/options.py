@@ -23,7 +23,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and re
 RecipeFile = Annotated[Path | None, typer.Option("--recipe", help="A YAML recipe; flags win over it.")]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Any field of the recipe: --set train.checkpoint_every=10.", metavar="KEY=VALUE"),
+    typer.Option("--set", help="Any field of the recipe: --set train.save_steps=10.", metavar="KEY=VALUE"),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder, never overwritten. Default: runs/VERB/…")]
 Resume = Annotated[Path | None, typer.Option(help="Run folder to go on with, as if it had never stopped.")]

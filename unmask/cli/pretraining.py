@@ -36,11 +36,11 @@ def quickstart(
 
 @verb(
     "unmask pretrain corpus/ --minutes 5",
-    "unmask pretrain reviews.csv --column review --preset bert-mini --objective mlm+nsp --epochs 3",
+    "unmask pretrain reviews.csv --text-column review --preset bert-mini --objective mlm+nsp --epochs 3",
     "unmask pretrain corpus/ --objective mlm --mask-unit word --mask-rate 0.3:0.15 --minutes 5",
-    "unmask pretrain sample:python-docs --preset bert-tiny --steps 200 --set train.checkpoint_every=50 --out runs/docs",
+    "unmask pretrain sample:python-docs --preset bert-tiny --steps 200 --set train.save_steps=50 --out runs/docs",
     "unmask pretrain corpus/ --from runs/docs/model --steps 500      # go on with another text",
-    "unmask pretrain corpus/ --from runs/docs/model --extend-vocab 500 --mix sample:python-docs:0.2 --steps 500",
+    "unmask pretrain corpus/ --from runs/docs/model --extend-vocab 500 --replay sample:python-docs:0.2 --steps 500",
     "unmask pretrain --resume runs/docs                              # go on after a kill or Ctrl-C",
     "torchrun --nproc-per-node 2 -m unmask pretrain corpus/ --steps 1000 --out runs/two",
 )
@@ -72,10 +72,10 @@ def pretrain(
         only_resume("pretrain", resume, own, settings)
         run = unmask.resume(resume, console=console)
     elif dry_run:
-        expected = unmask.dry_run(corpus or None, recipe=recipe, sets=sets or (), **settings)
+        expected = unmask.dry_run(corpus or None, recipe=recipe, overrides=sets or (), **settings)
         return emit(expected) if as_json else write(dry_run_text(expected))
     else:
-        run = unmask.pretrain(corpus or None, recipe=recipe, sets=sets or (), out=out, console=console, **settings)
+        run = unmask.pretrain(corpus or None, recipe=recipe, overrides=sets or (), out=out, console=console, **settings)
     if int(os.environ.get("RANK", "0")):
         return  # one of several processes: the first one speaks
     if as_json:

@@ -28,8 +28,8 @@ def samples(as_json: Json = False) -> None:
 @tokenizer_app.command("train", cls=RecipeCommand)
 @verb(
     "unmask tokenizer train sample:python-docs --vocab-size 4096 -o runs/tokenizer",
-    "unmask tokenizer train corpus/*.txt --kind bpe --cased --special '<user>' -o runs/bpe",
-    "zcat logs.gz | unmask tokenizer train - --kind byte -o runs/bytes",
+    "unmask tokenizer train corpus/*.txt --tokenizer-type bpe --cased --special-token '<user>' -o runs/bpe",
+    "zcat logs.gz | unmask tokenizer train - --tokenizer-type byte -o runs/bytes",
 )
 @recipe_flags("tokenizer train")
 def tokenizer_train(
@@ -66,7 +66,7 @@ def tokenizer_show(folder: str, text: str, as_json: Json = False) -> None:
 
 @verb(
     "unmask prepare corpus/ -o runs/store",
-    "unmask prepare reviews.csv --column review --kind bpe --vocab-size 16384 -o runs/reviews",
+    "unmask prepare reviews.csv --text-column review --tokenizer-type bpe --vocab-size 16384 -o runs/reviews",
     "unmask prepare news.txt.zst --tokenizer runs/tokenizer",
 )
 @recipe_flags("prepare")
@@ -110,7 +110,7 @@ def show_batch(
     from unmask.api import make_recipe
     from unmask.cli.show.render import batch_rows
 
-    made = make_recipe(None, None, sets or (), objective=objective, length=length, **settings)
+    made = make_recipe(None, None, sets or (), objective=objective, max_length=length, **settings)
     batch = unmask.show_batch(store, recipe=made, rows=rows)
     return emit(batch) if as_json else write(batch_rows(batch))
 

@@ -12,9 +12,9 @@ from unmask.console import Console, write
 from unmask.errors import UserError
 
 Backend = Annotated[str, typer.Option(help="torch, onnx (an exported folder), or auto: as the folder is.")]
-LongText = Annotated[str, typer.Option("--long", help="A text too long: refuse, or windows (read in parts).")]
+LongText = Annotated[str, typer.Option("--overflow", help="A text too long: refuse, or windows (read in parts).")]
 Layer = Annotated[int, typer.Option(help="0 = the embeddings, 1 = the first layer …; -1 = what the model gives.")]
-TextColumn = Annotated[str, typer.Option("--column", help="Column of a table with the texts.")]
+TextColumn = Annotated[str, typer.Option("--text-column", help="Column of a table with the texts.")]
 Texts = Annotated[list[str], typer.Argument(help="Texts, a file (lines, or a table's column text), or - for stdin.")]
 
 
@@ -46,7 +46,7 @@ def fill(
     joint: Annotated[int, typer.Option(min=0, help="Fill all masks together, following so many ways; 0 = no.")] = 0,
     grow: Annotated[int, typer.Option(min=1, help="Pieces that a mask may become at most.")] = 1,
     candidates: Annotated[str | None, typer.Option(help="The only words allowed, with commas between.")] = None,
-    long: LongText = "refuse",
+    long: LongText = "error",
     backend: Backend = "auto",
     as_json: Json = False,
 ) -> None:
@@ -124,7 +124,7 @@ def score(
         str | None, typer.Option(help="File (or folder) with sentence_good and sentence_bad, as BLiMP's.")
     ] = None,
     column: TextColumn = "",
-    long: LongText = "refuse",
+    long: LongText = "error",
     backend: Backend = "auto",
     as_json: Json = False,
 ) -> None:
@@ -251,7 +251,7 @@ def export(
     from unmask.cli.show.export import lines
 
     found = unmask.export(
-        model, to=to, int8=int8, out=out, data=data or (), push=push, dry_run=dry_run,
+        model, format=to, int8=int8, out=out, data=data or (), push=push, dry_run=dry_run,
         console=Console(quiet=as_json), **settings,
     )  # fmt: skip
     return emit(found) if as_json else write(*lines(found))
@@ -284,8 +284,8 @@ def search(
     """Search passages by words, by sentence vectors, or both, and put what was found in order."""
     console = Console(quiet=quiet or as_json)
     found = unmask.search(
-        passages, query, embedder=embed, reranker=rank, bm25=bm25, top=top, queries=queries, judgements=judgements,
-        run=run, console=console, **settings,
+        passages, query, embedder=embed, reranker=rank, bm25=bm25, top_k=top, queries=queries, qrels=judgements,
+        save_run=run, console=console, **settings,
     )  # fmt: skip
     if as_json:
         return emit(found)

@@ -72,7 +72,7 @@ def _tokenizer(folder: str | Path, most: int) -> dict[str, Any]:
         return {"error": error.message}
     roles = {"pad": t.pad, "unk": t.unk, "cls": t.cls, "sep": t.sep, "mask": t.mask}
     special = {role: t.token(id) for role, id in roles.items() if id is not None}
-    return {"kind": t.kind, "vocabulary": t.size, "special": special, "notes": t.notes}
+    return {"type": t.type, "vocabulary": t.size, "special": special, "notes": t.notes}
 
 
 def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -81,7 +81,7 @@ def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     if "error" in tokenizer:
         text = f"none: {tokenizer['error']}"
     else:
-        text = f"{tokenizer['kind']}, {tokenizer['vocabulary']:,} tokens; {' '.join(dict.fromkeys(tokenizer['special'].values()))}"
+        text = f"{tokenizer['type']}, {tokenizer['vocabulary']:,} tokens; {' '.join(dict.fromkeys(tokenizer['special'].values()))}"
     depth = f"{found['layers']} + {found['decoder_layers']}" if found["decoder_layers"] else str(found["layers"])
     missing, unread, export = ", ".join(found["missing_heads"]), found["unexpected_keys"], found.get("export")
     out = [

@@ -97,7 +97,7 @@ def _text(predictor: Predictor, sources: Sequence[str], console: Console) -> tup
         return store, store.heldout if len(store.heldout.tokens) else store.train
     corpus = Corpus(list(sources), DataRecipe())
     console.say(corpus.describe())
-    settings = DataRecipe(heldout=0.0, deduplicate="off", near_duplicate_sample=0)
+    settings = DataRecipe(eval_fraction=0.0, deduplicate="off", minhash_sample=0)
     with console.bar("prepare") as update:
         store = prepare(corpus, own, settings, None, update)
     return store, store.train

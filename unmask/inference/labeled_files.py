@@ -113,7 +113,7 @@ def _without_label(findings: list[Finding], source: Source, task: Task, given: d
 
 
 def evaluate(
-    predictor: Predictor, paths: Sequence[str], columns: dict[str, str], console: Console, bad: str = "refuse"
+    predictor: Predictor, paths: Sequence[str], columns: dict[str, str], console: Console, bad: str = "error"
 ) -> dict[str, Any]:
     """Scores on labelled files. `bad`: "refuse" rows that cannot be read or scored, or "skip" them and list them."""
     bad_rows.check_choice(bad)

@@ -51,7 +51,7 @@ class Reader:
             raise UserError(
                 f"{what} has {tokens:,} tokens and {special} special ones; the model reads {most:,}",
                 expected=f"at most {most - special:,} tokens; nothing is cut off silently",
-                hint='give it in parts, or overflow="window" (--long windows) where the method has it',
+                hint='give it in parts, or overflow="window" (--overflow window) where the method has it',
             )
 
     def row(self, ids: Sequence[int], positions: Sequence[int] = ()) -> Example:
@@ -85,15 +85,7 @@ class Reader:
         return Example(np.array(ids, np.int64), segments=np.array(segments, np.int64))
 
 
-def to_task(overflow: str | None) -> str | None:
-    """The value of task.long for `overflow`, until the recipe has the new names."""
-    return {"window": "windows", "truncate": "first", "error": "refuse"}.get(overflow or "", overflow)
-
-
 def chosen(overflow: str) -> str:
-    overflow = {"refuse": "error", "windows": "window"}.get(
-        overflow, overflow
-    )  # until the command line has the new values
     if overflow not in get_args(Overflow):
         raise UserError(f"overflow {overflow!r}", expected=", ".join(get_args(Overflow)))
     return overflow

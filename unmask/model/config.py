@@ -273,16 +273,16 @@ def preset(name: str, **changes: Any) -> ModelConfig:
 def with_tokenizer(recipe: Recipe) -> Recipe:
     """What is `auto` about a new tokenizer replaced by what the preset's family has.
 
-    >>> with_tokenizer(Recipe(preset="bert-tiny")).tokenizer.kind
+    >>> with_tokenizer(Recipe(preset="bert-tiny")).tokenizer.type
     'wordpiece'
     """
-    if recipe.start or recipe.tokenizer.path:  # it is taken over as it is
+    if recipe.init_from or recipe.tokenizer.path:  # it is taken over as it is
         return recipe
     if "distill" in recipe.objective.split("+") and recipe.distill.teacher:  # a student reads what its teacher reads
         taken = recipe.tokenizer.model_copy(update={"path": recipe.distill.teacher})
         return recipe.model_copy(update={"tokenizer": taken})
     own = FAMILIES[preset(recipe.preset).family].tokenizer
-    return recipe.model_copy(update={"tokenizer": recipe.tokenizer.settled(own)})
+    return recipe.model_copy(update={"tokenizer": recipe.tokenizer.resolve_auto(own)})
 
 
 def change(config: ModelConfig, **changes: Any) -> ModelConfig:

@@ -6,7 +6,7 @@
 |                           | backwards | "cat" | "the"          |
 
 Nothing is masked: each stack of LSTMs sees one side only. Every token is predicted from both sides, or a share
-`bilm.share` of them, others each epoch, where a softmax over a large vocabulary would take too long.
+`bilm.target_fraction` of them, others each epoch, where a softmax over a large vocabulary would take too long.
 """
 
 from dataclasses import replace
@@ -31,8 +31,8 @@ class BiLM(Objective):
         n = len(example)
         labels = dict(example.labels)
         for name, places, step in (("forwards", np.arange(n - 1), 1), ("backwards", np.arange(1, n), -1)):
-            if self.recipe.bilm.share < 1:
-                count = min(len(places), max(1, round(self.recipe.bilm.share * len(places))))
+            if self.recipe.bilm.target_fraction < 1:
+                count = min(len(places), max(1, round(self.recipe.bilm.target_fraction * len(places))))
                 places = np.sort(rng.choice(places, count, replace=False))
             labels[f"bilm.{name}.positions"] = places
             labels[f"bilm.{name}.targets"] = example.ids[places + step]

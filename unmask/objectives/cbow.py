@@ -41,8 +41,8 @@ class CBOW(Objective):
         around = np.arange(n)[:, None] + offsets  # (T, 2W)
         inside = (around >= 0) & (around < n) & (np.abs(offsets) <= windows[:, None]) & words[:, None]
         inside &= words[np.clip(around, 0, n - 1)]
-        if self.settings.share < 1:
-            inside &= (rng.random(n) < self.settings.share)[:, None]
+        if self.settings.target_fraction < 1:
+            inside &= (rng.random(n) < self.settings.target_fraction)[:, None]
         sizes = inside.sum(1)
         chosen = np.flatnonzero(sizes)
         labels = {

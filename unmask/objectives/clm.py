@@ -5,7 +5,7 @@
 | [CLS] the cat sat . [SEP] | itself and what is before  | "the" at [CLS], "cat" at "the", "sat", "." …        |
 
 The [SEP] that ends a document inside the row is predicted like a word, as the text does end there; the [SEP] that ends the
-row is not, as only the row does. Where documents are kept apart (`train.packing: apart`), the first token of the
+row is not, as only the row does. Where documents are kept apart (`train.document_attention: apart`), the first token of the
 next one is not predicted either. An encoder that sees both sides (BERT) is trained here with causal rows: data says what a
 token sees. Nothing else in its folder says so, and other programs will run it with both sides.
 """

@@ -8,7 +8,7 @@
 | rotate  |                               | <s> sat . It slept . A cat </s>    | the same                           |
 
 `denoise.noise` names one or more, done in the order permute, infill or delete, rotate. infill takes spans of whole words,
-`denoise.rate` of the tokens on average; lengths are Poisson(3), each span becomes one mask, and a span of no words puts
+`denoise.mask_rate` of the tokens on average; lengths are Poisson(3), each span becomes one mask, and a span of no words puts
 a mask between two tokens. permute shuffles the sentences of each document in the row. rotate begins the row at a random token.
 """
 
@@ -60,7 +60,7 @@ class Denoise(Written):
             ids = self._infill(ids, None if example.flags is None else flags, rng)
         elif "delete" in self.noise:
             ordinary = np.flatnonzero(~special[ids])
-            exact = self.settings.rate * len(ordinary)
+            exact = self.settings.mask_rate * len(ordinary)
             number = int(exact) + int(rng.random() < exact - int(exact))
             ids = np.delete(ids, rng.choice(ordinary, number, replace=False))
         if "rotate" in self.noise and len(ids) > 2:
@@ -73,8 +73,8 @@ class Denoise(Written):
         ordinary = np.flatnonzero(~self.special[ids])
         if not len(ordinary):
             return ids
-        chances, none = poisson(self.settings.mean)
-        budget = self.settings.rate * len(ordinary)
+        chances, none = poisson(self.settings.mean_span_length)
+        budget = self.settings.mask_rate * len(ordinary)
         spans = take(runs(*words(ordinary, flags), chances, budget, rng), budget, rng)
         out, kept = ids.copy(), np.ones(len(ids), bool)
         for start, end in spans:

@@ -35,7 +35,11 @@ class Distill(MLM):
         super().__init__(recipe, tokenizer)
         need_teacher(recipe)
         self.distill = recipe.distill
-        weights = {"mlm": self.distill.mlm, "distill_soft": self.distill.soft, "distill_cosine": self.distill.cosine}
+        weights = {
+            "mlm": self.distill.mlm_weight,
+            "distill_soft": self.distill.kl_weight,
+            "distill_cosine": self.distill.cosine_weight,
+        }
         self.weights = {name: weight for name, weight in weights.items() if weight}
         self.terms = tuple(self.weights)
         self.teacher = load_teacher(self.distill.teacher, tokenizer)
@@ -45,16 +49,17 @@ class Distill(MLM):
         super().check(recipe, config)
         need_teacher(recipe)
         teacher = hf.config_of(recipe.distill.teacher)
-        longest = max(int(part.split(":")[0]) for part in str(recipe.train.length).split(","))
+        longest = max(int(part.split(":")[0]) for part in str(recipe.train.max_length).split(","))
         if longest > teacher.max_positions:
             raise UserError(
                 f"rows of {longest} tokens, but the teacher {recipe.distill.teacher} has {teacher.max_positions} positions",
-                hint=f"--length {teacher.max_positions}",
+                hint=f"--max-length {teacher.max_positions}",
             )
-        same_width(teacher, config, recipe.distill.cosine)
-        if not (recipe.distill.soft or recipe.distill.cosine):
+        same_width(teacher, config, recipe.distill.cosine_weight)
+        if not (recipe.distill.kl_weight or recipe.distill.cosine_weight):
             raise UserError(
-                "distill.soft and distill.cosine are both 0: nothing of the teacher is read", hint="--objective mlm"
+                "distill.kl_weight and distill.cosine_weight are both 0: nothing of the teacher is read",
+                hint="--objective mlm",
             )
 
     @classmethod
@@ -62,7 +67,7 @@ class Distill(MLM):
         return super().files(recipe) | {"distill.teacher": model_files(resolve(recipe.distill.teacher, PATTERNS))}
 
     def begin(self, model: Model) -> list[str]:
-        if self.distill.init == "none":
+        if self.distill.student_init == "random":
             return []
         copied, total = initialise(model, self.teacher)
         return [f"{copied} of {total} of the student's parameters begin as the teacher's"]
@@ -73,14 +78,14 @@ class Distill(MLM):
         with torch.no_grad():
             teacher = self.teacher.to(batch.ids.device)
             seen = teacher.encode(batch, at)
-            soft = teacher.logits("mlm", seen)[:, :n].float() if self.distill.soft else None
-        out: Terms = measured({"mlm": (logits, targets)}, accuracy) if self.distill.mlm else {}
+            soft = teacher.logits("mlm", seen)[:, :n].float() if self.distill.kl_weight else None
+        out: Terms = measured({"mlm": (logits, targets)}, accuracy) if self.distill.mlm_weight else {}
         if soft is not None:
             heat = self.distill.temperature
             student = (logits[:, :n].float() / heat).log_softmax(-1)
             apart = F.kl_div(student, (soft / heat).log_softmax(-1), reduction="sum", log_target=True)
             out["distill_soft"] = (heat**2 * apart, len(targets))
-        if self.distill.cosine:
+        if self.distill.cosine_weight:
             out["distill_cosine"] = ((1 - F.cosine_similarity(hidden.float(), seen.float())).sum(), len(targets))
         return out
 
@@ -91,8 +96,8 @@ class Distill(MLM):
 def same_width(teacher: ModelConfig, student: ModelConfig, cosine: float) -> None:
     if cosine and teacher.hidden != student.hidden:
         raise UserError(
-            f"distill.cosine compares hidden states, of {teacher.hidden} numbers in the teacher and {student.hidden} in the student",
-            hint=f"--set distill.cosine=0, or --set model.hidden={teacher.hidden}",
+            f"distill.cosine_weight compares hidden states, of {teacher.hidden} numbers in the teacher and {student.hidden} in the student",
+            hint=f"--set distill.cosine_weight=0, or --set model.hidden={teacher.hidden}",
         )
 
 

@@ -7,7 +7,7 @@
 
 In both kinds the prediction of a token is made one position before it (masked next-token prediction), so that the
 model is one model, and can be used like either. Each kind's loss is the mean over its own tokens; they are weighed
-by their shares of rows, `hybrid.clm` and the rest.
+by their shares of rows, `hybrid.clm_fraction` and the rest.
 """
 
 from dataclasses import replace
@@ -34,7 +34,7 @@ class Hybrid(MLM):
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer):
         super().__init__(recipe, tokenizer)
-        self.share = recipe.hybrid.clm
+        self.share = recipe.hybrid.clm_fraction
         self.weights = {"mlm": 1 - self.share, "clm": self.share}
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:

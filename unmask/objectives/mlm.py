@@ -39,8 +39,8 @@ class MLM(Objective):
         self.settings = recipe.mlm
         self.special = tokenizer.special  # (V,) bool
         self.ordinary = np.flatnonzero(~tokenizer.special)  # ids that a random token may be
-        self.variants = self.settings.copies if self.settings.masking == "static" else 0
-        self.phrases = Phrases(self.settings.phrases, tokenizer) if self.settings.unit == "named" else None
+        self.variants = self.settings.num_static_masks if self.settings.masking == "static" else 0
+        self.phrases = Phrases(self.settings.phrases, tokenizer) if self.settings.mask_unit == "phrase" else None
         if tokenizer.mask is None:
             raise UserError(
                 f"objective {self.name} hides tokens behind a mask token, and this tokenizer has none",
@@ -50,14 +50,14 @@ class MLM(Objective):
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
         super().check(recipe, config)
-        if recipe.mlm.unit == "named":
+        if recipe.mlm.mask_unit == "phrase":
             read_phrases(recipe.mlm.phrases)
         elif recipe.mlm.phrases:
-            raise UserError("mlm.phrases is read by the unit named alone", hint="--mask-unit named")
+            raise UserError("mlm.phrases applies only to mask_unit=phrase", hint="--mask-unit phrase")
 
     @classmethod
     def files(cls, recipe: Recipe) -> dict[str, list[Path]]:
-        return {"mlm.phrases": [Path(recipe.mlm.phrases)]} if recipe.mlm.unit == "named" else {}
+        return {"mlm.phrases": [Path(recipe.mlm.phrases)]} if recipe.mlm.mask_unit == "phrase" else {}
 
     def look(self, splits: Sequence[Split]) -> list[str]:
         return [self.phrases.report(splits)] if self.phrases else []
@@ -78,9 +78,9 @@ class MLM(Objective):
     def _choose(self, example: Example, rng: np.random.Generator, rate: float) -> tuple[np.ndarray, np.ndarray | None]:
         """Sorted positions of the chosen tokens; which of them is the first of each one's unit, if that decides."""
         candidates = np.flatnonzero(~self.special[example.ids])
-        if self.settings.unit != "token":
+        if self.settings.mask_unit != "token":
             return self._choose_units(example, candidates, rng, rate)
-        if self.settings.count == "drawn":
+        if self.settings.sampling == "bernoulli":
             return candidates[rng.random(len(candidates)) < rate], None
         exact = rate * len(candidates)
         number = int(exact) + int(rng.random() < exact - int(exact))
@@ -90,8 +90,8 @@ class MLM(Objective):
     def _choose_units(
         self, example: Example, candidates: np.ndarray, rng: np.random.Generator, rate: float
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        unit, n = self.settings.unit, len(candidates)
-        budget = float(rng.binomial(n, rate)) if self.settings.count == "drawn" else rate * n
+        unit, n = self.settings.mask_unit, len(candidates)
+        budget = float(rng.binomial(n, rate)) if self.settings.sampling == "bernoulli" else rate * n
         starts, ends = words(candidates, example.flags)
         if unit in ("span", "ngram"):
             order = runs(starts, ends, distribution(unit), budget, rng)

@@ -85,11 +85,13 @@ class Objective:
                 expected=f"--preset {', '.join(fitting)}" if fitting else None,
                 hint=f"--objective {config.default_objective}, which is {config.family}'s own",
             )
-        if recipe.train.packing == "apart" and (cls.decoder or cls.rows != "stream" or config.encoder != "transformer"):
+        if recipe.train.document_attention == "same_document" and (
+            cls.decoder or cls.rows != "stream" or config.encoder != "transformer"
+        ):
             raise UserError(
-                f"train.packing=apart with the objective {cls.name} and a {config.family} model: only attention over "
+                f"train.document_attention=same_document with the objective {cls.name} and a {config.family} model: only attention over "
                 "rows that are runs of documents can keep them apart",
-                hint="leave train.packing out",
+                hint="leave train.document_attention out",
             )
 
     def bind(self, config: ModelConfig) -> None:

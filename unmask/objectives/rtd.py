@@ -34,7 +34,7 @@ class RTD(MLM):
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer):
         super().__init__(recipe, tokenizer)
-        self.weights = {"rtd": recipe.rtd.weight}
+        self.weights = {"rtd": recipe.rtd.discriminator_weight}
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
         chosen, _ = self._choose(example, rng, phase.mask_rate)

@@ -30,7 +30,7 @@ class Span(Written):
         if len(self.sentinels) < 2:
             raise UserError(
                 "objective span needs sentinels (<extra_id_0>, <extra_id_1>, …), and this tokenizer has none",
-                hint="leave out --tokenizer and --kind: a T5 preset trains one that has them",
+                hint="leave out --tokenizer and --tokenizer-type: a T5 preset trains one that has them",
             )
 
     @classmethod
@@ -47,7 +47,7 @@ class Span(Written):
         candidates = np.flatnonzero(~self.tokenizer.special[ids])
         hidden = np.zeros(len(ids) + 1, bool)
         most = len(self.sentinels) - 1
-        hidden[candidates[noise(len(candidates), phase.mask_rate, self.recipe.span.mean, most, rng)]] = True
+        hidden[candidates[noise(len(candidates), phase.mask_rate, self.recipe.span.mean_span_length, most, rng)]] = True
         starts = np.flatnonzero(hidden & ~np.roll(hidden, 1))  # the last place is never hidden
         ends = np.flatnonzero(~hidden & np.roll(hidden, 1))
         starts, ends = starts[:most], ends[:most]  # spans cut by special tokens may be more than there are sentinels

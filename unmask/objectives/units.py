@@ -182,7 +182,9 @@ def scattered(total: int) -> list[int]:
 def read_phrases(path: str) -> list[str]:
     """Lines that are not empty; of a tab-separated one, the first column."""
     if not path:
-        raise UserError("mlm.unit=named without a file of phrases", hint="--set mlm.phrases=FILE, one phrase per line")
+        raise UserError(
+            "mlm.mask_unit=phrase without a file of phrases", hint="--set mlm.phrases=FILE, one phrase per line"
+        )
     try:
         lines = Path(path).read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:

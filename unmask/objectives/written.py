@@ -17,10 +17,10 @@ from unmask.text.tokenizer import Tokenizer
 
 def new_template(recipe: Recipe, config: ModelConfig) -> Template | None:
     """How the tokenizer that would be trained for this model is laid out; None where one is taken over."""
-    if recipe.start or recipe.tokenizer.path:
+    if recipe.init_from or recipe.tokenizer.path:
         return None
     own = FAMILIES[config.family].tokenizer
-    return TEMPLATES[str(recipe.tokenizer.settled(own).template)]
+    return TEMPLATES[str(recipe.tokenizer.resolve_auto(own).template)]
 
 
 class Written(Objective):

@@ -57,7 +57,7 @@ def _of_text(view: RunView) -> dict[str, Any]:
         "tokens": _tokens(train),
         "tokens_per_second": median(speeds) if speeds else None,
         "preset": recipe.get("preset"),
-        "start": recipe.get("start") or None,
+        "start": recipe.get("init_from") or None,
         "objective": recipe.get("objective"),
         "heldout": {
             "first": scored[0] if scored else None,
@@ -73,7 +73,7 @@ def _of_text(view: RunView) -> dict[str, Any]:
 
 
 def _tokens(train: Sequence[Row]) -> int:
-    """Tokens read so far. With `train.log_every` above 1, a line stands for the steps since the last one."""
+    """Tokens read so far. With `train.logging_steps` above 1, a line stands for the steps since the last one."""
     total, before = 0, 0
     for e in train:
         if finite(e.get("step")) and finite(e.get("tokens")):
@@ -139,7 +139,7 @@ def _of_records(view: RunView) -> dict[str, Any]:
         "task": results.get("task") or next(iter(tasks.values())),
         "tasks": tasks if view.several else {},
         "metric": results.get("metric"),
-        "start": recipe.get("start"),
+        "start": recipe.get("init_from"),
         "files": {name: _files(settings) for name, settings in view.settings.items()},
         "records": view.data.get("records") or {},
         "labels": {name: _labels(view.saved_state.get(name) if view.several else view.saved_state) for name in tasks},

@@ -1,4 +1,4 @@
-"""Further training records, rewritten by the model itself (`--augment mlm:0.5`; after 1812.06705, without its labels).
+"""Further training records, rewritten by the model itself (`--augment-mlm 0.5`; after 1812.06705, without its labels).
 
 A share of the records is taken again; in each, 15 % of the words (one at least) stand behind a mask and are filled with words drawn from the
 start model's MLM head, among its 50 likeliest, never the word itself. Labels stay, which is not always right: look at `augmented.jsonl` in the
@@ -36,14 +36,14 @@ from unmask.train.distributed import World
 from unmask.train.run import Run
 
 FILE = "augmented.jsonl"
-RATE, LIKELIEST, MOST = 0.15, 50, 10.0
+RATE, LIKELIEST = 0.15, 50
 WORD = re.compile(f"[{CJK}]|[^\\W\\d_{CJK}]+")
 OUTSIDE = "O"
 KINDS = ("wordpiece", "bpe", "unigram")  # of tokenizers whose pieces can be words
 
 
 def share(recipe: Recipe) -> float:
-    return parse(recipe.task.augment, "--augment", MOST, usual=0.5)
+    return recipe.task.augment_mlm
 
 
 def check(recipe: Recipe, config: ModelConfig, task: str) -> None:
@@ -56,7 +56,7 @@ def check(recipe: Recipe, config: ModelConfig, task: str) -> None:
         raise UserError(f"--augment with the task {task}: {training.why_not_augmentable}", expected=able)
     if "mlm" not in FAMILIES[config.family].heads or config.predicts == "next":
         raise UserError(
-            f"--augment: a {config.family} model of this kind fills no masks", expected="a model with an MLM head"
+            f"--augment-mlm: a {config.family} model of this kind fills no masks", expected="a model with an MLM head"
         )
 
 
@@ -66,11 +66,11 @@ def rows(recipe: Recipe, records: Sequence[Record], run: Run, world: World, cons
         return []
     path = run.path / FILE
     if world.main and not path.exists():
-        loaded, tokenizer = hf.load(recipe.start, ("mlm",)), Tokenizer.load(recipe.start)
+        loaded, tokenizer = hf.load(recipe.init_from, ("mlm",)), Tokenizer.load(recipe.init_from)
         if loaded.missing:
             raise UserError(
-                f"--augment: {recipe.start} has no MLM head to rewrite with",
-                hint="a model that fills masks (unmask info says which heads one has), or without --augment",
+                f"--augment-mlm: {recipe.init_from} has no MLM head to rewrite with",
+                hint="a model that fills masks (unmask info says which heads one has), or without --augment-mlm",
             )
         fields = TASKS[recipe.task.kind].SPEC.training.augmentable_fields
         made = rewrite(loaded.model, tokenizer, records, share(recipe), recipe.seed, console.say, fields)
@@ -78,7 +78,7 @@ def rows(recipe: Recipe, records: Sequence[Record], run: Run, world: World, cons
     world.barrier()
     run.hold(FILE, checksum(path), world.main)
     found = list(read_lines(path))
-    console.say(f"{len(found):,} further records are rewritten by {recipe.start}: {path}")
+    console.say(f"{len(found):,} further records are rewritten by {recipe.init_from}: {path}")
     return found
 
 
@@ -103,11 +103,14 @@ def rewrite(
     fields: Sequence[str] = ("text", "pair"),
 ) -> list[Record]:
     """So many new records as `share` says; one that has no word to change, or none to put in its place, is left out."""
-    if tokenizer.kind not in KINDS:
-        raise UserError(f"--augment: tokens of a {tokenizer.kind} tokenizer are no words", expected=", ".join(KINDS))
+    if tokenizer.type not in KINDS:
+        raise UserError(
+            f"--augment-mlm: tokens of a {tokenizer.type} tokenizer are no words", expected=", ".join(KINDS)
+        )
     if all("O" not in r["tags"] for r in records if "tags" in r) and any("tags" in r for r in records):
         raise UserError(
-            "--augment: every word has a tag, so none can be changed", expected="entities, with words outside of them"
+            "--augment-mlm: every word has a tag, so none can be changed",
+            expected="entities, with words outside of them",
         )
     order = generator(seed, "augment").permutation(len(records))
     count = round(share * len(records))
@@ -143,9 +146,9 @@ def rewrite(
                 put = changed.setdefault(blank.record, {}).setdefault(blank.role, [])
                 put.append((start, end, as_cased(old, display_token(tokenizer, drawn).strip())))
     if stayed and not changed:
-        raise UserError("--augment: the tokenizer has no whole words to put in", hint="a larger vocabulary")
+        raise UserError("--augment-mlm: the tokenizer has no whole words to put in", hint="a larger vocabulary")
     if stayed:
-        say(f"--augment: for {stayed:,} words the vocabulary has no other of their kind: they stay")
+        say(f"--augment-mlm: for {stayed:,} words the vocabulary has no other of their kind: they stay")
     return [put_in(new[n], changed[n]) for n in sorted(changed)]
 
 

@@ -23,7 +23,7 @@ class Work:
 
     model: nn.Module
     loader: Loader
-    length: str | int  # `train.length` of the plan: tokens of a row, or a schedule of them
+    length: str | int  # `train.max_length` of the plan: tokens of a row, or a schedule of them
     rows: Mapping[int, int]  # row length → rows of an epoch
     trainer: Callable[[Plan], Trainer]
     evaluation: Callable[[Trainer], Evaluation | None]
@@ -51,7 +51,7 @@ def planned(recipe: Recipe, work: Work, seconds: Mapping[int, float] | None = No
     """The plan of a budget. One in minutes needs the seconds of a step per row length; evaluations get half of the time at most."""
     train: dict[str, Any] = {"length": work.length}
     if (minutes := recipe.train.minutes) is not None:
-        train["minutes"] = max(60 * minutes - recipe.train.evaluations * evaluation, 30 * minutes) / 60
+        train["minutes"] = max(60 * minutes - recipe.train.num_evals * evaluation, 30 * minutes) / 60
     return plan(recipe.changed(train=train), work.rows, seconds)
 
 

@@ -90,25 +90,25 @@ def open_corpus(recipe: Recipe, console: Console) -> Corpus:
 def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenizer:
     """The one named in the recipe, the one of the model to continue, or one trained on the corpus (and cached)."""
     settings = recipe.tokenizer
-    if recipe.start:
+    if recipe.init_from:
         # Compared by value: a run's own recipe, read again, has every field set.
         usual = type(settings)().model_dump()
         changed = [n for n, v in settings.model_dump().items() if v != usual[n] and n not in ("path", "extend")]
         if changed:
             raise UserError(
-                f"--from {recipe.start} brings its own tokenizer; {', '.join(sorted(changed))} cannot be changed",
+                f"--from {recipe.init_from} brings its own tokenizer; {', '.join(sorted(changed))} cannot be changed",
                 hint="leave out the tokenizer's settings",
             )
-    elif settings.extend:
+    elif settings.num_added_tokens:
         raise UserError(
-            f"--extend-vocab {settings.extend} without a model to continue: a new model gets a tokenizer of this text",
+            f"--extend-vocab {settings.num_added_tokens} without a model to continue: a new model gets a tokenizer of this text",
             hint="--from MODEL --extend-vocab N, or --vocab-size N for a new tokenizer",
         )
-    if settings.path or recipe.start:
-        tokenizer = Tokenizer.load(settings.path or recipe.start)
+    if settings.path or recipe.init_from:
+        tokenizer = Tokenizer.load(settings.path or recipe.init_from)
         for text in tokenizer.notes:
             console.say(text)
-        if settings.extend:
+        if settings.num_added_tokens:
             with reading(console, "vocabulary", corpus) as progress:
                 tokenizer, report = extension.cached_extension(tokenizer, corpus, settings.extend, progress)
             console.say(extension.describe(report))
@@ -117,7 +117,7 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
     folder = tokenizer_folder(corpus, settings)
     if (folder / "tokenizer.json").exists():
         tokenizer = cached_tokenizer(folder)
-        console.say(f"tokenizer: {settings.kind}, {tokenizer.size:,} tokens, trained on this text before (cached)")
+        console.say(f"tokenizer: {settings.type}, {tokenizer.size:,} tokens, trained on this text before (cached)")
         return tokenizer
     with reading(console, "tokenizer", corpus) as progress:
         tokenizer = Tokenizer.train((d.text for d in corpus), settings, progress)
@@ -133,7 +133,10 @@ def prepare(recipe: Recipe, console: Console, out: str | Path | None = None, len
     if len(recipe.data.corpus) == 1 and (Path(recipe.data.corpus[0]) / "meta.json").exists():
         store = TokenStore.open(recipe.data.corpus[0])
         store.index(lengths)
-        if recipe.tokenizer.extend and store.tokenizer.fingerprint() == Tokenizer.load(recipe.start).fingerprint():
+        if (
+            recipe.tokenizer.num_added_tokens
+            and store.tokenizer.fingerprint() == Tokenizer.load(recipe.init_from).fingerprint()
+        ):
             raise UserError(
                 f"--extend-vocab: the store {store.path} is cut already, without new words",
                 hint="give the text itself in place of the store",
@@ -150,9 +153,9 @@ def prepare(recipe: Recipe, console: Console, out: str | Path | None = None, len
 
 
 def prepare_mix(recipe: Recipe, tokenizer: Tokenizer, lengths: Sequence[int], console: Console) -> list[str]:
-    """The texts of `data.mix`, cut with the corpus's tokenizer: the folders of their stores."""
+    """The texts of `data.replay`, cut with the corpus's tokenizer: the folders of their stores."""
     folders = []
-    for part in mix_parts(recipe.data.mix):
+    for part in mix_parts(recipe.data.replay):
         if (Path(part.source) / "meta.json").exists():
             store = TokenStore.open(part.source)
             store.index(lengths)

@@ -10,7 +10,7 @@ from unmask.recipe import TaskRecipe
 Cache = dict[str, tuple[RecordSpec, RecordSets]]
 # Settings of a run that say nothing of how its files are read.
 APART = {
-    "seeds", "baseline", "baseline_lr", "dev_seed", "dev_share", "init", "freeze", "patience", "margin", "aux", "augment", "teacher",
+    "num_seeds", "baseline", "baseline_lr", "dev_seed", "dev_fraction", "init", "freeze", "patience", "selection_margin", "aux_mlm", "augment_mlm", "teacher",
 }  # fmt: skip
 
 

@@ -34,19 +34,19 @@ def estimate(job: "FinetuneJob", work: Work, ctx: Context) -> dict[str, Any]:
     seconds, evaluation = budget.measure(work, recipe, SECONDS)
     plan, (step,) = budget.planned(recipe, work, seconds, evaluation), seconds.values()
     answered = sum(seconds_per_answer(part) * (len(part.sets.dev) + len(part.sets.test)) for part in parts.values())
-    whole = plan.steps * step + train.evaluations * evaluation + answered
+    whole = plan.steps * step + train.num_evals * evaluation + answered
     memory = [_memory(part, loaders[name], work, plan) for name, part in parts.items()]
     return {
-        "start": recipe.start,
+        "start": recipe.init_from,
         "tasks": {name or part.task.name: _part(part, loaders[name]) for name, part in parts.items()},
         "steps": plan.steps,
         "epochs": round(plan.stretches[-1].rows / sum(work.rows.values()), 3),
-        "batch": train.batch,
+        "batch": train.batch_size,
         "lr": train.lr,
         "evaluations": math.ceil(plan.steps / eval_every(train, plan.steps)),
-        "seeds": recipe.task.seeds,
+        "seeds": recipe.task.num_seeds,
         "seconds_per_step": step,
-        "minutes": recipe.task.seeds * whole / 60,
+        "minutes": recipe.task.num_seeds * whole / 60,
         "not_counted": _not_counted(recipe),
         "memory_bytes": max(memory, key=lambda parts: sum(parts.values())),
         "recipe": recipe.model_dump(mode="json"),
@@ -78,9 +78,9 @@ def _part(part: Part, loader: Bucketed) -> dict[str, Any]:
 
 def _memory(part: Part, loader: Bucketed, work: Work, plan: Plan) -> dict[str, int]:
     """Bytes, roughly and at most: as if every row of a micro-batch were as long as the longest."""
-    size = part.recipe.train.micro_batch or part.recipe.train.batch
+    size = part.recipe.train.micro_batch_size or part.recipe.train.batch_size
     batch = loader.batch(0, size, plan.phase(0))
-    recipe = part.recipe.changed(train={"batch": batch.rows, "micro_batch": 0, "length": work.length})
+    recipe = part.recipe.changed(train={"batch_size": batch.rows, "micro_batch_size": 0, "max_length": work.length})
     counts = loader.objective.counts(batch)
     written = part.task.SPEC.terms[0] if part.task.SPEC.output == "text" else "mlm"  # the term over the vocabulary
     found = estimates.memory(part.model, recipe, counts.get(written, 0))
@@ -92,7 +92,7 @@ def _memory(part: Part, loader: Bucketed, work: Work, plan: Plan) -> dict[str, i
 def _not_counted(recipe: Recipe) -> list[str]:
     asked = {
         "what the teacher says of each record": recipe.task.teacher,
-        "rewriting rows, and the rows that it adds": recipe.task.augment,
+        "rewriting rows, and the rows that it adds": recipe.task.augment_mlm,
         "the baselines": recipe.task.baseline,
     }
     return [what for what, given in asked.items() if given]

@@ -90,16 +90,16 @@ def estimate(recipe: Recipe) -> Estimate:
     text = _text(recipe)
     stand_in = text.tokenizer
     if stand_in is None:
-        stand_in = Tokenizer.train(["a b"], TokenizerRecipe(kind="byte", template=recipe.tokenizer.template))
-    if recipe.start:
-        found = hf.load(recipe.start)
+        stand_in = Tokenizer.train(["a b"], TokenizerRecipe(type="byte", template=recipe.tokenizer.template))
+    if recipe.init_from:
+        found = hf.load(recipe.init_from)
         config = change(found.config, **recipe.model)
         recipe = with_objective(recipe, config, found.model.heads)
     else:
         size = max(_vocabulary(recipe, text.tokenizer), stand_in.size)
         config = preset(recipe.preset, **{"vocab_size": size, **stand_in.config_ids(), **recipe.model})
         recipe = with_objective(recipe, config)
-    check_length(recipe, config, recipe.start or recipe.preset)
+    check_length(recipe, config, recipe.init_from or recipe.preset)
     if config.vocab_size < stand_in.size:
         config = change(config, vocab_size=stand_in.size)
     objective = build(recipe, stand_in, config)
@@ -110,7 +110,7 @@ def estimate(recipe: Recipe) -> Estimate:
 def _vocabulary(recipe: Recipe, tokenizer: Tokenizer | None) -> int:
     if tokenizer:
         return tokenizer.size
-    return {"byte": 261, "char": 512}.get(recipe.tokenizer.kind, recipe.tokenizer.vocab_size or VOCABULARY)
+    return {"byte": 261, "char": 512}.get(recipe.tokenizer.type, recipe.tokenizer.vocab_size or VOCABULARY)
 
 
 def vocabulary_rows(objective: Objective, model: Model, batch: Batch) -> int:
@@ -124,13 +124,13 @@ def memory(model: Model, recipe: Recipe, vocabulary_rows: int) -> dict[str, int]
     """Bytes expected, roughly: weights, gradients, optimizer state, and activations of one micro-batch."""
     train, parameters = recipe.train, sum(p.numel() for p in model.parameters())
     longest = max(n for n, _ in lengths(train))
-    tokens = (train.micro_batch or train.batch) * longest
+    tokens = (train.micro_batch_size or train.batch_size) * longest
     numbers = 0
     for config in [model.config, *([model.config.generator_config()] if "generator" in model.heads else [])]:
         layers = config.layers + config.decoder_layers  # a shared layer is computed, and kept, as often as it is used
         layer = 10 * config.hidden + config.mlp_width * (3 if config.gated else 2)
         attention = config.heads * longest if config.attention_dropout else 0
-        kept = layers * config.hidden + layer if train.activation_checkpointing else layers * layer
+        kept = layers * config.hidden + layer if train.gradient_checkpointing else layers * layer
         crossing = config.decoder_layers * 6 * config.hidden
         numbers += tokens * (kept + crossing + layers * attention)
     return {
@@ -149,7 +149,7 @@ def _text(recipe: Recipe) -> TextEstimate:
         store = TokenStore.open(sources[0])
         return TextEstimate(store.tokenizer, store.meta["train"]["tokens"], "counted in the store")
     corpus = Corpus(sources, recipe.data)
-    named = recipe.tokenizer.path or recipe.start or tokenizer_folder(corpus, recipe.tokenizer)
+    named = recipe.tokenizer.path or recipe.init_from or tokenizer_folder(corpus, recipe.tokenizer)
     if isinstance(named, Path):
         tokenizer = cached_tokenizer(named) if named.exists() else None
     else:
@@ -160,7 +160,7 @@ def _text(recipe: Recipe) -> TextEstimate:
     cached = cached_store(corpus, tokenizer, recipe.data) if tokenizer else None
     if cached:
         return TextEstimate(tokenizer, cached.meta["train"]["tokens"], "counted in the cached store", report)
-    ratio = BYTES_PER_TOKEN.get(recipe.tokenizer.kind, 4.3)
+    ratio = BYTES_PER_TOKEN.get(recipe.tokenizer.type, 4.3)
     return TextEstimate(
         tokenizer, int(corpus.bytes() / ratio), f"estimated: {corpus.bytes():,} bytes / {ratio}", report
     )

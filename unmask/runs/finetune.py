@@ -18,6 +18,7 @@ from unmask.labels.findings import MAX_KEPT_PER_KIND, as_rows, by_kind
 from unmask.labels.record_sets import set_sizes
 from unmask.model import hf
 from unmask.recipe import Recipe, TrainRecipe
+from unmask.renamed import upgrade_task_state
 from unmask.runs import dry_run, shared
 from unmask.runs.budget import Work
 from unmask.runs.context import Context
@@ -107,7 +108,7 @@ class Finetune(TrainingKind[FinetuneJob]):
             loaders = [rows_of(part) for part in parts.values()]
             remarks = [text for part in parts.values() for text in remarks_of(part, ctx, len(part.sets.train))]
             model = together = shared.Shared({name: part.model for name, part in parts.items()})
-            objective, every = shared.Several(parts), (taking := shared.Taking(loaders, train.batch, recipe.seed))
+            objective, every = shared.Several(parts), (taking := shared.Taking(loaders, train.batch_size, recipe.seed))
 
             def trainer(plan: Plan) -> Trainer:
                 return shared.SharedTrainer(together, objective, taking, train, plan, recipe.seed, ctx.world)
@@ -151,7 +152,7 @@ class Finetune(TrainingKind[FinetuneJob]):
 
 
 PRETRAINING = {  # settings of `train` that only pre-training reads → what to give instead
-    "packing": "", "embeddings": "", "compile": "", "length": "--length N (task.length), tokens of a row at most",
+    "document_attention": "", "embedding_init": "", "compile": "", "max_length": "--max-length N (task.max_length)",
 }  # fmt: skip
 
 
@@ -196,7 +197,7 @@ def evaluation_of(job: FinetuneJob, ctx: Context) -> Evaluation | None:
     shown = one and not type(one.task).heads and not ctx.watch
     return Evaluation(
         measure, one.metric if one else "mean", higher=True, patience=settings.patience,
-        first="shown" if shown else "no", doubt=doubt_of(counts, settings.margin),
+        first="shown" if shown else "no", doubt=doubt_of(counts, settings.selection_margin),
     )  # fmt: skip
 
 
@@ -266,7 +267,7 @@ def announce(part: Part, run: Run) -> str:
     columns = ", ".join(f"{role} ← {name}" for role, name in part.sets.columns.items())
     taken = "; ".join(text for text in (columns, part.about) if text)
     return (f"{part.task.name}: {taken}\n" if taken else "") + (
-        f"{part.task.name}: {sets} records; {part.recipe.start}, {trained:,} parameters to train, "
+        f"{part.task.name}: {sets} records; {part.recipe.init_from}, {trained:,} parameters to train, "
         f"lr {part.recipe.train.lr:.2g} → {run.path}"
     )
 

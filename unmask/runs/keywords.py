@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_origin
 from unmask.errors import UserError, nearest
 from unmask.hub import pin
 from unmask.recipe import BUDGETS, Recipe
-from unmask.settings import Setting, merge, nested, settings_of
+from unmask.settings import Setting, deep_merge, nested, settings_of
 
 Texts = str | Path | Sequence[str | Path]
 Corpora = Texts | None
@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 @functools.cache
 def keywords(verb: str) -> dict[str, Setting]:
     """Keyword → setting: of "pretrain", and of whatever works on its text, or of "finetune", and whatever tunes."""
-    return {setting.keyword: setting for setting in settings_of(Recipe) if verb in setting.verbs}
+    return {setting.keyword: setting for setting in settings_of(Recipe) if verb in setting.commands}
 
 
 def takes_settings(verb: str) -> Callable[[F], F]:
@@ -32,7 +32,9 @@ def takes_settings(verb: str) -> Callable[[F], F]:
     def show(function: F) -> F:
         *own, _ = inspect.signature(function).parameters.values()
         one = inspect.Parameter.KEYWORD_ONLY
-        each = [inspect.Parameter(k, one, default=None, annotation=_type(s)) for k, s in keywords(verb).items()]
+        names = {parameter.name for parameter in own}
+        more = {k: s for k, s in keywords(verb).items() if k not in names}
+        each = [inspect.Parameter(k, one, default=None, annotation=_type(s)) for k, s in more.items()]
         function.__signature__ = inspect.Signature([*own, *each])  # type: ignore[attr-defined]
         return function
 
@@ -49,7 +51,7 @@ def _type(setting: Setting) -> Any:
 def make_recipe(
     corpus: Corpora = None,
     recipe: AnyRecipe = None,
-    sets: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     **short: Any,
 ) -> Recipe:
     """A recipe file, then keywords, then `section.field=value` strings, each winning over the one before.
@@ -64,24 +66,24 @@ def make_recipe(
             raise UserError(
                 f"corpus: {corpus!r}", expected="a path, a folder, a glob, '-', sample:NAME, or a list of these"
             )
-        values = merge(values, {"data": {"corpus": [str(c) for c in several]}})
+        values = deep_merge(values, {"data": {"corpus": [str(c) for c in several]}})
     if any(short.get(b) is not None for b in BUDGETS):  # a flag replaces the file's budget, whatever its unit
-        values = merge(values, {"train": dict.fromkeys(BUDGETS)})
+        values = deep_merge(values, {"train": dict.fromkeys(BUDGETS)})
     values = placed(values, "pretrain", short)
-    if short.get("preset") and short.get("start"):
+    if short.get("preset") and short.get("init_from"):
         raise UserError(
-            f"--from {short['start']} is a model with a shape of its own; --preset {short['preset']} is another",
+            f"--from {short['init_from']} is a model with a shape of its own; --preset {short['preset']} is another",
             hint="leave out one of them",
         )
-    made = Recipe.build(values, [sets] if isinstance(sets, str) else list(sets))
-    return pinned(made.changed(start=model_in(made.start), distill={"teacher": model_in(made.distill.teacher)}))
+    made = Recipe.build(values, [overrides] if isinstance(overrides, str) else list(overrides))
+    return pinned(made.changed(init_from=model_in(made.init_from), distill={"teacher": model_in(made.distill.teacher)}))
 
 
 def pinned(recipe: Recipe) -> Recipe:
     """The recipe with the commit of every model and tokenizer that it names on the hub, so that it means the same later."""
     parts = {"tokenizer": "path", "distill": "teacher", "task": "teacher"}
-    start = pin(recipe.start)
-    changed: dict[str, Any] = {} if start == recipe.start else {"start": start}
+    start = pin(recipe.init_from)
+    changed: dict[str, Any] = {} if start == recipe.init_from else {"init_from": start}
     for section, field in parts.items():
         named = getattr(getattr(recipe, section), field)
         if (found := pin(named)) != named:
@@ -111,7 +113,7 @@ def placed(values: dict[str, Any], verb: str, short: dict[str, Any]) -> dict[str
         )
     for name, value in short.items():
         if value is not None:
-            values = merge(values, nested(table[name].path, _listed(table[name], value)))
+            values = deep_merge(values, nested(table[name].path, _listed(table[name], value)))
     return values
 
 
@@ -130,13 +132,13 @@ def model_in(folder: str) -> str:
     return str(inner) if folder and (inner / "config.json").exists() else folder
 
 
-def task_recipe(model: str | Path, recipe: AnyRecipe = None, sets: Sequence[str] = (), **short: Any) -> Recipe:
+def task_recipe(model: str | Path, recipe: AnyRecipe = None, overrides: Sequence[str] = (), **short: Any) -> Recipe:
     """As `make_recipe`, with fine-tuning's defaults below."""
     from unmask.runs import part
 
-    values = merge(values_of(recipe), {"start": model_in(str(model))} if model else {})
+    values = deep_merge(values_of(recipe), {"init_from": model_in(str(model))} if model else {})
     values = placed(values, "finetune", short)
-    made = part.make_recipe(values, [sets] if isinstance(sets, str) else list(sets))
-    if not made.start:
+    made = part.make_recipe(values, [overrides] if isinstance(overrides, str) else list(overrides))
+    if not made.init_from:
         raise UserError("no model to fine-tune", hint="unmask finetune MODEL --train FILE")
     return pinned(made)

@@ -21,12 +21,12 @@ from unmask.model.families import FAMILIES
 from unmask.model.head_spec import HEADS
 from unmask.model.model import Model, with_needs
 from unmask.objectives.objective import Objective
-from unmask.recipe import BUDGETS, Recipe, told
+from unmask.recipe import BUDGETS, Recipe, merge_overrides
 from unmask.registry import TASKS
 from unmask.runs import augment
 from unmask.runs.context import Context
 from unmask.runs.data import Cache, read
-from unmask.settings import merge
+from unmask.settings import deep_merge
 from unmask.tasks import aux_mlm, on_model, teacher
 from unmask.tasks import folder as task_folder
 from unmask.tasks import objective as task_objective
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 FEWEST = 20  # records of a training file from which a dev set is taken
 BOLDER = 5  # times the default learning rate, for a model without pre-training: it has nothing to forget
 ANSWERED = 16  # dev records that are answered to see how long it takes
-FEW = 2000  # records below which `train.few_batch` counts
+FEW = 2000  # records below which `train.small_data_batch_size` counts
 
 
 @dataclass
@@ -69,16 +69,16 @@ class Part:
         task_folder.save_task(self.task, folder)
 
 
-def make_recipe(values: dict[str, Any], sets: Sequence[str] = ()) -> Recipe:
+def make_recipe(values: dict[str, Any], overrides: Sequence[str] = ()) -> Recipe:
     """With fine-tuning's own defaults below; a budget that is given replaces theirs, whatever its unit."""
-    base, given = Recipe.packaged("finetune"), told(values, sets)
+    base, given = Recipe.load_builtin("finetune"), merge_overrides(values, overrides)
     train = given.get("train")
     train = train if isinstance(train, dict) else {}  # what is no mapping is refused below
     if any(train.get(b) is not None for b in BUDGETS):
         base["train"] = {k: v for k, v in base["train"].items() if k not in BUDGETS}
-    if train.get("batch"):
-        base["train"]["few_batch"] = 0
-    return Recipe.build(merge(base, given))
+    if train.get("batch_size"):
+        base["train"]["small_data_batch_size"] = 0
+    return Recipe.build(deep_merge(base, given))
 
 
 def about_dev(spec: RecordSpec, sets: RecordSets) -> list[str]:
@@ -126,7 +126,7 @@ def prepare(
     augment.check(recipe, config, kind.name)
     teacher.check(recipe, kind.SPEC)
     recipe = settled(recipe, config, kind, sets)
-    tokenizer = Tokenizer.load(recipe.start, config.vocab_size)
+    tokenizer = Tokenizer.load(recipe.init_from, config.vocab_size)
     # Divided by what is learnt from all records, in a run that goes on too.
     whole = kind.fit_state(FitContext(recipe, config, tokenizer), sets.train)
     reads = kind(recipe, tokenizer, whole.task_state).windowing
@@ -171,7 +171,7 @@ def take_dev(recipe: Recipe, spec: RecordSpec, strata: Sequence[str], sets: Reco
         few = f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken"
         return [few + unjudged]
     seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
-    sets.train, sets.dev = split(spec, sets.train, strata or [""] * len(sets.train), recipe.task.dev_share, seed)
+    sets.train, sets.dev = split(spec, sets.train, strata or [""] * len(sets.train), recipe.task.dev_fraction, seed)
     return about_dev(spec, sets)
 
 
@@ -190,7 +190,7 @@ def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | P
     read = with_needs((*own, *beside))
     new = sorted({name.split(".")[1] for name in loaded.missing} & set(read))
     if new and not weights:
-        notes.append(f"{recipe.start} {lack(new, loaded, config, task)}: drawn at random, to be learnt")
+        notes.append(f"{recipe.init_from} {lack(new, loaded, config, task)}: drawn at random, to be learnt")
     if not weights:
         notes += adopt_head(task, loaded, config, recipe)
     notes += on_model.configure_generation(task, loaded.model) + aux_mlm.describe(recipe)
@@ -234,7 +234,7 @@ def adopt_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recip
         return []
     loaded.model.init(recipe.seed, only=[f"heads.{head}.out.weight", f"heads.{head}.out.bias"])
     names = ", ".join(config.labels[:8]) + (", …" if len(config.labels) > 8 else "")
-    return [f"the {head} layer of {recipe.start} is for something else ({names}): drawn at random, to be learnt"]
+    return [f"the {head} layer of {recipe.init_from} is for something else ({names}): drawn at random, to be learnt"]
 
 
 # ---------------------------------------------------------------------------------------------------- as it is trained
@@ -279,7 +279,7 @@ def rows_of(
     tokens = np.unique(np.concatenate([*held, np.flatnonzero(tokenizer.special)]))  # [MASK] may be put into a row
     rows = RecordDataset(examples, tokenizer.pad)
     return Bucketed(
-        rows, lengths, part.recipe.train.batch, objective or objective_of(part.task), part.recipe.seed, tokens
+        rows, lengths, part.recipe.train.batch_size, objective or objective_of(part.task), part.recipe.seed, tokens
     )
 
 
@@ -298,7 +298,7 @@ def remarks_of(part: Part, ctx: Context, count: int, gathered: bool = False) -> 
 
 def seen(part: Part) -> list[Record]:
     """The dev records that are answered while training."""
-    return part.sets.dev[: part.recipe.train.eval_rows]
+    return part.sets.dev[: part.recipe.train.max_eval_examples]
 
 
 def seconds_per_answer(part: Part) -> float:

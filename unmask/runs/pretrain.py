@@ -41,7 +41,7 @@ class PretrainJob(Job):
 
     def headline(self, run: Run) -> str:
         count = sum(p.numel() for p in self.setup.model.parameters())
-        what = self.recipe.start or self.recipe.preset
+        what = self.recipe.init_from or self.recipe.preset
         return f"{what}: {count:,} parameters, objective {self.recipe.objective}, {self.recipe.train.optimizer} → {run.path}"
 
 
@@ -57,8 +57,8 @@ class Pretrain(TrainingKind[PretrainJob]):
         own, *others = ctx.once(lambda: self._stores(recipe, ctx, resume_state))
         store, mixed = TokenStore.open(own), setups.open_mix(recipe, others)
         weights = resume_state.weights if resume_state else None
-        made = set_up(recipe, store, weights or recipe.start or None, mixed)
-        name = Path(without_revision(recipe.start)).name if recipe.start else recipe.preset
+        made = set_up(recipe, store, weights or recipe.init_from or None, mixed)
+        name = Path(without_revision(recipe.init_from)).name if recipe.init_from else recipe.preset
         known: dict[str, Any] = {}
         if not resume_state and ctx.main:
             known = setups.data_of(store, mixed) | {"files": setups.checksums(made.recipe)}
@@ -88,15 +88,15 @@ class Pretrain(TrainingKind[PretrainJob]):
 
         def ready(plan: Plan, fresh: bool) -> Iterator[str]:
             yield from _compile(setup, plan)
-            if fresh and not recipe.start:
+            if fresh and not recipe.init_from:
                 yield from _first_weights(setup, ctx)
 
         def health(plan: Plan) -> Health:
-            advice = off_the_plateau(recipe.train, setup.model.config, new=not recipe.start)
+            advice = off_the_plateau(recipe.train, setup.model.config, new=not recipe.init_from)
             return Health(setup.store.meta["unigram_entropy"], plan.steps, advice)
 
         return Work(
-            setup.model, setup.loader, recipe.train.length, setup.rows(), trainer, evaluation, evaluation_seconds,
+            setup.model, setup.loader, recipe.train.max_length, setup.rows(), trainer, evaluation, evaluation_seconds,
             setup.save, ready=ready, notes=lambda plan: [_say_plan(setup, plan), *setup.notes],
             warnings=text_warnings(setup.store.meta), health=health,
         )  # fmt: skip
@@ -118,7 +118,7 @@ class Pretrain(TrainingKind[PretrainJob]):
         speed = probe.speed(ten, expected.config, expected.objective, expected.loader, first)
         model = probe.outline(expected.config, expected.objective)
         plan = make_plan(recipe, expected.rows(), speed.seconds)
-        rows = recipe.train.micro_batch or recipe.train.batch
+        rows = recipe.train.micro_batch_size or recipe.train.batch_size
         batch = expected.loader.batch(0, rows, first.final_phase())
         return {
             "recipe": recipe.model_dump(mode="json"),
@@ -146,7 +146,7 @@ def _first_weights(setup: Setup, ctx: Context) -> Iterator[str]:
     """Of a new model: those that the objective sets, else token vectors counted from the text."""
     said, recipe = setup.objective.begin(setup.model), setup.recipe
     yield from said
-    if not said and recipe.train.embeddings == "counted" and setup.model.config.encoder == "transformer":
+    if not said and recipe.train.embedding_init == "corpus_statistics" and setup.model.config.encoder == "transformer":
         begun = time.perf_counter()
         if ctx.main:
             warm(setup.model, setup.store, recipe.seed)

@@ -24,7 +24,7 @@ from unmask.runs.context import Context
 from unmask.runs.lifecycle import Job, ResumeState
 from unmask.runs.loops import Child, Loop
 from unmask.runs.part import make_recipe as finetune_recipe
-from unmask.settings import merge
+from unmask.settings import deep_merge
 from unmask.text.samples import SAMPLES
 from unmask.train.run import Run
 
@@ -53,7 +53,7 @@ PRETRAIN, TEXT, FILLS = "pretrain", "reviews.jsonl", "fills.json"
 
 def make_recipe(minutes: float, seed: int) -> Recipe:
     """What `unmask quickstart` pre-trains; its text is known when it is in the folder of the run."""
-    return Recipe.build(merge(Recipe.packaged("quickstart"), {"seed": seed, "train": {"minutes": minutes}}))
+    return Recipe.build(deep_merge(Recipe.load_builtin("quickstart"), {"seed": seed, "train": {"minutes": minutes}}))
 
 
 class Quickstart(Loop[Job]):
@@ -174,7 +174,7 @@ def classifier(data: Path, start: Path, name: str, seed: int) -> Recipe:
     how = {"length": LENGTH, "hide": HIDE, "pooling": "mean", "patience": 0}
     init = "random" if drawn else "pretrained"
     values = {"seed": seed, "start": str(start), "train": BOLD if drawn else GENTLE}
-    return finetune_recipe(values | {"task": {"kind": "classify", "init": init, **files, **how}})
+    return finetune_recipe(values | {"task": {"name": "classify", "init": init, **files, **how}})
 
 
 def tfidf(labelled: list[Record], test: list[Record], console: Console) -> float:

@@ -40,7 +40,7 @@ class Seeds(Loop[Job]):
         return Job(recipe, spec.name)
 
     def next(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> Child | None:
-        recipe, count = job.recipe, job.recipe.task.seeds
+        recipe, count = job.recipe, job.recipe.task.num_seeds
         if len(done) == count:
             return None
         seed = recipe.seed + len(done)
@@ -58,7 +58,7 @@ class Seeds(Loop[Job]):
                 shutil.copy2(file, run.path / file.name)
         checkpoint.write_folder(run.model, lambda folder: shutil.copytree(middle.model, folder, dirs_exist_ok=True))
         settled, asked = middle.recipe(), job.recipe.task  # with what the files decided
-        task = {"seeds": asked.seeds, "baseline": asked.baseline}
+        task = {"seeds": asked.num_seeds, "baseline": asked.baseline}
         run.write_recipe(settled.changed(seed=job.recipe.seed, task=task))
         return results | {"model": str(run.model)}
 

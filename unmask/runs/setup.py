@@ -51,7 +51,7 @@ class Setup:
         stores = [(store, ""), *((other.store, other.part.name) for other in self.mixed)]
         own, *others = [heldout(s, self.recipe, self.objective, phase, self.notes, name) for s, name in stores]
         if has_fixed(self.objective):
-            limit, config = self.recipe.train.eval_rows, self.model.config
+            limit, config = self.recipe.train.max_eval_examples, self.model.config
             others.insert(0, running(store.heldout, store.tokenizer, config, "mlm", phase.length, limit))
         return [own, *others]
 
@@ -68,9 +68,9 @@ def check_length(recipe: Recipe, config: ModelConfig, who: str) -> None:
     if longest > config.max_positions:
         raise UserError(
             f"rows of {longest} tokens, but {who} has {config.max_positions} positions",
-            expected=f"train.length up to {config.max_positions}",
-            hint=f"--length {config.max_positions}"
-            + ("" if recipe.start else f", or --set model.max_positions={longest}"),
+            expected=f"train.max_length up to {config.max_positions}",
+            hint=f"--max-length {config.max_positions}"
+            + ("" if recipe.init_from else f", or --set model.max_positions={longest}"),
         )
 
 
@@ -100,9 +100,9 @@ def new_config(recipe: Recipe, tokenizer: Tokenizer) -> ModelConfig:
 
 def check(recipe: Recipe) -> None:
     """Everything that can be wrong with a recipe, before the text is read, which may take hours."""
-    config = hf.config_of(recipe.start) if recipe.start else preset(recipe.preset)
+    config = hf.config_of(recipe.init_from) if recipe.init_from else preset(recipe.preset)
     config = change(config, **recipe.model)
-    check_length(recipe, config, recipe.start or recipe.preset)
+    check_length(recipe, config, recipe.init_from or recipe.preset)
     objectives.check(with_objective(recipe, config), config)
     for part in parse_replay(recipe.data.mix):
         if not (Path(part.source) / "meta.json").exists():
@@ -112,7 +112,7 @@ def check(recipe: Recipe) -> None:
 
 def pair_lengths(recipe: Recipe) -> list[int]:
     """Row lengths for which the objective wants sentence pairs, to be indexed with the text."""
-    if recipe.start and recipe.objective == "auto":  # its heads decide, which are not looked at yet
+    if recipe.init_from and recipe.objective == "auto":  # its heads decide, which are not looked at yet
         return []
     kinds = objectives.parse(with_objective(recipe, preset(recipe.preset)).objective)
     return [n for n, _ in lengths(recipe.train)] if any(kind.rows != "stream" for kind in kinds) else []

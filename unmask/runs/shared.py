@@ -23,22 +23,22 @@ from unmask.objectives.objective import Objective, Terms
 from unmask.recipe import Recipe
 from unmask.runs.part import Part
 from unmask.seeds import generator
-from unmask.settings import merge
+from unmask.settings import deep_merge
 from unmask.tasks.objective import objective_of
 from unmask.train.loader import Bucketed, Loader
 from unmask.train.trainer import Step, Trainer
 
 NUMBER = "task"  # label of a batch: the number of its task
-OF_ALL = ("patience", "margin", "seeds", "baseline")  # settings of the run, not of one of its tasks
-ALONE = ("aux", "augment", "teacher")  # settings that are for one task at a time
+OF_ALL = ("patience", "selection_margin", "num_seeds", "baseline")  # settings of the run, not of one of its tasks
+ALONE = ("aux_mlm", "augment_mlm", "teacher")  # settings that are for one task at a time
 
 
 def check(recipe: Recipe) -> None:
     """Everything that can be wrong with several tasks at once."""
-    asked = ["--seeds"] * (recipe.task.seeds > 1) + ["--baseline"] * recipe.task.baseline
+    asked = ["--num-seeds"] * (recipe.task.num_seeds > 1) + ["--baseline"] * recipe.task.baseline
     if asked:
         raise UserError(f"{asked[0]} with several tasks", hint=f"{asked[0]} with one task at a time")
-    if recipe.task.train or recipe.task.kind != "auto":
+    if recipe.task.train or recipe.task.name != "auto":
         raise UserError(
             "both `task` and `tasks` name files or a kind", hint="give each of `tasks` its own train, dev, test"
         )
@@ -62,7 +62,7 @@ def recipes(recipe: Recipe) -> dict[str, Recipe]:
     common = recipe.task.model_dump(exclude_unset=True)
     found = {}
     for name, own in recipe.tasks.items():
-        values = recipe.model_dump() | {"tasks": {}, "task": merge(common, own.model_dump(exclude_unset=True))}
+        values = recipe.model_dump() | {"tasks": {}, "task": deep_merge(common, own.model_dump(exclude_unset=True))}
         values["train"]["few_batch"] = 0  # a batch is one of all tasks
         found[name] = Recipe.build(values)
     return found
@@ -71,7 +71,7 @@ def recipes(recipe: Recipe) -> dict[str, Recipe]:
 def settled(recipe: Recipe, parts: Mapping[str, Part]) -> Recipe:
     """The recipe with what the parts decided. Each has its own number of dev records to answer."""
     first = next(iter(parts.values())).recipe.train
-    train = first.model_copy(update={"eval_rows": recipe.train.eval_rows})
+    train = first.model_copy(update={"max_eval_examples": recipe.train.max_eval_examples})
     return recipe.model_copy(update={"tasks": {name: part.recipe.task for name, part in parts.items()}, "train": train})
 
 

@@ -23,6 +23,7 @@ from unmask.model import hf
 from unmask.model.families import FAMILIES
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
+from unmask.renamed import upgrade
 from unmask.runs.context import Context
 from unmask.runs.finetune import Finetune, FinetuneJob, judge
 from unmask.runs.lifecycle import Job, ResumeState
@@ -35,7 +36,7 @@ from unmask.train.run import Run
 from unmask.train.trainer import NonFinite
 
 STUDY = "study.jsonl"
-SETTINGS = ("lr", "epochs", "batch", "layer_decay", "warmup", "pooling")
+SETTINGS = ("lr", "epochs", "batch_size", "layerwise_lr_decay", "warmup", "pooling")
 STARTUP = 5  # trials drawn at random before the search learns from them; none of them is pruned
 COPIED = ("plan.json", "log.jsonl", "task_state.json", "learnt.json")  # of the best trial
 
@@ -58,13 +59,13 @@ def _optuna() -> Any:
 
 def space(recipe: Recipe, names: list[str] | None = None) -> dict[str, dict[str, Any]]:
     """Setting → its range, around the recipe's own value: of a recipe in which `auto` and 0 are resolved."""
-    config, kind, train = hf.config_of(recipe.start), TASKS[recipe.task.kind], recipe.train
+    config, kind, train = hf.config_of(recipe.init_from), TASKS[recipe.task.name], recipe.train
     wrong = [name for name in names or [] if name not in SETTINGS]
     if wrong:
-        raise UserError(f"--search {wrong[0]}", expected=", ".join(SETTINGS))
+        raise UserError(f"--params {wrong[0]}", expected=", ".join(SETTINGS))
     found: dict[str, dict[str, Any]] = {
         "lr": {"low": train.lr / 5, "high": train.lr * 5, "log": True},
-        "batch": {"choices": sorted({max(2, train.batch // 2), train.batch, train.batch * 2})},
+        "batch_size": {"choices": sorted({max(2, train.batch_size // 2), train.batch_size, train.batch_size * 2})},
         "warmup": {"low": 0.0, "high": max(0.3, train.warmup)}
         if train.warmup < 1
         else {"low": 1.0, "high": 2 * train.warmup},  # of steps
@@ -74,13 +75,13 @@ def space(recipe: Recipe, names: list[str] | None = None) -> dict[str, dict[str,
         if train.epochs == round(train.epochs):
             found["epochs"] = {"low": max(1.0, round(train.epochs / 2)), "high": 2 * train.epochs, "step": 1.0}
     if recipe.task.freeze == "none" and config.layers > 1:
-        found["layer_decay"] = {"low": min(0.7, train.layer_decay), "high": 1.0}
+        found["layerwise_lr_decay"] = {"low": min(0.7, train.layerwise_lr_decay), "high": 1.0}
     pooling = kind.SPEC.training.pooling
     given = {recipe.task.pooling, recipe.task.embed.pooling, recipe.model.get("pooling", "auto")} != {"auto"}
     if not given and (pooling == "own" or (pooling == "head" and "pooling" in FAMILIES[config.family].fields)):
         found["pooling"] = {"choices": ["cls", "mean"]}
     if idle := next((name for name in names or [] if name not in found), None):
-        raise UserError(f"--search {idle}: this model and recipe leave no choice of it", expected=", ".join(found))
+        raise UserError(f"--params {idle}: this model and recipe leave no choice of it", expected=", ".join(found))
     return {name: found[name] for name in names or SETTINGS if name in found}
 
 
@@ -98,6 +99,7 @@ def suggest(trial: Any, ranges: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def with_values(recipe: Recipe, values: dict[str, Any]) -> Recipe:
+    values = upgrade({"train": values})["train"]  # a search that version 0.1 started
     train = {name: value for name, value in values.items() if name != "pooling"}
     return recipe.changed(train=train, task={name: values[name] for name in values.keys() - train.keys()})
 
@@ -120,8 +122,8 @@ class Trial(Child):
 class Tune(Loop[TuneJob]):
     name = folder = "tune"
 
-    def __init__(self, trials: int = 20, minutes: float | None = None, search: Sequence[str] | None = None):
-        self.trials, self.minutes, self.search = trials, minutes, list(search) if search else None
+    def __init__(self, trials: int = 20, minutes: float | None = None, params: Sequence[str] | None = None):
+        self.trials, self.minutes, self.params = trials, minutes, list(params) if params else None
 
     def check(self, recipe: Recipe, ctx: Context) -> Recipe:
         _optuna()
@@ -140,7 +142,7 @@ class Tune(Loop[TuneJob]):
         part = Finetune().prepare(recipe, ctx).parts[""]
         if not part.sets.dev:
             raise UserError("a search needs a dev set to compare by", hint="--dev FILE, or more records in --train")
-        ranges = space(part.recipe, self.search)
+        ranges = space(part.recipe, self.params)
         asked = {"trials": self.trials, "minutes": self.minutes, "space": ranges, "first": own(part, ranges)}
         return TuneJob(part.recipe, part.task.name, {"tune.json": asked}, asked=asked)
 
@@ -235,7 +237,7 @@ def open_study(run: Run, job: TuneJob) -> Any:
     # The first third of a run says more of the warm-up than of the end.
     pruner = optuna.pruners.MedianPruner(
         n_startup_trials=min(STARTUP, max(1, asked["trials"] // 3)),
-        n_warmup_steps=1 + job.recipe.train.evaluations // 3,
+        n_warmup_steps=1 + job.recipe.train.num_evals // 3,
     )
     journal = optuna.storages.journal.JournalFileBackend(str(run.path / STUDY))
     study = optuna.create_study(

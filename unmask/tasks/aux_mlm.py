@@ -1,4 +1,4 @@
-"""MLM beside a task (`--aux mlm:0.1`): the task's own text, masked, as a second loss (1905.05583 §5.4 trains so before; here at once).
+"""MLM beside a task (`--aux-mlm 0.1`): the task's own text, masked, as a second loss (1905.05583 §5.4 trains so before; here at once).
 
 | the task reads               | the second loss reads                          |
 |------------------------------|------------------------------------------------|
@@ -51,23 +51,24 @@ def parse(text: str, option: str = "--aux", most: float = float("inf"), usual: f
 
 def extra_heads(recipe: Recipe) -> tuple[str, ...]:
     """Heads that the model needs beside its task's."""
-    return (HEAD,) if parse(recipe.task.aux) else ()
+    return (HEAD,) if recipe.task.aux_mlm else ()
 
 
 def check(recipe: Recipe, config: ModelConfig, spec: TaskSpec) -> None:
-    if not parse(recipe.task.aux):
+    if not recipe.task.aux_mlm:
         return
     if not spec.training.aux_mlm:
         valid = f"one of {', '.join(tasks_with('aux_mlm'))}"
-        raise UserError(f"--aux {recipe.task.aux} with the task {spec.name}", expected=valid)
+        raise UserError(f"--aux-mlm {recipe.task.aux_mlm:g} with the task {spec.name}", expected=valid)
     if HEAD not in FAMILIES[config.family].heads:
         fitting = ", ".join(name for name, family in FAMILIES.working() if HEAD in family.heads)
         raise UserError(
-            f"--aux {recipe.task.aux}: a {config.family} model has no place for an MLM head", expected=fitting
+            f"--aux-mlm {recipe.task.aux_mlm:g}: a {config.family} model has no place for an MLM head", expected=fitting
         )
     if recipe.task.freeze == "encoder":
         raise UserError(
-            "--aux with --freeze encoder: the second loss would train nothing that the task reads", hint="leave one out"
+            "--aux-mlm with --freeze encoder: the second loss would train nothing that the task reads",
+            hint="leave one out",
         )
 
 
@@ -78,7 +79,7 @@ class WithAuxMLM(Objective):
         super().__init__(task.recipe, task.tokenizer)
         self.task, self.mlm = task, MLM(task.recipe, task.tokenizer)
         self.name, self.terms = f"{task.name}+{HEAD}", (*task.terms, HEAD)
-        self.weights = {**task.weights, HEAD: parse(task.recipe.task.aux)}
+        self.weights = {**task.weights, HEAD: task.recipe.task.aux_mlm}
 
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
         return self._masked(self.task.corrupt(example, rng, phase), rng, phase)

@@ -12,6 +12,7 @@ from unmask.model.families import FAMILIES
 from unmask.model.sentence import write as write_sentence
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
+from unmask.renamed import upgrade, upgrade_task_state
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import MIN_LENGTH, Task
 from unmask.text.tokenizer import Tokenizer
@@ -101,7 +102,7 @@ def check_task_state(file: Path, task: str, task_state: dict[str, Any], config: 
 
 def _settings(file: Path, values: dict[str, Any]) -> Recipe:
     try:
-        return Recipe.build({"task": values["settings"]})
+        return Recipe.build(upgrade({"task": values["settings"]}))
     except UserError as error:
         raise UserError(f"{file}: settings: {error.message}", expected=error.expected, hint="fine-tune again") from None
 
@@ -118,4 +119,4 @@ def _values(file: Path) -> dict[str, Any]:
         )
     rules = {"task": one_of(*TASKS.names()), "settings": OBJECT, "task_state": OBJECT}
     check_fields(file, values, rules, tuple(rules))
-    return values
+    return values | {"learnt": upgrade_task_state(values["learnt"])}

@@ -102,5 +102,5 @@ def negatives_notes(spec: TaskSpec, rows: int, batch: int) -> list[str]:
         return []
     return [
         f"negatives are taken from a forward pass: {rows:,} of the {batch:,} records of a batch, as micro-batches "
-        "(and, with a teacher or several tasks, processes) compare their own only; a larger train.batch gives more"
+        "(and, with a teacher or several tasks, processes) compare their own only; a larger train.batch_size gives more"
     ]

@@ -278,11 +278,11 @@ class Task:
     @final
     def with_overflow(self, long: str | None) -> Self:
         """The same task with another `long`: what becomes of a text that is longer than a row."""
-        valid = get_args(TaskRecipe.model_fields["long"].annotation)
+        valid = get_args(TaskRecipe.model_fields["overflow"].annotation)
         if long is not None and long not in valid:
-            raise UserError(f"long {long!r}", expected=", ".join(valid))
+            raise UserError(f"overflow {long!r}", expected=", ".join(valid))
         other = copy.copy(self)
-        other.settings = self.settings.model_copy(update={} if long is None else {"long": long})
+        other.settings = self.settings.model_copy(update={} if long is None else {"overflow": long})
         vars(other).pop("windowing", None)
         return other
 

@@ -134,7 +134,7 @@ def _of_tokens(
 ) -> None:
     longest, most, done = max(map(len, rows)), teacher.config.max_positions, 0
     if longest > most and teacher.config.positions != "relative":
-        raise UserError(f"rows of {longest} tokens, but the teacher has {most} positions", hint=f"--length {most}")
+        raise UserError(f"rows of {longest} tokens, but the teacher has {most} positions", hint=f"--max-length {most}")
     teacher.eval()
     for group in groups([len(row) for row in rows]):
         batch = collate([rows[n] for n in group], task.tokenizer.pad).to(teacher.embedding.device)

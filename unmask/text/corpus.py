@@ -18,6 +18,7 @@ from typing import BinaryIO
 from unmask.errors import UserError, nearest
 from unmask.files import new_file, rename
 from unmask.recipe import DataRecipe
+from unmask.renamed import hashed
 from unmask.text.cache import cache_dir
 from unmask.text.detect import STDIN, choose_modes, probe
 from unmask.text.readers import Document, File, Reading
@@ -74,9 +75,18 @@ class Corpus:
         """Checksum of the contents and of what decides how documents are cut; not of names and places."""
         if not self._fingerprint:
             total = hashlib.blake2b(digest_size=16)
-            total.update(f"{CUTTING} {self.settings.documents} {self.settings.encoding}".encode())
+            boundary = _hashed_boundary(self.settings.document_boundary)
+            total.update(f"{CUTTING} {boundary} {self.settings.encoding}".encode())
             for file in self.files:
-                cut = (file.kind, file.mode, file.encoding, file.column, file.delimiter, file.quotes, file.html)
+                cut = (
+                    file.kind,
+                    _hashed_boundary(file.mode),
+                    file.encoding,
+                    file.column,
+                    file.delimiter,
+                    file.quotes,
+                    file.html,
+                )
                 total.update(repr(cut).encode())
                 with open(file.path, "rb") as raw:
                     total.update(hashlib.file_digest(raw, "blake2b").digest())
@@ -128,14 +138,14 @@ class Corpus:
                 sample = find_sample(source.removeprefix("sample:"))
                 settings = sample.settings(self.settings)
                 paths = [(Path(path), f"{source}/{Path(path).name}") for path in sample.sources()]
-                choose_modes(look(paths, settings, sample.html), settings.documents, "as the sample is made")
+                choose_modes(look(paths, settings, sample.html), settings.document_boundary, "as the sample is made")
             else:
                 asked += look(_expand(source), self.settings)
         if not self.files and problems:
             raise problems[0]
         if not any(file.size for file in self.files):
             raise UserError(f"the corpus is empty: no text in {self._names()}", hint=_FIX)
-        choose_modes(asked, self.settings.documents, "as asked")
+        choose_modes(asked, self.settings.document_boundary, "as asked")
 
     def _new_report(self) -> Report:
         report = Report()
@@ -206,3 +216,8 @@ def _spool(stream: BinaryIO) -> Path:
     except OSError as error:  # the disk is full, mostly
         raise UserError(f"cannot copy the input to {folder}: {error}", hint="UNMASK_CACHE=FOLDER") from None
     return folder / name
+
+
+def _hashed_boundary(value: str) -> str:
+    """The value that version 0.1 hashed, so that cached stores are found."""
+    return hashed("data", {"document_boundary": value})["documents"]

@@ -58,7 +58,7 @@ def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> Fi
     file, data = begin(path, name, settings.encoding, SAMPLE if ending in KIND_BY_SUFFIX or guess else HEAD_BYTES)
     file.html = html
     if data is None:
-        return _probe_parquet(file, settings.column)
+        return _probe_parquet(file, settings.text_column)
     if not data.strip():  # no columns to find; the reader will say that it is empty
         return file
     file.kind = KIND_BY_SUFFIX.get(ending, "text")
@@ -73,7 +73,7 @@ def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> Fi
         hint = f"jq -c '.[]' {name} > {path.stem}.jsonl"
         raise UserError(f"{name}: one JSON value, not one record per line", expected=VALID, hint=hint)
     if file.kind != "text":
-        _probe_records(file, sample, settings.column)
+        _probe_records(file, sample, settings.text_column)
     return file
 
 
@@ -272,7 +272,7 @@ def choose_modes(files: list[File], wanted: str, why: str) -> None:
         raise UserError(
             f"{texts[0].name}: text, which has no records",
             expected="file, block, line for text; record for csv, tsv, jsonl, parquet",
-            hint="--documents auto",
+            hint="--document-boundary auto",
         )
     if wanted != "auto":
         for file in files:
@@ -302,7 +302,7 @@ def text_mode(text: str) -> tuple[Mode, str]:
     """How a text on its own falls into documents, by its blank lines and its lines.
 
     >>> text_mode("One text.\\nStill it.\\n\\nAnother text.\\n\\nA third.")
-    ('block', 'blank lines stand between them')
+    ('paragraph', 'blank lines stand between them')
     >>> text_mode("A sentence.\\nAnother one.\\nA third one.")
     ('line', 'no blank lines, and the lines are sentences or paragraphs')
     """
@@ -311,7 +311,7 @@ def text_mode(text: str) -> tuple[Mode, str]:
     blocks = sum(bool(line) and not before for before, line in zip(["", *lines], lines))
     # One stray blank line in thousands of lines does not make two documents.
     if blocks >= 2 and len(filled) <= blocks * (200 if blocks >= 3 else 20):
-        return "block", "blank lines stand between them"
+        return "paragraph", "blank lines stand between them"
     if len(filled) <= 1:
         return "file", "one line"
     # Wrapped prose: lines of about one width that do not end where sentences do and go on in lower case.

@@ -207,8 +207,8 @@ def _refuse(tokenizer: Tokenizer) -> None:
     backend = tokenizer.backend
     kind = type(backend.model).__name__
     reason = ""
-    if tokenizer.kind in ("char", "byte") or kind == "WordLevel":
-        reason = f"a {tokenizer.kind} tokenizer has no words: every entry is one {tokenizer.kind}"
+    if tokenizer.type in ("char", "byte") or kind == "WordLevel":
+        reason = f"a {tokenizer.type} tokenizer has no words: every entry is one {tokenizer.type}"
     elif backend.pre_tokenizer is None:
         reason = "this tokenizer does not split text into words, so a word's borders are unknown to it"
     elif kind == "BPE":

@@ -33,9 +33,9 @@ def parse_replay(mix: list[str]) -> list[ReplayPart]:
             share = Fraction(0)
         if not source or not 0 < share < 1:
             raise UserError(
-                f"--mix {text}",
+                f"--replay {text}",
                 expected="PATH:SHARE, with a share of the rows above 0 and below 1",
-                hint="--mix PATH:0.2",
+                hint="--replay PATH:0.2",
             )
         name = Path(source.removeprefix("sample:")).stem or "mix"
         taken = {p.name for p in out}
@@ -44,7 +44,7 @@ def parse_replay(mix: list[str]) -> list[ReplayPart]:
     total = sum(p.share for p in out)
     if total >= 1:
         raise UserError(
-            f"--mix: the shares add up to {float(total):g}, which leaves no row to the corpus itself",
+            f"--replay: the shares add up to {float(total):g}, which leaves no row to the corpus itself",
             expected="shares that add up to less than 1",
         )
     return out

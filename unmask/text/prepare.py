@@ -28,6 +28,7 @@ import numpy as np
 from unmask.errors import UserError
 from unmask.files import new_file, rename, write_text
 from unmask.recipe import DataRecipe
+from unmask.renamed import hashed
 from unmask.text.cache import cache_dir
 from unmask.text.corpus import Corpus
 from unmask.text.dedupe import PERMUTATIONS, hash_record, near_duplicates
@@ -61,7 +62,7 @@ def store_parts(corpus: Corpus, tokenizer: Tokenizer, settings: DataRecipe) -> d
         "format": FORMAT,
         "corpus": corpus.fingerprint(),
         "tokenizer": tokenizer.fingerprint(),
-        **settings.model_dump(include={"language", "heldout", "deduplicate", "near_duplicate_sample"}),
+        **hashed("data", settings.model_dump(include={"language", "eval_fraction", "deduplicate", "minhash_sample"})),
     }
 
 

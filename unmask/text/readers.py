@@ -23,10 +23,10 @@ MAX_LINE_CHARS = 1 << 26  # characters of one JSON or csv line, which has to be 
 MAX_FIELD_CHARS = 1 << 24  # characters of one csv field: the csv module keeps 4 bytes for each
 
 Kind = Literal["text", "jsonl", "csv", "tsv", "parquet", "other"]  # other = a third party reads it
-Mode = Literal["file", "block", "line", "record"]
+Mode = Literal["file", "paragraph", "line", "record"]
 
 # A blank line may hold white space.
-_SEPARATORS = {"file": None, "block": re.compile(r"\n(?:[^\S\n]*\n)+"), "line": re.compile(r"\n")}
+_SEPARATORS = {"file": None, "paragraph": re.compile(r"\n(?:[^\S\n]*\n)+"), "line": re.compile(r"\n")}
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*\s+|[。！？；…][”’」』）]*")
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _MISSING = object()

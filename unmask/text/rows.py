@@ -48,7 +48,7 @@ class Rows:
             raise UserError(
                 f"next-sentence pairs need at least two documents, this text has {documents}: "
                 "a false second sentence has to come from another one",
-                hint="--objective mlm, or cut the text into documents: --documents block or --documents line",
+                hint="--objective mlm, or cut the text into documents: --document-boundary paragraph or --document-boundary line",
             )
 
     def count(self, length: int) -> int:
@@ -59,7 +59,7 @@ class Rows:
         if not chunks:
             raise UserError(
                 "no document has two sentences, so there is no true next sentence to learn from",
-                hint="--objective mlm, or larger documents: --documents block or --documents file",
+                hint="--objective mlm, or larger documents: --document-boundary paragraph or --document-boundary file",
             )
         return chunks
 

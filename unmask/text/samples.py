@@ -62,7 +62,7 @@ class Sample:
         """How its text is cut, where the user has not said otherwise."""
         update = {
             field: value
-            for field, value in {"column": self.column, "documents": self.documents}.items()
+            for field, value in {"text_column": self.column, "document_boundary": self.documents}.items()
             if getattr(asked, field) == DataRecipe.model_fields[field].default
         }
         return asked.model_copy(update=update)
@@ -117,7 +117,7 @@ SAMPLES = {
             pattern="ch08/rnn_word/data/wikitext-2/*.raw.gz",
             licence="CC BY-SA 3.0",
             size=13.4,
-            documents="block",
+            documents="paragraph",
         ),
         Sample(
             "python-docs",

@@ -21,7 +21,7 @@ def _spelling(tokenizer: Tokenizer, id: int) -> bytes:
     token = tokenizer.token(id)
     if tokenizer.special[id]:
         return token.encode()
-    if tokenizer.kind == "wordpiece":
+    if tokenizer.type == "wordpiece":
         return token[2:].encode() if token.startswith("##") else f" {token}".encode()
     if tokenizer.kind in ("bpe", "byte") and all(c in CHAR_TO_BYTE for c in token):
         return bytes(CHAR_TO_BYTE[c] for c in token)

@@ -19,7 +19,7 @@ _CLOSING = tuple(".,;:!?%)]}'’”，。；：！？、）》」")  # written w
 
 def display_token(tokenizer: Tokenizer, id: int) -> str:
     """One piece, readable: ' states' for the vocabulary's 'Ġstates' and '▁states'; WordPiece's '##s' stays."""
-    if tokenizer.kind == "wordpiece" or tokenizer.special[id]:
+    if tokenizer.type == "wordpiece" or tokenizer.special[id]:
         return tokenizer.token(id)
     return tokens_to_readable_text(tokenizer, [id])
 
@@ -89,7 +89,7 @@ def fill_spans(
         blanks = len(token) - len(token.lstrip()) if token.strip() else 0
         where.append((len(out) + blanks, len(out) + len(token)))
         out += token
-        if tokenizer.kind == "wordpiece" and _one_word(token[-1:], text[done : done + 1]):
+        if tokenizer.type == "wordpiece" and _one_word(token[-1:], text[done : done + 1]):
             out += " "  # "[MASK]ing" was read as two words
     return out + text[done:], where
 
@@ -98,7 +98,7 @@ def _runs(
     tokenizer: Tokenizer, spans: Sequence[tuple[int, int]], words: Sequence[list[int]]
 ) -> list[tuple[int, int, list[int]]]:
     """(start, end, ids) of what is put in at once: neighbouring byte pieces may make one character."""
-    together = tokenizer.kind in ("bpe", "byte")
+    together = tokenizer.type in ("bpe", "byte")
     number, numbers = 0, []
     for i, (start, _) in enumerate(spans):
         number += i > 0 and not (together and spans[i - 1][1] == start)

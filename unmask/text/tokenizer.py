@@ -1,6 +1,6 @@
 """Tokenizer: text → ids, trained here or taken over, stored as the `tokenizer.json` that the ecosystem reads.
 
-| kind | pieces | normalisation, beside `lowercase` and `strip_accents` |
+| type | pieces | normalisation, beside `lowercase` and `strip_accents` |
 |---|---|---|
 | wordpiece | BERT 1810.04805: longest match first, `##` inside words | BERT's: clean, CJK one by one |
 | bpe | byte-level, as GPT-2 and RoBERTa; never unknown | none: lossless when cased |
@@ -34,6 +34,7 @@ from unmask.files import is_there, new_file, read_object
 from unmask.hub import resolve
 from unmask.json_checks import WORD, check
 from unmask.recipe import TokenizerRecipe
+from unmask.renamed import hashed
 from unmask.text import legacy_tokenizers, tokenizer_file
 from unmask.text.cache import cache_dir
 from unmask.text.checked import verify_folder
@@ -51,7 +52,7 @@ _WORD = re.compile(f"[{CJK}]|[^\\s{CJK}]+")
 class Tokenizer:
     """Text ↔ ids of a masked language model, and the ids of its special tokens.
 
-    >>> settings = TokenizerRecipe(kind="char", special_tokens=["<user>"])
+    >>> settings = TokenizerRecipe(type="char", special_tokens=["<user>"])
     >>> t = Tokenizer.train(["a cab, a cab"], settings)
     >>> [t.token(i) for i in t.encode("<user> a[MASK]d")]
     ['<user>', ' ', 'a', '[MASK]', '[UNK]']
@@ -90,7 +91,7 @@ class Tokenizer:
         while (id := vocabulary.get(f"<extra_id_{len(self.sentinels)}>")) is not None:
             self.sentinels.append(id)
         self.special[self.sentinels] = True
-        self.kind: str = _kind(backend)
+        self.type: str = _type(backend)
 
     def check_vocab_size(self, vocabulary: int) -> None:
         """Refuses a model that has fewer token vectors than there are ids."""
@@ -173,7 +174,7 @@ class Tokenizer:
             "tokenizer.json": self.backend.to_str(pretty=True),  # its own `save` raises bare Exception on a full disk
             "tokenizer_config.json": json.dumps(config, indent=2, ensure_ascii=False) + "\n",
         }
-        if self.kind == "wordpiece":
+        if self.type == "wordpiece":
             files["vocab.txt"] = "".join(self.token(i) + "\n" for i in range(self.size))
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -289,7 +290,7 @@ class Tokenizer:
         tokens = int(used.sum())
         pieces = [self.token(int(i)) for i in np.flatnonzero(~self.special)]
         return {
-            "kind": self.kind,
+            "type": self.type,
             "vocabulary": self.size,
             "tokens": tokens,
             "words": words,
@@ -303,7 +304,7 @@ class Tokenizer:
 
 def _finish(backend: tokenizers.Tokenizer, settings: TokenizerRecipe, special: list[str]) -> None:
     """Special tokens as the text shows them, and `[CLS] A [SEP] B [SEP]` for those who ask transformers."""
-    kind, template = settings.kind, TEMPLATES[settings.template]
+    kind, template = settings.type, TEMPLATES[settings.template]
     tokens = [*special, *template.last]
     add_special_tokens(backend, tokens, template.roles.get("mask") if kind in ("bpe", "unigram") else None)
     if kind in ("bpe", "byte"):  # "Ġword" spans the word, not the blank before it
@@ -311,7 +312,7 @@ def _finish(backend: tokenizers.Tokenizer, settings: TokenizerRecipe, special: l
     template.set_post_processor(backend)
 
 
-def _kind(backend: tokenizers.Tokenizer) -> str:
+def _type(backend: tokenizers.Tokenizer) -> str:
     model = type(backend.model).__name__
     if model == "BPE":
         return "bpe" if json.loads(backend.to_str())["model"]["merges"] else "byte"
@@ -332,9 +333,12 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 def tokenizer_folder(corpus: Corpus, settings: TokenizerRecipe) -> Path:
     """Where the tokenizer that these settings make of this corpus is kept, or will be."""
-    settings = settings.settled()
-    key = hashlib.sha256(f"{corpus.fingerprint()}\0{settings.model_dump_json()}".encode()).hexdigest()[:16]
-    return cache_dir() / "tokenizers" / f"{settings.kind}-{settings.vocab_size or 'auto'}-{key}"
+    settings = settings.resolve_auto()
+    old_names = json.dumps(
+        hashed("tokenizer", settings.model_dump(mode="json")), separators=(",", ":"), ensure_ascii=False
+    )
+    key = hashlib.sha256(f"{corpus.fingerprint()}\0{old_names}".encode()).hexdigest()[:16]
+    return cache_dir() / "tokenizers" / f"{settings.type}-{settings.vocab_size or 'auto'}-{key}"
 
 
 def cached_tokenizer(folder: Path) -> Tokenizer:

@@ -69,10 +69,10 @@ def train_vocabulary(
             f"no character occurs {settings.min_frequency} times in the text ({counts['used_bytes']:,} bytes)",
             hint="more text, or --set tokenizer.min_frequency=1",
         )
-    if size < asked and settings.kind in ("wordpiece", "bpe", "unigram"):
+    if size < asked and settings.type in ("wordpiece", "bpe", "unigram"):
         raise UserError(
             f"a vocabulary of {asked:,} is larger than the text supports: "
-            f"{counts['used_bytes']:,} bytes gave {size:,} {settings.kind} pieces",
+            f"{counts['used_bytes']:,} bytes gave {size:,} {settings.type} pieces",
             expected=f"at most {size:,} for this text",
             hint=f"--vocab-size {size - size % 64 if size >= 512 else size}, or more text"
             if size >= 8
@@ -134,11 +134,11 @@ def _special_tokens(settings: TokenizerRecipe) -> list[str]:
         )
     special = [*template.tokens, *own]
     count = len(special) + len(template.last)
-    least = count + (256 if settings.kind in ("bpe", "byte") else 1)
-    if settings.kind != "byte" and settings.vocab_size < least:
+    least = count + (256 if settings.type in ("bpe", "byte") else 1)
+    if settings.type != "byte" and settings.vocab_size < least:
         raise UserError(
             f"vocab_size {settings.vocab_size}: no room for {count} special tokens and the alphabet",
-            expected=f"at least {least} for {settings.kind}",
+            expected=f"at least {least} for {settings.type}",
             hint=f"--vocab-size {least}",
         )
     return special
@@ -151,12 +151,12 @@ def _unk(settings: TokenizerRecipe) -> str:
 def _normalizer(settings: TokenizerRecipe) -> normalizers.Normalizer:
     lower = bool(settings.lowercase)
     strip = lower if settings.strip_accents == "auto" else settings.strip_accents == "yes"
-    if settings.kind == "wordpiece":
+    if settings.type == "wordpiece":
         return normalizers.BertNormalizer(strip_accents=strip, lowercase=lower)
     steps: list[normalizers.Normalizer] = []
-    if settings.kind == "unigram":  # Nmt: line breaks and other blanks become spaces, control characters go
+    if settings.type == "unigram":  # Nmt: line breaks and other blanks become spaces, control characters go
         steps = [normalizers.Nmt(), normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
-    elif settings.kind == "char":
+    elif settings.type == "char":
         steps = [normalizers.NFC()]
     if lower:
         steps.append(normalizers.Lowercase())

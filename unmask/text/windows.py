@@ -122,8 +122,8 @@ class Tally:
 
 
 class Windowing:
-    """How the records of one task become rows of at most `length` tokens. `overflow` is task.long: "windows" reads a longer text in
-    windows, "first" its beginning, "refuse" is an error; `cut`: what becomes of it where windows have no meaning."""
+    """How the records of one task become rows of at most `length` tokens. `overflow` is task.overflow: "window" reads a longer text in
+    windows, "truncate" keeps its beginning, "error" raises; `cut`: what becomes of it where windows have no meaning."""
 
     def __init__(self, tokenizer: Tokenizer, length: int, overflow: str, cut: str = ""):
         self.tokenizer, self.length, self.overflow, self.cut = tokenizer, length, overflow, cut
@@ -149,11 +149,13 @@ class Windowing:
         tokens = next((size for size in sizes if size > room), None)
         if tokens is None:
             return False
-        if self.overflow == "refuse":
+        if self.overflow == "error":
             whole = not self.cut and not pair
             raise UserError(
                 f"{record.get('location', what)}: {tokens:,} tokens, a row has room for {room:,}",
-                hint="--long windows reads all of it, --long first its beginning" if whole else "--long first cuts it",
+                hint="--overflow window reads all of it, --overflow truncate its beginning"
+                if whole
+                else "--overflow truncate cuts it",
             )
         self.tally.overflowing[self.overflow_action(pair)] += 1
         return True

@@ -131,7 +131,7 @@ class _Fit:
                 self.evaluate(evaluation)
             stop, overdue = self.world.sum([bool(stopped), self.overdue()])
             ended = state.step == self.total or state.stale >= tired
-            if state.step % self.settings.checkpoint_every == 0 or stop or overdue or ended:
+            if state.step % self.settings.save_steps == 0 or stop or overdue or ended:
                 self.save()
             if ended:
                 if state.step < self.total:
@@ -154,14 +154,14 @@ class _Fit:
         self.state.elapsed = self.before + time.monotonic() - self.begun
 
     def overdue(self) -> bool:
-        return time.monotonic() - self.saved > 60 * self.settings.checkpoint_minutes
+        return time.monotonic() - self.saved > 60 * self.settings.save_minutes
 
     def count(self, done: Step) -> None:
         """A step that was made: counted, logged, and looked at for signs of trouble."""
         state, health = self.state, self.training.health
         state.step, state.tokens = done.step + 1, state.tokens + done.tokens
         self.clock()
-        if state.step % self.settings.log_every == 0 or state.step == self.total:
+        if state.step % self.settings.logging_steps == 0 or state.step == self.total:
             self.write("train", **line(done, state))
         for text in health.check(done.step, done.values) if health else []:
             self.write("warning", step=state.step, text=text)
@@ -203,7 +203,7 @@ class _Fit:
             self.run.check_there()
             path = self.run.checkpoints / f"step-{self.state.step:08d}"
             checkpoint.write(path, self.training.save, self.trainer.optimizers.state(), asdict(self.state))
-            checkpoint.prune(self.run.checkpoints, self.settings.keep)
+            checkpoint.prune(self.run.checkpoints, self.settings.save_total_limit)
             self.write("checkpoint", step=self.state.step, path=path.name)
         self.world.barrier()
 
@@ -246,7 +246,7 @@ def doubt_of(counts: Mapping[str, int], margin: float) -> Callable[[dict[str, An
 
 
 def eval_every(settings: Any, total: int) -> int:
-    return settings.eval_every or max(1, math.ceil(total / max(1, settings.evaluations)))
+    return settings.eval_steps or max(1, math.ceil(total / max(1, settings.num_evals)))
 
 
 def line(done: Step, state: State) -> dict[str, Any]:

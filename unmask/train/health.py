@@ -59,8 +59,8 @@ def off_the_plateau(train: TrainRecipe, config: ModelConfig, new: bool) -> str:
         faster.append("--preset modernbert-mini (post-norm models such as BERT stay here for thousands of steps)")
     if train.optimizer != "muon":
         faster.append("--set train.optimizer=muon")
-    if new and train.embeddings != "counted" and config.encoder == "transformer":
-        faster.append("--set train.embeddings=counted")
+    if new and train.embedding_init != "corpus_statistics" and config.encoder == "transformer":
+        faster.append("--set train.embedding_init=corpus_statistics")
     rates = "train.lr, train.muon_lr" if train.optimizer == "muon" else "train.lr"
     rest = f"more steps or more text, or another learning rate ({rates}; half and twice the current one)"
     return f"What leaves it sooner: {'; '.join(faster)}. Otherwise: {rest}." if faster else f"What can help: {rest}."
@@ -76,7 +76,7 @@ def text_warnings(meta: dict[str, Any]) -> list[str]:
     if unknown > 0.01:
         out.append(
             f"{unknown:.1%} of the tokens are [UNK]: the tokenizer does not know this text. "
-            "Train one on it (leave out --tokenizer), or take --kind byte, which knows everything."
+            "Train one on it (leave out --tokenizer), or take --tokenizer-type byte, which knows everything."
         )
     dropped, documents = meta["duplicates"]["exact"], meta["duplicates"]["documents"]
     if dropped > 0.5 * documents:

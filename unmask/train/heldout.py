@@ -24,7 +24,7 @@ from unmask.train.loader import Loader, micro_ranges
 from unmask.train.trainer import Trainer
 
 EVAL_BATCH = 32  # rows
-FIXED = MLMRecipe(rate=0.15, mask=0.8, random=0.1, keep=0.1, count="exact", unit="token")
+FIXED = MLMRecipe(mask_rate=0.15, mask=0.8, random=0.1, keep=0.1, sampling="exact", mask_unit="token")
 FIXED_SEED = 0
 
 
@@ -53,7 +53,7 @@ def heldout(
     person should know.
     """
     of, key = (f" of {name}", f"heldout[{name}]") if name else ("", "")
-    apart = recipe.train.packing == "apart"
+    apart = recipe.train.document_attention == "same_document"
     if not len(store.heldout.tokens):
         return Heldout(objective, [], key)
     try:
@@ -70,7 +70,7 @@ def heldout(
         objective = build(recipe.model_copy(update={"objective": "mlm"}), store.tokenizer)
         rows = Rows(store.heldout, store.tokenizer, recipe.seed, objective.rows, apart)
         count = rows.count(phase.length)
-    count = min(count, recipe.train.eval_rows or count)
+    count = min(count, recipe.train.max_eval_examples or count)
     batches = _batches(Loader(rows, objective, recipe.seed), count, phase)
     if not batches:
         _note(notes, f"no held-out evaluation{of}: it has no token to predict (all are special, such as [UNK])")
@@ -91,7 +91,7 @@ def running(
         return Heldout(objective, [], log.FIXED)
     rows = Rows(split, tokenizer, FIXED_SEED)
     count = rows.count(length)
-    phase = Phase(0, length, float(FIXED.rate))
+    phase = Phase(0, length, float(FIXED.mask_rate))
     return Heldout(
         objective, _batches(Loader(rows, objective, FIXED_SEED), min(count, limit or count), phase), log.FIXED
     )

@@ -44,7 +44,7 @@ def loader(store: TokenStore, mixed: Sequence[Mixed], recipe: Recipe, objective:
     for n, other in enumerate(mixed):
         if other.store.tokenizer.fingerprint() != store.tokenizer.fingerprint():
             raise UserError(
-                f"--mix: {other.part.source} was cut with another tokenizer than the corpus: its ids mean other words",
+                f"--replay: {other.part.source} was cut with another tokenizer than the corpus: its ids mean other words",
                 hint="give the text itself in place of the store: it is then cut alike",
             )
         others.append(_loader(other.store.train, store, recipe, objective, address(recipe.seed, "mix", n) >> 1))
@@ -52,5 +52,5 @@ def loader(store: TokenStore, mixed: Sequence[Mixed], recipe: Recipe, objective:
 
 
 def _loader(split: Split, store: TokenStore, recipe: Recipe, objective: Objective, seed: int) -> Loader:
-    apart = recipe.train.packing == "apart"
+    apart = recipe.train.document_attention == "same_document"
     return Loader(Rows(split, store.tokenizer, seed, objective.rows, apart), objective, seed)

@@ -117,7 +117,7 @@ class Optimizers:
         parts = matrix_parts(model)
         self.all: list[torch.optim.Optimizer] = OPTIMIZERS[settings.optimizer](
             [
-                Trained(n, p, settings.layer_decay ** depth_below_heads(n, model), parts.get(n, 0))
+                Trained(n, p, settings.layerwise_lr_decay ** depth_below_heads(n, model), parts.get(n, 0))
                 for n, p in trained.items()
             ],
             settings,

@@ -74,7 +74,7 @@ class Run:
             return ""
         task = values.get("task")
         task = task if isinstance(task, dict) else {}
-        seeds = task.get("seeds")
+        seeds = task.get("num_seeds")
         if isinstance(seeds, int) and seeds > 1:
             return "seeds"
         # the classifiers of an old quickstart name no files, but a kind of task

@@ -49,7 +49,7 @@ def check_files(folder: Path) -> None:
         if (folder / name).exists():
             check_fields(folder / name, read_object(folder / name, finite=False), rules)
     recipe: dict[str, Any] = Recipe.read(folder / "recipe.yaml") if (folder / "recipe.yaml").exists() else {}
-    for name in ("start", "preset", "objective"):
+    for name in ("init_from", "preset", "objective"):
         check(folder / "recipe.yaml", name, recipe.get(name), or_null(WORD))
     try:
         Recipe.build(recipe)

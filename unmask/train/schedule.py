@@ -68,13 +68,13 @@ def lengths(train: TrainRecipe) -> list[tuple[int, float]]:
     [(64, 0.9), (128, 0.1)]
     """
     try:
-        parts = [p.split(":") for p in str(train.length).split(",")]
+        parts = [p.split(":") for p in str(train.max_length).split(",")]
         pairs = [(int(p[0]), float(p[1]) if len(p) > 1 else 1.0) for p in parts]
     except (ValueError, IndexError):
         pairs = []
     if not pairs or abs(sum(s for _, s in pairs) - 1) > 1e-6 or any(n < 8 or share <= 0 for n, share in pairs):
         raise UserError(
-            f"train.length: {train.length!r}",
+            f"train.max_length: {train.max_length!r}",
             expected="a number of at least 8, or LENGTH:SHARE,LENGTH:SHARE whose shares add up to 1, e.g. 128:0.9,512:0.1",
         )
     return pairs
@@ -89,7 +89,7 @@ def mask_rates(rate: str | float) -> tuple[float, float]:
 def plan(recipe: Recipe, rows_of: Mapping[int, int], seconds_of: Mapping[int, float] | None = None) -> Plan:
     """The budget as steps. Per length: `rows_of` in an epoch, `seconds_of` a step (for minutes only)."""
     train = recipe.train
-    batch, start, stretches = train.batch, 0, []
+    batch, start, stretches = train.batch_size, 0, []
     pairs = lengths(train)
     for n, (length, share) in enumerate(pairs):
         if train.epochs is not None:
@@ -107,7 +107,7 @@ def plan(recipe: Recipe, rows_of: Mapping[int, int], seconds_of: Mapping[int, fl
             rows = max(1, round(steps)) * batch
         stretches.append(Stretch(length, start, -(-rows // batch), rows))
         start += stretches[-1].steps
-    return Plan(tuple(stretches), batch, mask_rates(recipe.mlm.rate))
+    return Plan(tuple(stretches), batch, mask_rates(recipe.mlm.mask_rate))
 
 
 DEFAULT_STEPS = 1000
@@ -129,5 +129,5 @@ def learning_rate(step: int, steps: int, train: TrainRecipe) -> float:
     if train.schedule == "cosine":
         return 0.5 * (1 - math.cos(math.pi * left))
     if train.schedule == "wsd":
-        return min(1.0, (steps - step) / max(1, train.decay * steps))
+        return min(1.0, (steps - step) / max(1, train.wsd_decay_fraction * steps))
     return 1.0

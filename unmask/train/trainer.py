@@ -61,7 +61,7 @@ class Trainer:
         self.model = model.to(self.device)
         for part in self.model.modules():
             if isinstance(part, Encoder | Decoder):  # ELECTRA's generator has one of its own
-                part.checkpointing = settings.activation_checkpointing
+                part.checkpointing = settings.gradient_checkpointing
         self.objective, self.settings, self.plan, self.seed, self.world = objective, settings, plan, seed, world
         self.reached = reached(model, tokens)
         instead = {TABLE: self.reached.rows} if self.reached else {}
@@ -69,7 +69,7 @@ class Trainer:
         self.optimizers = Optimizers(model, settings, trained)
         self.parameters = list(trained.values())
         self.bf16 = use_bf16(settings.precision, self.device)
-        self.micro = loading.micro_size(settings.batch, settings.micro_batch, world.size)
+        self.micro = loading.micro_size(settings.batch_size, settings.micro_batch_size, world.size)
 
     def run(self, loader: loading.Loader, start: int = 0) -> Iterator[Step]:
         """Train from step `start` to the end of the plan, a `Step` after each update."""
@@ -82,7 +82,7 @@ class Trainer:
         if self.reached:
             self.reached.collect()
         self.world.sum_gradients(self.parameters)
-        norm = clip_(self.parameters, self.settings.clip)
+        norm = clip_(self.parameters, self.settings.max_grad_norm)
         mean = sum(self.objective.weights.get(name, 1.0) * value for name, value in means.items())
         if not (math.isfinite(mean) and math.isfinite(norm)):
             raise NonFinite(f"loss {mean:g}, gradient norm {norm:g} at step {step + 1}")

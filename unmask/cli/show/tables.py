@@ -26,7 +26,7 @@ def samples_table(found: Sequence[dict[str, Any]]) -> None:
 def tokenizer_report(report: dict[str, Any]) -> None:
     trained = report["trained_on"]
     print_facts([
-        ("vocabulary", f"{report['vocabulary']:,} ({report['kind']}), {report['vocabulary_used']:.1%} of it used"),
+        ("vocabulary", f"{report['vocabulary']:,} ({report['type']}), {report['vocabulary_used']:.1%} of it used"),
         ("tokens per word", f"{report['tokens_per_word']:.3f}"),
         ("characters per token", f"{report['characters_per_token']:.2f}"),
         ("[UNK]", f"{report['unk_rate']:.3%} of the tokens"),

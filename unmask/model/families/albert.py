@@ -31,7 +31,7 @@ def _write(config: "ModelConfig") -> dict[str, Any]:
 
 FAMILY = Family(
     objective="mlm+sop",
-    tokenizer={"kind": "unigram", "template": "albert", "lowercase": True},
+    tokenizer={"type": "unigram", "template": "albert", "lowercase": True},
     fixed=bert.FIXED | {"shared_layers": True, "embedding_map": True},
     defaults={
         "vocab_size": 30000,

@@ -53,7 +53,7 @@ _PUBLISHED = {"vocab_size": 50265, "pad_id": 1, "cls_id": 0, "sep_id": 2}
 
 FAMILY = Family(
     objective="denoise",
-    tokenizer={"kind": "bpe", "template": "roberta", "lowercase": False},
+    tokenizer={"type": "bpe", "template": "roberta", "lowercase": False},
     fixed={
         "causal": False,
         "positions": "learned",

@@ -68,7 +68,7 @@ SIDEWAYS = ("attention.qkv", "attention.out", "mlp.up", "mlp.down")  # a matrix 
 
 FAMILY = Family(
     objective="clm",
-    tokenizer={"kind": "bpe", "template": "gpt2", "lowercase": True},
+    tokenizer={"type": "bpe", "template": "gpt2", "lowercase": True},
     # The MLP is always four times as wide as the stream: there is no key for another width.
     fixed=CAUSAL_FIXED | {"norm": "post", "intermediate": 0, "init": "flat"},
     defaults={"activation": "gelu_new", "norm_eps": 1e-5, "pad_id": None},

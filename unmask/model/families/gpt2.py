@@ -24,7 +24,7 @@ _PUBLISHED = {"vocab_size": 50257, "pad_id": None, "cls_id": 50256, "sep_id": 50
 
 FAMILY = Family(
     objective="clm",
-    tokenizer={"kind": "bpe", "template": "gpt2", "lowercase": False},
+    tokenizer={"type": "bpe", "template": "gpt2", "lowercase": False},
     fixed=CAUSAL_FIXED | {"norm": "pre", "init": "scaled"},
     defaults={
         "vocab_size": 8192,

@@ -33,7 +33,7 @@ def classes(name: str) -> dict[str, tuple[str, ...]]:
 
 FAMILY = Family(
     objective="mlm",
-    tokenizer={"kind": "bpe", "template": "roberta", "lowercase": False},
+    tokenizer={"type": "bpe", "template": "roberta", "lowercase": False},
     fixed=bert.FIXED | {"head_activation": "gelu", "position_offset": None},
     defaults={"vocab_size": 50265, "segments": 1, "norm_eps": 1e-5, "pad_id": 1, "cls_id": 0, "sep_id": 2},
     architectures=classes("Roberta"),

@@ -75,7 +75,7 @@ _CROSS = "decoder.block.{i}.layer.1"
 
 FAMILY = Family(
     objective="span",
-    tokenizer={"kind": "unigram", "template": "t5", "lowercase": False},
+    tokenizer={"type": "unigram", "template": "t5", "lowercase": False},
     fixed={
         "causal": False,
         "positions": "relative",

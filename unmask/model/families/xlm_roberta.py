@@ -6,7 +6,7 @@ from unmask.model.families import bert, roberta
 
 FAMILY = replace(
     roberta.FAMILY,
-    tokenizer=roberta.FAMILY.tokenizer | {"kind": "unigram"},
+    tokenizer=roberta.FAMILY.tokenizer | {"type": "unigram"},
     defaults=roberta.FAMILY.defaults | {"vocab_size": 250002},
     architectures=roberta.classes("XLMRoberta"),
     presets={

@@ -202,11 +202,11 @@ class Runs:
         steps = [e["step"] for e in events if type(e.get("step")) is int]
         ended = bool(results) or any(e.get("event") == "end" for e in events)
         failed = bool(events) and events[-1].get("event") == "error"
-        kind = task.get("kind") if isinstance(task, dict) else None
+        kind = task.get("name") if isinstance(task, dict) else None
         return {
             "verb": verb,
             "what": str((kind if verb != "pretrain" else recipe.get("objective")) or "")[:MAX_NAME_CHARS],
-            "start": _short_path(str(recipe.get("start") or recipe.get("preset") or "")[:MAX_NAME_CHARS]),
+            "start": _short_path(str(recipe.get("init_from") or recipe.get("preset") or "")[:MAX_NAME_CHARS]),
             "state": "finished" if ended else "failed" if failed else "interrupted",
             "steps": {"done": max(steps, default=0), "total": _num_steps(self._json(run, "plan.json"))},
             "train": _last_numbers(events, "train"),

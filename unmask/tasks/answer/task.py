@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from unmask.tasks.terms import Term
 
 TOP = 3  # candidates per answer
-LONGEST = 30  # tokens of an answer that are always allowed, unless task.answer.longest says otherwise
+LONGEST = 30  # tokens of an answer that are always allowed, unless task.answer.max_answer_length says otherwise
 LOST = "answers are made of characters that the tokenizer drops: learnt as no answer"
 EDGES = 2  # a context may split the first and the last word of an answer otherwise than the answer alone
 
@@ -223,12 +223,16 @@ def _too_large(sizes: Sequence[tuple[Record, int]], longest: int, length: int) -
     if not over:
         return []
     most = max(size for _, size in over)
-    limit = "a row" if longest >= length else "task.answer.longest"
+    limit = "a row" if longest >= length else "task.answer.max_answer_length"
     what = (
         f"{len(over):,} of {len(sizes):,} answers have more than the {longest:,} tokens of {limit}, "
         f"the longest {most:,}: they are never given whole"
     )
-    hint = f"--set task.answer.longest={most + EDGES}" if limit != "a row" else "--length N, or shorter answers"
+    hint = (
+        f"--set task.answer.max_answer_length={most + EDGES}"
+        if limit != "a row"
+        else "--max-length N, or shorter answers"
+    )
     return [Finding(over[0][0]["location"], what, hint, error=False, kind="answer length")]
 
 

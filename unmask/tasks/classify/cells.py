@@ -13,7 +13,7 @@ SEPARATORS = ("|", ";", ",")
 _WHOLE = re.compile(r"^(-?\d+)\.0+$")
 MANY = 10  # more different values than that, some of them no whole numbers, are numbers rather than names
 LISTED = 0.5  # share of them with a part that is a cell of its own: then they may be lists
-NONE_APPLIES = "if an empty cell means that no label applies: --set task.classify.target=several"
+NONE_APPLIES = "if an empty cell means that no label applies: --set task.classify.problem_type=multi_label"
 REUSED = 0.9  # share of the cells with a separator whose parts also stand in another cell
 
 
@@ -49,9 +49,9 @@ def resolve_auto(values: Sequence[Any], target: str, separator: str) -> tuple[st
     """
     if not separator:  # YAML's own `|` gives nothing
         raise UserError(
-            "task.classify.separator is empty",
+            "task.classify.label_separator is empty",
             expected="; , | or another text",
-            hint="""--set "task.classify.separator='|'\"""",
+            hint="""--set "task.classify.label_separator='|'\"""",
         )
     filled = [v for v in values if not is_empty(v)]
     texts = [str(v) for v in filled if not is_list(v)]
@@ -60,8 +60,8 @@ def resolve_auto(values: Sequence[Any], target: str, separator: str) -> tuple[st
         if any(map(is_list, filled)) or (len(fitting) == 1 and not (texts and all(map(is_decimal, texts)))):
             target = "several"
         else:
-            target = "number" if are_numbers(filled) else "one"
-    if target != "several":
+            target = "regression" if are_numbers(filled) else "single_label"
+    if target != "multi_label":
         return target, "none"
     if separator == "auto":
         used = [s for s in SEPARATORS if any(s in text for text in texts)]
@@ -99,7 +99,7 @@ def split_labels(text: str, separator: str) -> list[str]:
 
 def parse_cell(value: Any, target: str, separator: str, at: str, findings: list[Finding]) -> Any:
     """A cell → a label, a list of labels (an empty one is allowed), or a number."""
-    if target == "number":
+    if target == "regression":
         number = as_number(value)
         if number is None:
             what = "no label" if is_empty(value) else f"label is no number: {value!r:.40}"
@@ -114,7 +114,9 @@ def parse_cell(value: Any, target: str, separator: str, at: str, findings: list[
         return split_labels(text, separator)
     if is_list(value):
         what = f"{len(value)} labels where every record should have one"
-        findings.append(Finding(at, what, "one label, or --set task.classify.target=several", kind="several labels"))
+        findings.append(
+            Finding(at, what, "one label, or --set task.classify.problem_type=multi_label", kind="several labels")
+        )
         return ""
     if is_empty(value) and not (isinstance(value, str) and value.strip()):  # "none" may be a label: the doctor warns
         findings.append(Finding(at, "no label", f"fill it in, or remove the row; {NONE_APPLIES}", kind="no label"))
@@ -151,7 +153,7 @@ def numeric_label_findings(cells: Sequence[tuple[str, Any]]) -> list[Finding]:
     if texts and None not in numbers and any(number != int(number) for number in numbers if number is not None):
         listed = ", ".join(map(repr, labels[:4])) + (", …" if len(labels) > 4 else "")
         what = f"the labels are numbers, some of them no whole ones: read as {len(labels)} labels ({listed})"
-        hint = "if they are scores to predict: --set task.classify.target=number"
+        hint = "if they are scores to predict: --set task.classify.problem_type=regression"
         found.append(Finding(texts[0][0], what, hint, error=False, kind="numbers as labels"))
     return found
 
@@ -173,7 +175,7 @@ def unsplit_label_findings(cells: Sequence[tuple[str, Any]]) -> list[Finding]:
         hits = [text for text, part in known.items() if part]
         if hits and len(hits) >= LISTED * len(joined):
             what = f"the label {hits[0]!r:.60} looks like several: {known[hits[0]]!r:.40} is one by itself elsewhere"
-            hint = f"""--set task.classify.target=several --set "task.classify.separator='{separator}'" reads it so"""
+            hint = f"""--set task.classify.problem_type=multi_label --set "task.classify.label_separator='{separator}'" reads it so"""
             return [Finding(texts[hits[0]], what, hint, error=False, kind="several labels")]
     return []
 

@@ -49,7 +49,7 @@ class ClassifyForm(DataFormat):
             if labelled:
                 record["label"] = cells.parse_cell(row.get(columns["label"]), target, separator, at, findings)
             records.append(record)
-        if labelled and target == "one":
+        if labelled and target == "single_label":
             written = [(source.location(line), row.get(columns["label"])) for line, row in source.rows]
             findings += cells.unsplit_label_findings(written) + cells.numeric_label_findings(written)
         return records

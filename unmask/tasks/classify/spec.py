@@ -25,8 +25,8 @@ SPEC = TaskSpec(
         "sd": ABOVE_ZERO,
     },
     hints={
-        "numbers as labels": "--set task.classify.target=number, if it is a number to predict",
-        "imbalance": "--set task.classify.balance=on weighs rare labels more",
+        "numbers as labels": "--set task.classify.problem_type=regression, if it is a number to predict",
+        "imbalance": "--set task.classify.class_weight=balanced weighs rare labels more",
     },
     baseline="unmask.tasks.classify.baseline:baseline",
     usage=Usage(pipeline="text-classification", auto_class="AutoModelForSequenceClassification"),

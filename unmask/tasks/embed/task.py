@@ -11,7 +11,7 @@ The first two are a cross entropy over cosine / temperature (1807.03748); texts 
 anchor, are left out, as they are no negatives. CoSENT (as the cosine objective of 2309.12871): log(1 + Σ exp((cos(worse) − cos(better)) /
 temperature)) over all couples of pairs whose scores differ. The last is SimCSE (2104.08821). With `sizes`, the loss is summed over the
 vector and its first so many numbers (Matryoshka, 2205.13147). A batch's other texts are the negatives, so here, and only here, the loss
-depends on `train.micro_batch`: a forward pass sees its own rows. Those of several processes are gathered (`Gathered`, tasks/objective.py), but not with a
+depends on `train.micro_batch_size`: a forward pass sees its own rows. Those of several processes are gathered (`Gathered`, tasks/objective.py), but not with a
 teacher or in a recipe of several tasks.
 
 A text longer than a row is read in windows whose vectors are averaged before they are brought to length 1.
@@ -79,9 +79,11 @@ class Embed(Task):
             raise UserError(
                 "--freeze encoder: the vectors are the encoder's own, nothing would learn", hint="leave it out"
             )
-        wide = [size for size in recipe.task.embed.sizes if size >= config.hidden]
+        wide = [size for size in recipe.task.embed.matryoshka_dims if size >= config.hidden]
         if wide:
-            raise UserError(f"task.embed.sizes: {wide[0]}", expected=f"below {config.hidden}, the whole vector's size")
+            raise UserError(
+                f"task.embed.matryoshka_dims: {wide[0]}", expected=f"below {config.hidden}, the whole vector's size"
+            )
 
     @classmethod
     def fit_state(
@@ -100,7 +102,9 @@ class Embed(Task):
             raise UserError(
                 "text without labels is learnt by dropout, and this model has none", hint="--set model.dropout=0.1"
             )
-        own = (sentence.read(resolve(recipe.start, sentence.PATTERNS)) if recipe.start else None) or sentence.Sentence()
+        own = (
+            sentence.read(resolve(recipe.init_from, sentence.PATTERNS)) if recipe.init_from else None
+        ) or sentence.Sentence()
         asked = [p for p in (recipe.task.embed.pooling, recipe.task.pooling) if p != "auto"]
         length = summary.task_state["length"]
         task_state = {

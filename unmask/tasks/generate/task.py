@@ -6,11 +6,11 @@
 | causal (GPT, GPT-2)          | prefix text <end> target <end>           | target <end>, each after what is before it |
 | encoder with an MLM head     | [CLS] prefix text [SEP] target [SEP]     | the same; `Example.prefix` ends after the first [SEP] |
 
-Vocabulary logits exist at the target's tokens alone. An answer is written as generation_config.json says, with `task.generate.longest`
-tokens at most and `task.generate.beams` beams. What is too long is cut at its end and counted (`long: refuse` refuses it): windows have no
+Vocabulary logits exist at the target's tokens alone. An answer is written as generation_config.json says, with `task.generate.max_new_tokens`
+tokens at most and `task.generate.num_beams` beams. What is too long is cut at its end and counted (`long: refuse` refuses it): windows have no
 meaning here. A target that is cut has no end token, so that nothing learns to stop there.
 
-While training, answers are written to the first `seen` dev records only (`train.eval_rows` sets another number), at the end to all.
+While training, answers are written to the first `seen` dev records only (`train.max_eval_examples` sets another number), at the end to all.
 """
 
 from __future__ import annotations
@@ -65,19 +65,21 @@ class Generate(Task):
             most = longest if config.positions == "relative" else config.max_positions
         if longest > most:
             raise UserError(
-                f"task.generate.longest {longest}: answers of so many tokens",
+                f"task.generate.max_new_tokens {longest}: answers of so many tokens",
                 expected=f"at most {most} with this model and this length",
-                hint=f"--set task.generate.longest={most // 2}"
-                + ("" if config.decoder_layers else ", or a greater --length"),
+                hint=f"--set task.generate.max_new_tokens={most // 2}"
+                + ("" if config.decoder_layers else ", or a greater --max-length"),
             )
         if recipe.task.freeze == "encoder" and not config.decoder_layers:
             raise UserError("task.freeze=encoder: this model writes with its encoder", hint="leave --freeze out")
         from unmask.model.weights import PATTERNS, read_settings
 
-        settings = read_settings(resolve(recipe.start, PATTERNS)) if recipe.start else {}
+        settings = read_settings(resolve(recipe.init_from, PATTERNS)) if recipe.init_from else {}
         if "rtd" in FAMILIES[config.family].architectures.get((settings.get("architectures") or [""])[0], ()):
-            what = f"{recipe.start} is a discriminator: it tells words apart, and has no head that writes any"
-            raise UserError(what, hint=f"unmask finetune {quote(Path(recipe.start, 'generator'))}, where that is there")
+            what = f"{recipe.init_from} is a discriminator: it tells words apart, and has no head that writes any"
+            raise UserError(
+                what, hint=f"unmask finetune {quote(Path(recipe.init_from, 'generator'))}, where that is there"
+            )
 
     @classmethod
     def fit_state(
@@ -105,7 +107,7 @@ class Generate(Task):
 
     def prompt(self, record: Record) -> tuple[list[int], int]:
         """What is read, special tokens included, and how many tokens of the text had no room: an answer in the same row needs some."""
-        t, ids = self.tokenizer, self.tokenizer.encode(self.settings.generate.prefix + record["text"])
+        t, ids = self.tokenizer, self.tokenizer.encode(self.settings.generate.source_prefix + record["text"])
         before, after = ([t.cls] if t.cls not in (None, t.sep) else [], [t.sep]) if self.causal else ([], [])
         special = len(before + after) or len(t.build_inputs_with_special_tokens([])[0])
         room = self.windowing.length - special - (0 if self.decoder else self.settings.generate.longest)
@@ -126,7 +128,7 @@ class Generate(Task):
         target = np.array(self.target_ids(record["target"]))
         tally, longest = self.windowing.tally, self.settings.generate.longest
         if cut and self.windowing.length < (most := self.model_config.max_positions):
-            tally.note(f"--length {most} reads more of a long text, and takes longer")
+            tally.note(f"--max-length {most} reads more of a long text, and takes longer")
         if target[-1] != self.tokenizer.sep:
             told = "--set task.generate.longest=… allows more"
             tally.other_counts[f"targets have more than {longest} tokens and are learnt without their end; {told}"] += 1
@@ -144,7 +146,7 @@ class Generate(Task):
         """Tokens as text, without special tokens such as T5's <extra_id_0>: as transformers with `skip_special_tokens=True`."""
         t = self.tokenizer
         text = t.decode([i for i in new if i < t.size and not t.special[i]]).strip()
-        return _APART.sub("", text) if t.kind == "wordpiece" else text
+        return _APART.sub("", text) if t.type == "wordpiece" else text
 
     def decode(self, outputs: Outputs) -> list[Prediction]:
         """`num_truncated_tokens`: at the end of the text, which were not read."""

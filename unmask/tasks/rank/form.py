@@ -66,7 +66,7 @@ def _pairs(source: Source, settings: TaskRecipe, findings: list[Finding], labell
         if "relevance" in columns:
             record["relevance"].append(_grade(row.get(columns["relevance"]), at, findings) if labelled else 0.0)
     if labelled:
-        _complete(list(records.values()), settings.rank.pool, findings)
+        _complete(list(records.values()), settings.rank.candidate_pool_size, findings)
     return list(records.values())
 
 
@@ -86,7 +86,7 @@ def _whole(
         query = parse_text(row.get(columns["query"]), at, "query", findings)
         records.append({"location": at, "query": query, "passages": passages, "relevance": grades})
     if labelled:
-        _complete(records, settings.rank.pool, findings)
+        _complete(records, settings.rank.candidate_pool_size, findings)
     return records
 
 
@@ -106,7 +106,7 @@ def _lists(
     if not labelled:
         return records
     everything: dict[str, str] = {p: p for r in records for p in r["passages"]}
-    _fill(lacking, everything, settings.rank.pool, findings)
+    _fill(lacking, everything, settings.rank.candidate_pool_size, findings)
     _alike(records, findings)
     return records
 
@@ -160,7 +160,7 @@ def _qrels(source: Source, settings: TaskRecipe, findings: list[Finding]) -> lis
         record["ids"] += found
         record["passages"] += [passages[p] for p in found]
         record["relevance"] += [0.0] * len(found)
-    _fill([r for name, r in records.items() if name not in run], passages, settings.rank.pool, findings)
+    _fill([r for name, r in records.items() if name not in run], passages, settings.rank.candidate_pool_size, findings)
     return list(records.values())
 
 
@@ -183,7 +183,9 @@ def _fill(records: Sequence[Record], passages: Mapping[str, str], pool: int, fin
     if filled:
         what = f"{filled:,} queries have fewer than {pool} passages: others were drawn and count as not relevant"
         findings.append(
-            Finding(records[0]["location"], what, "task.rank.pool, or --column candidates=RUN", False, "pool")
+            Finding(
+                records[0]["location"], what, "task.rank.candidate_pool_size, or --column candidates=RUN", False, "pool"
+            )
         )
 
 

@@ -53,7 +53,7 @@ class Rank(Task):
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
         super().check(recipe, config)
-        if recipe.task.teacher and recipe.task.rank.loss == "point":
+        if recipe.task.teacher and recipe.task.rank.loss == "pointwise":
             raise UserError(
                 "--teacher with task.rank.loss=point: its scores say which passage is better, not how relevant one is",
                 hint="leave task.rank.loss out",
@@ -95,7 +95,7 @@ class Rank(Task):
         if not labelled:
             return rows
         grades = record["relevance"]
-        if self.settings.rank.loss == "point":
+        if self.settings.rank.loss == "pointwise":
             for row, grade in zip(rows, grades):
                 row.labels = {"rank.targets": np.array([max(0.0, grade) / self.task_state["most"]])}
             return rows

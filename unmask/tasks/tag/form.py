@@ -48,7 +48,7 @@ class TagForm(DataFormat):
 
 def checked(records: list[Record], path: str, settings: TaskRecipe, findings: list[Finding]) -> list[Record]:
     """Tags that cannot stand where they do are repaired, or said to be errors; entities get their places in the text."""
-    wanted, refuse = settings.tag.scheme, settings.tag.faults == "refuse"
+    wanted, refuse = settings.tag.scheme, settings.tag.invalid_tags == "error"
     tagged = [r["tags"] for r in records if "tags" in r]
     scheme = schemes.detect_scheme(tagged) if wanted != "none" else "none"
     if scheme == "none" and wanted not in ("auto", "none"):

@@ -9,7 +9,7 @@ from unmask.json_checks import WORD, list_of
 from unmask.labels.data_format import DataFormat
 from unmask.labels.fields import Field
 from unmask.labels.records import Record
-from unmask.settings import Section, Share, setting
+from unmask.settings import Fraction, Section, setting
 from unmask.tasks.spec import TaskSpec, Training
 from unmask.tasks.task import Outputs, Prediction, Task
 
@@ -17,7 +17,7 @@ LABELS = ("later", "urgent")
 
 
 class UrgencySettings(Section):
-    threshold: Share = setting(0.5, "Probability from which a message is urgent.")
+    threshold: Fraction = setting(0.5, "Probability from which a message is urgent.")
 
 
 class Urgency(Task):
