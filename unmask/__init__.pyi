@@ -25,7 +25,7 @@ def doctor(
     labels: Sequence[str] | None = None,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """What is wrong in labelled files, or looks so: {"files", "errors", "warnings", "findings": [{location, message, hint, …}]}."""
+    """Check labeled files for errors and suspicious records: {"files", "errors", "warnings", "findings": [{location, message, hint, …}]}."""
 
 def dry_run(
     corpus: Corpora = None,
@@ -62,7 +62,7 @@ def dry_run(
     device: Literal["auto", "cpu", "cuda", "mps"] | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
 ) -> dict[str, Any]:
-    """What a run would be: resolved recipe, parameters, memory, steps and time, without reading the whole text."""
+    """Estimate a pre-training run: resolved recipe, parameters, memory, steps and time, without reading the whole corpus."""
 
 def dry_run_finetune(
     model: str | Path = "",
@@ -95,7 +95,7 @@ def dry_run_finetune(
     device: Literal["auto", "cpu", "cuda", "mps"] | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
 ) -> dict[str, Any]:
-    """What `finetune` would do: columns, labels, lengths, findings, steps, memory and time; nothing is trained or written."""
+    """Estimate a fine-tuning run: columns, labels, lengths, findings, steps, memory and time. Nothing is trained or written."""
 
 def evaluate(
     model: str | Path,
@@ -108,7 +108,7 @@ def evaluate(
     max_rows: int | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """The scores of a fine-tuned model on a labelled file; of a pre-trained one its loss, perplexity and accuracy on any text."""
+    """Compute the metrics of a fine-tuned model on a labeled file, or the loss, perplexity and accuracy of a pre-trained one on any text."""
 
 def export(
     model: str | Path,
@@ -122,7 +122,7 @@ def export(
     dry_run: bool = False,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """A model as a folder that answers without torch: `load(folder, backend="onnx")`. Written only if it answers alike."""
+    """Export a model to ONNX, to be loaded without torch. The export is written only if its outputs match the model's."""
 
 def finetune(
     model: str | Path = "",
@@ -156,19 +156,19 @@ def finetune(
     device: Literal["auto", "cpu", "cuda", "mps"] | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
 ) -> Run:
-    """A model and a labelled file → a model that answers, in a new run folder. Keywords are the flags of `unmask finetune`."""
+    """Fine-tune a model on a labeled file, in a new run folder. Keywords are the flags of `unmask finetune`."""
 
 def info(
     run: str | Path,
 ) -> dict[str, Any]:
-    """What a run is, did and reached; or what a model folder holds."""
+    """Describe a run (status, metrics) or a model folder (architecture, heads)."""
 
 def load(
     model: str | Path,
     device: str = "auto",
     backend: str = "auto",
 ) -> Predictor:
-    """A model folder, a run folder or a hub name → an object with the methods that the model's heads allow."""
+    """Load a model folder, a run folder or a hub name; the predictor has the methods that the model's heads support."""
 
 def predict(
     model: Any,
@@ -179,7 +179,7 @@ def predict(
     predicate: str | None = None,
     console: Console | None = None,
 ) -> list[dict[str, Any]]:
-    """Answers of a fine-tuned model (a folder, or what `load` gives) to texts, records, or the records of a file."""
+    """Predict with a fine-tuned model (a folder, or what `load` returns) for texts, records, or the records of a file."""
 
 def prepare(
     corpus: Corpora = None,
@@ -218,7 +218,7 @@ def prepare(
     device: Literal["auto", "cpu", "cuda", "mps"] | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
 ) -> TokenStore:
-    """Corpus → memory-mapped token store: in `out`, or in the cache under a key of its settings."""
+    """Tokenize a corpus into a memory-mapped store: in `out`, or in the cache under a key of its settings."""
 
 def pretrain(
     corpus: Corpora = None,
@@ -257,7 +257,7 @@ def pretrain(
     device: Literal["auto", "cpu", "cuda", "mps"] | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
 ) -> Run:
-    """Text → a pre-trained model in a new run folder. Keywords are the flags of `unmask pretrain`."""
+    """Pre-train a model on raw text, in a new run folder. Keywords are the flags of `unmask pretrain`."""
 
 def quickstart(
     out: str | Path | None = None,
@@ -266,24 +266,24 @@ def quickstart(
     seed: int = 0,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """Movie reviews → tokenizer → pre-trained model → classifier, against TF-IDF; about a quarter of an hour."""
+    """Pre-train and fine-tune on movie reviews and compare with TF-IDF; about 15 minutes."""
 
 def resume(
     path: str | Path,
     *,
     console: Console | None = None,
 ) -> Run:
-    """Continue a run of any kind from where it stopped, bit for bit as if it had never stopped."""
+    """Resume a run of any kind from its last checkpoint; the result is bit-for-bit that of an uninterrupted run."""
 
 def retrieve(
     query: str | Sequence[str],
     passages: Any,
     **settings: Any,
 ) -> Any:
-    """Passages that answer a query, best first: BM25, `embedder=`, `reranker=`, `top_k=`. See `inference/search.py`."""
+    """Search passages in memory, best first: BM25, `embedder=`, `reranker=`, `top_k=`. See `inference/search.py`."""
 
 def samples() -> list[dict[str, Any]]:
-    """The corpora that pip packages provide: name, size, licence, whether it is here, and how to get it."""
+    """List the sample corpora that pip packages provide: name, size, license, whether it is installed, and how to install it."""
 
 def search(
     passages: str | Path,
@@ -299,7 +299,7 @@ def search(
     columns: Mapping[str, str | int] | None = None,
     console: Console | None = None,
 ) -> Any:
-    """Search a file of passages; or, with a file of queries, the scores of such a search by `qrels`; `save_run` writes the results as a TREC run."""
+    """Search a file of passages; with a file of queries, evaluate the search against `qrels`, or write a TREC run to `save_run`."""
 
 def show_batch(
     store: str | Path,
@@ -336,7 +336,7 @@ def show_batch(
     device: Literal["auto", "cpu", "cuda", "mps"] | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
 ) -> MaskedBatch:
-    """The first training rows of a store as the objective corrupts them: what is masked, random, kept."""
+    """Show the first training rows of a store as the objective corrupts them: masked, random and kept tokens."""
 
 def train_tokenizer(
     corpus: Corpora,
@@ -374,7 +374,7 @@ def train_tokenizer(
     device: Literal["auto", "cpu", "cuda", "mps"] | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
 ) -> dict[str, Any]:
-    """Train a tokenizer on a corpus and save it in `out`; a report on text held out from its training."""
+    """Train a tokenizer on a corpus, save it in `out` and return a report on held-out text."""
 
 def tune(
     model: str | Path = "",
@@ -410,4 +410,4 @@ def tune(
     device: Literal["auto", "cpu", "cuda", "mps"] | None = None,
     precision: Literal["auto", "fp32", "bf16"] | None = None,
 ) -> Run:
-    """Fine-tune with many settings, keep the best: a new run folder. No trial starts after `minutes`."""
+    """Search hyperparameters around the given settings and keep the best model, in a new run folder. No trial starts after `minutes`."""

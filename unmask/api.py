@@ -1,4 +1,4 @@
-"""Plain functions, one per verb of the command line, with the same names for the same things.
+"""Python API: one function per command of the command line, with the same names.
 
 run = unmask.pretrain("corpus/", preset="bert-mini", minutes=5)
 unmask.load(run.model).fill("the president of the united [MASK]")
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def samples() -> list[dict[str, Any]]:
-    """The corpora that pip packages provide: name, size, licence, whether it is here, and how to get it."""
+    """List the sample corpora that pip packages provide: name, size, license, whether it is installed, and how to install it."""
     from unmask.text.samples import list_samples
 
     return list_samples()
@@ -33,7 +33,7 @@ def samples() -> list[dict[str, Any]]:
 def train_tokenizer(
     corpus: Corpora, out: str | Path, *, recipe: AnyRecipe = None, console: Console | None = None, **settings: Any
 ) -> dict[str, Any]:
-    """Train a tokenizer on a corpus and save it in `out`; a report on text held out from its training."""
+    """Train a tokenizer on a corpus, save it in `out` and return a report on held-out text."""
     made = make_recipe(corpus, recipe, **settings)
     return corpus_setup.train_tokenizer(made, Path(out), console or Console(quiet=True))
 
@@ -48,13 +48,13 @@ def prepare(
     console: Console | None = None,
     **settings: Any,
 ) -> TokenStore:
-    """Corpus → memory-mapped token store: in `out`, or in the cache under a key of its settings."""
+    """Tokenize a corpus into a memory-mapped store: in `out`, or in the cache under a key of its settings."""
     return corpus_setup.prepare(make_recipe(corpus, recipe, **settings), console or Console(quiet=True), out, lengths)
 
 
 @takes_settings("pretrain")
 def show_batch(store: str | Path, *, recipe: AnyRecipe = None, rows: int = 4, **settings: Any) -> "MaskedBatch":
-    """The first training rows of a store as the objective corrupts them: what is masked, random, kept."""
+    """Show the first training rows of a store as the objective corrupts them: masked, random and kept tokens."""
     from unmask.inference.examples import show_batch as show
 
     return show(store, make_recipe(None, recipe, **settings), rows)
@@ -64,7 +64,7 @@ def show_batch(store: str | Path, *, recipe: AnyRecipe = None, rows: int = 4, **
 def dry_run(
     corpus: Corpora = None, *, recipe: AnyRecipe = None, overrides: Sequence[str] = (), **settings: Any
 ) -> dict[str, Any]:
-    """What a run would be: resolved recipe, parameters, memory, steps and time, without reading the whole text."""
+    """Estimate a pre-training run: resolved recipe, parameters, memory, steps and time, without reading the whole corpus."""
     return _dry_run("pretrain", make_recipe(corpus, recipe, overrides, **settings), None)
 
 
@@ -78,7 +78,7 @@ def pretrain(
     console: Console | None = None,
     **settings: Any,
 ) -> "Run":
-    """Text → a pre-trained model in a new run folder. Keywords are the flags of `unmask pretrain`.
+    """Pre-train a model on raw text, in a new run folder. Keywords are the flags of `unmask pretrain`.
 
     >>> run = pretrain("sample:python-docs", preset="bert-tiny", steps=100)     # doctest: +SKIP
     """
@@ -86,19 +86,19 @@ def pretrain(
 
 
 def resume(path: str | Path, *, console: Console | None = None) -> "Run":
-    """Continue a run of any kind from where it stopped, bit for bit as if it had never stopped."""
-    from unmask.runs.lifecycle import resume as go_on
+    """Resume a run of any kind from its last checkpoint; the result is bit-for-bit that of an uninterrupted run."""
+    from unmask.runs.lifecycle import resume as resume_run
     from unmask.train.run import Run
 
     run = Run.open(path)
-    with _joined(run.recipe(), console) as context:
-        return go_on(run, context)
+    with _init_distributed(run.recipe(), console) as context:
+        return resume_run(run, context)
 
 
 def _execute(kind: Any, recipe: Recipe, out: str | Path | None, console: Console | None) -> Any:
     from unmask.runs.lifecycle import execute
 
-    with _joined(recipe, console) as context:
+    with _init_distributed(recipe, console) as context:
         return execute(kind, recipe, context, out)
 
 
@@ -109,7 +109,7 @@ def _dry_run(kind: str, recipe: Recipe, console: Console | None) -> dict[str, An
     return lifecycle.dry_run(RUNS[kind](), recipe, Context.alone(console))
 
 
-def _joined(recipe: Recipe, console: Console | None) -> Any:
+def _init_distributed(recipe: Recipe, console: Console | None) -> Any:
     from unmask.runs.context import Context  # which imports torch
 
     return Context.join(recipe.train, console or Console(quiet=True), _write_report)
@@ -132,7 +132,7 @@ def finetune(
     console: Console | None = None,
     **settings: Any,
 ) -> "Run":
-    """A model and a labelled file → a model that answers, in a new run folder. Keywords are the flags of `unmask finetune`.
+    """Fine-tune a model on a labeled file, in a new run folder. Keywords are the flags of `unmask finetune`.
 
     >>> clf = finetune("runs/docs/model", train="train.csv", test="test.csv")     # doctest: +SKIP
     """
@@ -149,7 +149,7 @@ def dry_run_finetune(
     console: Console | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """What `finetune` would do: columns, labels, lengths, findings, steps, memory and time; nothing is trained or written."""
+    """Estimate a fine-tuning run: columns, labels, lengths, findings, steps, memory and time. Nothing is trained or written."""
     return _dry_run("finetune", task_recipe(model, recipe, overrides, **settings), console)
 
 
@@ -165,13 +165,13 @@ def doctor(
     labels: Sequence[str] | None = None,
     overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """What is wrong in labelled files, or looks so: {"files", "errors", "warnings", "findings": [{location, message, hint, …}]}."""
+    """Check labeled files for errors and suspicious records: {"files", "errors", "warnings", "findings": [{location, message, hint, …}]}."""
     from unmask.labels.split_names import assign_splits
     from unmask.runs import part, validate
 
-    values = {"task": {"kind": task, "columns": _names(columns), "labels": list(labels or [])}}
+    values = {"task": {"name": task, "columns": _names(columns), "labels": list(labels or [])}}
     roles = assign_splits(_paths(files), {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)})
-    return validate.check_up(part.make_recipe(values, list(sets)), roles, model_in(str(model)))
+    return validate.check_up(part.make_recipe(values, list(overrides)), roles, model_in(str(model)))
 
 
 @takes_settings("finetune")
@@ -187,14 +187,14 @@ def tune(
     console: Console | None = None,
     **settings: Any,
 ) -> "Run":
-    """Fine-tune with many settings, keep the best: a new run folder. No trial starts after `minutes`."""
+    """Search hyperparameters around the given settings and keep the best model, in a new run folder. No trial starts after `minutes`."""
     return _execute(
         RUNS["tune"](trials, minutes, params), task_recipe(model, recipe, overrides, **settings), out, console
     )
 
 
 def resume_tune(path: str | Path, *, trials: int | None = None, console: Console | None = None) -> "Run":
-    """Go on with a search; `trials` makes it a longer one."""
+    """Resume a search; `trials` extends it."""
     from unmask.runs.tune import extend
     from unmask.train.run import Run
 
@@ -213,24 +213,25 @@ def evaluate(
     max_rows: int | None = None,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """The scores of a fine-tuned model on a labelled file; of a pre-trained one its loss, perplexity and accuracy on any text.
+    """Compute the metrics of a fine-tuned model on a labeled file, or the loss, perplexity and accuracy of a pre-trained one on any text.
 
-    For a fine-tuned model: `bad="skip"` leaves out bad rows, counted and listed as "skipped" and "skipped_rows".
-    For a pre-trained model: `pairs` is a file of minimal pairs, `length` of a row in tokens, `rows` are read at most."""
+    Fine-tuned models: `bad_rows="skip"` leaves out invalid rows, counted and listed as "skipped" and "skipped_rows".
+    Pre-trained models: `minimal_pairs` is a file of minimal pairs, `max_length` the row length, `max_rows` the number of rows."""
     from unmask.inference import labeled_files
 
-    loaded, said = load(model), console or Console(quiet=True)
+    loaded, shown = load(model), console or Console(quiet=True)
     if loaded.task is None and not columns:
-        if bad != "refuse":
-            got = "--bad is for a model that was fine-tuned for a task; this one reads any text"
-            raise UserError(got, hint="leave it out")
+        if bad_rows != "error":
+            raise UserError("--bad-rows needs a fine-tuned model; this one is pre-trained", hint="remove --bad-rows")
         from unmask.inference.evaluate_text import evaluate_text  # which imports torch
 
-        return evaluate_text(loaded, _paths(file), str(pairs) if pairs else None, length, rows, said)
+        return evaluate_text(
+            loaded, _paths(file), str(minimal_pairs) if minimal_pairs else None, max_length, max_rows, shown
+        )
     loaded.require_task()
-    if pairs or length or rows:
-        raise UserError("--pairs, --length and --rows are for a pre-trained model; this one is fine-tuned for a task")
-    return labeled_files.evaluate(loaded, _paths(file), _names(columns), said, bad)
+    if minimal_pairs or max_length or max_rows:
+        raise UserError("--minimal-pairs, --max-length and --max-rows need a pre-trained model; this one is fine-tuned")
+    return labeled_files.evaluate(loaded, _paths(file), _names(columns), shown, bad_rows)
 
 
 def predict(
@@ -242,18 +243,18 @@ def predict(
     predicate: str | None = None,
     console: Console | None = None,
 ) -> list[dict[str, Any]]:
-    """Answers of a fine-tuned model (a folder, or what `load` gives) to texts, records, or the records of a file.
+    """Predict with a fine-tuned model (a folder, or what `load` returns) for texts, records, or the records of a file.
 
-    `long`: a text longer than a row is read in "windows", by its "first" part, or "refuse"d; else as the model was trained.
-    `predicate`: the word whose semantic roles are asked for."""
+    `overflow`: "window", "truncate" or "error" for texts longer than the maximum length; default as in training.
+    `predicate`: the word whose semantic roles to predict."""
     from unmask.inference.predict import predict_inputs
 
     loaded = load(model) if isinstance(model, str | Path) else model
-    return predict_inputs(loaded, texts, _names(columns), console or Console(quiet=True), long, predicate)
+    return predict_inputs(loaded, texts, _names(columns), console or Console(quiet=True), overflow, predicate)
 
 
 def _names(columns: Mapping[str, str | int] | None) -> dict[str, str]:
-    """Role → column; a number, counted from 1, is a name too."""
+    """Role → column name or number (from 1), as text."""
     return {role: str(name) for role, name in (columns or {}).items()}
 
 
@@ -262,14 +263,14 @@ def _paths(file: str | Path | Sequence[str | Path]) -> list[str]:
 
 
 def retrieve(query: str | Sequence[str], passages: Any, **settings: Any) -> Any:
-    """Passages that answer a query, best first: BM25, `embedder=`, `reranker=`, `top_k=`. See `inference/search.py`.
+    """Search passages in memory, best first: BM25, `embedder=`, `reranker=`, `top_k=`. See `inference/search.py`.
 
     >>> retrieve("sorted numbers", ["a class", "a list of numbers"], top_k=1)[0]["text"]
     'a list of numbers'
     """
-    from unmask.inference import search as lab
+    from unmask.inference import search as searching
 
-    return lab.retrieve(query, passages, **settings)
+    return searching.retrieve(query, passages, **settings)
 
 
 def search(
@@ -286,22 +287,22 @@ def search(
     columns: Mapping[str, str | int] | None = None,
     console: Console | None = None,
 ) -> Any:
-    """Search a file of passages; or, with a file of queries, the scores of such a search by `qrels`; `save_run` writes the results as a TREC run."""
-    from unmask.inference import search as lab
+    """Search a file of passages; with a file of queries, evaluate the search against `qrels`, or write a TREC run to `save_run`."""
+    from unmask.inference import search as searching
 
     if bool(query) == bool(queries) or bool(queries) != bool(qrels or save_run):
         needs = "search needs a query, or --queries FILE with --qrels FILE or --save-run FILE"
         raise UserError(needs, hint='unmask search FILE "query"')
     said = console or Console(quiet=True)
-    files = lab.SearchFiles.read(str(passages), queries, judgements, _names(columns))
-    index = lab.Index(files.passages, bm25, embedder, reranker, said)
-    return lab.evaluate_search(index, files, run, said) if queries else index.search(query, top)
+    files = searching.SearchFiles.read(str(passages), queries, qrels, _names(columns))
+    index = searching.Index(files.passages, bm25, embedder, reranker, said)
+    return searching.evaluate_search(index, files, save_run, said) if queries else index.search(query, top_k)
 
 
 def load(model: str | Path, device: str = "auto", backend: str = "auto") -> "Predictor":
-    """A model folder, a run folder or a hub name → an object with the methods that the model's heads allow.
+    """Load a model folder, a run folder or a hub name; the predictor has the methods that the model's heads support.
 
-    `backend`: "onnx" answers from an exported folder, without torch."""
+    `backend`: "onnx" runs an exported folder, without torch."""
     from unmask.inference.predictor import load as load_predictor
 
     return load_predictor(model, device, backend=backend)
@@ -319,19 +320,19 @@ def export(
     dry_run: bool = False,
     console: Console | None = None,
 ) -> dict[str, Any]:
-    """A model as a folder that answers without torch: `load(folder, backend="onnx")`. Written only if it answers alike.
+    """Export a model to ONNX, to be loaded without torch. The export is written only if its outputs match the model's.
 
     >>> export("runs/docs/model", int8=True, data="test.csv")["folder"]     # doctest: +SKIP
     'runs/docs/model-onnx-int8'
     """
     from unmask.exporting import command
 
-    options = command.ExportOptions(to, int8, out, push, dry_run)
+    options = command.ExportOptions(format, int8, out, push, dry_run)
     return command.export(model, options, _paths(data), _names(columns), console or Console(quiet=True))
 
 
 def info(run: str | Path) -> dict[str, Any]:
-    """What a run is, did and reached; or what a model folder holds."""
+    """Describe a run (status, metrics) or a model folder (architecture, heads)."""
     from unmask.inference.describe import describe, is_model
     from unmask.report import summary
     from unmask.train.run import Run
@@ -346,7 +347,7 @@ def info(run: str | Path) -> dict[str, Any]:
 def quickstart(
     out: str | Path | None = None, *, minutes: float = 5.0, seed: int = 0, console: Console | None = None
 ) -> dict[str, Any]:
-    """Movie reviews → tokenizer → pre-trained model → classifier, against TF-IDF; about a quarter of an hour."""
+    """Pre-train and fine-tune on movie reviews and compare with TF-IDF; about 15 minutes."""
     from unmask.runs.quickstart import make_recipe as quickstart_recipe
 
     return _execute(RUNS["quickstart"](), quickstart_recipe(minutes, seed), out, console).results()

@@ -140,7 +140,7 @@ HOSTILE: dict[str, tuple[str, dict[str, Any], list[str]]] = {  # what → file, 
     "length": ("unmask.json", {"task_state": {"labels": ["a", "b"], "length": 10**9}}, ["unmask.json", "task_state.length"]),
     "no labels": ("unmask.json", {"task_state": {"length": 16}}, ["unmask.json", "task_state.labels"]),
     "another task": ("unmask.json", {"task": "choose", "task_state": {"length": 16}}, ["unmask.json", "choose"]),
-    "settings": ("unmask.json", {"settings": {"long": 3}}, ["unmask.json", "task.long"]),
+    "settings": ("unmask.json", {"settings": {"long": 3}}, ["unmask.json", "task.overflow"]),
 }  # fmt: skip
 
 

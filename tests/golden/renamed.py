@@ -33,6 +33,15 @@ def current(value: Any) -> Any:
     {'findings': [{'location': 'a.csv:2', 'count': 1}]}
     """
     if isinstance(value, dict):
+        if "preset" in value and "train" in value:  # a recipe
+            value = upgrade(value)
+        if isinstance(value.get("settings"), dict):  # of a task, or of the best trial of a search
+            settings = upgrade({"task": value["settings"], "train": value["settings"]})
+            value = value | {"settings": settings["train" if "lr" in value["settings"] else "task"]}
+        if "kind" in value and "vocabulary" in value:  # of a tokenizer
+            value = {"type" if key == "kind" else key: item for key, item in value.items()}
+        if value.get("target") in TARGETS:
+            value = value | {"target": TARGETS[value["target"]]}
         if isinstance(value.get("ended"), bool):
             value = value | {"ended": "eos" if value["ended"] else "length"}
         if "learnt" in value and value.get("version") == 1:  # unmask.json

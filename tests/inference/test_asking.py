@@ -51,7 +51,7 @@ def classifier(**task_state: Any) -> Predictor:
 def folder_of(path: Path, labels: tuple[str, ...] = ("neg", "pos"), pair: bool | None = None) -> str:
     hf.save(model_of(("classify",), labels), path, TOKENIZER)
     if pair is not None:
-        task_state = {"length": 64, "labels": list(labels), "target": "one", "pair": pair}
+        task_state = {"length": 64, "labels": list(labels), "target": "single_label", "pair": pair}
         values = {"version": 2, "task": "classify", "settings": {}, "task_state": task_state}
         (path / "unmask.json").write_text(json.dumps(values))
     return str(path)

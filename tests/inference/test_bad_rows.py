@@ -86,7 +86,7 @@ def test_predict_takes_files_whatever_their_labels(models: dict[str, str], tmp_p
     for file in Path(models["classify"]).iterdir():
         (model / file.name).write_bytes(file.read_bytes())
     settings = {"columns": {"text": "review", "label": "stars"}}
-    task_state = {"length": 64, "labels": ["neg", "pos"], "target": "one"}
+    task_state = {"length": 64, "labels": ["neg", "pos"], "target": "single_label"}
     values = {"version": 2, "task": "classify", "settings": settings, "task_state": task_state}
     (model / "unmask.json").write_text(json.dumps(values))
     wanted = [answer["label"] for answer in api.predict(model, ["a joy", "no"])]

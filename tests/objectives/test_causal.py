@@ -170,7 +170,7 @@ def test_a_row_that_begins_inside_a_document_counts_from_it() -> None:
 
 def test_packing_apart_is_refused_for_pairs_and_decoders() -> None:
     for name, family in (("mlm+nsp", "bert-tiny"), ("span", "t5-mini"), ("mlm+sop", "albert-mini")):
-        with pytest.raises(UserError, match="packing"):
+        with pytest.raises(UserError, match="document_attention"):
             build(
                 Recipe.build({"objective": name, "train": {"document_attention": "same_document"}}),
                 TOKENIZER,

@@ -42,7 +42,7 @@ def corrupt_million(mlm: MLM, rate: float, length: int = 128) -> dict[str, float
     return {"chosen": chosen / total, "mask": masked / chosen, "random": swapped / chosen, "keep": kept / chosen}
 
 
-@pytest.mark.parametrize("count", ["exact", "drawn"])
+@pytest.mark.parametrize("count", ["exact", "bernoulli"])
 def test_fifteen_percent_and_80_10_10(tokenizer: Tokenizer, count: str) -> None:
     got = corrupt_million(MLM(Recipe.build({"mlm": {"sampling": count}}), tokenizer), 0.15)
     same_by_luck = 0.1 / int((~tokenizer.special).sum())  # a random token may be the right one
@@ -70,7 +70,7 @@ def test_exact_count_varies_by_one_at_most_and_drawn_does_not(tokenizer: Tokeniz
         return {len(r.labels["mlm.targets"]) for r in rows}
 
     assert counts("exact") == {15, 16}  # 15.15 on average
-    assert len(counts("drawn")) > 10
+    assert len(counts("bernoulli")) > 10
 
 
 def test_a_row_of_special_tokens_has_nothing_to_choose(tokenizer: Tokenizer) -> None:

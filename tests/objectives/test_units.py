@@ -201,7 +201,7 @@ def test_wrong_phrases_are_refused_before_the_text_is_read(tmp_path: Path) -> No
     (tmp_path / "empty.txt").write_text("\n\n")
     with pytest.raises(UserError, match="no phrases"):
         read_phrases(str(tmp_path / "empty.txt"))
-    with pytest.raises(UserError, match=r"mlm\.unit"):
+    with pytest.raises(UserError, match=r"mlm\.mask_unit"):
         Recipe.build({"mlm": {"mask_unit": "sentence"}})
 
 
@@ -269,7 +269,7 @@ def test_a_run_says_how_many_phrases_it_finds_and_refuses_none(store: TokenStore
     short = {
         "preset": "bert-tiny",
         "objective": "mlm+nsp",
-        "mask_unit": "named",
+        "mask_unit": "phrase",
         "steps": 1,
         "batch_size": 4,
         "max_length": 32,

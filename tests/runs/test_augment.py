@@ -113,7 +113,7 @@ def test_a_run_keeps_its_rows(store: TokenStore, tmp_path: Path) -> None:
     rows = [f"{'sorted list of numbers' if n % 2 else 'class with methods'} {n},{n % 2}" for n in range(30)]
     (tmp_path / "train.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
     sizes = {}
-    for name, given in (("plain", None), ("more", "mlm:1")):
+    for name, given in (("plain", None), ("more", 1.0)):
         run = api.finetune(
             tmp_path / "m",
             train=tmp_path / "train.csv",
@@ -136,7 +136,7 @@ def test_an_interrupted_run_goes_on_with_the_rows_it_made(
     hf.save(model_of(store.tokenizer), tmp_path / "m", store.tokenizer)
     rows = [f"{'sorted list of numbers' if n % 2 else 'class with methods'} {n},{n % 2}" for n in range(30)]
     (tmp_path / "train.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-    task = {"name": "classify", "train": [str(tmp_path / "train.csv")], "augment": "mlm:1"}
+    task = {"name": "classify", "train": [str(tmp_path / "train.csv")], "augment_mlm": 1.0}
     train = {"steps": 12, "batch_size": 3, "eval_steps": 4, "save_steps": 4}
 
     def recipe() -> Recipe:
@@ -176,9 +176,9 @@ def test_a_record_may_hold_any_line_separator(tmp_path: Path, monkeypatch: pytes
 def test_what_cannot_be_is_refused(store: TokenStore, tmp_path: Path) -> None:
     recipe = Recipe.build({"task": {"augment_mlm": 0.5}})
     assert augment.share(recipe) == 0.5
-    for text in ("mlm:0", "mlm:11", "words", "mlm:x"):
-        with pytest.raises(UserError, match="--augment"):
-            augment.share(Recipe.build({"task": {"augment": text}}))
+    for text in (11, "words", -1):
+        with pytest.raises(UserError, match="augment_mlm"):
+            Recipe.build({"task": {"augment_mlm": text}})
     for task in (name for name in TASKS.names() if not TASKS[name].SPEC.training.augmentable_fields):
         with pytest.raises(UserError, match=task):
             augment.check(recipe, preset("bert-tiny"), task)

@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 def task_of(name: str, **task_state: Any) -> Task:
-    return TASKS[name](Recipe.build({"task": {"kind": name}}), TOKENIZER, {"length": 32, **task_state})
+    return TASKS[name](Recipe.build({"task": {"name": name}}), TOKENIZER, {"length": 32, **task_state})
 
 
 def split(task: Task, records: list[Row], share: float, seed: int) -> tuple[list[Row], list[Row]]:

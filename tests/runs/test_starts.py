@@ -128,7 +128,7 @@ def test_the_mean_and_the_weights_are_of_the_records_that_are_trained_on(start: 
     again = jobs.prepare(job.recipe, task_state={**job.task.task_state, "mean": 0.0, "sd": 1.0})
     assert again.sets.fingerprint() == job.sets.fingerprint(), "the split goes by the file alone"
     file = write(tmp_path / "b.jsonl", label=["rare" if n < 6 else "usual" for n in range(29)] + ["once"])
-    job = prepare(start, file, "task.classify.balance=on", dev_share=0.3)
+    job = prepare(start, file, "task.classify.class_weight=balanced", dev_fraction=0.3)
     counts = [sum(r["label"] == name for r in job.sets.train) for name in job.task.task_state["labels"]]
     assert job.task.task_state["labels"] == ["once", "rare", "usual"] and job.task.task_state["counts"] == counts
     assert job.task.task_state["weights"] == targets.compute_class_weights(counts, "on") and sum(counts) < 30

@@ -95,7 +95,7 @@ def test_rows_windows_and_labels() -> None:
 def test_windows_are_those_of_the_tokenizers_library() -> None:
     tokenizer = tokenizer_of()
     context, question = "Ann went to Paris and came back. " * 9, "Where did Ann go?"
-    rows = task_of(tokenizer, 40, stride=8).encode(record(question, context))
+    rows = task_of(tokenizer, 40, doc_stride=8).encode(record(question, context))
     tokenizer.backend.enable_truncation(40, stride=8, strategy="only_second")
     theirs = tokenizer.backend.encode(question, context)
     assert [row.ids.tolist() for row in rows] == [e.ids for e in (theirs, *theirs.overflowing)]
@@ -170,7 +170,7 @@ def test_no_answer_by_the_threshold_and_the_smallest_null() -> None:
     (answer,) = task.decode(outputs_of(task, "abcd", [given]))
     shares = np.exp([given[1 + s, 0] + given[1 + e, 1] for s in range(4) for e in range(s, min(4, s + 2))])
     assert answer["answer"] == "ab" and answer["probability"] == pytest.approx(shares.max() / shares.sum())
-    short = task_of(tokenizer_of("char"), 12, longest=2, stride=1)
+    short = task_of(tokenizer_of("char"), 12, max_answer_length=2, doc_stride=1)
     rows = short.encode(record("Who?", "abcdefgh"), labelled=False)
     values = [np.zeros((len(row), 2), np.float32) for row in rows]
     for n, v in enumerate(values):
@@ -217,7 +217,7 @@ def test_what_is_learnt_from_the_records() -> None:
     some, none = record("Wo?", "in Rom", "Rom"), record("Wo?", "in Rom")
     assert Answer.fit_state(FitContext(Recipe(), config, tokenizer_of()), [some]).task_state["threshold"] is None
     assert Answer.fit_state(FitContext(Recipe(), config, tokenizer_of()), [some, none]).task_state["none"]
-    forced = Recipe.build({}, ["task.answer.none=no"])
+    forced = Recipe.build({}, ["task.answer.allow_no_answer=no"])
     assert not Answer.fit_state(FitContext(forced, config, tokenizer_of()), [some, none]).task_state["none"]
     task_state = Answer.fit_state(
         FitContext(Recipe(), config, tokenizer_of()), [record("在哪里？", "法国", "法国")]

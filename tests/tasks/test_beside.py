@@ -45,9 +45,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def task_of(place: Path, text: str = "mlm:0.3") -> tuple[Classify, aux_mlm.WithAuxMLM]:
-    recipe = Recipe.build({"task": {"aux": text}})
-    task = Classify(recipe, Tokenizer.load(place / "mlm"), {"labels": ["good", "bad"], "length": 32, "target": "one"})
+def task_of(place: Path, weight: float = 0.3) -> tuple[Classify, aux_mlm.WithAuxMLM]:
+    recipe = Recipe.build({"task": {"aux_mlm": weight}})
+    task = Classify(
+        recipe, Tokenizer.load(place / "mlm"), {"labels": ["good", "bad"], "length": 32, "target": "single_label"}
+    )
     task.bind(hf.config_of(place / "mlm"))
     objective = aux_mlm.add_aux_mlm(objective_of(task))
     assert isinstance(objective, aux_mlm.WithAuxMLM)
@@ -88,7 +90,7 @@ def test_the_loss_is_the_sum_of_both(place: Path) -> None:
 
 
 RECORDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # task → task_state, a record
-    "classify": ({"labels": ["good", "bad"], "target": "one"}, {"text": "the film is long", "label": "bad"}),
+    "classify": ({"labels": ["good", "bad"], "target": "single_label"}, {"text": "the film is long", "label": "bad"}),
     "tag": (
         {"labels": ["O", "B-x", "I-x"], "scheme": "BIO"},
         {"text": "the film is long", "spans": [{"start": 4, "end": 8, "label": "x"}]},
@@ -105,7 +107,7 @@ RECORDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # task → task_s
 def test_every_task_that_allows_it_has_both_losses(name: str, place: Path) -> None:
     """A record of several rows, too: each has a masked copy of its own."""
     task_state, record = RECORDS[name]
-    recipe = Recipe.build({"task": {"aux": "mlm:0.3"}})
+    recipe = Recipe.build({"task": {"aux_mlm": 0.3}})
     task = TASKS[name](recipe, Tokenizer.load(place / "mlm"), {"length": 32, **task_state})
     config = hf.config_of(place / "mlm")
     task.bind(config)
@@ -175,9 +177,9 @@ def test_it_resumes_bit_for_bit(place: Path, tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_cannot_be_is_refused(place: Path) -> None:
-    for text in ("mlm", "mlm:", "mlm:x", "mlm:0", "mlm:-1", "mlm:inf", "nsp:0.1", "0.1", "mlm:nan"):
-        with pytest.raises(UserError, match="--aux-mlm"):
-            aux_mlm.parse(text)
+    for text in ("mlm:0.1", -1, "inf", "x", float("nan")):
+        with pytest.raises(UserError, match="task.aux_mlm"):
+            Recipe.build({"task": {"aux_mlm": text}})
     recipe = Recipe.build({"task": {"aux_mlm": 0.1}})
     with pytest.raises(UserError, match="embed") as error:
         aux_mlm.check(recipe, preset("bert-tiny"), TASKS["embed"].SPEC)

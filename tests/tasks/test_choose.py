@@ -169,7 +169,7 @@ def test_rows_and_what_is_cut() -> None:
     tail = tokenizer.encode(f"{record['text']} green")
     assert rows[0].ids[-len(tail) - 1 : -1].tolist() == tail  # the longer part gave way: question and choice are whole
     with pytest.raises(UserError, match="86 tokens, a row has room for 29"):
-        task_of(tokenizer, long="refuse").encode(record | {"context": "grass snow " * 40})
+        task_of(tokenizer, overflow="error").encode(record | {"context": "grass snow " * 40})
 
 
 def test_answers_and_scores() -> None:

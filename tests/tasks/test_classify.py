@@ -66,7 +66,7 @@ def test_windows_cover_the_text_and_are_averaged(store: TokenStore) -> None:
 
 
 def test_hidden_tokens_are_others_each_time_and_never_special(store: TokenStore) -> None:
-    task = task_of(store, 64, hide=0.25)
+    task = task_of(store, 64, token_mask_rate=0.25)
     (row,) = task.encode(
         {"text": "the list of numbers is sorted in place by a method of the class " * 4}, labelled=False
     )
@@ -186,7 +186,11 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
         assert abs(here[7]["value"] - records[7]["label"]) < 250
     else:
         t = job.task.task_state["temperature"]
-        p = torch.from_numpy(logits / t).softmax(-1) if target == "one" else torch.from_numpy(logits / t).sigmoid()
+        p = (
+            torch.from_numpy(logits / t).softmax(-1)
+            if target == "single_label"
+            else torch.from_numpy(logits / t).sigmoid()
+        )
         assert [list(a["scores"].values()) for a in here[:8]] == [near(x, 1e-5) for x in p.tolist()]
     (run.model / "unmask.json").unlink()  # a folder of someone else's says its target by problem_type
     task = load(run.model).task
@@ -196,8 +200,8 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
 
 @pytest.mark.parametrize("target", ["single_label", "multi_label", "regression"])
 def test_windows_of_a_long_text_are_pooled(target: str, store: TokenStore) -> None:
-    task_state = {"target": target, "labels": ["x"] if target == "number" else ["x", "y"], "length": 16}
-    recipe = Recipe.build({"task": {"long": "windows"}})
+    task_state = {"target": target, "labels": ["x"] if target == "regression" else ["x", "y"], "length": 16}
+    recipe = Recipe.build({"task": {"overflow": "window"}})
     task = Classify(recipe, store.tokenizer, task_state)
     shape = {**SHAPE, "dropout": 0.0, "vocab_size": store.tokenizer.size}
     model = Model(preset("bert-tiny", **shape, **task.bound.config_overrides), ("classify",)).init(3)
@@ -303,9 +307,11 @@ def test_what_may_be_one_name_is_one_label_unless_told(tmp_path: Path) -> None:
     told = TaskRecipe.model_validate({"classify": {"problem_type": "multi_label"}})
     assert read(path, told)[0] == [["rock", "pop"], ["jazz", "blues"], ["New York, NY"]]
     cells = [f"{n},5" for n in range(30)]  # numbers as half of Europe writes them
-    assert labels.resolve_auto(cells, "auto", "auto")[0] == "one"
-    assert labels.resolve_auto([str(n) for n in range(50)], "auto", "auto")[0] == "one"  # whole numbers may be classes
-    assert labels.resolve_auto([n / 2 for n in range(5)], "auto", "auto")[0] == "one"  # as may be few of any
+    assert labels.resolve_auto(cells, "auto", "auto")[0] == "single_label"
+    assert (
+        labels.resolve_auto([str(n) for n in range(50)], "auto", "auto")[0] == "single_label"
+    )  # whole numbers may be classes
+    assert labels.resolve_auto([n / 2 for n in range(5)], "auto", "auto")[0] == "single_label"  # as may be few of any
 
 
 def test_faults_of_labels_are_found_with_their_line(tmp_path: Path) -> None:

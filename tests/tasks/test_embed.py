@@ -127,7 +127,7 @@ def test_kinds_are_not_mixed_and_simcse_needs_dropout() -> None:
         Embed.fit_state(FitContext(Recipe(), config, None), [{"text": "a"}])
     dropped = Recipe.build({"model": {"dropout": 0.1}})
     assert Embed.fit_state(FitContext(dropped, config, None), [{"text": "a"}]).task_state["loss"] == "text"
-    with pytest.raises(UserError, match="sizes"):
+    with pytest.raises(UserError, match="matryoshka_dims"):
         Embed.check(Recipe.build({"task": {"embed": {"matryoshka_dims": [32]}}}), config)
 
 

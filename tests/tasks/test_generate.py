@@ -230,10 +230,10 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
     most = hf.config_of(tmp_path / "m").max_positions
     assert asked == (32 if task.decoder else 20) and task.windowing.overflow_action() == "cut at their end"
     assert (
-        f"--length {most} reads more" in task.windowing.tally.note_lines()[0]
+        f"--max-length {most} reads more" in task.windowing.tally.note_lines()[0]
         and "longest=… allows more" in task.windowing.tally.note_lines()[1]
     )
-    wide = task_of(tmp_path / "m", length=most, generate={"longest": 12})
+    wide = task_of(tmp_path / "m", length=most, generate={"max_new_tokens": 12})
     wide.encode(record | {"text": record["text"] * 20})
     assert (
         wide.windowing.tally.overflowing.total() == 1 and len(wide.windowing.tally.note_lines()) == 1
@@ -244,7 +244,7 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
         task.tokenizer.encode(record["text"])[: asked - (2 if name == "bert-tiny" else 1)]
     )
     with pytest.raises(UserError, match="f:1"):
-        task_of(tmp_path / "m", length=32, long="refuse", generate={"longest": 12}).encode(record)
+        task_of(tmp_path / "m", length=32, overflow="error", generate={"max_new_tokens": 12}).encode(record)
 
 
 def test_what_cannot_write_is_refused(tmp_path: Path) -> None:
@@ -281,8 +281,8 @@ def test_few_dev_records_are_answered_while_training(tmp_path: Path, monkeypatch
     few = replace(Generate.SPEC, training=replace(Generate.SPEC.training, max_dev_records=3))
     monkeypatch.setattr(Generate, "SPEC", few)
     monkeypatch.setattr(Generate, "predict", lambda self, m, r, u=None: seen.append(len(r)) or predict(self, m, r, u))
-    settings = ["task.generate.longest=4", "train.evaluations=2"]
-    run = api.finetune(folder, task="generate", train=train, dev=dev, steps=2, out=tmp_path / "a", sets=settings)
+    settings = ["task.generate.max_new_tokens=4", "train.num_evals=2"]
+    run = api.finetune(folder, task="generate", train=train, dev=dev, steps=2, out=tmp_path / "a", overrides=settings)
     assert seen and set(seen) == {3} and run.read_json("results.json")["dev"]["records"] == 8
     seen.clear()
     api.finetune(

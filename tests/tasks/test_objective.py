@@ -77,7 +77,7 @@ def test_a_task_is_no_objective_and_an_ignored_setting_is_refused(name: str) -> 
     objective.check(Recipe(), kind.SPEC)
     if name in ("classify", "tag"):
         return objective.check(recipe, kind.SPEC)
-    with pytest.raises(UserError, match=rf"task\.hide=0\.1 with the task {name}") as error:
+    with pytest.raises(UserError, match=rf"task\.token_mask_rate=0\.1 with the task {name}") as error:
         objective.check(recipe, kind.SPEC)
     assert error.value.expected == "with one of classify, tag"
 
@@ -85,7 +85,7 @@ def test_a_task_is_no_objective_and_an_ignored_setting_is_refused(name: str) -> 
 def test_a_run_refuses_hidden_tokens_that_its_task_would_not_hide(tmp_path: Path) -> None:
     model_folder(tmp_path / "model")
     (tmp_path / "pairs.csv").write_text("text,positive\na film,a good film\na list,a list of numbers\n")
-    with pytest.raises(UserError, match=r"task\.hide=0\.2 with the task embed"):
+    with pytest.raises(UserError, match=r"task\.token_mask_rate=0\.2 with the task embed"):
         api.finetune(
             tmp_path / "model",
             train=tmp_path / "pairs.csv",
@@ -115,7 +115,7 @@ def test_a_third_party_s_task_has_a_teacher_mlm_beside_it_and_hidden_tokens(
         loss = 0.5 * steps[-1][term] + 0.5 * steps[-1]["teacher"] + 0.1 * steps[-1]["mlm"]
         assert steps[-1]["loss"] == pytest.approx(loss, rel=1e-5)
         if name == "moods":
-            with pytest.raises(UserError, match=r"task\.hide") as error:
+            with pytest.raises(UserError, match=r"task\.token_mask_rate") as error:
                 api.finetune(tmp_path / "model", out=tmp_path / "not", overrides=["task.token_mask_rate=0.1"], **given)
             assert error.value.expected == "with one of classify, mood, tag"
     assert json.loads((run.model / "unmask.json").read_text())["task"] == name

@@ -190,7 +190,7 @@ def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(sto
     assert count == objective_of(task).counts(batch)["rank"] == 3 and float(total.detach()) == pytest.approx(
         want, rel=1e-5
     )
-    point = task_of(store, loss="point")
+    point = task_of(store, loss="pointwise")
     batch = collate([e for r in records for e in point.encode(r)], store.tokenizer.pad)
     total, count = objective_of(point).loss(model, batch)["rank"]
     grades = torch.tensor([1.0, 0.5, 0, 0, 0, 0.5, 0, 0])
@@ -202,7 +202,7 @@ def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(sto
 
 
 def test_negatives_are_drawn_anew(store: TokenStore) -> None:
-    task = task_of(store, negatives=2)
+    task = task_of(store, num_negatives=2)
     (example,) = task.encode({"query": "q", "passages": list("abcdefgh"), "relevance": [1] + [0] * 7})
     drawn = [objective_of(task).corrupt(example, np.random.default_rng(n), Phase(0, 32)).more for n in range(40)]
     assert all(len(more) == 2 for more in drawn)

@@ -190,10 +190,10 @@ def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
     spans = [{"start": e["start"], "end": e["end"], "label": e["label"]} for e in answer["entities"]]
     labelled = task.encode({"text": text, "spans": spans})
     assert sum(len(row.labels["tag.targets"]) for row in labelled) == len(words)
-    cut = task_of(tokenizers["wordpiece"], 12, long="first")
+    cut = task_of(tokenizers["wordpiece"], 12, overflow="truncate")
     assert len(cut.encode({"text": text}, labelled=False)) == 1
     with pytest.raises(UserError, match="has room for 10"):
-        task_of(tokenizers["wordpiece"], 12, long="refuse").encode({"text": text}, labelled=False)
+        task_of(tokenizers["wordpiece"], 12, overflow="error").encode({"text": text}, labelled=False)
 
 
 def test_a_span_that_cuts_a_word_cuts_it_for_training(tokenizers: dict[str, Tokenizer]) -> None:
@@ -306,7 +306,7 @@ def test_a_label_that_only_the_test_file_has_is_found(folder: Path, tmp_path: Pa
         prepare(make_recipe({"init_from": str(folder), "task": paths}))
     names = ["O", "B-loc", "I-loc", "B-per", "I-per", "B-org", "I-org"]  # said by the user: then it is known
     assert (
-        prepare(make_recipe({"start": str(folder), "task": paths | {"labels": names}})).task.task_state["labels"]
+        prepare(make_recipe({"init_from": str(folder), "task": paths | {"labels": names}})).task.task_state["labels"]
         == names
     )
 
@@ -315,7 +315,7 @@ def test_one_kind_of_entity_is_enough(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(
         '{"text": "in Rome", "spans": [[3, 7, "loc"]]}\n{"text": "Oslo", "spans": [[0, 4, "loc"]]}\n'
     )
-    job = prepare(make_recipe({"start": str(folder), "task": {"train": [str(tmp_path / "a.jsonl")]}}))
+    job = prepare(make_recipe({"init_from": str(folder), "task": {"train": [str(tmp_path / "a.jsonl")]}}))
     assert job.task.name == "tag" and job.task.task_state["labels"] == ["O", "B-loc", "I-loc"]
 
 

@@ -31,8 +31,8 @@ TARGETS: dict[str, tuple[dict[str, Any], list[Any]]] = {
 def made(target: str, texts: list[str]) -> tuple[Classify, Model, list[list[Example]]]:
     """The task, a model, and rows as a run has them."""
     task_state, labels = TARGETS[target]
-    recipe = Recipe.build({"train": {"batch": 4}})
-    kind = {"target": "one" if target == "weighed" else target}
+    recipe = Recipe.build({"train": {"batch_size": 4}})
+    kind = {"target": "single_label" if target == "weighed" else target}
     task = Classify(recipe, TOKENIZER, {"length": 10, **kind, **task_state})
     shape = {"layers": 1, "hidden": 32, "heads": 2, "intermediate": 64, "vocab_size": TOKENIZER.size, "dropout": 0.0}
     config = preset("bert-tiny", attention_dropout=0.0, **shape, **TOKENIZER.config_ids())

@@ -105,7 +105,7 @@ def evaluate(
     pairs: Annotated[
         str | None, typer.Option(help="Pre-trained model: minimal pairs too, a file as BLiMP's (see score --pairs).")
     ] = None,
-    length: Annotated[int | None, typer.Option(help="Pre-trained model: tokens of a row. Default: 128.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Pre-trained model: tokens of a row. Default: 128.")] = None,
     rows: Annotated[
         int | None, typer.Option(min=1, help="Pre-trained model: rows read, at most. Default: 2048.")
     ] = None,
@@ -120,7 +120,7 @@ def evaluate(
         file,
         bad_rows=bad,
         minimal_pairs=pairs,
-        max_length=length,
+        max_length=max_length,
         max_rows=rows,
         console=Console(quiet=as_json),
         **settings,

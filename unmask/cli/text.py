@@ -101,7 +101,7 @@ def show_batch(
     store: Annotated[str, typer.Argument()],
     objective: Annotated[str, typer.Option(help="mlm, mlm+nsp, mlm+sop, hybrid, span …")] = "mlm",
     rows: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 4,
-    length: Annotated[int, typer.Option(help="Tokens per row.")] = 64,
+    max_length: Annotated[int, typer.Option(help="Tokens per row.")] = 64,
     sets: Sets = None,
     as_json: Json = False,
     **settings: Any,
@@ -110,7 +110,7 @@ def show_batch(
     from unmask.api import make_recipe
     from unmask.cli.show.render import batch_rows
 
-    made = make_recipe(None, None, sets or (), objective=objective, max_length=length, **settings)
+    made = make_recipe(None, None, sets or (), objective=objective, max_length=max_length, **settings)
     batch = unmask.show_batch(store, recipe=made, rows=rows)
     return emit(batch) if as_json else write(batch_rows(batch))
 

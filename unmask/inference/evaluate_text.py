@@ -81,7 +81,7 @@ def objective_of(predictor: Predictor) -> str:
 def _length(predictor: Predictor, length: int | None) -> int:
     longest = predictor.config.max_positions
     if length is not None and not 8 <= length <= longest:
-        raise UserError(f"--length {length}", expected=f"8 to {longest}, the positions of this model")
+        raise UserError(f"--max-length {length}", expected=f"8 to {longest}, the positions of this model")
     return length or min(MAX_LENGTH, longest)
 
 

@@ -30,7 +30,7 @@ def languages(tokenizer: Tokenizer) -> list[str]:
     if knows_chinese and _chinese_fraction(tokenizer) >= MIN_CHINESE_FRACTION:
         return ["zh"]
     # Byte-level: nothing is unknown.
-    spelled = tokenizer.kind == "bpe" and len(english) > MAX_TOKENS_PER_ENGLISH_WORD * len(ENGLISH.split())
+    spelled = tokenizer.type == "bpe" and len(english) > MAX_TOKENS_PER_ENGLISH_WORD * len(ENGLISH.split())
     found = ["en"] if unknown_fraction(tokenizer, english) < WARN_FRACTION and not spelled else []
     return found + (["zh"] if knows_chinese else [])
 
@@ -39,7 +39,7 @@ def languages(tokenizer: Tokenizer) -> list[str]:
 def vocabulary_words(tokenizer: Tokenizer) -> list[str]:
     """Some pieces of the vocabulary that are words, or letters where it has no words."""
     ids = _sample_ids(tokenizer, 10 * SAMPLED_TOKENS)
-    if tokenizer.kind == "bpe":  # without the bytes that every such vocabulary has
+    if tokenizer.type == "bpe":  # without the bytes that every such vocabulary has
         ids = [id for id in ids if len(tokenizer.token(id)) > 1]
     pieces = [display_token(tokenizer, id) for id in ids]
     words = [text.strip() for text in pieces if text.strip().isalnum() and not text.startswith(CONTINUATION_PREFIX)]

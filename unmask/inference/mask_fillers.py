@@ -172,7 +172,7 @@ def _classes(tokenizer: Tokenizer, allowed: np.ndarray) -> tuple[np.ndarray, np.
     begins, inside, signs = (np.zeros(len(allowed), bool) for _ in range(3))
     for id in np.flatnonzero(allowed).tolist():
         token = tokenizer.token(id)
-        if tokenizer.kind == "wordpiece":
+        if tokenizer.type == "wordpiece":
             inside[id] = token.startswith(CONTINUATION_PREFIX)
             signs[id] = is_ideograph(token)
             begins[id] = not inside[id] and _lettered(token)

@@ -11,7 +11,6 @@ from unmask.console import Console
 from unmask.errors import UserError
 from unmask.inference.inputs import named_files
 from unmask.inference.progress import Update, progress_callback
-from unmask.inference.reader import to_task
 from unmask.labels.fields import required_targets
 from unmask.labels.records import Record
 from unmask.tasks import inputs
@@ -31,7 +30,7 @@ def predict(
     predictor: TaskMethods, items: Iterable[Any], update: Update | None = None, overflow: str | None = None
 ) -> Predicted:
     """`items`: texts, tuples of parts, records. `overflow`: see `Predictor.predict`."""
-    task = predictor.require_task().with_overflow(to_task(overflow))
+    task = predictor.require_task().with_overflow(overflow)
     records = inputs.check_records(task.spec, items)
     predictor.warn_if_unknown(inputs.input_texts(task.SPEC, records))
     with progress_callback(update) as tell:

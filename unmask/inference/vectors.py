@@ -13,7 +13,7 @@ from unmask.errors import UserError
 from unmask.inference.answers import Occurrence, WordVectors
 from unmask.inference.engine import Engine
 from unmask.inference.progress import Update, map_in_chunks
-from unmask.inference.reader import Overflow, Reader, chosen, to_task
+from unmask.inference.reader import Overflow, Reader, chosen
 from unmask.numeric import l2_normalize
 from unmask.tasks.task import Task
 from unmask.text.token_text import is_ideograph
@@ -39,7 +39,7 @@ def embed(
         chosen(overflow)
     own = task if task is not None and task.spec.output == "vector" and pooling == "auto" else None
     if own and layer == -1:
-        return _task_vectors(engine, own.with_overflow(to_task(overflow)), texts, update)
+        return _task_vectors(engine, own.with_overflow(overflow), texts, update)
     kind = own.bound.pooling if own else "mean" if pooling == "auto" else pooling
     found = hidden(engine, reader, texts, layer, overflow or "error", update, kind)
     if kind == "token":

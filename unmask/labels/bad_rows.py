@@ -12,7 +12,7 @@ from unmask.errors import UserError
 from unmask.labels.fields import RecordSpec, label_names, labels_of
 from unmask.labels.records import Finding, Record, Source
 
-CHOICES = ("refuse", "skip")
+CHOICES = ("error", "skip")
 FILE_KINDS = ("empty", "quotes", "damaged_files")  # kinds of finding that are about a file, not about one of its rows
 NEVER_READ = (
     "bad_json",
@@ -25,7 +25,7 @@ Read = Callable[[Source, list[Finding]], list[Record]]
 
 def check_choice(bad: str) -> None:
     if bad not in CHOICES:
-        raise UserError(f"--bad {bad}", expected=", ".join(CHOICES), hint="--bad skip")
+        raise UserError(f"--bad-rows {bad}", expected=", ".join(CHOICES), hint="--bad-rows skip")
 
 
 def good_records(

@@ -31,8 +31,8 @@ def all_specs() -> dict[str, RecordSpec]:
 
 def pick_task(settings: TaskRecipe, sources: Sequence[Source]) -> RecordSpec:
     """Return the spec of the task in the recipe, or else of the only task whose format matches the files."""
-    if settings.kind != "auto":
-        return TASKS[settings.kind].SPEC
+    if settings.name != "auto":
+        return TASKS[settings.name].SPEC
     specs = all_specs()
     if unsure := next((source for source in sources if source.layout.ambiguous), None):
         raise UserError(

@@ -65,7 +65,13 @@ def check_lengths(
     seen = "" if len(sample) == len(records) else f" (of {len(sample):,} sampled)"
     what = f"{len(longer) / len(sample):.1%} of the records{seen} have more than {room:,} tokens (the longest {max(sizes):,}): {fate}"
     return [
-        Finding(sample[longer[0]]["location"], what, "change this with --length and --long", error=False, kind="length")
+        Finding(
+            sample[longer[0]]["location"],
+            what,
+            "change this with --max-length and --overflow",
+            error=False,
+            kind="length",
+        )
     ]
 
 

@@ -150,13 +150,13 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 def key_hparams(recipe: dict[str, Any]) -> dict[str, Any]:
     """The fields of a recipe that a reader asks for first."""
-    fields = ["batch", "length", "optimizer", "lr", "muon_lr", "weight_decay", "schedule", "warmup"]
+    fields = ["batch_size", "max_length", "optimizer", "lr", "muon_lr", "weight_decay", "schedule", "warmup"]
     if get_nested(recipe, "train", "optimizer") != "muon":
         fields.remove("muon_lr")
     if not get_nested(recipe, "train", "lr"):
         fields.remove("lr")  # 0 stands for the optimizer's own default
     out = {"seed": recipe.get("seed"), "objective": recipe.get("objective")}
-    out |= {f"mlm.{name}": get_nested(recipe, "mlm", name) for name in ("rate", "mask", "random", "keep")}
+    out |= {f"mlm.{name}": get_nested(recipe, "mlm", name) for name in ("mask_rate", "mask", "random", "keep")}
     return out | {f"train.{name}": get_nested(recipe, "train", name) for name in fields}
 
 

@@ -40,7 +40,7 @@ class RunView:
         self.events = run.events()
         several = self.recipe.get("tasks") or {}
         self.settings: dict[str, Any] = several or {"": self.recipe.get("task") or {}}  # task → its part of the recipe
-        self.tasks = {name: get_nested(values, "kind") for name, values in self.settings.items()}  # name here → task
+        self.tasks = {name: get_nested(values, "name") for name, values in self.settings.items()}  # name here → task
         self.several = bool(several)
 
     def read(self, name: str, empty: Any = None) -> Any:

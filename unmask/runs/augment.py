@@ -27,7 +27,6 @@ from unmask.model.model import Model
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.seeds import generator
-from unmask.tasks.aux_mlm import parse
 from unmask.text.token_text import CONTINUATION_PREFIX, display_token, is_ideograph
 from unmask.text.tokenizer import Tokenizer
 from unmask.text.vocabulary import CJK
@@ -53,7 +52,7 @@ def check(recipe: Recipe, config: ModelConfig, task: str) -> None:
     if not training.augmentable_fields:
         specs: dict[str, Any] = all_specs()
         able = ", ".join(name for name, spec in specs.items() if spec.training.augmentable_fields)
-        raise UserError(f"--augment with the task {task}: {training.why_not_augmentable}", expected=able)
+        raise UserError(f"--augment-mlm with the task {task}: {training.why_not_augmentable}", expected=able)
     if "mlm" not in FAMILIES[config.family].heads or config.predicts == "next":
         raise UserError(
             f"--augment-mlm: a {config.family} model of this kind fills no masks", expected="a model with an MLM head"
@@ -72,7 +71,7 @@ def rows(recipe: Recipe, records: Sequence[Record], run: Run, world: World, cons
                 f"--augment-mlm: {recipe.init_from} has no MLM head to rewrite with",
                 hint="a model that fills masks (unmask info says which heads one has), or without --augment-mlm",
             )
-        fields = TASKS[recipe.task.kind].SPEC.training.augmentable_fields
+        fields = TASKS[recipe.task.name].SPEC.training.augmentable_fields
         made = rewrite(loaded.model, tokenizer, records, share(recipe), recipe.seed, console.say, fields)
         write_lines(path, made)
     world.barrier()
@@ -208,7 +207,7 @@ def vocabulary(tokenizer: Tokenizer, size: int) -> tuple[np.ndarray, np.ndarray,
             ideographs[id] = len(word) == 1
         else:
             starting[id] = (
-                not shown.startswith(CONTINUATION_PREFIX) if tokenizer.kind == "wordpiece" else shown.startswith(" ")
+                not shown.startswith(CONTINUATION_PREFIX) if tokenizer.type == "wordpiece" else shown.startswith(" ")
             )
     return starting, ideographs, written
 

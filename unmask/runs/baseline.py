@@ -38,8 +38,8 @@ def add_baselines(recipe: Recipe, run: Run, ctx: Context) -> None:
 
 def without_pretraining(recipe: Recipe) -> Recipe:
     """The recipe of a finished run for the same model with drawn weights, at a learning rate of its own."""
-    alone = {"seeds": 1, "baseline": False, "augment": "", "teacher": ""}
-    train = {"lr": recipe.task.baseline_lr, "layer_decay": 1.0}
+    alone = {"num_seeds": 1, "baseline": False, "augment_mlm": 0.0, "teacher": ""}
+    train = {"lr": recipe.task.baseline_lr, "layerwise_lr_decay": 1.0}
     return recipe.changed(task={"init": "random", "freeze": "none", **alone}, train=train)
 
 

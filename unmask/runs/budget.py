@@ -49,7 +49,7 @@ def make_plan(work: Work, recipe: Recipe, ctx: Context) -> tuple[Plan, Recipe]:
 
 def planned(recipe: Recipe, work: Work, seconds: Mapping[int, float] | None = None, evaluation: float = 0.0) -> Plan:
     """The plan of a budget. One in minutes needs the seconds of a step per row length; evaluations get half of the time at most."""
-    train: dict[str, Any] = {"length": work.length}
+    train: dict[str, Any] = {"max_length": work.length}
     if (minutes := recipe.train.minutes) is not None:
         train["minutes"] = max(60 * minutes - recipe.train.num_evals * evaluation, 30 * minutes) / 60
     return plan(recipe.changed(train=train), work.rows, seconds)
@@ -77,5 +77,5 @@ def ten_steps(recipe: Recipe) -> Recipe:
 def frozen(recipe: Recipe, found: Plan) -> Recipe:
     """The recipe with so many steps in place of minutes: the same number wherever it is run again."""
     shares = ",".join(f"{s.length}:{s.steps / found.steps:.9g}" for s in found.stretches)
-    length = {"length": shares} if len(found.stretches) > 1 else {}
+    length = {"max_length": shares} if len(found.stretches) > 1 else {}
     return recipe.changed(train={"minutes": None, "steps": found.steps, **length})

@@ -93,7 +93,9 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
     if recipe.init_from:
         # Compared by value: a run's own recipe, read again, has every field set.
         usual = type(settings)().model_dump()
-        changed = [n for n, v in settings.model_dump().items() if v != usual[n] and n not in ("path", "extend")]
+        changed = [
+            n for n, v in settings.model_dump().items() if v != usual[n] and n not in ("path", "num_added_tokens")
+        ]
         if changed:
             raise UserError(
                 f"--from {recipe.init_from} brings its own tokenizer; {', '.join(sorted(changed))} cannot be changed",
@@ -110,7 +112,7 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
             console.say(text)
         if settings.num_added_tokens:
             with reading(console, "vocabulary", corpus) as progress:
-                tokenizer, report = extension.cached_extension(tokenizer, corpus, settings.extend, progress)
+                tokenizer, report = extension.cached_extension(tokenizer, corpus, settings.num_added_tokens, progress)
             console.say(extension.describe(report))
         return tokenizer
     settings = with_tokenizer(recipe).tokenizer
@@ -124,7 +126,7 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
     with suppress(OSError), new_folder(folder) as partial:  # another process was faster, with the same result
         tokenizer.save(partial)
         write_folder_checksums(partial)
-    console.say(f"tokenizer: {settings.kind}, {tokenizer.size:,} tokens, trained on this text")
+    console.say(f"tokenizer: {settings.type}, {tokenizer.size:,} tokens, trained on this text")
     return tokenizer
 
 

@@ -82,7 +82,7 @@ class Estimate:
 
     def rows(self) -> dict[int, int]:
         """Rows in an epoch per row length."""
-        turns = InterleaveSchedule([part.share for part in parse_replay(self.recipe.data.mix)])
+        turns = InterleaveSchedule([part.share for part in parse_replay(self.recipe.data.replay)])
         return {n: turns.rows(max(1, self.text.tokens // (n - 2))) for n, _ in lengths(self.recipe.train)}
 
 
@@ -155,8 +155,8 @@ def _text(recipe: Recipe) -> TextEstimate:
     else:
         tokenizer = Tokenizer.load(named)
     report = None
-    if tokenizer and recipe.start and recipe.tokenizer.extend:
-        tokenizer, report = cached_extension(tokenizer, corpus, recipe.tokenizer.extend, keep=False)
+    if tokenizer and recipe.init_from and recipe.tokenizer.num_added_tokens:
+        tokenizer, report = cached_extension(tokenizer, corpus, recipe.tokenizer.num_added_tokens, keep=False)
     cached = cached_store(corpus, tokenizer, recipe.data) if tokenizer else None
     if cached:
         return TextEstimate(tokenizer, cached.meta["train"]["tokens"], "counted in the cached store", report)

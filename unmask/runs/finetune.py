@@ -87,9 +87,11 @@ class Finetune(TrainingKind[FinetuneJob]):
         weights = resume_state.weights if resume_state else None
         task_state = resume_state.run.read_json(resume_state.run.task_state_file) if resume_state else None
         if not recipe.tasks:
-            return {"": prepare(recipe, weights, task_state, ctx.cache)}
+            return {"": prepare(recipe, weights, task_state and upgrade_task_state(task_state), ctx.cache)}
         return {
-            name: prepare(own, weights and weights / name, task_state and task_state[name], ctx.cache)
+            name: prepare(
+                own, weights and weights / name, task_state and upgrade_task_state(task_state[name]), ctx.cache
+            )
             for name, own in shared.recipes(recipe).items()
         }
 

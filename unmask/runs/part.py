@@ -116,7 +116,7 @@ def prepare(
     cache: Cache | None = None,
 ) -> Part:
     """Files, task and model. `weights` and `task_state` are a checkpoint's, when a run goes on; `cache`: what was read before."""
-    config = hf.config_of(recipe.start)
+    config = hf.config_of(recipe.init_from)
     spec, sets = read(recipe.task, cache)
     kind = TASKS[spec.name]
     raise_errors(sets.findings)
@@ -155,11 +155,11 @@ def settled(recipe: Recipe, config: ModelConfig, kind: type[Task], sets: RecordS
     """The recipe with what the model and the files decide."""
     frozen = recipe.task.freeze == "encoder"
     rate = recipe.train.lr or usual_rate(config.hidden, frozen)
-    seen = recipe.train.eval_rows or kind.SPEC.training.max_dev_records
-    train = recipe.train.model_copy(update={"lr": rate, "eval_rows": seen, "few_batch": 0})
-    if recipe.train.few_batch and len(sets.train) < FEW and not kind.SPEC.training.in_batch_negatives:
-        train.batch = min(train.batch, recipe.train.few_batch)
-    decided = {"kind": kind.name, "baseline_lr": scratch_rate(recipe, config.hidden)}
+    seen = recipe.train.max_eval_examples or kind.SPEC.training.max_dev_records
+    train = recipe.train.model_copy(update={"lr": rate, "max_eval_examples": seen, "small_data_batch_size": 0})
+    if recipe.train.small_data_batch_size and len(sets.train) < FEW and not kind.SPEC.training.in_batch_negatives:
+        train.batch_size = min(train.batch_size, recipe.train.small_data_batch_size)
+    decided = {"name": kind.name, "baseline_lr": scratch_rate(recipe, config.hidden)}
     task = (sets.settings or recipe.task).model_copy(update=decided)
     return recipe.model_copy(update={"train": train, "task": task})
 
@@ -185,7 +185,7 @@ def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | P
     notes: list[str] = []
     beside = aux_mlm.extra_heads(recipe)
     heads = (*task.heads, *beside)
-    loaded = hf.load(weights or recipe.start, heads, {**task.bound.config_overrides, **recipe.model}, recipe.seed)
+    loaded = hf.load(weights or recipe.init_from, heads, {**task.bound.config_overrides, **recipe.model}, recipe.seed)
     own = task.heads[: len(type(task).heads)]  # without a pooler that only the folder's class wants
     read = with_needs((*own, *beside))
     new = sorted({name.split(".")[1] for name in loaded.missing} & set(read))
@@ -286,8 +286,8 @@ def rows_of(
 def remarks_of(part: Part, ctx: Context, count: int, gathered: bool = False) -> list[str]:
     """What a person should know before training begins; after the `count` records became rows, which counts long texts."""
     task, out = part.task, list(part.notes)
-    batch, size = part.recipe.train.batch, ctx.world.size
-    together = micro_size(batch, part.recipe.train.micro_batch, size) * (size if gathered else 1)
+    batch, size = part.recipe.train.batch_size, ctx.world.size
+    together = micro_size(batch, part.recipe.train.micro_batch_size, size) * (size if gathered else 1)
     out += task.windowing.training_notes(count) + on_model.negatives_notes(task.SPEC, together, batch)
     if len(seen(part)) < len(part.sets.dev):
         out.append(

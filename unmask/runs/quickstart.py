@@ -39,13 +39,13 @@ FILMS = (
     "directed by alfred [MASK] .",
 )
 FINETUNE = {
-    "epochs": 3, "batch": 32, "warmup": 0.1, "betas": [0.9, 0.98],
-    "evaluations": 1, "checkpoint_every": 10_000,
+    "epochs": 3, "batch_size": 32, "warmup": 0.1, "betas": [0.9, 0.98],
+    "num_evals": 1, "save_steps": 10_000,
 }  # fmt: skip
 # What was learnt before is worth keeping: small steps for the layers, smaller ones for the vectors below them. A model that
 # has learnt nothing needs large ones.
-GENTLE = {**FINETUNE, "optimizer": "adamw", "lr": 0.001, "layer_decay": 0.5}
-BOLD = {**FINETUNE, "batch": 16, "optimizer": "muon", "muon_lr": 0.003, "lr": 0.002, "layer_decay": 1.0}
+GENTLE = {**FINETUNE, "optimizer": "adamw", "lr": 0.001, "layerwise_lr_decay": 0.5}
+BOLD = {**FINETUNE, "batch_size": 16, "optimizer": "muon", "muon_lr": 0.003, "lr": 0.002, "layerwise_lr_decay": 1.0}
 # what the table says → the folder of the run
 ARMS = {"from scratch": "classify-from-scratch", "pre-trained": "classify"}
 PRETRAIN, TEXT, FILLS = "pretrain", "reviews.jsonl", "fills.json"
@@ -171,7 +171,7 @@ def classifier(data: Path, start: Path, name: str, seed: int) -> Recipe:
     """Fine-tuning on the labelled reviews in `data`; with the name "from scratch", of a model of the same shape with new weights."""
     drawn = name == "from scratch"
     files = {which: [str(data / f"{which}.jsonl")] for which in ("train", "dev", "test")}
-    how = {"length": LENGTH, "hide": HIDE, "pooling": "mean", "patience": 0}
+    how = {"max_length": LENGTH, "token_mask_rate": HIDE, "pooling": "mean", "patience": 0}
     init = "random" if drawn else "pretrained"
     values = {"seed": seed, "start": str(start), "train": BOLD if drawn else GENTLE}
     return finetune_recipe(values | {"task": {"name": "classify", "init": init, **files, **how}})

@@ -46,7 +46,7 @@ class Seeds(Loop[Job]):
         seed = recipe.seed + len(done)
         ctx.console.say(f"seed {seed}: {len(done) + 1} of {count}")
         dev_seed = abs(recipe.seed) if recipe.task.dev_seed is None else recipe.task.dev_seed
-        task = {"seeds": 1, "baseline": False, "dev_seed": dev_seed}
+        task = {"num_seeds": 1, "baseline": False, "dev_seed": dev_seed}
         return Child(f"seed-{seed}", "finetune", recipe.changed(seed=seed, task=task))
 
     def finish(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Seeds(Loop[Job]):
                 shutil.copy2(file, run.path / file.name)
         checkpoint.write_folder(run.model, lambda folder: shutil.copytree(middle.model, folder, dirs_exist_ok=True))
         settled, asked = middle.recipe(), job.recipe.task  # with what the files decided
-        task = {"seeds": asked.num_seeds, "baseline": asked.baseline}
+        task = {"num_seeds": asked.num_seeds, "baseline": asked.baseline}
         run.write_recipe(settled.changed(seed=job.recipe.seed, task=task))
         return results | {"model": str(run.model)}
 

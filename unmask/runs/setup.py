@@ -104,7 +104,7 @@ def check(recipe: Recipe) -> None:
     config = change(config, **recipe.model)
     check_length(recipe, config, recipe.init_from or recipe.preset)
     objectives.check(with_objective(recipe, config), config)
-    for part in parse_replay(recipe.data.mix):
+    for part in parse_replay(recipe.data.replay):
         if not (Path(part.source) / "meta.json").exists():
             Corpus([part.source], recipe.data)
     use_bf16(recipe.train.precision, pick_device(recipe.train.device))
@@ -119,7 +119,7 @@ def pair_lengths(recipe: Recipe) -> list[int]:
 
 
 def open_mix(recipe: Recipe, folders: Sequence[str]) -> list[Mixed]:
-    return [Mixed(part, TokenStore.open(f)) for part, f in zip(parse_replay(recipe.data.mix), folders, strict=True)]
+    return [Mixed(part, TokenStore.open(f)) for part, f in zip(parse_replay(recipe.data.replay), folders, strict=True)]
 
 
 def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None, mixed: Sequence[Mixed] = ()) -> Setup:
@@ -156,7 +156,7 @@ def _new_words(recipe: Recipe, weights: str | Path, tokenizer: Tokenizer) -> dic
     own = Tokenizer.load(weights)
     if own.fingerprint() == tokenizer.fingerprint():
         return {}
-    words = added_token_subwords(own, tokenizer) if recipe.tokenizer.extend else None
+    words = added_token_subwords(own, tokenizer) if recipe.tokenizer.num_added_tokens else None
     if words is None:
         raise UserError(
             f"the text was cut with another tokenizer than that of {weights}: its ids mean other words to the model",

@@ -63,7 +63,7 @@ def recipes(recipe: Recipe) -> dict[str, Recipe]:
     found = {}
     for name, own in recipe.tasks.items():
         values = recipe.model_dump() | {"tasks": {}, "task": deep_merge(common, own.model_dump(exclude_unset=True))}
-        values["train"]["few_batch"] = 0  # a batch is one of all tasks
+        values["train"]["small_data_batch_size"] = 0  # a batch is one of all tasks
         found[name] = Recipe.build(values)
     return found
 

@@ -28,27 +28,6 @@ from unmask.tasks.spec import TaskSpec
 HEAD = "mlm"
 
 
-def parse(text: str, option: str = "--aux", most: float = float("inf"), usual: float | None = None) -> float:
-    """The number of "mlm:0.1"; 0 when there is nothing to add.
-
-    >>> parse("mlm:0.1"), parse(""), parse("mlm", "--augment", usual=0.5)
-    (0.1, 0.0, 0.5)
-    """
-    if not text:
-        return 0.0
-    name, colon, value = text.partition(":")
-    try:
-        number = float(value) if colon else usual
-    except ValueError:
-        number = None
-    if name != HEAD or number is None or not 0 < number <= most or number == float("inf"):
-        most_said = "" if most == float("inf") else f" and at most {most:g}"
-        raise UserError(
-            f"{option} {text}", expected=f"mlm:NUMBER, above 0{most_said}", hint=f"{option} mlm:{usual or 0.1}"
-        )
-    return number
-
-
 def extra_heads(recipe: Recipe) -> tuple[str, ...]:
     """Heads that the model needs beside its task's."""
     return (HEAD,) if recipe.task.aux_mlm else ()
@@ -110,7 +89,7 @@ def masked_copy(batch: Batch) -> Batch:
 
 def add_aux_mlm(task: TaskObjective) -> Objective:
     """The task with what its recipe adds to it."""
-    return WithAuxMLM(task) if parse(task.recipe.task.aux) else task
+    return WithAuxMLM(task) if task.recipe.task.aux_mlm else task
 
 
 def remove_aux_head(model: Model, wanted: Sequence[str]) -> None:
@@ -120,5 +99,5 @@ def remove_aux_head(model: Model, wanted: Sequence[str]) -> None:
 
 
 def describe(recipe: Recipe) -> list[str]:
-    weight = parse(recipe.task.aux)
+    weight = recipe.task.aux_mlm
     return [f"MLM on the same text weighs {weight:g} beside the task; every row is read twice"] if weight else []

@@ -20,18 +20,9 @@ from unmask.text.tokenizer import Tokenizer
 FILE, VERSION = "unmask.json", 2
 # Settings that the folder does not keep.
 TRAINING_ONLY_FIELDS = {
-    "train",
-    "dev",
-    "test",
-    "teacher",
-    "aux",
-    "augment",
-    "dev_share",
-    "dev_seed",
-    "seeds",
-    "baseline",
-}
-TRAINING_ONLY_FIELDS |= {"baseline_lr", "patience", "margin"}
+    "train", "dev", "test", "dev_fraction", "dev_seed", "num_seeds", "baseline", "baseline_lr", "teacher", "aux_mlm", "augment_mlm",
+    "patience", "selection_margin",
+}  # fmt: skip
 
 
 def save_task(task: Task, folder: Path) -> None:
@@ -119,4 +110,4 @@ def _values(file: Path) -> dict[str, Any]:
         )
     rules = {"task": one_of(*TASKS.names()), "settings": OBJECT, "task_state": OBJECT}
     check_fields(file, values, rules, tuple(rules))
-    return values | {"learnt": upgrade_task_state(values["learnt"])}
+    return values | {"task_state": upgrade_task_state(values["task_state"])}

@@ -31,7 +31,7 @@ class TaskObjective(Objective):
     def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
         training, settings = self.task.SPEC.training, self.task.settings
         if training.token_masking:
-            example = mask_tokens(example, self.tokenizer, settings.hide, rng)
+            example = mask_tokens(example, self.tokenizer, settings.token_mask_rate, rng)
         if training.sampling_setting:
             example = sample_more(example, getattr(getattr(settings, self.task.name), training.sampling_setting), rng)
         return example
@@ -70,11 +70,11 @@ def objective_of(task: Task, processes: int = 1) -> TaskObjective:
 
 def check(recipe: Recipe, spec: TaskSpec) -> None:
     """Refuses a setting that the task's training would ignore."""
-    if recipe.task.hide and not spec.training.token_masking:
+    if recipe.task.token_mask_rate and not spec.training.token_masking:
         raise UserError(
-            f"task.hide={recipe.task.hide:g} with the task {spec.name}: its tokens are never masked in training",
+            f"task.token_mask_rate={recipe.task.token_mask_rate:g} with the task {spec.name}: its tokens are never masked in training",
             expected=f"with one of {', '.join(tasks_with('token_masking'))}",
-            hint="leave task.hide out",
+            hint="leave task.token_mask_rate out",
         )
 
 

@@ -42,13 +42,15 @@ class Training:
     loss_weights: Mapping[str, float] = field(default_factory=dict)  # term → weight, 1 unless given
     equal_record_weights: bool = False  # a record counts the same however many windows it is read in
     in_batch_negatives: bool = False  # the loss compares the records of a batch with each other
-    max_dev_records: int = 2000  # dev records predicted while training, unless train.eval_rows gives another number
+    max_dev_records: int = (
+        2000  # dev records predicted while training, unless train.max_eval_examples gives another number
+    )
     pooling: Literal["head", "task", "none"] = "head"  # who makes the row's vector: the head, the task, or nobody
-    token_masking: bool = False  # whether `task.hide` masks tokens while training
+    token_masking: bool = False  # whether `task.token_mask_rate` masks tokens while training
     sampling_setting: str = ""  # setting of the task: how many of an example's further rows are drawn anew each epoch
-    aux_mlm: bool = False  # rows are text that a mask fits into: --aux
+    aux_mlm: bool = False  # rows are text that a mask fits into: --aux-mlm
     distillable: bool = True  # a teacher's predictions can be learnt: --teacher
-    augmentable_fields: tuple[str, ...] = ()  # fields whose words may be replaced: --augment
+    augmentable_fields: tuple[str, ...] = ()  # fields whose words may be replaced: --augment-mlm
     why_not_augmentable: str = "nobody has said which of its fields may be rewritten"
 
 

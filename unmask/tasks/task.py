@@ -96,12 +96,12 @@ class DataSummary:
 
 
 def resolve_max_length(recipe: Recipe, config: ModelConfig) -> int:
-    """Tokens per row: --length, or a default."""
+    """Tokens per row: --max-length, or a default."""
     most = config.max_positions
-    if recipe.task.length and not MIN_LENGTH <= recipe.task.length <= most:
-        what = f"the model has {most:,} positions" if recipe.task.length > most else "no room for a text"
-        raise UserError(f"--length {recipe.task.length}: {what}", expected=f"{MIN_LENGTH} to {most:,}")
-    return recipe.task.length or min(DEFAULT_MAX_LENGTH, most)
+    if recipe.task.max_length and not MIN_LENGTH <= recipe.task.max_length <= most:
+        what = f"the model has {most:,} positions" if recipe.task.max_length > most else "no room for a text"
+        raise UserError(f"--max-length {recipe.task.max_length}: {what}", expected=f"{MIN_LENGTH} to {most:,}")
+    return recipe.task.max_length or min(DEFAULT_MAX_LENGTH, most)
 
 
 class Task:
@@ -123,7 +123,9 @@ class Task:
     @cached_property
     def windowing(self) -> Windowing:
         """How records become rows of `task_state["length"]` tokens, and what happened to those that are longer."""
-        return Windowing(self.tokenizer, int(self.task_state["length"]), self.settings.long, self.spec.truncation_note)
+        return Windowing(
+            self.tokenizer, int(self.task_state["length"]), self.settings.overflow, self.spec.truncation_note
+        )
 
     @classmethod
     def make_spec(cls, settings: TaskRecipe, task_state: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
@@ -302,7 +304,7 @@ class Task:
     @final
     def with_single_row(self, length: int) -> Self:
         """The same task with rows of `length`, which refuses a longer text: what is explained is one row."""
-        other = self.with_overflow("refuse")
+        other = self.with_overflow("error")
         other.task_state = self.task_state | {"length": length}
         return other
 

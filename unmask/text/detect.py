@@ -52,7 +52,7 @@ BOOK, LIBRARY = 1 << 21, 20  # … and so are so many of this size
 def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> File:
     """Look at the beginning of a text for pre-training. UserError, beginning with its name, when it cannot be used."""
     if is_other(name):
-        return _probe_other(path, name, settings.column)
+        return _probe_other(path, name, settings.text_column)
     ending = file_suffix(name)
     guess = ending == ".json" or name == STDIN  # may be a record per line
     file, data = begin(path, name, settings.encoding, SAMPLE if ending in KIND_BY_SUFFIX or guess else HEAD_BYTES)
@@ -249,7 +249,7 @@ def choose_column(file: str, columns: Sequence[str], texts: set[str], wanted: st
     raise UserError(
         f"{file}: no column {wanted!r}{nearest(wanted, list(columns))}",
         expected=list_columns(columns) + " (the first line names the columns)" * file.endswith(("csv", "tsv")),
-        hint="--column NAME, or --set data.column=NAME",
+        hint="--column NAME, or --set data.text_column=NAME",
     )
 
 

@@ -175,7 +175,7 @@ class _Build:
                     self.progress(done, self.corpus.bytes(), "reading")
         settings = self.settings
         return make_split_plan(
-            self.scan, self.plan, settings.deduplicate == "exact", settings.heldout, settings.near_duplicate_sample
+            self.scan, self.plan, settings.deduplicate == "exact", settings.eval_fraction, settings.minhash_sample
         )
 
     def _encode(

@@ -23,6 +23,6 @@ def _spelling(tokenizer: Tokenizer, id: int) -> bytes:
         return token.encode()
     if tokenizer.type == "wordpiece":
         return token[2:].encode() if token.startswith("##") else f" {token}".encode()
-    if tokenizer.kind in ("bpe", "byte") and all(c in CHAR_TO_BYTE for c in token):
+    if tokenizer.type in ("bpe", "byte") and all(c in CHAR_TO_BYTE for c in token):
         return bytes(CHAR_TO_BYTE[c] for c in token)
     return token.replace("▁", " ").encode()

@@ -27,7 +27,7 @@ def display_token(tokenizer: Tokenizer, id: int) -> str:
 def tokens_to_readable_text(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """`tokens_to_text`, but bytes that are no whole character are written out, as <0xE5>."""
     text = tokens_to_text(tokenizer, ids)
-    if "\ufffd" not in text or tokenizer.kind not in ("bpe", "byte"):
+    if "\ufffd" not in text or tokenizer.type not in ("bpe", "byte"):
         return text
     raw = bytes(CHAR_TO_BYTE[c] for i in ids for c in tokenizer.token(i) if c in CHAR_TO_BYTE)
     escaped = raw.decode("utf-8", "surrogateescape")  # such a byte becomes U+DC00 + byte
@@ -37,9 +37,9 @@ def tokens_to_readable_text(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
 def tokens_to_text(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """A run of pieces as text, with the blank that stands before it when it begins with a word."""
     tokens = [tokenizer.token(i) for i in ids]
-    if tokenizer.kind == "wordpiece":
+    if tokenizer.type == "wordpiece":
         return "".join(_blank_before(token) + token.removeprefix(CONTINUATION_PREFIX) for token in tokens)
-    if tokenizer.kind in ("bpe", "byte") and not any(_BLANK in token for token in tokens):
+    if tokenizer.type in ("bpe", "byte") and not any(_BLANK in token for token in tokens):
         return tokenizer.decode(ids)  # several pieces may share one character, so all of them at once
     return "".join(tokens).replace(_BLANK, " ")
 
@@ -63,7 +63,7 @@ def display_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
         return display_token(tokenizer, ids[0])
     return (
         tokens_to_text(tokenizer, ids).strip()
-        if tokenizer.kind == "wordpiece"
+        if tokenizer.type == "wordpiece"
         else tokens_to_readable_text(tokenizer, ids)
     )
 
@@ -78,7 +78,7 @@ def fill_spans(
         out += text[done:start]
         done = end
         token = tokens_to_text(tokenizer, run)
-        if tokenizer.kind == "wordpiece":
+        if tokenizer.type == "wordpiece":
             token = token.removeprefix(" ")
             if tokenizer.token(run[0]).startswith(CONTINUATION_PREFIX):
                 out = out.rstrip()

@@ -108,7 +108,7 @@ class Tokenizer:
         cls, texts: Iterable[str], settings: TokenizerRecipe, progress: Callable[[int], None] | None = None
     ) -> "Tokenizer":
         """Reads all of `texts`, learns from `settings.sample_mb` of it; `progress` gets the bytes read."""
-        settings = settings.settled()
+        settings = settings.resolve_auto()
         backend, special, counts = train_vocabulary(texts, settings, progress)
         _finish(backend, settings, special)
         tokenizer = cls(backend)

@@ -51,7 +51,7 @@ def train_vocabulary(
     asked = settings.vocab_size  # a number that was asked for is kept or refused; the default adapts to the text
     special = _special_tokens(settings.model_copy(update={"vocab_size": asked or VOCABULARY}))
     settings = settings.model_copy(update={"vocab_size": (asked or VOCABULARY) - last})
-    limit = min(settings.sample_mb, UNIGRAM_MB) if settings.kind == "unigram" else settings.sample_mb
+    limit = min(settings.sample_mb, UNIGRAM_MB) if settings.type == "unigram" else settings.sample_mb
     pieces, counts = sample_text(texts, limit * 1e6, progress)
     if settings.special_tokens:  # they are no words: nothing is learnt from their letters
         own = re.compile("|".join(re.escape(token) for token in settings.special_tokens))
@@ -62,7 +62,7 @@ def train_vocabulary(
             expected="text files, folders, globs, '-' or sample:NAME",
             hint="unmask samples lists text that is at hand",
         )
-    backend = _TRAINERS[settings.kind](pieces, settings, special)
+    backend = _TRAINERS[settings.type](pieces, settings, special)
     size = backend.get_vocab_size() + last
     if size == len(special) + last:
         raise UserError(

@@ -15,9 +15,9 @@ from unmask.text.tokenizer import Tokenizer
 
 TRUNCATES_LONGER_TEXT = "cut at the end of the longer part"  # what becomes of a pair
 OVERFLOW_ACTIONS = {
-    "windows": "read in windows",
-    "first": "cut: only their beginning is read",
-    "refuse": "refused",
+    "window": "read in windows",
+    "truncate": "cut: only their beginning is read",
+    "error": "rejected",
 }  # of a text
 
 
@@ -140,7 +140,7 @@ class Windowing:
     def overflow_action(self, pair: bool = False) -> str:
         """What becomes of a text that is longer than a row, or of a pair that is."""
         cut = self.cut or (TRUNCATES_LONGER_TEXT if pair else "")
-        return cut if cut and self.overflow != "refuse" else OVERFLOW_ACTIONS[self.overflow]
+        return cut if cut and self.overflow != "error" else OVERFLOW_ACTIONS[self.overflow]
 
     def check_overflow(
         self, record: Mapping[str, Any], sizes: Iterable[int], room: int, what: str = "the text", pair: bool = False
@@ -162,7 +162,7 @@ class Windowing:
 
     def windows(self, ids: list[int], room: int) -> list[list[int]]:
         """The windows of a text, or its beginning."""
-        starts = window_starts(len(ids), room) if self.overflow == "windows" else [0]
+        starts = window_starts(len(ids), room) if self.overflow == "window" else [0]
         return [ids[start : start + room] for start in starts]
 
     def truncate_pair(self, record: Mapping[str, Any], a: list[int], b: list[int]) -> tuple[list[int], list[int]]:

@@ -78,7 +78,7 @@ class Run:
         if isinstance(seeds, int) and seeds > 1:
             return "seeds"
         # the classifiers of an old quickstart name no files, but a kind of task
-        labelled = values.get("tasks") or task.get("train") or task.get("kind", "auto") != "auto"
+        labelled = values.get("tasks") or task.get("train") or task.get("name", "auto") != "auto"
         return "finetune" if labelled or (self.path / self.task_state_file).exists() else "pretrain"
 
     def verb(self) -> str:

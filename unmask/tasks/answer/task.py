@@ -64,13 +64,17 @@ class Answer(base.Task):
     ) -> base.DataSummary:
         settings, task_state = context.recipe.task.answer, super().fit_state(context, records, previous).task_state
         if previous is None:
-            none = any(r["impossible"] for r in records) if settings.none == "auto" else settings.none == "yes"
+            none = (
+                any(r["impossible"] for r in records)
+                if settings.allow_no_answer == "auto"
+                else settings.allow_no_answer == "yes"
+            )
             chinese = detect_common_language(r["question"] for r in records) == "zh"
             task_state |= {"none": none, "threshold": 0.0 if none else None, "chinese": chinese}
-            if not settings.longest:
+            if not settings.max_answer_length:
                 most = max((size for _, size in _sizes(context.tokenizer, records)), default=0)
                 task_state["longest"] = min(task_state["length"], max(LONGEST, most + EDGES))
-        longest = settings.longest or task_state.get("longest") or LONGEST
+        longest = settings.max_answer_length or task_state.get("longest") or LONGEST
         found = _too_large(_sizes(context.tokenizer, [*records, *context.eval_records]), longest, task_state["length"])
         return base.DataSummary(
             task_state, ["none" if r.get("impossible") else "some" for r in records], findings=found
@@ -84,7 +88,7 @@ class Answer(base.Task):
     @property
     def longest(self) -> int:
         """Tokens of an answer, at most."""
-        return self.settings.answer.longest or self.task_state.get("longest") or LONGEST
+        return self.settings.answer.max_answer_length or self.task_state.get("longest") or LONGEST
 
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         t, room = self.tokenizer, self.windowing.max_text_tokens(pair=True)
@@ -97,11 +101,11 @@ class Answer(base.Task):
         size = room - len(question)
         self.windowing.check_overflow(record, [len(ids)], size, "the context")
         span = self._span(record, offsets) if labelled else None
-        starts = strided_starts(len(ids), size, min(self.settings.answer.stride, size // 2))
+        starts = strided_starts(len(ids), size, min(self.settings.answer.doc_stride, size // 2))
         before, between, _ = t.special_token_layout[1]
         texts = (record["question"], record["context"])
         first, rows = len(before) + len(question) + len(between), []
-        for start in starts[:1] if self.windowing.overflow == "first" else starts:
+        for start in starts[:1] if self.windowing.overflow == "truncate" else starts:
             row, segments = t.build_inputs_with_special_tokens(question, ids[start : start + size])
             whole = span and start <= span[0] and span[1] < start + size
             ends = [first + n - start for n in span] if span and whole else [0, 0]

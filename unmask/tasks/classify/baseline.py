@@ -57,7 +57,7 @@ class Linear:
     """A linear model that gives what a task's model gives: logits for records, in the order of the labels."""
 
     def __init__(self, task_state: dict[str, Any], train: Records):
-        self.target_type, records = TARGETS[task_state.get("target", "one")](task_state), list(train)
+        self.target_type, records = TARGETS[task_state.get("target", "single_label")](task_state), list(train)
         model, grid, scoring = self._kind()
         aims = self._aims(records)
         search = make_pipeline(Words(1 if len(records) < SMALL else 2), model)

@@ -58,7 +58,7 @@ def resolve_auto(values: Sequence[Any], target: str, separator: str) -> tuple[st
     fitting = [s for s in SEPARATORS if parts_recur(texts, s)]
     if target == "auto":
         if any(map(is_list, filled)) or (len(fitting) == 1 and not (texts and all(map(is_decimal, texts)))):
-            target = "several"
+            target = "multi_label"
         else:
             target = "regression" if are_numbers(filled) else "single_label"
     if target != "multi_label":
@@ -105,7 +105,7 @@ def parse_cell(value: Any, target: str, separator: str, at: str, findings: list[
             what = "no label" if is_empty(value) else f"label is no number: {value!r:.40}"
             findings.append(Finding(at, what, "write 1.5, or remove the row", kind="no number"))
         return 0.0 if number is None else number
-    if target == "several":
+    if target == "multi_label":
         if is_list(value):
             return list(dict.fromkeys(parse_text(v, at, "label", findings) for v in value))
         if isinstance(value, str) and not value.strip():
@@ -187,4 +187,4 @@ def infer_problem_type(records: Sequence[Record]) -> str:
     ('number', 'several', 'one')
     """
     first = records[0]["label"]
-    return "several" if is_list(first) else "number" if isinstance(first, float) else "one"
+    return "multi_label" if is_list(first) else "regression" if isinstance(first, float) else "single_label"

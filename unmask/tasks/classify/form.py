@@ -29,16 +29,18 @@ class ClassifyForm(DataFormat):
         for source in sources:
             column = assign_columns(self.fields, source, settings).get("label")
             values += [row.get(column) for _, row in source.rows] if column else []
-        target, separator = cells.resolve_auto(values, given.target, given.separator)
-        found = given.model_copy(update={"target": target, "separator": separator})
-        labels = [cells.strip_decimals(label) for label in settings.labels] if target == "one" else settings.labels
+        target, separator = cells.resolve_auto(values, given.problem_type, given.label_separator)
+        found = given.model_copy(update={"problem_type": target, "label_separator": separator})
+        labels = (
+            [cells.strip_decimals(label) for label in settings.labels] if target == "single_label" else settings.labels
+        )
         return settings.model_copy(update={"classify": found, "labels": labels})
 
     def read(
         self, source: Source, settings: TaskRecipe, findings: list[Finding], labelled: bool = True
     ) -> list[Record]:
         columns = assign_columns(self.fields, source, settings, required_fields(self.fields, labelled))
-        target, separator = settings.classify.target, settings.classify.separator
+        target, separator = settings.classify.problem_type, settings.classify.label_separator
         if labelled and "auto" in (target, separator):
             return self.read(source, self.resolve_auto([source], settings), findings, labelled)
         records: list[Record] = []

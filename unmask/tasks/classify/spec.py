@@ -15,7 +15,7 @@ SPEC = TaskSpec(
     view="labels",
     required_state={"labels": list_of(WORD)},
     optional_state={
-        "target": one_of("one", "several", "number"),
+        "target": one_of("single_label", "multi_label", "regression"),
         "pair": or_null(FLAG),
         "weights": or_null(list_of(NUMBER)),
         "temperature": ABOVE_ZERO,

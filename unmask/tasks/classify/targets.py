@@ -258,19 +258,23 @@ class Regression(SingleLabel):
         return details.regression_details(records, expected, np.array([a[VALUE] for a in predictions], np.float64))
 
 
-TARGETS: dict[str, type[SingleLabel]] = {"one": SingleLabel, "several": MultiLabel, "number": Regression}
+TARGETS: dict[str, type[SingleLabel]] = {
+    "single_label": SingleLabel,
+    "multi_label": MultiLabel,
+    "regression": Regression,
+}
 
 
 def compute_class_weights(counts: Sequence[int], choice: str) -> list[float] | None:
     """Weights of the labels: n^-0.5, 1 on the mean over the records (of a label with few records as if it had FEW).
 
-    >>> balance([100, 400], "on")
+    >>> compute_class_weights([100, 400], "balanced")
     [1.6666666666666667, 0.8333333333333334]
-    >>> [balance(n, "auto") is not None for n in ([100, 400], [4, 400], [40, 400])]
+    >>> [compute_class_weights(n, "auto") is not None for n in ([100, 400], [4, 400], [40, 400])]
     [False, False, True]
     """
     enough = [n for n in counts if n >= FEW]
-    if choice == "off" or (choice == "auto" and (len(enough) < 2 or max(enough) < RARE * min(enough))):
+    if choice == "none" or (choice == "auto" and (len(enough) < 2 or max(enough) < RARE * min(enough))):
         return None
     n = np.array(counts, np.float64)
     weights = np.maximum(n, FEW) ** -0.5

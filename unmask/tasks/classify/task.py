@@ -39,9 +39,9 @@ class Classify(Task):
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, task_state: Mapping[str, Any] | None = None):
         super().__init__(recipe, tokenizer, task_state)
-        target = self.task_state.get("target", "one")
+        target = self.task_state.get("target", "single_label")
         self.target_type = TARGETS[target](self.task_state)
-        settled = self.settings.classify.model_copy(update={"target": target})  # by which other files are read
+        settled = self.settings.classify.model_copy(update={"problem_type": target})  # by which other files are read
         self.settings = self.settings.model_copy(update={"classify": settled})
 
     @property
@@ -50,7 +50,7 @@ class Classify(Task):
 
     @classmethod
     def make_spec(cls, settings: TaskRecipe, task_state: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
-        target_type, paired = TARGETS[task_state.get("target", "one")], task_state.get("pair")
+        target_type, paired = TARGETS[task_state.get("target", "single_label")], task_state.get("pair")
         text, pair = cls.SPEC.inputs
         told: dict[bool | None, tuple[tuple[Field, ...], tuple[int, int], str]] = {
             None: ((text, pair), (1, 2), "one text, or a text and its pair"),  # unknown of a folder of someone else's
@@ -87,9 +87,11 @@ class Classify(Task):
         settings, task_state = context.recipe.task.classify, super().fit_state(context, records, previous).task_state
         task_state.pop("weights", None)
         if previous is None:
-            task_state["target"] = cells.infer_problem_type(records) if settings.target == "auto" else settings.target
+            task_state["target"] = (
+                cells.infer_problem_type(records) if settings.problem_type == "auto" else settings.problem_type
+            )
         labels = context.recipe.task.labels if previous is None else previous["labels"]
-        task_state |= TARGETS[task_state["target"]].fit_state(records, labels, settings.balance)
+        task_state |= TARGETS[task_state["target"]].fit_state(records, labels, settings.class_weight)
         held = {"pair" in record for record in records}
         task_state |= {"pair": held.pop()} if previous is None and len(held) == 1 else {}
         target_type = TARGETS[task_state["target"]](task_state)
@@ -101,7 +103,7 @@ class Classify(Task):
     def state_from_folder(cls, folder: Path, config: ModelConfig, heads: Collection[str]) -> dict[str, Any] | None:
         previous = super().state_from_folder(folder, config, heads)
         target = next((name for name, kind in TARGETS.items() if kind.problem_type == config.problem), None)
-        target = target or ("number" if len(config.labels) == 1 else "one")
+        target = target or ("regression" if len(config.labels) == 1 else "single_label")
         return None if previous is None else previous | {"labels": list(config.labels), "target": target}
 
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:

@@ -63,7 +63,7 @@ class Embed(Task):
         spec = cls.SPEC.bind(input_description="a text, or two to be compared", pooling=pooling, normalize=normalized)
         if spec.bound is None or not {"length", "loss", "lower", "prompt"} <= set(task_state):
             return spec
-        sizes = "".join(f", and its first {size} numbers" for size in settings.embed.sizes)
+        sizes = "".join(f", and its first {size} numbers" for size in settings.embed.matryoshka_dims)
         note = f"{task_state['loss']}: {LOSSES[task_state['loss']]}; {pooling} vector{sizes}"
         files = sentence.Sentence(
             pooling, normalized, int(task_state["length"]), task_state["lower"], task_state["prompt"]
@@ -108,7 +108,7 @@ class Embed(Task):
         asked = [p for p in (recipe.task.embed.pooling, recipe.task.pooling) if p != "auto"]
         length = summary.task_state["length"]
         task_state = {
-            "length": length if recipe.task.length else min(own.length or length, config.max_positions),
+            "length": length if recipe.task.max_length else min(own.length or length, config.max_positions),
             "pooling": asked[0] if asked else own.pooling,
             "normalised": True,
             "lower": own.lower,
@@ -177,8 +177,8 @@ class Embed(Task):
             role=role[role >= 0],  # of rows that begin a text; others are further windows of it
             key=key[role >= 0],
             temperature=settings.temperature,
-            sizes=tuple(settings.sizes),
-            both=settings.directions == "both",
+            sizes=tuple(settings.matryoshka_dims),
+            both=settings.symmetric_loss,
             scored=self.task_state["loss"] == "scored",
         )
         return {"embed": term}
@@ -203,11 +203,13 @@ class Embed(Task):
         texts = {role: [""] * count for role in (0, 1)}
         for example, n in zip(outputs.examples, outputs.record_index):
             texts[example.about[0]][n] = example.about[1]
-        return contrastive.compare_pairs(vectors[0], vectors[1], texts[0], texts[1], self.settings.embed.sizes)
+        return contrastive.compare_pairs(
+            vectors[0], vectors[1], texts[0], texts[1], self.settings.embed.matryoshka_dims
+        )
 
     def score(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, float]:
         """Of scored pairs Spearman's correlation; of pairs recall and MRR with all positives of these records to choose from."""
-        return contrastive.score(predictions, records, self.settings.embed.sizes)
+        return contrastive.score(predictions, records, self.settings.embed.matryoshka_dims)
 
     def details(self, predictions: Sequence[Prediction], records: Sequence[Record]) -> dict[str, Any]:
         return contrastive.details(predictions, records)

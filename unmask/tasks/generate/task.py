@@ -46,20 +46,20 @@ class Generate(Task):
 
     @classmethod
     def make_spec(cls, settings: TaskRecipe, task_state: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
-        how = {"max_new_tokens": settings.generate.longest, "num_beams": settings.generate.beams}
+        how = {"max_new_tokens": settings.generate.max_new_tokens, "num_beams": settings.generate.num_beams}
         next_token = config is None or config.decoder_layers or config.causal
         changed = {} if next_token else {"predicts": "next"}
         return cls.SPEC.bind(
             input_description="one text",
             generation=how,
-            source_prefix=settings.generate.prefix,
+            source_prefix=settings.generate.source_prefix,
             config_overrides=changed,
         )
 
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
         super().check(recipe, config)
-        longest, row = recipe.task.generate.longest, resolve_max_length(recipe, config)
+        longest, row = recipe.task.generate.max_new_tokens, resolve_max_length(recipe, config)
         most = row - 8  # a text of a few tokens has to fit in beside the answer
         if config.decoder_layers:
             most = longest if config.positions == "relative" else config.max_positions
@@ -110,7 +110,7 @@ class Generate(Task):
         t, ids = self.tokenizer, self.tokenizer.encode(self.settings.generate.source_prefix + record["text"])
         before, after = ([t.cls] if t.cls not in (None, t.sep) else [], [t.sep]) if self.causal else ([], [])
         special = len(before + after) or len(t.build_inputs_with_special_tokens([])[0])
-        room = self.windowing.length - special - (0 if self.decoder else self.settings.generate.longest)
+        room = self.windowing.length - special - (0 if self.decoder else self.settings.generate.max_new_tokens)
         cut = len(ids) - room if self.windowing.check_overflow(record, [len(ids)], room) else 0
         return [*before, *ids[:room], *after] if self.causal else t.build_inputs_with_special_tokens(ids[:room])[0], cut
 
@@ -118,7 +118,9 @@ class Generate(Task):
         """The target's tokens, the end too: an encoder–decoder's as its tokenizer surrounds a text."""
         t, ids = self.tokenizer, self.tokenizer.encode(text)
         ids = t.build_inputs_with_special_tokens(ids)[0] if self.decoder else ids
-        return [*ids, *([] if self.decoder and ids[-1:] == [t.sep] else [t.sep])][: self.settings.generate.longest]
+        return [*ids, *([] if self.decoder and ids[-1:] == [t.sep] else [t.sep])][
+            : self.settings.generate.max_new_tokens
+        ]
 
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
         prompt, cut = self.prompt(record)
@@ -126,11 +128,11 @@ class Generate(Task):
         if not labelled:
             return [Example(ids, texts=(record["text"],), about=cut)]
         target = np.array(self.target_ids(record["target"]))
-        tally, longest = self.windowing.tally, self.settings.generate.longest
+        tally, longest = self.windowing.tally, self.settings.generate.max_new_tokens
         if cut and self.windowing.length < (most := self.model_config.max_positions):
             tally.note(f"--max-length {most} reads more of a long text, and takes longer")
         if target[-1] != self.tokenizer.sep:
-            told = "--set task.generate.longest=… allows more"
+            told = "--set task.generate.max_new_tokens=… allows more"
             tally.other_counts[f"targets have more than {longest} tokens and are learnt without their end; {told}"] += 1
         if self.decoder:
             labels = {"generate.outputs": np.arange(len(target)), "generate.targets": target}

@@ -163,7 +163,7 @@ class Tag(Task):
             second = self.tokenizer.encode(text[slice(*predicate)])[: room // 4]
             room -= len(second)
         self.windowing.check_overflow(record, [len(ids)], room)
-        if self.windowing.overflow == "first":
+        if self.windowing.overflow == "truncate":
             ids, first = ids[:room], np.where(first < room, first, -1)
         cuts, deciding = word_windows(len(ids), first, room)
         before = len(self.tokenizer.special_token_layout[second is not None][0])
