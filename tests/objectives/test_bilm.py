@@ -43,7 +43,7 @@ def test_share(store: TokenStore) -> None:
     """The stated number in every row; every place as often as any other; each direction by itself."""
     seen = {"forwards": np.zeros(41), "backwards": np.zeros(41)}
     for n in range(2000):
-        labels = objective(store, share=0.25).corrupt(Example(np.arange(41)), generator(0, n), PHASE).labels
+        labels = objective(store, target_fraction=0.25).corrupt(Example(np.arange(41)), generator(0, n), PHASE).labels
         for name, step in (("forwards", 1), ("backwards", -1)):
             places = labels[f"bilm.{name}.positions"]
             assert len(set(places.tolist())) == 10

@@ -64,7 +64,7 @@ def test_windows_are_drawn_evenly(store: TokenStore) -> None:
 
 
 def test_share(store: TokenStore) -> None:
-    o = objective(store, share=0.3)
+    o = objective(store, target_fraction=0.3)
     counts = [
         len(o.corrupt(Example(np.arange(20, 60)), generator(1, n), PHASE).labels["cbow.targets"]) for n in range(500)
     ]

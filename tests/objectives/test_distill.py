@@ -114,7 +114,7 @@ def test_another_family_and_width_can_learn_without_the_cosine(teacher: Path) ->
     narrow = preset("modernbert-mini", **SHAPE | {"hidden": 16}, layers=2)
     with pytest.raises(UserError, match=r"distill\.cosine"):
         made(teacher, narrow)
-    objective, model = made(teacher, narrow, cosine=0.0)
+    objective, model = made(teacher, narrow, cosine_weight=0.0)
     objective.begin(model)
     assert set(objective.loss(model, batch_of(objective))) == {"mlm", "distill_soft"} == set(objective.terms)
 

@@ -178,7 +178,7 @@ def test_it_resumes_bit_for_bit(place: Path, tmp_path: Path, monkeypatch: pytest
 
 def test_what_cannot_be_is_refused(place: Path) -> None:
     for text in ("mlm:0.1", -1, "inf", "x", float("nan")):
-        with pytest.raises(UserError, match="task.aux_mlm"):
+        with pytest.raises(UserError, match=r"task\.aux_mlm"):
             Recipe.build({"task": {"aux_mlm": text}})
     recipe = Recipe.build({"task": {"aux_mlm": 0.1}})
     with pytest.raises(UserError, match="embed") as error:
