@@ -226,7 +226,7 @@ def test_look_at_attention_and_surprise(page: Page) -> None:
     lit = page.locator(".line.on")
     assert 0 < lit.count() < page.locator(".line").count()
     assert set(lit.evaluate_all("all => all.map((one) => one.dataset.from)")) == {"4"}
-    total = sum(int(text.strip("%")) for text in page.locator(".share").all_text_contents() if text)
+    total = sum(int(text.strip("%")) for text in page.locator(".weight").all_text_contents() if text)
     assert 50 < total <= 112
 
 

@@ -38,23 +38,23 @@ function labels(found) {
   const chosen = new Set(found.labels ?? [found.label]);
   const rows = Object.entries(found.scores).sort((a, b) => b[1] - a[1]);
   return [
-    bars(rows.slice(0, 30).map(([name, share]) => [name, share, chosen.has(name)])),
+    bars(rows.slice(0, 30).map(([name, fraction]) => [name, fraction, chosen.has(name)])),
     found.labels?.length === 0 ? el("p", { class: "hint" }, t("task.nolabel")) : null,
   ];
 }
 
-/** rows: [[name, share, chosen], …] */
+/** rows: [[name, fraction, chosen], …] */
 function bars(rows, figure = percent) {
   return el(
     "ul",
     { class: "bars read" },
-    ...rows.map(([name, share, on]) =>
+    ...rows.map(([name, fraction, on]) =>
       el(
         "li",
         { class: on ? "on" : "" },
         el("span", { class: "name", lang: "" }, name),
-        bar(share, on ? "" : "pale"),
-        el("span", { class: "figure" }, figure(share)),
+        bar(fraction, on ? "" : "pale"),
+        el("span", { class: "figure" }, figure(fraction)),
       ),
     ),
   );
@@ -97,16 +97,16 @@ function tags(text, found) {
 }
 
 function span(context, found) {
-  const told =
+  const summary =
     found.start === null || !found.answer
-      ? el("p", { class: "hint" }, t("task.noanswer", { share: percent(found.probability) }))
+      ? el("p", { class: "hint" }, t("task.noanswer", { percent: percent(found.probability) }))
       : el("p", { class: "value", lang: "" }, found.answer, " ", el("small", {}, percent(found.probability)));
   const ranges = found.start === null ? [] : [{ start: found.start, end: found.end }];
   const others = found.candidates
     .slice(0, 5)
     .map((one) => [one.answer, one.probability, one.start === found.start && one.end === found.end]);
   return [
-    told,
+    summary,
     el("p", { class: "passage", lang: "" }, ...marked(context, ranges, (part) => el("mark", {}, part))),
     others.length > 1 ? bars(others) : null,
   ];
@@ -116,18 +116,18 @@ function ranking(passages, found) {
   const scores = found.scores,
     low = Math.min(...scores),
     high = Math.max(...scores);
-  const shares = low >= 0 && high <= 1; // otherwise scaled between the lowest and the highest
-  const between = (score) => (shares ? score : high > low ? (score - low) / (high - low) : 1);
-  const rows = found.order.map((n, place) => [passages[n], between(scores[n]), place === 0, scores[n]]);
+  const areFractions = low >= 0 && high <= 1; // otherwise scaled between the lowest and the highest
+  const between = (score) => (areFractions ? score : high > low ? (score - low) / (high - low) : 1);
+  const rows = found.order.map((n, rank) => [passages[n], between(scores[n]), rank === 0, scores[n]]);
   return el(
     "ol",
     { class: "bars read ranked" },
-    ...rows.map(([text, share, on, score]) =>
+    ...rows.map(([text, fraction, on, score]) =>
       el(
         "li",
         { class: on ? "on" : "" },
         el("span", { class: "name", lang: "" }, text),
-        bar(share, on ? "" : "pale"),
+        bar(fraction, on ? "" : "pale"),
         el("span", { class: "figure" }, score.toFixed(3)),
       ),
     ),

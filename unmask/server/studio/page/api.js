@@ -39,8 +39,8 @@ const warned = new WeakMap(); // result → warning of the server
 
 /** A note above a result that has a warning; null for others. */
 export function warningNote(found) {
-  const share = /^unknown_tokens: (\d+)%/.exec(warned.get(found) ?? "")?.[1];
-  return share ? el("p", { class: "trouble note", role: "status" }, t("unknown.note", { share })) : null;
+  const percent = /^unknown_tokens: (\d+)%/.exec(warned.get(found) ?? "")?.[1];
+  return percent ? el("p", { class: "trouble note", role: "status" }, t("unknown.note", { percent })) : null;
 }
 
 /** An error, shown instead of a result. */

@@ -97,26 +97,26 @@ function thumbnail(size, weight) {
 
 function lines(names, weight) {
   const y = (n) => LINE * (n + 0.5) + 4;
-  const drawn = svg("g", {});
+  const paths = svg("g", {});
   for (let from = 0; from < names.length; from++) {
     for (let to = 0; to < names.length; to++) {
-      const share = weight(from, to);
-      if (share < MIN_WEIGHT) continue;
+      const value = weight(from, to);
+      if (value < MIN_WEIGHT) continue;
       const middle = (LEFT + RIGHT) / 2;
       const path = `M${LEFT + 8} ${y(from)} C${middle} ${y(from)} ${middle} ${y(to)} ${RIGHT - 8} ${y(to)}`;
-      drawn.append(
+      paths.append(
         svg("path", {
           d: path,
           class: "line",
           "data-from": from,
           "data-to": to,
-          "stroke-opacity": share.toFixed(3),
-          style: { "--lit": Math.sqrt(share).toFixed(3) },
+          "stroke-opacity": value.toFixed(3),
+          style: { "--lit": Math.sqrt(value).toFixed(3) },
         }),
       );
     }
   }
-  const figures = names.map((_, n) => svg("text", { x: WIDTH - 4, y: y(n), class: "share" }));
+  const figures = names.map((_, n) => svg("text", { x: WIDTH - 4, y: y(n), class: "weight" }));
   const words = (side, x) =>
     names.map((name, n) =>
       svg(
@@ -142,7 +142,7 @@ function lines(names, weight) {
 
   function light(side, n) {
     node.classList.add("lit");
-    for (const line of drawn.children) line.classList.toggle("on", line.dataset[side] === String(n));
+    for (const line of paths.children) line.classList.toggle("on", line.dataset[side] === String(n));
     left.forEach((word, i) => word.classList.toggle("on", side === "from" ? i === n : weight(i, n) >= MIN_WEIGHT));
     right.forEach((word, i) => word.classList.toggle("on", side === "to" ? i === n : weight(n, i) >= MIN_WEIGHT));
     figures.forEach(
@@ -159,7 +159,7 @@ function lines(names, weight) {
   const node = svg(
     "svg",
     { viewBox: `0 0 ${WIDTH} ${LINE * names.length + 8}`, role: "group", "aria-label": t("look.lines") },
-    drawn,
+    paths,
     ...left,
     ...right,
     ...figures,
@@ -173,7 +173,7 @@ function spoken(names, weight, from) {
     .map((name, to) => [weight(from, to), name])
     .sort((a, b) => b[0] - a[0])
     .slice(0, 3);
-  return `${names[from]}: ${most.map(([share, name]) => `${name} ${Math.round(100 * share)}%`).join(", ")}`;
+  return `${names[from]}: ${most.map(([value, name]) => `${name} ${Math.round(100 * value)}%`).join(", ")}`;
 }
 
 const short = (name) => ([...name].length > 16 ? `${[...name].slice(0, 15).join("")}…` : name);

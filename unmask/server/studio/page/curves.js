@@ -12,16 +12,16 @@ const OTHER = /^(step|elapsed|loss|perplexity|mlm|nsp|sop|rtd|lm|event)$/;
 /** runs: [{name, events}] */
 export function curves(node, runs) {
   const evals = runs.map((run) => run.events.filter((event) => event.event === "eval"));
-  const shares = scores(evals).slice(0, MAX_SCORES);
+  const names = scores(evals).slice(0, MAX_SCORES);
   const charts = [
     { key: "loss", title: t("curves.loss"), both: true },
-    ...shares.map((key) => ({ key, title: `${t("curves.heldout")} ${key.replaceAll("_", " ")}`, held: true })),
+    ...names.map((key) => ({ key, title: `${t("curves.heldout")} ${key.replaceAll("_", " ")}`, held: true })),
     { key: "lr_factor", title: t("curves.lr") },
     { key: "grad_norm", title: t("curves.grad") },
     { key: "tokens_per_second", title: t("curves.speed") },
   ];
   for (const { key, title, both, held } of charts) {
-    const traces = runs.flatMap((run, n) => drawn(run, color(COLORS[n]), key, both, held));
+    const traces = runs.flatMap((run, n) => makeTraces(run, color(COLORS[n]), key, both, held));
     if (!traces.length) continue;
     const plot =
       node.querySelector(`[data-key="${CSS.escape(key)}"]`) ??
@@ -43,11 +43,11 @@ export function curves(node, runs) {
 /** Names of scores between -1 and 1; those that all runs have first. */
 function scores(evals) {
   const has = (events, key) => events.some((event) => typeof event[key] === "number");
-  const share = (value) => value == null || (typeof value === "number" && Math.abs(value) <= 1);
+  const isFraction = (value) => value == null || (typeof value === "number" && Math.abs(value) <= 1);
   const keys = [...new Set(evals.flat().flatMap((event) => Object.keys(event)))];
   const runs = (key) => evals.filter((events) => has(events, key)).length;
   return keys
-    .filter((key) => !OTHER.test(key) && runs(key) && evals.flat().every((event) => share(event[key])))
+    .filter((key) => !OTHER.test(key) && runs(key) && evals.flat().every((event) => isFraction(event[key])))
     .sort((a, b) => runs(b) - runs(a));
 }
 
@@ -59,7 +59,7 @@ function around(values) {
   return [low - room, Math.min(1.02, high + room)];
 }
 
-function drawn(run, ink, key, both, held) {
+function makeTraces(run, ink, key, both, held) {
   const points = (kind) => run.events.filter((event) => event.event === kind && typeof event[key] === "number");
   const line = (events, more) => ({
     type: "scatter",

@@ -75,8 +75,8 @@ export function arrows(list, find = "button", step = 1) {
 }
 
 /** A bar for a value from 0 to 1. */
-export function bar(share, kind = "") {
-  const width = `${(100 * Math.min(1, Math.max(0, share))).toFixed(2)}%`;
+export function bar(fraction, kind = "") {
+  const width = `${(100 * Math.min(1, Math.max(0, fraction))).toFixed(2)}%`;
   return el("span", { class: `bar ${kind}`, "aria-hidden": "true" }, el("span", { style: { width } }));
 }
 

@@ -20,7 +20,7 @@ export default {
   "server.said": "The server returned status {status}.",
   "problem.expected": "expected:",
   "problem.hint": "hint:",
-  "unknown.note": "{share}% of the words are unknown to this model ([UNK]), so its predictions say little about this text.",
+  "unknown.note": "{percent}% of the words are unknown to this model ([UNK]), so its predictions say little about this text.",
   "plot.missing": "Plots need plotly: pip install 'unmask[serve]'",
   "keys.send": "Ctrl+Enter",
 
@@ -88,7 +88,7 @@ export default {
   "meaning.do": "Plot",
   "meaning.points": "The word in its sentences",
   "meaning.points.lead": "Each point is one occurrence of the word; nearby points are used in a similar way. Projected to two dimensions with PCA.",
-  "meaning.axis": "{share}% of the variance",
+  "meaning.axis": "{percent}% of the variance",
   "meaning.without": "Sentences without the word: {n}",
   "meaning.matrix": "Sentence similarity",
   "meaning.matrix.lead": "Cosine similarity of every two sentence vectors.",
@@ -143,7 +143,7 @@ export default {
   "task.other": "B does not follow A",
   "task.nolabel": "No label is above its threshold.",
   "task.noentity": "No entities found.",
-  "task.noanswer": "The passage does not contain the answer ({share}).",
+  "task.noanswer": "The passage does not contain the answer ({percent}).",
   "task.ended": "The model ended the text.",
   "task.cut": "Stopped at the maximum number of tokens.",
 

@@ -27,8 +27,8 @@ export function show(node, [model]) {
       )
     : null;
 
-  const own = model.forms.find((form) => form.name === model.task);
-  const several = own?.fields.some((one) => one.holds === "texts"); // the second input is a list, one item per line
+  const form = model.forms.find((form) => form.name === model.task);
+  const several = form?.fields.some((one) => one.holds === "texts"); // the second input is a list, one item per line
   const texts = () => (now.pair ? [now.text, several ? now.pair.split("\n").filter(Boolean) : now.pair] : [now.text]);
   const explain = () =>
     renderInto(parts.explain, async () => {
@@ -138,4 +138,4 @@ function scored(found) {
   ];
 }
 
-const shade = (name, share) => `color-mix(in srgb, var(${name}) ${(70 * share).toFixed(1)}%, transparent)`;
+const shade = (name, fraction) => `color-mix(in srgb, var(${name}) ${(70 * fraction).toFixed(1)}%, transparent)`;

@@ -108,14 +108,14 @@ function scattered({ occurrences, points, explained_variance }, texts) {
     {
       xaxis: {
         title: {
-          text: t("meaning.axis", { share: Math.round(100 * explained_variance[0]) }),
+          text: t("meaning.axis", { percent: Math.round(100 * explained_variance[0]) }),
           font: { size: 12, color: color("--faint") },
         },
         showticklabels: false,
       },
       yaxis: {
         title: {
-          text: t("meaning.axis", { share: Math.round(100 * explained_variance[1]) }),
+          text: t("meaning.axis", { percent: Math.round(100 * explained_variance[1]) }),
           font: { size: 12, color: color("--faint") },
         },
         showticklabels: false,
@@ -126,7 +126,7 @@ function scattered({ occurrences, points, explained_variance }, texts) {
     },
   );
   return [
-    el("div", { class: "beside" }, plot, list),
+    el("div", { class: "two-columns" }, plot, list),
     missing ? el("p", { class: "faint small" }, t("meaning.without", { n: missing })) : null,
   ];
 }

@@ -149,8 +149,8 @@ function best(run) {
 }
 
 function scored(metric, value, on = "") {
-  const share = FRACTION.test(metric) && value >= -1 && value <= 1;
-  return [share ? percent(value) : number(value), el("small", {}, on + metric.replaceAll("_", " "))];
+  const isFraction = FRACTION.test(metric) && value >= -1 && value <= 1;
+  return [isFraction ? percent(value) : number(value), el("small", {}, on + metric.replaceAll("_", " "))];
 }
 
 function when(seconds) {

@@ -20,7 +20,7 @@ export default {
   "server.said": "服务器返回状态码 {status}。",
   "problem.expected": "期望：",
   "problem.hint": "提示：",
-  "unknown.note": "该模型不认识文本中 {share}% 的词（[UNK]），预测结果参考价值有限。",
+  "unknown.note": "该模型不认识文本中 {percent}% 的词（[UNK]），预测结果参考价值有限。",
   "plot.missing": "绘图需要 plotly：pip install 'unmask[serve]'",
   "keys.send": "Ctrl+Enter",
 
@@ -88,7 +88,7 @@ export default {
   "meaning.do": "绘图",
   "meaning.points": "各句中的词",
   "meaning.points.lead": "每个点是该词的一次出现，相近的点用法相近。用 PCA 降到二维。",
-  "meaning.axis": "解释方差 {share}%",
+  "meaning.axis": "解释方差 {percent}%",
   "meaning.without": "不含该词的句子：{n} 句",
   "meaning.matrix": "句子相似度",
   "meaning.matrix.lead": "每两个句向量的余弦相似度。",
@@ -143,7 +143,7 @@ export default {
   "task.other": "B 不是 A 的下一句",
   "task.nolabel": "没有标签超过阈值。",
   "task.noentity": "未找到实体。",
-  "task.noanswer": "段落中没有答案（{share}）。",
+  "task.noanswer": "段落中没有答案（{percent}）。",
   "task.ended": "模型已结束生成。",
   "task.cut": "已达到最大 token 数。",
 
