@@ -1,0 +1,127 @@
+"""CONTRIBUTING.md is enough: its objective, setting and task are added to a copy of the package, and work."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runs.tiny import model_folder, sentence
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+SMALL = "model.layers=1 model.hidden=32 model.heads=2 model.intermediate=64".split()
+PRETRAIN = ("pretrain corpus.txt --preset bert-tiny --objective shuffle --shuffle-fraction 0.5 --vocab-size 80 --steps 3 "
+            "--batch-size 4 --max-length 32 --out shuffled").split()  # fmt: skip
+FINETUNE = "finetune start --train messages.csv --baseline --steps 2 --batch-size 4 --out urgent".split()
+
+
+def blocks() -> dict[str, str]:
+    """File → code of the blocks that name one in their first line."""
+    return dict(re.findall(r"```python\n# (unmask/\S+)\n(.*?)```", PAGE, re.DOTALL))
+
+
+def insert(file: Path, before: str, text: str) -> None:
+    code = file.read_text("utf-8")
+    assert before in code, f"{file.name} has no {before!r}"
+    file.write_text(code.replace(before, text + before, 1), "utf-8")
+
+
+def python(folder: Path, *words: str) -> str:
+    """What it prints, with the package that is in the folder."""
+    environment = os.environ | {"PYTHONPATH": str(folder), "UNMASK_CACHE": str(folder / "cache"), "COLUMNS": "200"}
+    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, env=environment)
+    return done.stdout + done.stderr
+
+
+def unmask(folder: Path, *words: str) -> str:
+    return python(folder, "-m", "unmask", *words)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package with everything that the page adds."""
+    folder = tmp_path_factory.mktemp("contributing")
+    for part in ("unmask", "scripts"):
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "docs").mkdir()
+    for name, code in blocks().items():
+        file = folder / name
+        if file.exists():  # a section
+            file.write_text(f"{file.read_text('utf-8')}\n\n{code}", "utf-8")
+            continue
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(code, "utf-8")
+        (file.parent / "__init__.py").touch()
+    for line, path in re.findall(r'`("\w+": "(unmask[.\w]+):\w+",)`', PAGE):
+        first = '        "bilm":' if ".objectives." in path else '        "answer": "unmask.tasks'
+        insert(folder / "unmask" / "registry.py", first, f"        {line}\n")
+    (field,) = re.findall(r"`(shuffle: \w+ = (\w+)\(\))`", PAGE)
+    recipe = folder / "unmask" / "recipe.py"
+    insert(recipe, "    task: TaskRecipe =", f"    {field[0]}\n")
+    insert(recipe, "\n\nclass ", f"\nfrom unmask.sections import {field[1]}\n")
+    texts = [sentence(n) for n in range(400)]
+    documents = (" ".join(text for text, _ in texts[n : n + 8]) for n in range(0, 400, 8))
+    (folder / "corpus.txt").write_text("\n\n".join(documents))
+    lines = [f"{text},{'urgent' if label == 'pos' else 'later'}\n" for text, label in texts[:40]]
+    (folder / "messages.csv").write_text("message,urgency\n" + "".join(lines))
+    (folder / "wrong.csv").write_text("message,urgency\n" + "".join([*lines, "so so,medium\n"]))
+    model_folder(folder / "start")
+    return folder
+
+
+def test_the_page_is_short() -> None:
+    assert len(blocks()) == 3 and PAGE.count("\n") < 160
+
+
+def test_the_objective_and_its_setting_work(copy: Path) -> None:
+    assert not python(copy, "scripts/write_settings.py")
+    said = unmask(copy, *PRETRAIN, *(word for text in SMALL for word in ("--set", text)))
+    assert "shuffle" in (copy / "shuffled" / "log.jsonl").read_text(), said
+    store = json.loads((copy / "shuffled" / "data.json").read_text())["store"]
+    said = unmask(
+        copy, "show-batch", store, "--objective", "shuffle", "--shuffle-fraction", "0.5", "--max-length", "32"
+    )
+    assert re.search(r"tokens · \d+ chosen", said), said
+
+
+def test_the_task_works(copy: Path) -> None:
+    said = unmask(copy, "doctor", "messages.csv")
+    assert "urgency" in said and "medium" not in said, said
+    for words in (["doctor", "wrong.csv"], ["finetune", "start", "--train", "wrong.csv"]):
+        said = unmask(copy, *words)
+        assert "wrong.csv:42" in said and "'medium'" in said and "'later', 'urgent'" in said, said
+    said = unmask(copy, *FINETUNE)
+    assert "most frequent" in said, said
+    (answer,) = json.loads(unmask(copy, "predict", "urgent", "a good film", "--json"))
+    assert answer["urgency"] in ("later", "urgent")
+
+
+HEADS = 'heads = ("mlm",)'
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "words", "said"),
+    [
+        ("objectives/shuffle.py", HEADS, 'heads = ("mlmm",)', PRETRAIN, "the head 'mlmm', which does not exist (did you mean mlm"),
+        ("objectives/shuffle.py", HEADS, 'heads = ("rtd",)', PRETRAIN, "term shuffle: cross-entropy needs logits (N, classes)"),
+        ("tasks/urgency/task.py", ", labels=LABELS", "", FINETUNE, "the task urgency has no labels"),
+        ("sections.py", 'panel = "Masking"  # the group', "# the group", PRETRAIN, "shuffle.fraction has a flag and no panel"),
+    ],
+    ids=["unknown head", "head of another shape", "no labels", "no panel"],
+)  # fmt: skip
+def test_a_mistake_is_named(
+    file: str, old: str, new: str, words: list[str], said: str, copy: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(
+        copy, tmp_path / "copy", ignore=shutil.ignore_patterns("__pycache__", "shuffled", "urgent", "cache")
+    )
+    path = tmp_path / "copy" / "unmask" / file
+    code = path.read_text("utf-8")
+    assert old in code
+    path.write_text(code.replace(old, new), "utf-8")
+    found = unmask(tmp_path / "copy", *words)
+    assert said in found, found
