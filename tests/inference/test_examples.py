@@ -44,6 +44,15 @@ def test_a_masked_row_says_what_happened_to_each_token(kind):
     assert seen == {"masked", "random", "kept", "special", "text"}
 
 
+def test_the_targets_of_every_objective_are_counted():
+    """Of one that masks nothing too; one that judges rows has none."""
+    tokenizer = Tokenizer.train(SENTENCES * 3, TokenizerRecipe(vocab_size=60))
+    ids = np.array([tokenizer.cls, *tokenizer.encode(SENTENCES[0]), tokenizer.sep])
+    counted = {"mine.positions": np.array([2, 3]), "mine.targets": ids[[2, 3]]}
+    rows = masked_batch([Example(ids, labels=counted), Example(ids, labels={"sop": np.array([1])})], tokenizer).rows
+    assert [row.chosen for row in rows] == [2, 0]
+
+
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
 def test_example_fills_hide_a_whole_word_of_held_out_text(tmp_path, kind):
     file = tmp_path / "text.txt"

@@ -1,6 +1,7 @@
 """What is said before training: how many records are too long, and of how many; what several processes change."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,12 @@ import pytest
 from runs.tiny import model_folder, train
 
 from unmask.console import Console
+from unmask.errors import UserError
+from unmask.labels.records import Finding
 from unmask.runs import augment
 from unmask.runs.context import Context
 from unmask.runs.part import Part, make_recipe, prepare, remarks_of, rows_of
+from unmask.tasks.classify.task import Classify
 from unmask.train.distributed import World
 
 LONG = "anna saw a good film number one . " * 20
@@ -55,6 +59,20 @@ def test_what_is_made_beside_the_file_s_records_is_counted_too(tmp_path: Path, m
     monkeypatch.setattr(augment, "rows", lambda *_: more)
     train(job, tmp_path / "run", console=console)
     assert [line for line in console.lines if "3 of 7 records are longer" in line]
+
+
+def test_an_error_that_fit_state_finds_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an error in the file does; what it only warns of is kept with the other findings."""
+    fit = Classify.fit_state
+
+    def found(error: bool) -> Any:
+        return lambda *given: replace(fit(*given), findings=[Finding("train.jsonl:3", "an odd text", error=error)])
+
+    monkeypatch.setattr(Classify, "fit_state", found(error=False))
+    assert "an odd text" in [finding.message for finding in job_of("classify", tmp_path).sets.findings]
+    monkeypatch.setattr(Classify, "fit_state", found(error=True))
+    with pytest.raises(UserError, match="1 problem in the labelled files:\ntrain.jsonl:3: an odd text"):
+        job_of("classify", tmp_path)
 
 
 @pytest.mark.parametrize(
