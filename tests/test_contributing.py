@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,10 +14,12 @@ from runs.tiny import model_folder, sentence
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-SMALL = "model.layers=1 model.hidden=32 model.heads=2 model.intermediate=64".split()
-PRETRAIN = ("pretrain corpus.txt --preset bert-tiny --objective shuffle --shuffle-fraction 0.5 --vocab-size 80 --steps 3 "
-            "--batch-size 4 --max-length 32 --out shuffled").split()  # fmt: skip
-FINETUNE = "finetune start --train messages.csv --baseline --steps 2 --batch-size 4 --out urgent".split()
+SMALL = ["model.layers=1", "model.hidden=32", "model.heads=2", "model.intermediate=64"]
+PRETRAIN = shlex.split(
+    "pretrain corpus.txt --preset bert-tiny --objective shuffle --shuffle-fraction 0.5 --vocab-size 80 --steps 3 --batch-size 4 "
+    "--max-length 32 --out shuffled"
+)
+FINETUNE = shlex.split("finetune start --train messages.csv --baseline --steps 2 --batch-size 4 --out urgent")
 
 
 def blocks() -> dict[str, str]:
