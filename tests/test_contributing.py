@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 SMALL = ["model.layers=1", "model.hidden=32", "model.heads=2", "model.intermediate=64"]
 PRETRAIN = shlex.split(
-    "pretrain corpus.txt --preset bert-tiny --objective shuffle --shuffle-fraction 0.5 --vocab-size 80 --steps 3 --batch-size 4 "
-    "--max-length 32 --out shuffled"
+    "pretrain corpus.txt --preset bert-tiny --objective shuffle --shuffle-fraction 0.5 --vocab-size 80 --steps 3 "
+    "--out shuffled"
 )
-FINETUNE = shlex.split("finetune start --train messages.csv --baseline --steps 2 --batch-size 4 --out urgent")
+FINETUNE = shlex.split("finetune start --train messages.csv --baseline --steps 2 --out urgent")
 
 
 def blocks() -> dict[str, str]:
@@ -86,9 +86,7 @@ def test_the_objective_and_its_setting_work(copy: Path) -> None:
     said = unmask(copy, *PRETRAIN, *(word for text in SMALL for word in ("--set", text)))
     assert "shuffle" in (copy / "shuffled" / "log.jsonl").read_text(), said
     store = json.loads((copy / "shuffled" / "data.json").read_text())["store"]
-    said = unmask(
-        copy, "show-batch", store, "--objective", "shuffle", "--shuffle-fraction", "0.5", "--max-length", "32"
-    )
+    said = unmask(copy, "show-batch", store, "--objective", "shuffle", "--shuffle-fraction", "0.5")
     assert re.search(r"tokens · \d+ chosen", said), said
 
 
@@ -113,9 +111,8 @@ HEADS = 'heads = ("mlm",)'
         ("objectives/shuffle.py", HEADS, 'heads = ("mlmm",)', PRETRAIN, "the head 'mlmm', which does not exist (did you mean mlm"),
         ("objectives/shuffle.py", HEADS, 'heads = ("rtd",)', PRETRAIN, "term shuffle: cross-entropy needs logits (N, classes)"),
         ("tasks/urgency/task.py", ", labels=LABELS", "", FINETUNE, "the task urgency has no labels"),
-        ("sections.py", 'panel = "Masking"  # the group', "# the group", PRETRAIN, "shuffle.fraction has a flag and no panel"),
     ],
-    ids=["unknown head", "head of another shape", "no labels", "no panel"],
+    ids=["unknown head", "head of another shape", "no labels"],
 )  # fmt: skip
 def test_a_mistake_is_named(
     file: str, old: str, new: str, words: list[str], said: str, copy: Path, tmp_path: Path

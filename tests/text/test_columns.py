@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from typer.testing import CliRunner
 from unmask import api
 from unmask.cli import app
 from unmask.errors import UserError
+from unmask.labels.data_format import DataFormat
 from unmask.labels.detect_task import pick_task
-from unmask.labels.fields import detected_columns
+from unmask.labels.fields import Field, detected_columns
+from unmask.labels.propose import flags, look
 from unmask.labels.records import open_source
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.registry import TASKS
@@ -123,6 +126,15 @@ def test_a_proposal_by_content_works_when_it_is_followed(
     found = json.loads(result.stdout)
     assert result.exit_code == 0 and found["errors"] == 0, found
     assert found["records"]["train"] == 40 and found["task"] == flags.split()[1]
+
+
+@pytest.mark.parametrize(("labels", "proposed"), [(("a", "b", "c"), True), (("later", "urgent"), False)])
+def test_a_task_with_fixed_labels_is_proposed_for_those_alone(labels: tuple[str, ...], proposed: bool) -> None:
+    fields = Field("message"), Field("urgency", (), "label", "target", labels=labels)
+    spec = replace(TASKS["classify"].SPEC, name="urgency", data_format=DataFormat(*fields))
+    seen = [look("1", [f"The sailors rode the breeze {n}" for n in range(40)]), look("2", ["a", "b"] * 20)]
+    expected = ["--task urgency --column message=1 --column urgency=2"] if proposed else []
+    assert flags([spec], seen, {}, ["1", "2"]) == expected
 
 
 def test_the_same_proposal_where_the_task_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,9 +253,8 @@ def test_a_ragged_file_without_a_header_gets_the_columns_as_advice(tmp_path: Pat
     run = CliRunner().invoke(app, ["doctor", str(file)])
     assert run.exit_code == 2
     advice = next(line.split("hint:")[1] for line in run.output.splitlines() if "hint:" in line)
-    argv = shlex.split(advice.split(" (")[0])
-    assert argv[:2] == ["unmask", "doctor"] and "text=3" in argv and "label=2" in argv
-    found = json.loads(CliRunner().invoke(app, [*argv[1:], "--json"]).stdout)
+    argv = followed(advice, "--column text=3 --column label=2")
+    found = json.loads(CliRunner().invoke(app, [*argv, "--json"]).stdout)
     assert {f["location"] for f in found["findings"] if f["error"]} == {f"{file}:4"}
 
 

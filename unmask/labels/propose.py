@@ -84,6 +84,7 @@ class Wanted:
     target: str
     holds: str  # what the target is
     required: bool  # whether a record has to have it
+    labels: tuple[str, ...]  # all that it may be, if the task fixes them
 
 
 def wanted(spec: RecordSpec) -> Wanted | None:
@@ -93,7 +94,7 @@ def wanted(spec: RecordSpec) -> Wanted | None:
     if len(needed) != 1 or needed[0].holds != "text" or target is None:
         return None
     second = next((f.name for f in spec.fields if f.use == "input" and f.holds == "text" and not f.required), "")
-    return Wanted(spec.name, needed[0].name, second, target.name, target.holds, target.required)
+    return Wanted(spec.name, needed[0].name, second, target.name, target.holds, target.required, target.labels)
 
 
 def flags(
@@ -109,7 +110,10 @@ def flags(
     text = [taken_as(taken, "text")] if "text" in given else [look.column for look in texts[:1]]
     label = [taken_as(taken, "label")] if "label" in given else [look.column for look in labels[:1]]
     others = [look for look in texts if look.column not in text]
-    labelled = [w for w in known if w.holds == "label" and w.required]
+    values = {value for look in seen if look.column in label for value in look.values}
+    labelled = [
+        w for w in known if w.holds == "label" and w.required and (not w.labels or (values and values <= {*w.labels}))
+    ]
     if text and label:
         pair = [] if len(others) != 1 or 3 * others[0].size < texts[0].size else [others[0].column]
         both = [*text, *pair]
