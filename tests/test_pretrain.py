@@ -209,7 +209,7 @@ def test_chinese(tmp_path: Path) -> None:
 
 
 def test_static_masks_repeat_and_dynamic_ones_do_not(store: TokenStore) -> None:
-    from unmask.batch import Phase
+    from unmask.batch import StepConfig
     from unmask.objectives.objective import build
     from unmask.recipe import Recipe
     from unmask.text.rows import Rows
@@ -220,8 +220,8 @@ def test_static_masks_repeat_and_dynamic_ones_do_not(store: TokenStore) -> None:
         recipe = Recipe.build({"objective": "mlm", "mlm": {"masking": masking, "num_static_masks": copies}})
         objective = build(recipe, store.tokenizer)
         loader = Loader(Rows(store.train, store.tokenizer, 0), objective, 0)
-        phase, n = Phase(0, 64, 0.15), loader.rows.count(64)
-        return [{loader.example(e * n + i, phase).ids.tobytes() for i in range(n)} for e in range(4)]
+        phase, n = StepConfig(0, 64, 0.15), loader.rows.count(64)
+        return [{loader.example(e * n + i, phase).input_ids.tobytes() for i in range(n)} for e in range(4)]
 
     dynamic, static, two = masks("dynamic", 1), masks("static", 1), masks("static", 2)
     assert static[0] == static[1] == static[2]

@@ -24,7 +24,7 @@ HEAD = """
 from torch import nn
 from unmask.model.head_spec import HeadSpec
 
-ROW = HeadSpec("strangers:Row", "row", needs=("pooler",), labelled=True)
+ROW = HeadSpec("strangers:Row", "row", requires=("pooler",), labeled=True)
 WORD = HeadSpec("strangers:Row", "tokens")
 
 class Row(nn.Module):
@@ -83,7 +83,7 @@ def test_a_broken_package_is_named_and_breaks_nothing_else(tmp_path):
 def test_what_a_head_is_needs_no_torch():
     import subprocess
 
-    code = "import sys; from unmask.model.head_spec import HEADS; print(HEADS['tag'].labelled, 'torch' in sys.modules)"
+    code = "import sys; from unmask.model.head_spec import HEADS; print(HEADS['tag'].labeled, 'torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.split() == ["True", "False"]
 

@@ -1,12 +1,12 @@
-"""Example: one row, in numpy. Batch: a collated group of rows, in torch. Nothing here knows an objective.
+"""Example: one row, in numpy. Batch: a collated group of rows, in torch. Both are independent of the objective.
 
-`labels` is what an objective adds. Keys ending in `.positions` hold indices inside the row; collating turns them
-into indices of the flattened (B·T) batch, so that a loss reads its positions with one `index_select`. Keys ending in
-`.outputs` do the same for the decoder's row (B·U).
+An objective adds `labels`. Keys that end in `.positions` hold indices inside the row; `collate` turns them into indices of the
+flattened batch (B·T), so that a loss reads its positions with one `index_select`. Keys that end in `.decoder_positions` do the
+same for the decoder's rows (B·U).
 
-What a token may see is data: `prefix` tokens see each other, the ones after them see only what stands before
-(0 = causal; None = as the model is made: all of the row, or causal for a GPT). `documents` numbers the documents packed
-into a row; tokens see their own only.
+Attention is part of the data. The first `prefix_length` tokens attend to each other, later tokens attend only to the tokens before
+them (0 = causal; None = the model's default: bidirectional, or causal for a GPT). `document_ids` numbers the documents packed into
+a row; a token attends only to tokens of its own document.
 """
 
 from __future__ import annotations
@@ -20,62 +20,63 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-WORTH, ALIKE = 512, 0.85  # tokens that make a forward pass of their own worth it; how alike lengths in one have to be
-TOKENS = 2048  # per forward pass when answering, padding included: fills two cores, and fits their caches (docs/log.md)
+TOKENS_PER_FORWARD = 2048  # for inference, padding included: fills two cores and fits their caches (docs/log.md)
+MIN_TOKENS_PER_FORWARD = 512  # smaller batches are not worth a forward pass of their own
+MIN_LENGTH_RATIO = 0.85  # shortest to longest row of a batch
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
-    """What the schedule says of one step: how long rows are, and how much of them is masked."""
+class StepConfig:
+    """The schedule's values for one step."""
 
-    index: int  # number of the length phase; part of every example's address
-    length: int  # tokens per row, special ones included
+    index: int  # number of the length phase; part of every example's random seed
+    length: int  # tokens per row, including special tokens
     mask_rate: float = 0.15
 
 
 @dataclass(slots=True)
 class Example:
-    ids: np.ndarray  # (T,) int64
-    segments: np.ndarray | None = None  # (T,) int64: 0 for A, 1 for B
+    input_ids: np.ndarray  # (T,) int64
+    token_type_ids: np.ndarray | None = None  # (T,) int64: 0 for A, 1 for B
     flags: np.ndarray | None = None  # (T,) uint8: WORD | SENTENCE | DOCUMENT starts here
     labels: dict[str, np.ndarray] = field(default_factory=dict)
-    prefix: int | None = None  # tokens that see each other; the later ones see what stands before them
-    documents: np.ndarray | None = None  # (T,) int64: tokens of equal number see each other
-    decoder: np.ndarray | None = None  # (U,) int64: what an encoder–decoder's decoder is given
-    texts: tuple[str, ...] = ()  # what the row was made from: one text, or two; never collated
-    about: Any = None  # what a task's `decode` has to know of the row; never collated
-    more: Sequence[Example] = ()  # further rows of the same record: they stay in one batch with this one
+    prefix_length: int | None = None  # tokens that attend to each other; later ones attend only to the left
+    document_ids: np.ndarray | None = None  # (T,) int64: tokens with equal ids attend to each other
+    decoder_input_ids: np.ndarray | None = None  # (U,) int64
+    texts: tuple[str, ...] = ()  # the one or two texts that the row was made from; not collated
+    metadata: Any = None  # for the `decode` of a task; not collated
+    grouped_rows: Sequence[Example] = ()  # further rows of the same record, always in the same batch
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.input_ids)
 
 
 @dataclass(slots=True)
 class Batch:
-    ids: torch.Tensor  # (B, T) int64
-    mask: torch.Tensor | None = None  # (B, T) bool, True where a token stands; None when no row is padded
-    segments: torch.Tensor | None = None  # (B, T) int64
+    input_ids: torch.Tensor  # (B, T) int64
+    attention_mask: torch.Tensor | None = None  # (B, T) bool, False at padding; None when no row is padded
+    token_type_ids: torch.Tensor | None = None  # (B, T) int64
     labels: dict[str, torch.Tensor] = field(default_factory=dict)
-    prefix: torch.Tensor | None = None  # (B,) int64
-    documents: torch.Tensor | None = None  # (B, T) int64
-    decoder: torch.Tensor | None = None  # (B, U) int64
-    decoder_mask: torch.Tensor | None = None  # (B, U) bool; None when no row is padded
-    groups: torch.Tensor | None = None  # (B,) int64: the record that each row is of; None when each is one of its own
+    prefix_lengths: torch.Tensor | None = None  # (B,) int64
+    document_ids: torch.Tensor | None = None  # (B, T) int64
+    decoder_input_ids: torch.Tensor | None = None  # (B, U) int64
+    decoder_attention_mask: torch.Tensor | None = None  # (B, U) bool; None when no row is padded
+    group_ids: torch.Tensor | None = None  # (B,) int64: index of each row's record; None when every record is one row
 
     @property
     def rows(self) -> int:
-        return self.ids.shape[0]
+        return self.input_ids.shape[0]
 
     @property
     def tokens(self) -> int:
-        """Tokens that are not padding."""
-        return self.ids.numel() if self.mask is None else int(self.mask.sum())
+        """Number of tokens without padding."""
+        return self.input_ids.numel() if self.attention_mask is None else int(self.attention_mask.sum())
 
-    def firsts(self) -> torch.Tensor:
-        """(B,): where each row begins in the flattened batch."""
+    def row_starts(self) -> torch.Tensor:
+        """(B,): index of each row's first token in the flattened batch."""
         import torch
 
-        return torch.arange(0, self.ids.numel(), self.ids.shape[1], device=self.ids.device)
+        return torch.arange(0, self.input_ids.numel(), self.input_ids.shape[1], device=self.input_ids.device)
 
     def to(self, device: torch.device | str) -> Batch:
         def move(x: Any) -> Any:
@@ -87,62 +88,63 @@ class Batch:
 
 
 def collate(examples: Iterable[Example], pad: int) -> Batch:
-    """Rows of any lengths → one Batch, padded on the right to the longest.
+    """Collate rows of any lengths into one Batch, padded on the right to the longest.
 
     >>> b = collate([Example(np.array([5, 6])), Example(np.array([7]))], pad=0)
-    >>> b.ids.tolist(), b.mask.tolist()
+    >>> b.input_ids.tolist(), b.attention_mask.tolist()
     ([[5, 6], [7, 0]], [[True, True], [True, False]])
-    >>> collate([Example(np.array([5]), more=[Example(np.array([6]))]), Example(np.array([7]))], pad=0).groups.tolist()
+    >>> first = Example(np.array([5]), grouped_rows=[Example(np.array([6]))])
+    >>> collate([first, Example(np.array([7]))], pad=0).group_ids.tolist()
     [0, 0, 1]
     """
     import torch
 
-    arrays = stack(examples, pad)
+    arrays = collate_numpy(examples, pad)
     labels = {name: torch.from_numpy(value) for name, value in arrays.pop("labels").items()}
     return Batch(labels=labels, **{name: torch.from_numpy(value) for name, value in arrays.items()})
 
 
-def stack(examples: Iterable[Example], pad: int) -> dict[str, Any]:
-    """The same in numpy, for a model that runs without torch: the fields of a Batch that there are.
+def collate_numpy(examples: Iterable[Example], pad: int) -> dict[str, Any]:
+    """Collate without torch: return the fields of a Batch that are not None.
 
-    >>> stack([Example(np.array([5, 6])), Example(np.array([7]))], pad=0)["ids"].tolist()
+    >>> collate_numpy([Example(np.array([5, 6])), Example(np.array([7]))], pad=0)["input_ids"].tolist()
     [[5, 6], [7, 0]]
     """
-    firsts = list(examples)
-    rows = [row for e in firsts for row in (e, *e.more)]
-    ids, mask = _stack([e.ids for e in rows], pad)
-    decoder, decoder_mask = None, None
-    if rows[0].decoder is not None:
-        decoder, decoder_mask = _stack([e.decoder for e in rows if e.decoder is not None], pad)
-    gathered: dict[str, list[np.ndarray]] = {}
+    records = list(examples)
+    rows = [row for e in records for row in (e, *e.grouped_rows)]
+    input_ids, attention_mask = _stack([e.input_ids for e in rows], pad)
+    decoder_input_ids, decoder_attention_mask = None, None
+    if rows[0].decoder_input_ids is not None:
+        decoder_rows = [e.decoder_input_ids for e in rows if e.decoder_input_ids is not None]
+        decoder_input_ids, decoder_attention_mask = _stack(decoder_rows, pad)
+    labels: dict[str, list[np.ndarray]] = {}
     for b, e in enumerate(rows):
         for name, value in e.labels.items():
             value = np.atleast_1d(value)
             if name.endswith(".positions"):
-                value = value + b * ids.shape[1]
-            elif name.endswith(".outputs"):
-                assert decoder is not None
-                value = value + b * decoder.shape[1]
-            gathered.setdefault(name, []).append(value)
-    prefix = [e.prefix for e in rows if e.prefix is not None]
-    found = {
-        "ids": ids,
-        "mask": mask,
-        "segments": _optional([e.segments for e in rows], 0),
-        "prefix": np.array(prefix) if prefix else None,
-        "documents": _optional([e.documents for e in rows], -1),
-        "decoder": decoder,
-        "decoder_mask": decoder_mask,
-        "groups": np.repeat(np.arange(len(firsts)), [1 + len(e.more) for e in firsts])
-        if len(rows) > len(firsts)
-        else None,
+                value = value + b * input_ids.shape[1]
+            elif name.endswith(".decoder_positions"):
+                assert decoder_input_ids is not None
+                value = value + b * decoder_input_ids.shape[1]
+            labels.setdefault(name, []).append(value)
+    prefix_lengths = [e.prefix_length for e in rows if e.prefix_length is not None]
+    group_ids = np.repeat(np.arange(len(records)), [1 + len(e.grouped_rows) for e in records])
+    arrays = {
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+        "token_type_ids": _optional([e.token_type_ids for e in rows], 0),
+        "labels": {name: np.concatenate(parts) for name, parts in labels.items()},
+        "prefix_lengths": np.array(prefix_lengths) if prefix_lengths else None,
+        "document_ids": _optional([e.document_ids for e in rows], -1),
+        "decoder_input_ids": decoder_input_ids,
+        "decoder_attention_mask": decoder_attention_mask,
+        "group_ids": group_ids if len(rows) > len(records) else None,
     }
-    labels = {name: np.concatenate(parts) for name, parts in gathered.items()}
-    return {"labels": labels, **{name: value for name, value in found.items() if value is not None}}
+    return {name: value for name, value in arrays.items() if value is not None}
 
 
 def _stack(rows: list[np.ndarray], fill: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Rows one below the other, and where they stand (None when all are of one length)."""
+    """Pad rows to one length; return them and the mask of their tokens (None when all have the same length)."""
     lengths = np.array([len(row) for row in rows])
     width = int(lengths.max())
     out = np.full((len(rows), width), fill, np.int64)
@@ -155,21 +157,22 @@ def _optional(rows: list[np.ndarray | None], fill: int) -> np.ndarray | None:
     return None if rows[0] is None else _stack([row for row in rows if row is not None], fill)[0]
 
 
-def groups(lengths: Sequence[int], tokens: int = TOKENS) -> Iterator[list[int]]:
-    """Indices grouped by length, at most `tokens` with padding; longest first: memory fails at once or never.
+def batch_by_length(lengths: Sequence[int], max_tokens: int = TOKENS_PER_FORWARD) -> Iterator[list[int]]:
+    """Yield indices in batches of similar length, at most `max_tokens` each including padding.
 
-    A group of `WORTH` tokens ends where a row is so much shorter that its padding would cost more than another forward pass.
+    The longest come first, so that a lack of memory shows at once. A batch of `MIN_TOKENS_PER_FORWARD` tokens ends at a row
+    that is so much shorter that its padding would cost more than another forward pass.
 
-    >>> list(groups([3, 9, 4, 8], tokens=16)), list(groups([500, 20, 490, 30]))
+    >>> list(batch_by_length([3, 9, 4, 8], max_tokens=16)), list(batch_by_length([500, 20, 490, 30]))
     ([[1], [3, 2], [0]], [[0, 2], [3, 1]])
     """
-    group: list[int] = []
+    batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        longest = lengths[group[0]] if group else 0
-        shorter = longest * len(group) >= WORTH and lengths[i] < ALIKE * longest
-        if group and (shorter or longest * (len(group) + 1) > tokens):
-            yield group
-            group = []
-        group.append(i)
-    if group:
-        yield group
+        longest = lengths[batch[0]] if batch else 0
+        too_short = longest * len(batch) >= MIN_TOKENS_PER_FORWARD and lengths[i] < MIN_LENGTH_RATIO * longest
+        if batch and (too_short or longest * (len(batch) + 1) > max_tokens):
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch

@@ -22,8 +22,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
-WORD: Rule = (lambda v: isinstance(v, str), "a text")
-FLAG: Rule = (lambda v: isinstance(v, bool), "true or false")
+STRING: Rule = (lambda v: isinstance(v, str), "a text")
+BOOLEAN: Rule = (lambda v: isinstance(v, bool), "true or false")
 COUNT: Rule = (lambda v: _is_int(v) and 0 <= v < 2**53, "a whole number, 0 or more")
 POSITIVE: Rule = (lambda v: _is_int(v) and 0 < v < 2**53, "a whole number above 0")
 NUMBER: Rule = (_is_number, "a number")

@@ -23,10 +23,10 @@ def l2_normalize(vectors: np.ndarray, normalised: bool = True) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def wilson(right: int, n: int) -> tuple[float, float]:
+def wilson_interval(right: int, n: int) -> tuple[float, float]:
     """95 % interval of a share (Wilson 1927).
 
-    >>> [round(x, 3) for x in wilson(5, 10)], [round(x, 3) for x in wilson(10, 10)]
+    >>> [round(x, 3) for x in wilson_interval(5, 10)], [round(x, 3) for x in wilson_interval(10, 10)]
     ([0.237, 0.763], [0.722, 1.0])
     """
     from scipy.stats import binomtest

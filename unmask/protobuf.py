@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-LONGEST = 10  # bytes of a number: 64 bits, seven in each
+MAX_VARINT_BYTES = 10  # bytes of a number: 64 bits, seven in each
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Any]]:
@@ -14,14 +14,14 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
     """
     at = 0
     while at < len(data):
-        tag, at = varint(data, at)
+        tag, at = read_varint(data, at)
         number, wire = tag >> 3, tag & 7
         if wire == 0:
-            value, at = varint(data, at)
+            value, at = read_varint(data, at)
             yield number, value
             continue
         if wire == 2:
-            length, at = varint(data, at)
+            length, at = read_varint(data, at)
         elif wire in (1, 5):
             length = 8 if wire == 1 else 4
         else:
@@ -33,16 +33,16 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
         at += length
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """A number of seven bits a byte, and where the next thing begins.
 
-    >>> varint(bytes([172, 2]), 0)
+    >>> read_varint(bytes([172, 2]), 0)
     (300, 2)
     """
     value = 0
-    for place, byte in enumerate(data[at : at + LONGEST]):
+    for place, byte in enumerate(data[at : at + MAX_VARINT_BYTES]):
         value |= (byte & 127) << 7 * place
         if byte < 128:
             return value, at + place + 1
-    cut = at + LONGEST > len(data)
-    raise ValueError("it ends in the middle of a number" if cut else f"a number of more than {LONGEST} bytes")
+    cut = at + MAX_VARINT_BYTES > len(data)
+    raise ValueError("it ends in the middle of a number" if cut else f"a number of more than {MAX_VARINT_BYTES} bytes")

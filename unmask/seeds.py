@@ -8,27 +8,27 @@ import hashlib
 
 import numpy as np
 
-Address = int | str
+SeedKey = int | str
 _MASK = (1 << 64) - 1
 
 
-def address(*parts: Address) -> int:
+def stable_seed(*parts: SeedKey) -> int:
     """A 64-bit number for an address.
 
-    >>> address(0, "mask", 3) == address(0, "mask", 3) != address(0, "mask", 4)
+    >>> stable_seed(0, "mask", 3) == stable_seed(0, "mask", 3) != stable_seed(0, "mask", 4)
     True
     """
     text = "\x1f".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
-def generator(*parts: Address) -> np.random.Generator:
+def generator(*parts: SeedKey) -> np.random.Generator:
     """A numpy generator for an address (counter-based, so that near addresses are independent).
 
     >>> generator(1, "a").integers(100) == generator(1, "a").integers(100)
     np.True_
     """
-    return np.random.Generator(np.random.Philox(key=address(*parts)))
+    return np.random.Generator(np.random.Philox(key=stable_seed(*parts)))
 
 
 def permute(i: int, n: int, key: int) -> int:

@@ -54,7 +54,7 @@ def test_the_gradient_is_that_of_its_micro_batches(task: str, size: int, shop: B
         model.zero_grad()
         for batch in batches:
             terms = objective.loss(model, batch)
-            assert {name: count for name, (_, count) in terms.items()} == objective.counts(batch)
+            assert {name: count for name, (_, count) in terms.items()} == objective.target_counts(batch)
             torch.stack([total for total, _ in terms.values()]).sum().backward()
             for name, (total, count) in terms.items():
                 totals[name] += float(total.detach())

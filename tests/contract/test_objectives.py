@@ -121,7 +121,7 @@ def test_a_family_learns_by_its_own_objective(family: str, text: Path, tmp_path:
     name = next(iter(FAMILIES[family].presets))
     objective = preset(name).default_objective
     trainer, batch, store = made(name, objective, text)
-    assert set(trainer.objective.counts(batch)) == set(trainer.objective.terms)
+    assert set(trainer.objective.target_counts(batch)) == set(trainer.objective.terms)
     overfits(trainer, batch, REACHED.get(objective, 0.1))
     model = opens_again(trainer, batch, store, tmp_path / "model")
     # Resumed: the saved weights and optimizer go on as if nothing had happened.
@@ -146,7 +146,7 @@ def test_an_objective_trains(name: str, family: str, text: Path, tmp_path: Path)
         teacher = tmp_path / "teacher"
         hf.save(trainer.model, teacher, store.tokenizer)
     trainer, batch, store = made(family, name, text, teacher)
-    assert set(trainer.objective.counts(batch)) == set(trainer.objective.terms)
+    assert set(trainer.objective.target_counts(batch)) == set(trainer.objective.terms)
     losses = steps(trainer, batch, 0, 25)
     assert losses[-1] < 0.7 * losses[0]
     opens_again(trainer, batch, store, tmp_path / "model")

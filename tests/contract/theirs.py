@@ -17,8 +17,8 @@ def rows_of(p: Predictor, records: list[Record]) -> Any:
 
 
 def inputs_of(batch: Any) -> dict[str, torch.Tensor]:
-    mask = torch.ones_like(batch.ids) if batch.mask is None else batch.mask.long()
-    return {"input_ids": batch.ids, "attention_mask": mask, "token_type_ids": batch.segments}
+    mask = torch.ones_like(batch.input_ids) if batch.attention_mask is None else batch.attention_mask.long()
+    return {"input_ids": batch.input_ids, "attention_mask": mask, "token_type_ids": batch.token_type_ids}
 
 
 def opened(name: str, folder: Path) -> Any:

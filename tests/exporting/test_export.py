@@ -273,7 +273,7 @@ def test_a_hub_that_does_not_answer_leaves_the_export(tmp_path: Path, monkeypatc
 
 def test_sentence_vectors_keep_their_pooling(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "model", "bert", ("pooler",))
-    sentence.write(folder, sentence.Sentence(pooling="cls", length=64), 32)
+    sentence.write(folder, sentence.SentenceTransformerConfig(pooling="cls", length=64), 32)
     export = Path(unmask.export(folder)["folder"])
     assert (export / "modules.json").is_file() and (export / "1_Pooling" / "config.json").is_file()
     texts = ["a cab", TEXT, "b " * 100]  # the last is read in windows

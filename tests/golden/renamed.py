@@ -18,6 +18,7 @@ KEYS = {
     "per_piece": "mean_token_probability",
     "ended": "finish_reason",
     "compared": "validation",
+    "unmask_predicts": "unmask_logit_position",
     "learnt": "task_state",
     "want": "expected",
     "got": "predicted",

@@ -10,7 +10,7 @@ import torch
 from inference.tiny_models import train
 from near import gap
 
-from unmask.batch import TOKENS, Example, collate
+from unmask.batch import TOKENS_PER_FORWARD, Example, collate
 from unmask.errors import UserError
 from unmask.inference.engine import Engine
 from unmask.inference.predictor import Predictor, load
@@ -43,12 +43,12 @@ def rows(count: int, seed: int = 0, targets: int = 3) -> list[Example]:
 def logprobs(engine: TorchEngine, row: Example) -> torch.Tensor:
     """(T, V), one row, plainly."""
     with torch.no_grad():
-        return engine.model.logits("mlm", engine.model(torch.from_numpy(row.ids)[None])[0]).log_softmax(-1)
+        return engine.model.logits("mlm", engine.model(torch.from_numpy(row.input_ids)[None])[0]).log_softmax(-1)
 
 
 def test_every_method_gives_each_row_its_own(engine: TorchEngine) -> None:
     some = rows(200)
-    assert sum(map(len, some)) > TOKENS  # several forward passes
+    assert sum(map(len, some)) > TOKENS_PER_FORWARD  # several forward passes
     allowed = np.random.default_rng(1).random(TOKENIZER.size) < 0.5
     top, likely = engine.top_k("mlm", some, 4, allowed), engine.token_logprobs("mlm", some)
     hidden, nsp, tag = engine.hidden(some, 1), engine.logits("nsp", some), engine.logits("tag", some)
@@ -59,9 +59,9 @@ def test_every_method_gives_each_row_its_own(engine: TorchEngine) -> None:
             values, ids = known[places].masked_fill(~torch.from_numpy(allowed), -torch.inf).topk(4)
             np.testing.assert_array_equal(top[i][0], ids)
             assert gap(top[i][1], values) <= 5e-5
-            assert gap(likely[i], known[places, row.ids[places]]) <= 5e-5
+            assert gap(likely[i], known[places, row.input_ids[places]]) <= 5e-5
             states: list[torch.Tensor] = []
-            engine.model.encoder(torch.from_numpy(row.ids)[None], states=states)
+            engine.model.encoder(torch.from_numpy(row.input_ids)[None], states=states)
             assert gap(hidden[i], states[1][0]) <= 1e-5
             assert gap(nsp[i], engine.model.logits("nsp", states[-1])[0]) <= 1e-5
             assert tag[i].shape == (len(row), len(engine.config.labels))
@@ -120,12 +120,12 @@ class Other:
             "heads",
             "generation",
             "forward_lock",
-            "run",
+            "forward_rows",
             "top_k",
             "token_logprobs",
             "hidden",
             "logits",
-            "begin",
+            "start_generation",
         ):
             return getattr(self.real, name)
         raise AttributeError(name)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from unmask.batch import Example, Phase
+from unmask.batch import Example, StepConfig
 from unmask.inference.examples import masked_batch
 from unmask.inference.predictor import Predictor
 from unmask.model.config import preset
@@ -29,12 +29,12 @@ def test_a_masked_row_says_what_happened_to_each_token(kind):
     for seed in range(10):
         before = np.array([tokenizer.cls, *tokenizer.encode(" ".join(SENTENCES[:3])), tokenizer.sep])
         example = Example(before, labels={"nsp": np.array([seed % 2])})
-        after = objective.corrupt(example, np.random.default_rng(seed), Phase(0, 128, 0.3))
+        after = objective.corrupt(example, np.random.default_rng(seed), StepConfig(0, 128, 0.3))
         (row,) = masked_batch([after], tokenizer).rows
         states = [part.state for part in row.parts]
         places = after.labels["mlm.positions"]
-        assert states.count("masked") == int((after.ids == tokenizer.mask).sum())
-        assert states.count("kept") == int((after.ids[places] == before[places]).sum())
+        assert states.count("masked") == int((after.input_ids == tokenizer.mask).sum())
+        assert states.count("kept") == int((after.input_ids[places] == before[places]).sum())
         assert sum(states.count(s) for s in ("masked", "random", "kept")) == len(places) == row.chosen
         assert (row.tokens, row.is_next) == (len(before), seed % 2 == 0)
         assert all((p.text == p.shown) == (p.state in ("kept", "text", "special")) for p in row.parts)

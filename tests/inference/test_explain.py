@@ -88,7 +88,7 @@ def test_the_scores_of_every_answer_add_up(case):
 def test_the_likeness_of_two_texts_is_explained_by_every_family(name):
     tokenizer = train("bpe")
     model = Model(preset(name, vocab_size=tokenizer.size), []).init(0)
-    model.spell(token_bytes(tokenizer))
+    model.set_token_bytes(token_bytes(tokenizer))
     found = Predictor(model, tokenizer, "cpu").explain("the lakes of the union", "we played", steps=20)
     assert abs(found.value - found.baseline) > 0.01
     assert abs(found.delta) < 0.01
@@ -119,7 +119,7 @@ def test_targets_are_chosen():
     answer = fine_tuned("answer")
     found = answer.explain("who spoke?", TEXT, target="the president")
     assert found.target == "the president"
-    logits = answer.engine.logits("answer", [answer.reader.whole(["who spoke?", TEXT])[0]])[0]
+    logits = answer.engine.logits("answer", [answer.reader.encode_row(["who spoke?", TEXT])[0]])[0]
     own = [
         n for n, t in enumerate(found.tokens) if t.segment == 1 and t.end > t.start and t.end <= len("the president")
     ]
@@ -150,7 +150,7 @@ def test_a_task_without_code_of_its_own_is_explained_by_its_output(case, target)
     found = predictor.explain(*CASES[case][3], target=target, steps=100)
     assert abs(found.delta) < 0.02 * max(1.0, abs(found.value - found.baseline))
     assert found.target == target or found.target
-    values = predictor.engine.logits(case, [predictor.reader.whole(CASES[case][3])[0]])[0]
+    values = predictor.engine.logits(case, [predictor.reader.encode_row(CASES[case][3])[0]])[0]
     start = values[:, 0].argmax()
     span = values[start, 0] + values[start:, 1].max()
     assert found.value == near(float(values[:, 1].max() if target else span), 1e-5)
@@ -191,7 +191,7 @@ def writer(name, heads=("lm",), **more):
         ("gpt2-mini", ("lm",), {}),
         ("t5-mini", ("lm",), {}),
         ("bart-mini", ("lm",), {}),
-        ("bert-tiny", ("mlm",), {"predicts": "next"}),
+        ("bert-tiny", ("mlm",), {"logit_position": "next"}),
     ],
     ids=["gpt2", "t5", "bart", "prefix"],
 )

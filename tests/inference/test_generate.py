@@ -11,8 +11,8 @@ from near import near
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
-from unmask.model.generate import TOKENS, _groups, generate
-from unmask.model.generation import Generation
+from unmask.model.generate import MAX_TOKENS_IN_MEMORY, _groups, generate
+from unmask.model.generation import GenerationConfig
 from unmask.model.model import Model
 
 VOCAB, PAD, BOS, END = 20, 1, 0, 2
@@ -184,14 +184,14 @@ def test_an_encoder_continues_what_it_reads_as_a_prefix(name, head):
     """Its own next token each time: what a forward pass with the prefix mask says at the last token."""
     from unmask.batch import Batch
 
-    model = Model(preset(name, vocab_size=60, max_positions=32, predicts="next"), [head]).init(3)
+    model = Model(preset(name, vocab_size=60, max_positions=32, logit_position="next"), [head]).init(3)
     rows = [[5, 6, 7], [8, 9]]
     made = generate(model, rows, max_new_tokens=5)
     assert [len(new) for new in made] == [5, 5]
     for row, new in zip(rows, made, strict=True):
         ids = torch.tensor([row + new[:-1]])
         with torch.no_grad():
-            hidden = model.eval().encode(Batch(ids, prefix=torch.tensor([len(row)])))
+            hidden = model.eval().encode(Batch(ids, prefix_lengths=torch.tensor([len(row)])))
         assert model.logits(head, hidden[0, len(row) - 1 :]).argmax(-1).tolist() == new
     assert len(generate(model, rows, max_new_tokens=4, num_beams=2)[0]) == 4
 
@@ -227,10 +227,10 @@ def test_models_that_cannot():
 @pytest.mark.parametrize("beams", [1, 4])
 def test_what_is_in_memory_together_counts_the_new_tokens(decoder, beams):
     """The cache of a thousand one-token prompts is that of what is written after them."""
-    how = Generation(max_new_tokens=100, num_beams=beams)
+    how = GenerationConfig(max_new_tokens=100, num_beams=beams)
     groups = _groups([1] * 1000, how, decoder)
     assert sorted(i for group in groups for i in group) == list(range(1000))
-    assert TOKENS // 2 < len(groups[0]) * beams * 101 <= TOKENS
+    assert MAX_TOKENS_IN_MEMORY // 2 < len(groups[0]) * beams * 101 <= MAX_TOKENS_IN_MEMORY
     assert max(map(len, groups)) == len(groups[0])
 
 
@@ -238,7 +238,7 @@ def test_without_a_length_the_models_positions_end_the_text():
     model = tiny("gpt2-mini", sep_id=None)
     model.generation = {"max_length": 500}
     assert len(generate(model, [[5] * 10])[0]) == 54
-    assert Generation.make({"max_new_tokens": 9}, max_length=30).length(10) == 30
+    assert GenerationConfig.from_settings({"max_new_tokens": 9}, max_length=30).max_row_length(10) == 30
 
 
 # ---------------------------------------------------------------------------------------------------- from text to text

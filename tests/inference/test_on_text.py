@@ -58,14 +58,15 @@ def test_what_the_fixed_masking_hides(store: TokenStore) -> None:
     t = store.tokenizer
     track = running(store.heldout, t, preset("bert-tiny"), "mlm", 64, None)
     again = running(store.heldout, t, preset("bert-tiny"), "mlm", 64, None)
-    ids = np.concatenate([batch.ids.numpy().ravel() for batch in track.batches])
-    assert np.array_equal(ids, np.concatenate([batch.ids.numpy().ravel() for batch in again.batches]))
+    ids = np.concatenate([batch.input_ids.numpy().ravel() for batch in track.batches])
+    assert np.array_equal(ids, np.concatenate([batch.input_ids.numpy().ravel() for batch in again.batches]))
     positions = [
-        (batch.labels["mlm.positions"], batch.labels["mlm.targets"], batch.ids.flatten()) for batch in track.batches
+        (batch.labels["mlm.positions"], batch.labels["mlm.targets"], batch.input_ids.flatten())
+        for batch in track.batches
     ]
     chosen = torch.cat([ids[where] for where, _, ids in positions]).numpy()
     targets = torch.cat([target for _, target, _ in positions]).numpy()
-    ordinary = sum(int((~t.special[b.ids.numpy()]).sum()) for b in track.batches) + int((chosen == t.mask).sum())
+    ordinary = sum(int((~t.special[b.input_ids.numpy()]).sum()) for b in track.batches) + int((chosen == t.mask).sum())
     assert len(chosen) / ordinary == pytest.approx(0.15, abs=0.01)
     assert (chosen == t.mask).mean() == pytest.approx(0.8, abs=0.05)
     assert (chosen == targets).mean() == pytest.approx(0.1, abs=0.04)

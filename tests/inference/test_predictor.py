@@ -25,7 +25,7 @@ from transformers import (
     pipeline,
 )
 
-from unmask.batch import TOKENS, groups
+from unmask.batch import TOKENS_PER_FORWARD, batch_by_length
 from unmask.errors import UserError
 from unmask.inference.predictor import Predictor, load
 from unmask.model import hf
@@ -209,7 +209,7 @@ def test_batches_change_neither_answers_nor_their_order(bert):
     predictor = load(bert)
     rng = np.random.default_rng(0)
     texts = ["".join(rng.choice(list("北京是中国的首都"), n)) for n in rng.integers(1, 60, 200)]
-    assert sum(map(len, texts)) > TOKENS  # several forward passes
+    assert sum(map(len, texts)) > TOKENS_PER_FORWARD  # several forward passes
     vectors = predictor.embed(texts)
     for i in rng.choice(len(texts), 12, replace=False):
         assert gap(vectors[i], predictor.embed(texts[i])) <= 1e-5
@@ -224,7 +224,7 @@ def test_batches_change_neither_answers_nor_their_order(bert):
 
 @given(st.lists(st.integers(1, 600), max_size=60), st.integers(1, 2000))
 def test_batches_hold_every_item_once_within_the_bound(lengths, tokens):
-    made = list(groups(lengths, tokens))
+    made = list(batch_by_length(lengths, tokens))
     assert sorted(i for group in made for i in group) == list(range(len(lengths)))
     for group in made:
         assert len(group) == 1 or len(group) * max(lengths[i] for i in group) <= tokens
@@ -461,11 +461,11 @@ def test_a_bert_with_one_head_has_the_methods_of_that_head(tmp_path, tokenizer):
 def test_a_model_that_predicts_at_the_token_before_is_read_there(tmp_path):
     """clm, prefix and hybrid train that way; the folder says so, and fill follows."""
     tokenizer = train()
-    config = preset("modernbert-mini", vocab_size=tokenizer.size, hidden=32, heads=2, layers=2, predicts="next")
+    config = preset("modernbert-mini", vocab_size=tokenizer.size, hidden=32, heads=2, layers=2, logit_position="next")
     model = Model(config, ("mlm",)).init(3).eval()
     hf.save(model, tmp_path, tokenizer)
     found = load(tmp_path)
-    assert found.model.config.predicts == "next"
+    assert found.model.config.logit_position == "next"
     text = "the president of the [MASK] states"
     ids = [tokenizer.cls, *tokenizer.encode(text), tokenizer.sep]
     hidden = model(torch.tensor([ids]))[0]
@@ -479,7 +479,7 @@ def test_a_model_that_predicts_at_the_token_before_is_read_there(tmp_path):
 def test_the_score_of_an_encoder_that_predicts_the_next_token_is_from_left_to_right(tmp_path):
     """As transformers' BERT with the causal mask: a token's logits stand at the one before it, and nothing later is seen."""
     tokenizer = train()
-    config = preset("bert-tiny", vocab_size=tokenizer.size, hidden=32, heads=2, layers=2, predicts="next")
+    config = preset("bert-tiny", vocab_size=tokenizer.size, hidden=32, heads=2, layers=2, logit_position="next")
     hf.save(Model(config, ("mlm",)).init(3), tmp_path, tokenizer)
     reference = BertLMHeadModel.from_pretrained(tmp_path, is_decoder=True).eval()
     texts = ["the president of the united states", "we played", "the united [MASK] spoke"]

@@ -6,7 +6,7 @@ from near import gap
 
 from unmask.batch import Batch
 from unmask.errors import UserError
-from unmask.model.cache import Cache
+from unmask.model.cache import KVCache
 from unmask.model.config import preset
 from unmask.model.model import Model
 
@@ -40,8 +40,8 @@ def logits(model, ids, prefix=None):
     head = "lm" if "lm" in model.heads else "mlm"
     with torch.no_grad():
         if model.decoder is None:
-            return model.logits(head, model.encode(Batch(ids, prefix=prefix)))
-        batch = Batch(draw(len(ids), 9, seed=7), decoder=ids)
+            return model.logits(head, model.encode(Batch(ids, prefix_lengths=prefix)))
+        batch = Batch(draw(len(ids), 9, seed=7), decoder_input_ids=ids)
         return model.logits(head, model.decode(batch, model.encode(batch)))
 
 
@@ -78,7 +78,7 @@ def test_after_a_prefix_later_tokens_leave_earlier_logits_bit_equal(name):
 def test_a_causal_model_with_a_cache(name):
     """A prompt, then one token at a time: the logits of the whole row."""
     model, ids = tiny(name), draw(3, 20)
-    whole, cache, parts = logits(model, ids), Cache(3), []
+    whole, cache, parts = logits(model, ids), KVCache(3), []
     with torch.no_grad():
         for a, b in [(0, 12), *((i, i + 1) for i in range(12, 20))]:
             parts.append(model.logits("lm", model.encoder(ids[:, a:b], cache=cache)))
@@ -90,23 +90,23 @@ def test_a_causal_model_with_a_cache(name):
 def test_a_decoder_with_a_cache(name):
     model, ids = tiny(name), draw(2, 20)
     texts = draw(2, 15, seed=3)
-    batch = Batch(texts, torch.arange(15)[None] < torch.tensor([[15], [6]]), decoder=ids)
-    cache, parts = Cache(3), []
+    batch = Batch(texts, torch.arange(15)[None] < torch.tensor([[15], [6]]), decoder_input_ids=ids)
+    cache, parts = KVCache(3), []
     with torch.no_grad():
         states = model.encode(batch)
         whole = model.logits("lm", model.decode(batch, states))
         for a, b in [(0, 3), *((i, i + 1) for i in range(3, 20))]:
-            batch.decoder = ids[:, a:b]
+            batch.decoder_input_ids = ids[:, a:b]
             parts.append(model.logits("lm", model.decode(batch, states, cache=cache)))
     assert gap(torch.cat(parts, 1), whole) <= 1e-5
 
 
 def test_a_cache_follows_its_beams():
     model, ids = tiny("gpt2-mini"), draw(3, 12)
-    cache, order = Cache(3), torch.tensor([2, 0, 0])
+    cache, order = KVCache(3), torch.tensor([2, 0, 0])
     with torch.no_grad():
         model.encoder(ids, cache=cache)
-        cache.take(order)
+        cache.reorder(order)
         step = model.encoder(draw(3, 1, seed=4), cache=cache)
         whole = model.encoder(torch.cat([ids[order], draw(3, 1, seed=4)], 1))
     assert gap(step[:, 0], whole[:, -1]) <= 1e-5
@@ -115,7 +115,7 @@ def test_a_cache_follows_its_beams():
 @pytest.mark.parametrize("name", DECODERS)
 def test_states_at_chosen_positions_are_those_of_the_whole(name):
     model = tiny(name)
-    batch = Batch(draw(2, 9), decoder=draw(2, 7, seed=1))
+    batch = Batch(draw(2, 9), decoder_input_ids=draw(2, 7, seed=1))
     at = torch.tensor([0, 5, 9, 13])
     with torch.no_grad():
         hidden = model.encode(batch)
@@ -131,9 +131,9 @@ def test_padding_of_text_and_output_changes_nothing(name):
     padded, mask = torch.cat([texts, torch.zeros(1, 4, dtype=torch.long)], 1), (torch.arange(10) < 6)[None]
     longer = torch.cat([out, torch.zeros(1, 3, dtype=torch.long)], 1)
     with torch.no_grad():
-        alone, batch = Batch(texts, decoder=out), Batch(padded, mask, decoder=longer)
+        alone, batch = Batch(texts, decoder_input_ids=out), Batch(padded, mask, decoder_input_ids=longer)
         a, b = model.decode(alone, model.encode(alone)), model.decode(batch, model.encode(batch))
-        batch.mask = None  # the mask is what does it
+        batch.attention_mask = None  # the mask is what does it
         c = model.decode(batch, model.encode(batch))
     assert gap(a, b[:, :5]) < 1e-5
     assert (a - c[:, :5]).abs().max() > 1e-4
@@ -142,7 +142,7 @@ def test_padding_of_text_and_output_changes_nothing(name):
 @pytest.mark.parametrize("name", [*CAUSAL, *DECODERS])
 def test_checkpointing_gives_the_same_gradients(name):
     model, results = tiny(name, dropout=0.2, attention_dropout=0.2).train(), []
-    batch = Batch(draw(2, 9), decoder=draw(2, 7, seed=1))
+    batch = Batch(draw(2, 9), decoder_input_ids=draw(2, 7, seed=1))
     for on in (False, True):
         model.encoder.checkpointing = on
         if model.decoder is not None:
@@ -160,11 +160,11 @@ def test_t5s_first_decoder_token_learns():
     """It is the padding, which elsewhere gets no gradient as an input."""
     model = tiny("t5-v1.1-mini")
     assert model.config.start_id == model.config.pad_id == 0
-    batch = Batch(draw(1, 5), decoder=torch.tensor([[0, 7]]))
+    batch = Batch(draw(1, 5), decoder_input_ids=torch.tensor([[0, 7]]))
     model.decode(batch, model.encode(batch)).sum().backward()
     assert model.embedding.grad[0].any()
     model = tiny("bart-mini")
-    batch = Batch(torch.tensor([[5, 6, 0]]), decoder=torch.tensor([[2, 7]]))
+    batch = Batch(torch.tensor([[5, 6, 0]]), decoder_input_ids=torch.tensor([[2, 7]]))
     model.decode(batch, model.encode(batch)).sum().backward()
     assert not model.embedding.grad[0].any()
 

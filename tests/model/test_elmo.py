@@ -11,7 +11,7 @@ from unmask.inference.predictor import Predictor
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.lstm import BEGIN, END, NONE
-from unmask.model.model import Model, parameters
+from unmask.model.model import Model, count_parameters
 from unmask.text.store import TokenStore
 from unmask.text.token_bytes import token_bytes
 
@@ -126,7 +126,7 @@ def test_the_mix_learns_from_a_task() -> None:
 
 def test_published_size() -> None:
     # 93.6 million in the paper; torch's LSTMs have a second bias
-    assert parameters(preset("elmo-original"), ()) / 1e6 == pytest.approx(93.6, abs=0.1)
+    assert count_parameters(preset("elmo-original"), ()) / 1e6 == pytest.approx(93.6, abs=0.1)
 
 
 @pytest.mark.parametrize("changes", [{"hidden": 33}, {"intermediate": 8}, {"encoder": "transformer"}])
@@ -140,7 +140,7 @@ def test_a_mistake_is_explained(changes: dict) -> None:
 def test_folder(heads: list[str], characters: bool, store: TokenStore, tmp_path) -> None:
     size = {"hidden": 32, "intermediate": 48, "vocab_size": store.tokenizer.size}
     model = Model(preset("elmo-mini", characters=characters, labels=("a", "b"), **size), heads).init(0).eval()
-    model.spell(token_bytes(store.tokenizer))
+    model.set_token_bytes(token_bytes(store.tokenizer))
     hf.save(model, tmp_path, store.tokenizer)
     found = hf.load(tmp_path, heads=heads, changes={"labels": ("a", "b")})
     assert not found.missing
@@ -160,7 +160,7 @@ def test_characters(store: TokenStore) -> None:
     with pytest.raises(UserError, match="spelled"):
         model(rows(1, 4))
     spelled = token_bytes(store.tokenizer)
-    model.spell(spelled)
+    model.set_token_bytes(spelled)
     table = model.encoder.embeddings.tokens.spelling  # type: ignore[attr-defined]
     word, inside = spelled.index(b" the"), next(i for i, s in enumerate(spelled) if s == b"s")
     assert table[word, :6].tolist() == [BEGIN, ord("t") + 1, ord("h") + 1, ord("e") + 1, END, NONE]

@@ -8,11 +8,11 @@ import pytest
 import torch
 from near import gap
 
-from unmask.batch import Batch, Example, Phase, collate
+from unmask.batch import Batch, Example, StepConfig, collate
 from unmask.model import hf
 from unmask.model.config import change, preset
 from unmask.model.families import FAMILIES
-from unmask.model.model import TIED, Model, parameters
+from unmask.model.model import TIED, Model, count_parameters
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.seeds import generator
@@ -44,7 +44,7 @@ def same(a, b):
 
 def masked_logits(model, ids, recipe):
     objective = build(recipe, TOKENIZER)
-    corrupted = objective.corrupt(Example(ids), generator(0), Phase(0, len(ids), 0.15))
+    corrupted = objective.corrupt(Example(ids), generator(0), StepConfig(0, len(ids), 0.15))
     batch = collate([corrupted], TOKENIZER.pad)
     with torch.no_grad():
         return model.logits("mlm", model.encode(batch).flatten(0, 1)), corrupted.labels["mlm.positions"]
@@ -73,7 +73,7 @@ def test_packed_documents_do_not_see_each_other(family):
     documents = (torch.arange(30)[None] >= torch.tensor([[11], [17]])).long()
     other = torch.where(documents == 1, draw(2, 30, seed=1), ids)
     with torch.no_grad():
-        first = [model.logits("mlm", model.encode(Batch(x, documents=documents))) for x in (ids, other)]
+        first = [model.logits("mlm", model.encode(Batch(x, document_ids=documents))) for x in (ids, other)]
         open_rows = [model.logits("mlm", model.encode(Batch(x))) for x in (ids, other)]
     assert torch.equal(first[0][documents == 0], first[1][documents == 0])
     assert not torch.equal(first[0][documents == 1], first[1][documents == 1])
@@ -117,7 +117,7 @@ def test_the_shapes_of_every_head(family):
 
 
 def test_one_layer_used_many_times():
-    counts = [parameters(tiny("albert", layers=layers)) for layers in (1, 4, 12)]
+    counts = [count_parameters(tiny("albert", layers=layers)) for layers in (1, 4, 12)]
     assert len(set(counts)) == 1
     model = Model(tiny("albert"), ["mlm"]).init(0).eval()
     assert len(model.encoder.layers) == 1

@@ -16,10 +16,10 @@ from unmask.batch import Batch
 from unmask.errors import UserError
 from unmask.model.config import change, preset
 from unmask.model.generate import generate
-from unmask.model.generation import Generation
+from unmask.model.generation import GenerationConfig
+from unmask.model.generation_state import GenerationState, GraphGenerationState, lm_head_name
 from unmask.model.model import Model
-from unmask.model.scores import BLOCK, COLUMNS, best, draw, likely, log_softmax, pick
-from unmask.model.steps import GraphSteps, Steps, writing_head
+from unmask.model.scores import BLOCK, COLUMNS, filter_logits, log_softmax, sample_index, sample_tokens, top_indices
 from unmask.seeds import generator
 
 VOCAB, END = 24, 2
@@ -56,8 +56,8 @@ class Graph:
         self.model, self.config, self.heads, self.generation = model, model.config, list(model.heads), {}
         self.seen = []
 
-    def begin(self, prompts, how, cache=True):
-        return GraphSteps(self.config, prompts, how, self.last)
+    def start_generation(self, prompts, how, cache=True):
+        return GraphGenerationState(self.config, prompts, how, self.last)
 
     @torch.no_grad()
     def last(self, ids, mask, decoder):
@@ -65,7 +65,7 @@ class Graph:
         batch = Batch(torch.from_numpy(ids), torch.from_numpy(mask))
         hidden = self.model.encode(batch)
         if decoder is not None:
-            batch.decoder = torch.from_numpy(decoder)
+            batch.decoder_input_ids = torch.from_numpy(decoder)
             hidden = self.model.decode(batch, hidden)
         return self.model.logits("lm", hidden[:, -1]).numpy()
 
@@ -79,8 +79,8 @@ class Table:
         self.logits = logits.astype(np.float32)
         self.config = change(preset("gpt2-mini"), vocab_size=len(logits), sep_id=END, pad_id=0, max_positions=64)
 
-    def begin(self, prompts, how, cache=True):
-        return GraphSteps(self.config, prompts, how, lambda ids, mask, decoder: self.logits[ids[:, -1]])
+    def start_generation(self, prompts, how, cache=True):
+        return GraphGenerationState(self.config, prompts, how, lambda ids, mask, decoder: self.logits[ids[:, -1]])
 
 
 SETTINGS = {
@@ -112,7 +112,7 @@ def test_a_graph_writes_what_torch_writes(name, how):
 
 
 def test_a_graph_without_a_prefix_mask_says_so():
-    config = change(preset("bert-tiny", vocab_size=VOCAB), predicts="next")
+    config = change(preset("bert-tiny", vocab_size=VOCAB), logit_position="next")
     graph = Graph(Model(config, ["mlm"]))
     with pytest.raises(UserError, match="prefix mask"):
         generate(graph, [[5]], max_new_tokens=2)
@@ -125,13 +125,13 @@ sys.modules["torch"] = None
 import numpy as np
 from unmask.model.config import preset
 from unmask.model.generate import generate
-from unmask.model.steps import GraphSteps
+from unmask.model.generation_state import GraphGenerationState
 import unmask.inference.causal, unmask.tasks.generate.task
 
 class Counts:
     config, heads, generation = preset("gpt2-mini", vocab_size=9, sep_id=8), ["lm"], {}
-    def begin(self, prompts, how, cache=True):
-        return GraphSteps(self.config, prompts, how, lambda ids, mask, decoder: 9 * np.eye(9, dtype=np.float32)[(ids[:, -1] + 1) % 9])
+    def start_generation(self, prompts, how, cache=True):
+        return GraphGenerationState(self.config, prompts, how, lambda ids, mask, decoder: 9 * np.eye(9, dtype=np.float32)[(ids[:, -1] + 1) % 9])
 
 for settings in ({}, {"num_beams": 2}, {"do_sample": True, "temperature": 0.1}):
     assert generate(Counts(), [[3], [5, 6]], **settings) == [[4, 5, 6, 7, 8], [7, 8]], settings
@@ -202,7 +202,7 @@ def test_best_is_a_sort(size, count):
         np.full(size, -np.inf),
     ):
         wanted = np.argsort(-scores, kind="stable")[:count]
-        assert best(scores, count).tolist() == wanted.tolist()
+        assert top_indices(scores, count).tolist() == wanted.tolist()
 
 
 def test_log_softmax():
@@ -222,7 +222,7 @@ def test_what_may_be_drawn_is_what_transformers_allows(top_k, top_p, spread):
     if top_p < 1:
         kept = transformers.TopPLogitsWarper(top_p)(None, kept)
     wanted = kept[0].softmax(-1).numpy()
-    tokens, weights = likely(scores, Generation(top_k=top_k, top_p=top_p))
+    tokens, weights = filter_logits(scores, GenerationConfig(top_k=top_k, top_p=top_p))
     found = np.zeros(800)
     found[tokens] = weights / weights.sum()
     assert (found > 0).sum() == (wanted > 0).sum()
@@ -230,8 +230,10 @@ def test_what_may_be_drawn_is_what_transformers_allows(top_k, top_p, spread):
 
 
 def test_of_equal_tokens_the_first_are_likely():
-    assert likely(np.zeros(10, np.float32), Generation(top_p=0.45))[0].tolist() == [0, 1, 2, 3, 4]
-    assert len(likely(np.zeros(10, np.float32), Generation(top_k=3))[0]) == 10  # as transformers: ties stay
+    assert filter_logits(np.zeros(10, np.float32), GenerationConfig(top_p=0.45))[0].tolist() == [0, 1, 2, 3, 4]
+    assert (
+        len(filter_logits(np.zeros(10, np.float32), GenerationConfig(top_k=3))[0]) == 10
+    )  # as transformers: ties stay
 
 
 @pytest.mark.parametrize("size", [3, BLOCK, 5 * BLOCK + 3])
@@ -240,23 +242,23 @@ def test_a_lot_falls_on_a_token_as_often_as_it_weighs(size):
     weights[::3] = 0.0
     edges = np.cumsum(weights, dtype=np.float64) / weights.sum(dtype=np.float64)
     for lot in generator(size, "lots").random(2000):
-        assert pick(weights, lot) == np.searchsorted(edges, lot, side="right")
+        assert sample_index(weights, lot) == np.searchsorted(edges, lot, side="right")
     for seed in range(30):  # rounded, the last lot may be the sum itself, or a little above
         weights = np.pad(generator(seed, "last").random(size).astype(np.float32), (1, 1))
-        assert [pick(weights, lot) for lot in (0.0, 1 - 2**-53)] == [1, size]
+        assert [sample_index(weights, lot) for lot in (0.0, 1 - 2**-53)] == [1, size]
 
 
 def test_what_is_drawn_has_an_address():
     scores = generator(0, "flat").normal(size=(1, 3000)).astype(np.float32)
 
     def at(seed, number, step):
-        return int(draw(scores.copy(), Generation(seed=seed), [number], step)[0])
+        return int(sample_tokens(scores.copy(), GenerationConfig(seed=seed), [number], step)[0])
 
     places = list(itertools.product((0, 1), (0, 1, 2), (0, 1, 2)))
     found = [at(*place) for place in places]
     assert found == [at(*place) for place in places]
     assert len(set(found)) >= len(places) - 2  # two may fall on one token
-    both = draw(scores.repeat(2, 0), Generation(seed=1), [2, 0], 1)
+    both = sample_tokens(scores.repeat(2, 0), GenerationConfig(seed=1), [2, 0], 1)
     assert both.tolist() == [at(1, 2, 1), at(1, 0, 1)]
 
 
@@ -264,11 +266,11 @@ def test_a_temperature_of_almost_nothing_is_greedy():
     scores = generator(0, "cold").normal(0, 30, (2, 100)).astype(np.float32)
     with np.errstate(all="raise", under="ignore"):
         for cold in (1e-6, 5e-324):
-            drawn = draw(scores.copy(), Generation(temperature=cold), [0, 1], 0)
+            drawn = sample_tokens(scores.copy(), GenerationConfig(temperature=cold), [0, 1], 0)
             assert drawn.tolist() == scores.argmax(-1).tolist()
         scores[:, 1:] = -np.inf
-        assert draw(scores.copy(), Generation(temperature=1e308), [0, 1], 0).tolist() == [0, 0]
-        assert draw(scores.copy(), Generation(top_p=5e-324), [0, 1], 0).tolist() == [0, 0]
+        assert sample_tokens(scores.copy(), GenerationConfig(temperature=1e308), [0, 1], 0).tolist() == [0, 0]
+        assert sample_tokens(scores.copy(), GenerationConfig(top_p=5e-324), [0, 1], 0).tolist() == [0, 0]
 
 
 # ------------------------------------------------------------------------------------------------------------------ mistakes
@@ -305,9 +307,11 @@ def test_a_wrong_value_is_explained(name, value, said):
 
 def test_a_folders_own_temperature_is_no_mistake():
     """Files of transformers hold one beside do_sample: false."""
-    assert Generation.make({"temperature": 0.6, "top_k": 50, "do_sample": False}).temperature == 0.6
-    assert Generation.make({"do_sample": True}, temperature=0.6).do_sample
-    assert Generation.make({}, temperature=1.0, top_k=0, top_p=1.0, seed=3).seed == 3  # these change nothing
+    assert GenerationConfig.from_settings({"temperature": 0.6, "top_k": 50, "do_sample": False}).temperature == 0.6
+    assert GenerationConfig.from_settings({"do_sample": True}, temperature=0.6).do_sample
+    assert (
+        GenerationConfig.from_settings({}, temperature=1.0, top_k=0, top_p=1.0, seed=3).seed == 3
+    )  # these change nothing
 
 
 @pytest.mark.parametrize("beams", [1, 2])
@@ -324,8 +328,8 @@ def test_an_end_outside_the_vocabulary_never_comes():
 
 
 def test_who_cannot_write():
-    assert writing_head(tiny("t5-mini")) == "lm"
+    assert lm_head_name(tiny("t5-mini")) == "lm"
     with pytest.raises(UserError, match="its heads are pooler"):
-        writing_head(Model(preset("bert-tiny", vocab_size=VOCAB), ["pooler"]))
+        lm_head_name(Model(preset("bert-tiny", vocab_size=VOCAB), ["pooler"]))
     with pytest.raises(NotImplementedError):
-        Steps(preset("gpt2-mini"), np.zeros((1, 1), np.int64)).logits()
+        GenerationState(preset("gpt2-mini"), np.zeros((1, 1), np.int64)).logits()

@@ -7,7 +7,7 @@ import pytest
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig, preset
 from unmask.model.families import FAMILIES
-from unmask.model.model import parameters, with_needs
+from unmask.model.model import count_parameters, with_dependencies
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_public_sizes(name, layers, hidden, intermediate, positions):
     ],
 )
 def test_published_parameter_counts(name, heads, millions):
-    assert parameters(preset(name), heads) / 1e6 == pytest.approx(millions, abs=0.06)
+    assert count_parameters(preset(name), heads) / 1e6 == pytest.approx(millions, abs=0.06)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_published_parameter_counts(name, heads, millions):
 def test_every_preset_has_a_class_for_its_objective(family, architecture):
     for name in FAMILIES[family].presets:
         config = preset(name)
-        assert config.architecture(with_needs(config.default_objective.split("+"))) == architecture
+        assert config.architecture(with_dependencies(config.default_objective.split("+"))) == architecture
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_every_preset_has_a_class_for_its_objective(family, architecture):
 )
 def test_architecture(family, heads, architecture):
     config = preset(next(iter(FAMILIES[family].presets)))
-    assert config.architecture(with_needs(heads)) == architecture
+    assert config.architecture(with_dependencies(heads)) == architecture
 
 
 @pytest.mark.parametrize(

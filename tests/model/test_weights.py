@@ -90,7 +90,7 @@ def google_variables(model):
     """A model's tensors under Google's names: the inverse of what is read, by hand."""
     out = {}
     for parameter, value in model.state_dict().items():
-        targets = hf.there(hf.FAMILIES["bert"], parameter)
+        targets = hf.hf_tensor_names(hf.FAMILIES["bert"], parameter)
         for target, part in zip(targets, value.chunk(len(targets))):
             part = part.numpy()
             stem, _, kind = target.rpartition(".")
@@ -210,7 +210,7 @@ def test_what_is_not_read_is_refused(tmp_path):
 
 def test_a_number_without_an_end_is_refused_at_once():
     from unmask.protobuf import fields
-    from unmask.protobuf import varint as read_varint
+    from unmask.protobuf import read_varint as read_varint
 
     assert read_varint(varint(2**64 - 1), 0) == (2**64 - 1, 10)
     for data in (b"\xff" * 11, b"\x80" * 10 + b"\0"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batch import Example, Phase, collate
+from unmask.batch import Example, StepConfig, collate
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
@@ -22,7 +22,7 @@ from unmask.train.loader import Loader
 from unmask.train.schedule import plan
 from unmask.train.trainer import Trainer
 
-PHASE = Phase(0, 16)
+PHASE = StepConfig(0, 16)
 SIZE = {"hidden": 64, "intermediate": 64, "dropout": 0.0}
 
 
@@ -60,7 +60,7 @@ def test_only_real_tokens_count(store: TokenStore) -> None:
     o = objective(store)
     rows = [o.corrupt(Example(np.arange(2, 2 + n)), generator(0, n), PHASE) for n in (9, 4)]
     together = collate(rows, pad=0)
-    assert o.counts(together) == {"bilm": 2 * (8 + 3)}
+    assert o.target_counts(together) == {"bilm": 2 * (8 + 3)}
     model = Model(preset("elmo-mini", vocab_size=store.tokenizer.size, **SIZE), o.heads).init(0).eval()
     with torch.no_grad():
         sums = [float(o.loss(model, collate([row], pad=0))["bilm"][0]) for row in rows]
@@ -83,7 +83,7 @@ def test_no_state_knows_its_answer(store: TokenStore) -> None:
                 logits = []
                 for given in (ids, changed):
                     batch = collate([Example(given, labels=row.labels)], pad=0)
-                    logits.append(o.outputs(model, o._hidden(model, batch), batch)["bilm"][0])
+                    logits.append(o.logits_and_targets(model, o._hidden(model, batch), batch)["bilm"][0])
                 # forwards, place is predicted at place - 1; backwards at place + 1
                 at = place - 1 if side == "forwards" else 9 + place
                 assert torch.equal(logits[0][at], logits[1][at])
@@ -143,7 +143,7 @@ def test_characters_learn(store: TokenStore) -> None:
     from unmask.text.token_bytes import token_bytes
 
     model = Model(preset("elmo-mini", vocab_size=store.tokenizer.size, characters=True, **SIZE), ["bilm"]).init(1)
-    model.spell(token_bytes(store.tokenizer))
+    model.set_token_bytes(token_bytes(store.tokenizer))
     trainer, loader = trainer_of(store, model, 15)
     batch = loader.batch(0, 8, trainer.plan.phase(0))
     losses = [trainer.step(step, [(0, batch)]).values["loss"] for step in range(15)]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from objectives.rows import ORDINARY, TOKENIZER, row
 
-from unmask.batch import Example, Phase, collate
+from unmask.batch import Example, StepConfig, collate
 from unmask.errors import UserError
 from unmask.model.config import preset
 from unmask.model.model import Model
@@ -18,7 +18,7 @@ from unmask.text.flags import DOCUMENT
 from unmask.text.rows import Rows
 from unmask.text.store import TokenStore
 
-PHASE = Phase(0, 64, 0.15)
+PHASE = StepConfig(0, 64, 0.15)
 SMALL = {"vocab_size": TOKENIZER.size, "hidden": 32, "heads": 2, "layers": 3, "intermediate": 64}
 FAMILIES = ["bert-tiny", "modernbert-mini", "gpt2-mini"]
 
@@ -33,7 +33,7 @@ def made(name: str, family: str, **sections: object) -> tuple[Objective, Model]:
 def predictions(objective: Objective, model: Model, example: Example) -> dict[str, torch.Tensor]:
     with torch.no_grad():
         batch = collate([example], TOKENIZER.pad)
-        outputs = objective.outputs(model, objective._hidden(model, batch), batch)
+        outputs = objective.logits_and_targets(model, objective._hidden(model, batch), batch)
     return {name: logits for name, (logits, _) in outputs.items()}
 
 
@@ -41,17 +41,19 @@ def test_clm_predicts_every_next_token_but_the_end_of_the_row() -> None:
     objective, _ = made("clm", "bert-tiny")
     example = row(3, 64, documents=True)
     out = objective.corrupt(example, generator(0), PHASE)
-    assert (out.ids == example.ids).all()
+    assert (out.input_ids == example.input_ids).all()
     assert out.labels["clm.positions"].tolist() == list(range(62))
-    assert (out.labels["clm.targets"] == example.ids[1:63]).all()
+    assert (out.labels["clm.targets"] == example.input_ids[1:63]).all()
     assert TOKENIZER.sep in out.labels["clm.targets"].tolist(), "the end of a document is predicted"
-    assert out.prefix == 0
-    assert made("clm", "gpt2-mini")[0].corrupt(example, generator(0), PHASE).prefix is None, "the model hides by itself"
+    assert out.prefix_length == 0
+    assert made("clm", "gpt2-mini")[0].corrupt(example, generator(0), PHASE).prefix_length is None, (
+        "the model hides by itself"
+    )
 
 
 def test_documents_apart_are_not_continued_by_the_next() -> None:
     example = row(3, 64, documents=True)
-    example.documents = np.cumsum((example.flags & DOCUMENT) > 0)
+    example.document_ids = np.cumsum((example.flags & DOCUMENT) > 0)
     for name in ("clm", "prefix", "hybrid"):
         objective, _ = made(name, "bert-tiny", mlm={"rate": 0.9})
         for i in range(20):
@@ -67,12 +69,12 @@ def test_later_tokens_change_no_earlier_prediction(name: str, family: str) -> No
     """Bit for bit. The prefix itself may be seen; so the change is made after it."""
     objective, model = made(name, family, hybrid={"clm_fraction": 1.0})
     made_so = (objective.corrupt(row(5, 64), generator("cut", i), PHASE) for i in range(99))
-    example = next(e for e in made_so if (e.prefix or 0) < 40)
+    example = next(e for e in made_so if (e.prefix_length or 0) < 40)
     positions = next(v for k, v in example.labels.items() if k.endswith(".positions") and len(v))
     changed_at = int(positions[len(positions) // 2]) + 1
-    ids = example.ids.copy()
+    ids = example.input_ids.copy()
     ids[changed_at:-1] = generator("other").choice(ORDINARY, len(ids) - 1 - changed_at)
-    before, after = (predictions(objective, model, replace(example, ids=x)) for x in (example.ids, ids))
+    before, after = (predictions(objective, model, replace(example, input_ids=x)) for x in (example.input_ids, ids))
     term = objective.terms[-1]
     earlier = int((positions < changed_at).sum())
     assert torch.equal(before[term][:earlier], after[term][:earlier])
@@ -84,9 +86,9 @@ def test_the_cut_of_prefix_is_uniform_and_the_loss_begins_there() -> None:
     cuts = []
     for i in range(4000):
         out = objective.corrupt(row(0, 32), generator("cut", i), PHASE)
-        cuts.append(out.prefix)
-        assert out.labels["prefix.positions"].tolist() == list(range(out.prefix - 1, 30))
-        assert (out.labels["prefix.targets"] == out.ids[out.prefix : 31]).all()
+        cuts.append(out.prefix_length)
+        assert out.labels["prefix.positions"].tolist() == list(range(out.prefix_length - 1, 30))
+        assert (out.labels["prefix.targets"] == out.input_ids[out.prefix_length : 31]).all()
     assert set(cuts) == set(range(1, 31))
     assert np.bincount(cuts)[1:].std() < 25  # of 133 each: √133 = 12
 
@@ -98,15 +100,15 @@ def test_hybrid_predicts_one_before_and_half_of_the_rows_are_causal() -> None:
         example = row(i % 50, 64)
         out = objective.corrupt(example, generator("hybrid", i), PHASE)
         labels = out.labels
-        causal += out.prefix == 0
-        if out.prefix == 0:
+        causal += out.prefix_length == 0
+        if out.prefix_length == 0:
             assert len(labels["clm.targets"]) == 62
             assert not len(labels["mlm.targets"])
         else:
-            assert out.prefix == 64
-            assert (example.ids[labels["mlm.positions"]] == labels["mlm.targets"]).all()
+            assert out.prefix_length == 64
+            assert (example.input_ids[labels["mlm.positions"]] == labels["mlm.targets"]).all()
             batch = collate([out], TOKENIZER.pad)
-            assert (objective.reads(model, batch).numpy() == labels["mlm.positions"] - 1).all()
+            assert (objective.loss_positions(model, batch).numpy() == labels["mlm.positions"] - 1).all()
             assert not len(labels["clm.targets"])
             chosen, total = chosen + len(labels["mlm.targets"]), total + 62
     assert causal / 6000 == pytest.approx(0.5, abs=0.02)
@@ -115,7 +117,7 @@ def test_hybrid_predicts_one_before_and_half_of_the_rows_are_causal() -> None:
     rows = [objective.corrupt(row(i, 64), generator("hybrid", i), PHASE) for i in range(6)]
     batch = collate(rows, TOKENIZER.pad)
     terms = objective.loss(model, batch)
-    assert {name: n for name, (_, n) in terms.items()} == objective.counts(batch)
+    assert {name: n for name, (_, n) in terms.items()} == objective.target_counts(batch)
 
 
 def test_hybrid_masked_rows_see_both_sides_and_not_the_token() -> None:
@@ -125,31 +127,31 @@ def test_hybrid_masked_rows_see_both_sides_and_not_the_token() -> None:
     example = row(1, 64)
     out = objective.corrupt(example, generator(0), PHASE)
     before = predictions(objective, model, out)["mlm"]
-    later = out.ids.copy()
+    later = out.input_ids.copy()
     later[-2] = ORDINARY[0] if later[-2] != ORDINARY[0] else ORDINARY[1]
-    assert not torch.equal(before[0], predictions(objective, model, replace(out, ids=later))["mlm"][0])
-    assert (out.ids[out.labels["mlm.positions"]] == TOKENIZER.mask).all()
+    assert not torch.equal(before[0], predictions(objective, model, replace(out, input_ids=later))["mlm"][0])
+    assert (out.input_ids[out.labels["mlm.positions"]] == TOKENIZER.mask).all()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rows_keep_documents_apart_when_asked(family: str, store: TokenStore) -> None:
     """Of a real store: numbers change where documents begin, and no token sees another's."""
     across, apart = (Rows(store.train, store.tokenizer, 0, "stream", apart=on) for on in (False, True))
-    phase = Phase(0, 64)
-    found = next(e for e in (apart.example(0, i, phase) for i in range(300)) if e.documents.max() == 1)
-    i = next(i for i in range(300) if (apart.example(0, i, phase).ids == found.ids).all())
-    assert across.example(0, i, phase).documents is None
-    border = int(np.flatnonzero(np.diff(found.documents))[0])
-    assert found.ids[border] == store.tokenizer.sep
+    phase = StepConfig(0, 64)
+    found = next(e for e in (apart.example(0, i, phase) for i in range(300)) if e.document_ids.max() == 1)
+    i = next(i for i in range(300) if (apart.example(0, i, phase).input_ids == found.input_ids).all())
+    assert across.example(0, i, phase).document_ids is None
+    border = int(np.flatnonzero(np.diff(found.document_ids))[0])
+    assert found.input_ids[border] == store.tokenizer.sep
     assert found.flags[border + 1] & DOCUMENT
-    assert found.documents[0] == 0
+    assert found.document_ids[0] == 0
     model = Model(preset(family, **SMALL | {"vocab_size": store.tokenizer.size}), ()).init(0).eval()
-    other = found.ids.copy()
+    other = found.input_ids.copy()
     other[1:border] = other[1:border][::-1]
     hidden = []
-    for ids in (found.ids, other):
+    for ids in (found.input_ids, other):
         with torch.no_grad():
-            hidden.append(model.encode(collate([replace(found, ids=ids)], 0))[0])
+            hidden.append(model.encode(collate([replace(found, input_ids=ids)], 0))[0])
     assert torch.equal(hidden[0][border + 1 :], hidden[1][border + 1 :])
     assert not torch.equal(hidden[0][:border], hidden[1][:border])
 
@@ -162,10 +164,10 @@ def test_a_row_that_begins_inside_a_document_counts_from_it() -> None:
     tokens = np.where(flags == 0, TOKENIZER.sep, ORDINARY[3])
     rows = Rows(SimpleNamespace(tokens=tokens, flags=flags), TOKENIZER, 0, "stream", apart=True)
     for i in range(rows.count(14)):
-        e = rows.example(0, i, Phase(0, 14))
-        assert e.documents[0] == e.documents[1] == 0
+        e = rows.example(0, i, StepConfig(0, 14))
+        assert e.document_ids[0] == e.document_ids[1] == 0
         starts = np.flatnonzero(e.flags & DOCUMENT)
-        assert np.flatnonzero(np.diff(e.documents)).tolist() == [s - 1 for s in starts if s > 1]
+        assert np.flatnonzero(np.diff(e.document_ids)).tolist() == [s - 1 for s in starts if s > 1]
 
 
 def test_packing_apart_is_refused_for_pairs_and_decoders() -> None:

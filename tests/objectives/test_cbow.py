@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unmask.batch import Example, Phase, collate
+from unmask.batch import Example, StepConfig, collate
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
@@ -23,7 +23,7 @@ from unmask.train.loader import Loader
 from unmask.train.schedule import plan
 from unmask.train.trainer import Trainer
 
-PHASE = Phase(0, 16)
+PHASE = StepConfig(0, 16)
 
 
 def objective(store: TokenStore, **settings: float) -> CBOW:
@@ -78,12 +78,12 @@ def test_the_loss_by_hand(store: TokenStore) -> None:
     expected = torch.zeros(())
     for example in examples:
         for around, target in zip(groups(example.labels), example.labels["cbow.targets"]):
-            mean = model.embedding[torch.tensor(example.ids[around])].mean(0)
+            mean = model.embedding[torch.tensor(example.input_ids[around])].mean(0)
             logits = model.heads["cbow"].decoder.weight @ mean
             expected = expected + F.cross_entropy(logits, torch.tensor(target))
     batch = collate(examples, pad=0)
     total, count = o.loss(model, batch)["cbow"]
-    assert count == o.counts(batch)["cbow"] == 19
+    assert count == o.target_counts(batch)["cbow"] == 19
     assert total.item() == pytest.approx(expected.item(), rel=1e-5)
 
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 from objectives.rows import TOKENIZER
 
-from unmask.batch import Phase, collate
+from unmask.batch import StepConfig, collate
 from unmask.errors import UserError
 from unmask.model.config import preset, presets
 from unmask.model.model import Model
-from unmask.objectives.objective import Joint, build, check, parse
+from unmask.objectives.objective import SumObjective, build, check, parse
 from unmask.recipe import Recipe
 from unmask.seeds import generator
 from unmask.text.rows import Rows
@@ -80,23 +80,23 @@ def test_heads_are_those_the_family_has() -> None:
 def test_a_joint_asks_its_parts_once(store: TokenStore) -> None:
     recipe = Recipe.build({"objective": "mlm+sop"})
     objective = build(recipe, store.tokenizer)
-    assert isinstance(objective, Joint)
+    assert isinstance(objective, SumObjective)
     model = Model(preset("bert-tiny", vocab_size=store.tokenizer.size, **SMALL), objective.heads).init(0).eval()
     rows = Rows(store.train, store.tokenizer, 0, objective.rows)
-    phase = Phase(0, 64, 0.15)
+    phase = StepConfig(0, 64, 0.15)
     batch = collate([objective.corrupt(rows.example(0, i, phase), generator(i), phase) for i in range(4)], 0)
     asked = dict.fromkeys(objective.terms, 0)
     for part in objective.parts:
 
-        def counted(model, batch, part=part, reads=part.reads):
+        def counted(model, batch, part=part, reads=part.loss_positions):
             asked[part.name] += 1
             return reads(model, batch)
 
-        part.reads = counted
+        part.loss_positions = counted
     with torch.no_grad():
         once = objective.loss(model, batch)
         assert asked == {"mlm": 1, "sop": 1}
-        hidden = model.encode(batch, objective.reads(model, batch))
-        again = objective.outputs(model, hidden, batch)
+        hidden = model.encode(batch, objective.loss_positions(model, batch))
+        again = objective.logits_and_targets(model, hidden, batch)
     for name, (logits, targets) in again.items():
         assert torch.equal(torch.nn.functional.cross_entropy(logits, targets, reduction="sum"), once[name][0])

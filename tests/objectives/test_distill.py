@@ -11,19 +11,19 @@ import torch.nn.functional as F
 from objectives.rows import TOKENIZER, row
 
 import unmask
-from unmask.batch import Phase, collate
+from unmask.batch import StepConfig, collate
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import ModelConfig, preset
 from unmask.model.model import Model
-from unmask.objectives.distill import Distill, initialise
+from unmask.objectives.distill import Distill, init_from_teacher
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.seeds import generator
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer
 
-PHASE = Phase(0, 64, 0.15)
+PHASE = StepConfig(0, 64, 0.15)
 SHAPE = {"vocab_size": TOKENIZER.size, "hidden": 32, "heads": 2, "intermediate": 64}
 STUDENT = preset("distilbert-mini", **SHAPE, layers=2, dropout=0.0, attention_dropout=0.0)
 
@@ -53,7 +53,7 @@ def test_the_teacher_answers_at_the_chosen_positions_only(teacher: Path) -> None
     objective.teacher.heads["mlm"].register_forward_hook(lambda m, args, out: seen.append(len(out)))
     objective.loss(model.train(), batch)
     assert seen == [len(batch.labels["mlm.positions"])]
-    assert seen[0] < batch.ids.numel() / 5
+    assert seen[0] < batch.input_ids.numel() / 5
 
 
 def test_the_three_terms_are_what_they_say(teacher: Path) -> None:
@@ -73,7 +73,7 @@ def test_the_three_terms_are_what_they_say(teacher: Path) -> None:
     expected = F.cross_entropy(student, batch.labels["mlm.targets"], reduction="sum")
     assert float(terms["mlm"][0]) == pytest.approx(float(expected), rel=1e-5)
     assert objective.weights == {"mlm": 2.0, "distill_soft": 5.0, "distill_cosine": 1.0}
-    assert objective.counts(batch) == dict.fromkeys(objective.terms, len(at))
+    assert objective.target_counts(batch) == dict.fromkeys(objective.terms, len(at))
 
 
 def test_the_teacher_learns_nothing_and_is_not_saved(teacher: Path, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_the_teacher_learns_nothing_and_is_not_saved(teacher: Path, tmp_path: Pa
 
 def test_every_second_layer_of_the_teacher(teacher: Path) -> None:
     objective, model = made(teacher)
-    said = objective.begin(model)
+    said = objective.init_model(model)
     own, theirs = model.state_dict(), objective.teacher.state_dict()
     for i, source in ((0, 0), (1, 2)):
         for part in ("attention.qkv.weight", "mlp.up.weight", "mlp_norm.bias"):
@@ -102,11 +102,11 @@ def test_every_second_layer_of_the_teacher(teacher: Path) -> None:
     assert said == [f"{n} of {n} of the student's parameters begin as the teacher's"]
     twelve = Model(preset("bert-tiny", **SHAPE, layers=12), ()).init(0)
     six = Model(preset("bert-tiny", **SHAPE, layers=6), ()).init(1)
-    initialise(six, twelve)
+    init_from_teacher(six, twelve)
     for i in range(6):
         assert torch.equal(six.encoder.layers[i].mlp.up.weight, twelve.encoder.layers[2 * i].mlp.up.weight)
     untouched, fresh = made(teacher, init="none"), made(teacher, init="none")
-    assert untouched[0].begin(untouched[1]) == []
+    assert untouched[0].init_model(untouched[1]) == []
     assert all(torch.equal(a, b) for a, b in zip(untouched[1].parameters(), fresh[1].parameters()))
 
 
@@ -115,7 +115,7 @@ def test_another_family_and_width_can_learn_without_the_cosine(teacher: Path) ->
     with pytest.raises(UserError, match=r"distill\.cosine"):
         made(teacher, narrow)
     objective, model = made(teacher, narrow, cosine_weight=0.0)
-    objective.begin(model)
+    objective.init_model(model)
     assert set(objective.loss(model, batch_of(objective))) == {"mlm", "distill_soft"} == set(objective.terms)
 
 
@@ -139,10 +139,12 @@ def test_distill_goes_with_sentence_pairs(teacher: Path) -> None:
     objective, model = made(teacher, preset("bert-tiny", **SHAPE, layers=2), "distill+nsp")
     assert objective.rows == "pairs"
     assert set(objective.terms) == {"mlm", "distill_soft", "distill_cosine", "nsp"}
-    assert "begin as the teacher's" in " ".join(objective.begin(model))
-    made_of = [replace(row(i, 64), segments=np.repeat([0, 1], 32), labels={"nsp": np.array([i % 2])}) for i in range(4)]
+    assert "begin as the teacher's" in " ".join(objective.init_model(model))
+    made_of = [
+        replace(row(i, 64), token_type_ids=np.repeat([0, 1], 32), labels={"nsp": np.array([i % 2])}) for i in range(4)
+    ]
     batch = collate([objective.corrupt(e, generator("distill", i), PHASE) for i, e in enumerate(made_of)], 0)
-    assert set(objective.loss(model, batch)) == set(objective.counts(batch)) == set(objective.terms)
+    assert set(objective.loss(model, batch)) == set(objective.target_counts(batch)) == set(objective.terms)
     assert {"mlm_accuracy", "nsp_accuracy", "distill_soft"} <= set(objective.evaluate(model, batch))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from unmask.batch import Example, Phase, collate
+from unmask.batch import Example, StepConfig, collate
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.objectives.objective import build
@@ -18,11 +18,11 @@ SHAPE = {"vocab_size": TOKENIZER.size, "hidden": 32, "heads": 2, "layers": 2, "i
 
 def logits(name: str, ids: np.ndarray, recipe: Recipe) -> tuple[torch.Tensor, np.ndarray]:
     objective = build(recipe, TOKENIZER)
-    corrupted = objective.corrupt(Example(ids), generator(0), Phase(0, len(ids), 0.15))
+    corrupted = objective.corrupt(Example(ids), generator(0), StepConfig(0, len(ids), 0.15))
     model = Model(preset(name, **SHAPE), objective.heads).init(0).eval()
     batch = collate([corrupted], TOKENIZER.pad)
     with torch.no_grad():
-        hidden = model.encoder(batch.ids, batch.mask, batch.segments)
+        hidden = model.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         return model.logits("mlm", hidden.flatten(0, 1)), corrupted.labels["mlm.positions"]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unmask.batch import Example, Phase
+from unmask.batch import Example, StepConfig
 from unmask.objectives.mlm import MLM
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.seeds import generator
@@ -21,7 +21,7 @@ def corrupt_million(mlm: MLM, rate: float, length: int = 128) -> dict[str, float
     user = int(np.flatnonzero(t.special)[-1])
     ordinary = np.flatnonzero(~t.special)
     total = chosen = masked = swapped = kept = 0
-    phase = Phase(0, length, rate)
+    phase = StepConfig(0, length, rate)
     for i in range(1_000_000 // (length - 3)):
         rng = generator("rows", i)
         body = rng.choice(ordinary, length - 3)
@@ -31,8 +31,8 @@ def corrupt_million(mlm: MLM, rate: float, length: int = 128) -> dict[str, float
         assert not t.special[ids[at]].any(), "a special token was chosen"
         assert (targets == ids[at]).all()
         rest = np.delete(np.arange(len(ids)), at)
-        assert (out.ids[rest] == ids[rest]).all(), "a token that was not chosen changed"
-        now = out.ids[at]
+        assert (out.input_ids[rest] == ids[rest]).all(), "a token that was not chosen changed"
+        now = out.input_ids[at]
         assert not t.special[now[now != t.mask]].any(), "a random token is special"
         total += len(body)
         chosen += len(at)
@@ -66,7 +66,7 @@ def test_exact_count_varies_by_one_at_most_and_drawn_does_not(tokenizer: Tokeniz
 
     def counts(kind: str) -> set[int]:
         mlm = MLM(Recipe.build({"mlm": {"sampling": kind}}), tokenizer)
-        rows = (mlm.corrupt(Example(ids), generator(i), Phase(0, 103, 0.15)) for i in range(300))
+        rows = (mlm.corrupt(Example(ids), generator(i), StepConfig(0, 103, 0.15)) for i in range(300))
         return {len(r.labels["mlm.targets"]) for r in rows}
 
     assert counts("exact") == {15, 16}  # 15.15 on average
@@ -75,5 +75,5 @@ def test_exact_count_varies_by_one_at_most_and_drawn_does_not(tokenizer: Tokeniz
 
 def test_a_row_of_special_tokens_has_nothing_to_choose(tokenizer: Tokenizer) -> None:
     mlm = MLM(Recipe.build({}), tokenizer)
-    out = mlm.corrupt(Example(np.array([tokenizer.cls, tokenizer.sep])), generator(0), Phase(0, 8, 0.15))
+    out = mlm.corrupt(Example(np.array([tokenizer.cls, tokenizer.sep])), generator(0), StepConfig(0, 8, 0.15))
     assert len(out.labels["mlm.targets"]) == 0

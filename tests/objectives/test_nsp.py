@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from unmask.batch import Phase
+from unmask.batch import StepConfig
 from unmask.errors import UserError
 from unmask.recipe import DataRecipe, TokenizerRecipe
 from unmask.runs.setup import describe_pairs
@@ -50,20 +50,20 @@ TOKENIZER = Tokenizer.train(["a"], TokenizerRecipe(type="byte"))  # [PAD] 0, [CL
 def test_half_are_true_and_false_ones_are_from_another_document() -> None:
     rng = np.random.default_rng(0)
     rows = Rows(documents_of(rng.integers(1, 30, 400).tolist()), TOKENIZER, seed=1, kind="pairs")
-    phase, count = Phase(0, 64), rows.count(64)
+    phase, count = StepConfig(0, 64), rows.count(64)
     true = seen = 0
     singles_as_negatives = 0
     for epoch in range(40_000 // count + 1):
         for i in range(count):
             e = rows.example(epoch, i, phase)
-            assert len(e.ids) <= 64
-            assert e.ids[0] == 2
-            assert e.ids[-1] == 3
-            middle = int(np.flatnonzero(e.ids == 3)[0])
-            a, b = set(e.ids[1:middle].tolist()), set(e.ids[middle + 1 : -1].tolist())
+            assert len(e.input_ids) <= 64
+            assert e.input_ids[0] == 2
+            assert e.input_ids[-1] == 3
+            middle = int(np.flatnonzero(e.input_ids == 3)[0])
+            a, b = set(e.input_ids[1:middle].tolist()), set(e.input_ids[middle + 1 : -1].tolist())
             assert len(a) == len(b) == 1
-            assert (e.segments[: middle + 1] == 0).all()
-            assert (e.segments[middle + 1 :] == 1).all()
+            assert (e.token_type_ids[: middle + 1] == 0).all()
+            assert (e.token_type_ids[middle + 1 :] == 1).all()
             is_next = int(e.labels["nsp"][0]) == 0
             assert (a == b) == is_next, "label and documents disagree"
             true += is_next
@@ -78,10 +78,10 @@ def test_one_sentence_documents_serve_only_as_negatives() -> None:
     first, second = set(), set()
     for epoch in range(200):
         for i in range(rows.count(64)):
-            e = rows.example(epoch, i, Phase(0, 64))
-            middle = int(np.flatnonzero(e.ids == 3)[0])
-            first.add(int(e.ids[1]))
-            second.add(int(e.ids[middle + 1]))
+            e = rows.example(epoch, i, StepConfig(0, 64))
+            middle = int(np.flatnonzero(e.input_ids == 3)[0])
+            first.add(int(e.input_ids[1]))
+            second.add(int(e.input_ids[middle + 1]))
     assert first == {11, 13}
     assert second == {10, 11, 12, 13}
 
@@ -98,7 +98,7 @@ def test_only_one_sentence_documents_is_refused() -> None:
 
 def test_stream_rows_cover_the_text_and_begin_at_words(store) -> None:
     rows = Rows(store.train, store.tokenizer, seed=3)
-    phase, count = Phase(0, 64), rows.count(64)
+    phase, count = StepConfig(0, 64), rows.count(64)
     assert count == len(store.train.tokens) // 62
     covered = 0
     for i in range(count):
@@ -108,8 +108,10 @@ def test_stream_rows_cover_the_text_and_begin_at_words(store) -> None:
         assert e.flags[1] & 1, "a row begins inside a word"
         covered += len(e) - 2
     assert covered >= 0.99 * len(store.train.tokens) - 64
-    assert any(rows.example(0, 0, phase).ids != rows.example(1, 0, phase).ids)
-    assert (rows.example(5, 7, phase).ids == Rows(store.train, store.tokenizer, seed=3).example(5, 7, phase).ids).all()
+    assert any(rows.example(0, 0, phase).input_ids != rows.example(1, 0, phase).input_ids)
+    assert (
+        rows.example(5, 7, phase).input_ids == Rows(store.train, store.tokenizer, seed=3).example(5, 7, phase).input_ids
+    ).all()
 
 
 @pytest.mark.parametrize("kind", ["pairs", "order"])
@@ -122,15 +124,15 @@ def test_special_tokens_of_a_pair_stand_where_the_tokenizers_rule_puts_them(temp
     rows = Rows(split, t, seed=1, kind=kind)
     longest = 0
     for i in range(rows.count(64)):
-        e = rows.example(0, i, Phase(0, 64))
+        e = rows.example(0, i, StepConfig(0, 64))
         longest = max(longest, len(e))
         text = np.flatnonzero(e.flags)  # special tokens have no flag, and every token here begins a word
         a, b = np.split(text, np.flatnonzero(np.diff(text) > 1) + 1)
-        ids, segments = t.build_inputs_with_special_tokens(e.ids[a].tolist(), e.ids[b].tolist())
+        ids, segments = t.build_inputs_with_special_tokens(e.input_ids[a].tolist(), e.input_ids[b].tolist())
         if template == "gpt2":
-            ids, segments = [*e.ids[a], t.sep, *e.ids[b], t.sep], [0] * (len(a) + 1) + [1] * (len(b) + 1)
-        assert e.ids.tolist() == ids
-        assert e.segments.tolist() == segments
+            ids, segments = [*e.input_ids[a], t.sep, *e.input_ids[b], t.sep], [0] * (len(a) + 1) + [1] * (len(b) + 1)
+        assert e.input_ids.tolist() == ids
+        assert e.token_type_ids.tolist() == segments
     assert longest <= 64
     assert bert_equivalent_length(64, t) == {"bert": 64, "albert": 64, "roberta": 63, "t5": 65, "gpt2": 65}[template]
     assert rows.count(64) == len(split.chunks(bert_equivalent_length(64, t)))
@@ -142,7 +144,7 @@ def test_chunks_are_as_long_as_the_tokenizers_rows_can_be() -> None:
     for template, cut in (("bert", 0), ("roberta", 1)):
         t = Tokenizer.train(["a"], TokenizerRecipe(type="byte", template=template))
         rows = Rows(split, t, seed=1, kind="order")
-        e = rows.example(0, 0, Phase(0, 64))
+        e = rows.example(0, 0, StepConfig(0, 64))
         assert int((e.flags > 0).sum()) == 61 - cut
         assert len(e) == 64
 

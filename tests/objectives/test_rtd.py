@@ -5,7 +5,7 @@ import pytest
 import torch
 from objectives.rows import TOKENIZER, row
 
-from unmask.batch import Phase, collate
+from unmask.batch import StepConfig, collate
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.objectives.objective import build
@@ -16,7 +16,7 @@ from unmask.train.distributed import World
 from unmask.train.schedule import plan
 from unmask.train.trainer import Trainer
 
-PHASE = Phase(0, 64, 0.15)
+PHASE = StepConfig(0, 64, 0.15)
 SHAPE = {"vocab_size": TOKENIZER.size, "hidden": 32, "heads": 4, "layers": 2, "intermediate": 64}
 
 
@@ -46,12 +46,12 @@ def test_fifteen_percent_are_masked_all_of_them() -> None:
     for i in range(2000):
         out = objective.corrupt(row(i % 100), generator("share", i), PHASE)
         chosen += len(out.labels["mlm.targets"])
-        masked += int((out.ids == TOKENIZER.mask).sum())
+        masked += int((out.input_ids == TOKENIZER.mask).sum())
     assert chosen / (2000 * 126) == pytest.approx(0.15, abs=0.0015)
     assert masked == chosen
     kept, _ = made(mask=0.85)
     outs = [kept.corrupt(row(i % 100), generator("share", i), PHASE) for i in range(1000)]
-    assert sum(int((o.ids == TOKENIZER.mask).sum()) for o in outs) / sum(
+    assert sum(int((o.input_ids == TOKENIZER.mask).sum()) for o in outs) / sum(
         len(o.labels["mlm.targets"]) for o in outs
     ) == pytest.approx(0.85, abs=0.01)
 
@@ -67,7 +67,7 @@ def test_a_sample_equal_to_the_token_is_original_and_every_token_is_read() -> No
     guesses, replaced = out["rtd"]
     assert len(guesses) == len(replaced) == 64 + 40 + 64 == batch.tokens
     assert int(replaced.sum()) == int((drawn != targets).sum()) > 0
-    assert objective.counts(batch) == {"rtd_mlm": len(targets), "rtd": batch.tokens}
+    assert objective.target_counts(batch) == {"rtd_mlm": len(targets), "rtd": batch.tokens}
     for _, parameter in model.heads["generator"].heads.named_parameters():  # a generator that is always right
         parameter.data.zero_()
     right = torch.full_like(logits, -1e4).scatter(1, targets[:, None], 1e4)
@@ -118,9 +118,9 @@ def test_the_model_sees_the_draws() -> None:
         logits, _ = objective._forward(model, batch)["rtd_mlm"]
     assert torch.equal(seen[0][at], sample(logits, batch.labels["rtd.noise"]))
     assert not torch.equal(seen[0][at], logits.argmax(-1))
-    others = torch.ones(batch.ids.numel(), dtype=torch.bool)
+    others = torch.ones(batch.input_ids.numel(), dtype=torch.bool)
     others[at] = False
-    assert torch.equal(seen[0][others], batch.ids.flatten()[others])
+    assert torch.equal(seen[0][others], batch.input_ids.flatten()[others])
 
 
 def test_the_trainer_weighs_the_terms() -> None:

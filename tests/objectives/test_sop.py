@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from objectives.test_nsp import TOKENIZER, documents_of
 
-from unmask.batch import Phase
+from unmask.batch import StepConfig
 from unmask.errors import UserError
 from unmask.text.rows import Rows
 
@@ -15,19 +15,19 @@ def test_half_are_swapped_and_both_parts_are_neighbours_of_one_document() -> Non
     split.documents_of_token = split.tokens.copy()
     split.tokens = np.where(split.tokens == 3, 3, 10 + np.arange(len(split.tokens)))  # a token says where it stands
     rows = Rows(split, TOKENIZER, seed=1, kind="order")
-    phase, count, swapped, seen = Phase(0, 64), rows.count(64), 0, 0
+    phase, count, swapped, seen = StepConfig(0, 64), rows.count(64), 0, 0
     for epoch in range(20_000 // count + 1):
         for i in range(count):
             e = rows.example(epoch, i, phase)
-            middle = int(np.flatnonzero(e.ids == 3)[0])
-            first, second = e.ids[1:middle] - 10, e.ids[middle + 1 : -1] - 10
+            middle = int(np.flatnonzero(e.input_ids == 3)[0])
+            first, second = e.input_ids[1:middle] - 10, e.input_ids[middle + 1 : -1] - 10
             assert len(e) <= 64
             assert len(first)
             assert len(second)
             home = split.documents_of_token[np.concatenate([first, second])]
             assert len(set(home.tolist())) == 1, "two documents"
             assert int(e.labels["sop"][0]) == int(first[0] > second[0]), "label and order disagree"
-            assert (e.segments == (np.arange(len(e)) > middle)).all()
+            assert (e.token_type_ids == (np.arange(len(e)) > middle)).all()
             assert "nsp" not in e.labels
             swapped += int(e.labels["sop"][0])
             seen += 1

@@ -8,13 +8,13 @@ import pytest
 from objectives.rows import ORDINARY, TOKENIZER, row
 
 import unmask
-from unmask.batch import Phase
+from unmask.batch import StepConfig
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.model.config import preset
 from unmask.objectives.mlm import MLM
 from unmask.objectives.objective import build
-from unmask.objectives.units import Phrases, distribution, read_phrases, take, words
+from unmask.objectives.units import Phrases, read_phrases, sample_units, span_length_probabilities, word_spans
 from unmask.recipe import DataRecipe, Recipe, TokenizerRecipe
 from unmask.seeds import generator
 from unmask.text.corpus import Corpus
@@ -56,18 +56,18 @@ def test_the_rate_is_exact_and_units_are_whole(unit: str, count: str, phrases: P
     mlm, total, chosen, masked, kept = mlm_of(unit, phrases, sampling=count), 0, 0, 0, 0
     for i in range(tokens // 510):
         example = row(i % 100, 512)
-        out = mlm.corrupt(example, generator(unit, i), Phase(0, 512, 0.15))
+        out = mlm.corrupt(example, generator(unit, i), StepConfig(0, 512, 0.15))
         at, targets = out.labels["mlm.positions"], out.labels["mlm.targets"]
-        assert (targets == example.ids[at]).all()
+        assert (targets == example.input_ids[at]).all()
         assert (np.diff(at) > 0).all()
         rest = np.delete(np.arange(512), at)
-        assert (out.ids[rest] == example.ids[rest]).all()
+        assert (out.input_ids[rest] == example.input_ids[rest]).all()
         if i < 100:
-            words = words_of(example.flags, TOKENIZER.special[example.ids])
+            words = words_of(example.flags, TOKENIZER.special[example.input_ids])
             assert not set(words[at]) & set(words[rest]), "a word is chosen in part"
         total, chosen = total + 510, chosen + len(at)
-        masked += int((out.ids[at] == TOKENIZER.mask).sum())
-        kept += int((out.ids[at] == targets).sum())
+        masked += int((out.input_ids[at] == TOKENIZER.mask).sum())
+        kept += int((out.input_ids[at] == targets).sum())
     assert chosen / total == pytest.approx(0.15, abs=near)
     assert masked / chosen == pytest.approx(0.8, abs=8 * near)  # whole spans share one lot: fewer draws
     assert kept / chosen == pytest.approx(0.1 + 0.1 / len(ORDINARY), abs=6 * near)
@@ -77,19 +77,19 @@ def test_the_rate_is_exact_and_units_are_whole(unit: str, count: str, phrases: P
 @pytest.mark.parametrize("rate", [0.15, 0.8])
 def test_a_high_rate_is_reached_too(unit: str, rate: float) -> None:
     mlm = mlm_of(unit)
-    got = [len(mlm.corrupt(row(i), generator(i), Phase(0, 128, rate)).labels["mlm.positions"]) for i in range(300)]
+    got = [len(mlm.corrupt(row(i), generator(i), StepConfig(0, 128, rate)).labels["mlm.positions"]) for i in range(300)]
     assert np.mean(got) / 126 == pytest.approx(rate, abs=0.01)
 
 
 @pytest.mark.parametrize("unit", ["span", "ngram"])
 def test_lengths_follow_the_paper(unit: str) -> None:
     """Words per run, in rows where a run's end is seen: none touches another."""
-    mlm, chances = mlm_of(unit), distribution(unit)
+    mlm, chances = mlm_of(unit), span_length_probabilities(unit)
     seen = np.zeros(len(chances) + 1)
     for i in range(600):
         example = row(i % 50, 512)
-        words = words_of(example.flags, TOKENIZER.special[example.ids])
-        at = mlm.corrupt(example, generator("lengths", i), Phase(0, 512, 0.15)).labels["mlm.positions"]
+        words = words_of(example.flags, TOKENIZER.special[example.input_ids])
+        at = mlm.corrupt(example, generator("lengths", i), StepConfig(0, 512, 0.15)).labels["mlm.positions"]
         for run in np.split(words[at], np.flatnonzero(np.diff(at) > 1) + 1):
             seen[len(set(run))] += 1
     share = seen[1:] / seen.sum()
@@ -98,8 +98,8 @@ def test_lengths_follow_the_paper(unit: str) -> None:
 
 
 def test_mean_lengths() -> None:
-    assert distribution("span") @ np.arange(1, 11) == pytest.approx(3.797, abs=0.001)
-    assert distribution("ngram").tolist() == pytest.approx([6 / 11, 3 / 11, 2 / 11])
+    assert span_length_probabilities("span") @ np.arange(1, 11) == pytest.approx(3.797, abs=0.001)
+    assert span_length_probabilities("ngram").tolist() == pytest.approx([6 / 11, 3 / 11, 2 / 11])
 
 
 def mixed(unit: str, phrases: Path) -> float:
@@ -107,11 +107,11 @@ def mixed(unit: str, phrases: Path) -> float:
     mlm, seen, differ = mlm_of(unit, phrases, mask=0.5, random=0.0, keep=0.5), 0, 0
     for i in range(100):
         example = row(i, 256)
-        out = mlm.corrupt(example, generator("fate", i), Phase(0, 256, 0.15))
+        out = mlm.corrupt(example, generator("fate", i), StepConfig(0, 256, 0.15))
         at = out.labels["mlm.positions"]
-        words = words_of(example.flags, TOKENIZER.special[example.ids])
+        words = words_of(example.flags, TOKENIZER.special[example.input_ids])
         for word in set(words[at]):
-            fate = out.ids[words == word] == TOKENIZER.mask
+            fate = out.input_ids[words == word] == TOKENIZER.mask
             seen += len(fate) > 1
             differ += 0 < fate.sum() < len(fate)
     return differ / seen
@@ -127,7 +127,7 @@ def test_fate_is_per_token_for_words_and_per_unit_for_spans(phrases: Path) -> No
 def test_the_lot_of_the_last_unit_keeps_the_mean() -> None:
     units = [(0, 3), (5, 9), (9, 10)]
     for budget in (0.5, 3.0, 5.0, 7.9):
-        got = [sum(b - a for a, b in take(units, budget, generator(budget, i))) for i in range(4000)]
+        got = [sum(b - a for a, b in sample_units(units, budget, generator(budget, i))) for i in range(4000)]
         assert np.mean(got) == pytest.approx(budget, abs=0.12)
 
 
@@ -153,9 +153,9 @@ def test_whole_words_of_every_tokenizer(kind: str, language: str, tmp_path: Path
     mlm = MLM(Recipe.build({"mlm": {"mask_unit": "word", "mask": 1, "random": 0, "keep": 0}}), tokenizer)
     several = 0
     for i in range(20):
-        example = rows.example(0, i % rows.count(48), Phase(0, 48))
-        at = mlm.corrupt(example, generator(i), Phase(0, 48, 0.15)).labels["mlm.positions"]
-        words = words_of(example.flags, tokenizer.special[example.ids])
+        example = rows.example(0, i % rows.count(48), StepConfig(0, 48))
+        at = mlm.corrupt(example, generator(i), StepConfig(0, 48, 0.15)).labels["mlm.positions"]
+        words = words_of(example.flags, tokenizer.special[example.input_ids])
         for word in set(words[at]):
             assert set(np.flatnonzero(words == word)) <= set(at.tolist())
             several += int((words == word).sum() > 1)
@@ -171,7 +171,7 @@ def test_named_phrases_come_first(tmp_path: Path) -> None:
     encoding = tokenizer.encode_batch([text])[0]
     ids = np.array([tokenizer.cls, *encoding.ids, tokenizer.sep])
     flags = np.array([0, *(not t.startswith("##") for t in encoding.tokens), 0], np.uint8)
-    found = mlm.phrases.find(ids, *words(np.flatnonzero(~tokenizer.special[ids]), flags))
+    found = mlm.phrases.find(ids, *word_spans(np.flatnonzero(~tokenizer.special[ids]), flags))
     assert [tokenizer.decode(ids[a:b]) for a, b in found] == ["united states of america", "new york"] * 4
     inside = np.zeros(len(ids), bool)
     for start, end in found:
@@ -179,11 +179,11 @@ def test_named_phrases_come_first(tmp_path: Path) -> None:
     seen = 0
     for i in range(200):
         example = row(0)
-        example.ids, example.flags = ids, flags
-        at = mlm.corrupt(example, generator("named", i), Phase(0, 128, 0.15)).labels["mlm.positions"]
+        example.input_ids, example.flags = ids, flags
+        at = mlm.corrupt(example, generator("named", i), StepConfig(0, 128, 0.15)).labels["mlm.positions"]
         assert inside[at].all(), "words before the phrases are used up"
         seen += len(at)
-        high = mlm.corrupt(example, generator("named", i), Phase(0, 128, 0.6)).labels["mlm.positions"]
+        high = mlm.corrupt(example, generator("named", i), StepConfig(0, 128, 0.6)).labels["mlm.positions"]
         assert set(np.flatnonzero(inside)) <= set(high.tolist())
         assert not inside[high].all()
     assert seen / 200 == pytest.approx(0.15 * (~tokenizer.special[ids]).sum(), rel=0.1)
@@ -211,7 +211,7 @@ def test_units_need_no_flags() -> None:
     example.flags = None
     for unit in ("word", "span", "ngram"):
         recipe = Recipe.build({"objective": "mlm", "mlm": {"mask_unit": unit}})
-        out = build(recipe, TOKENIZER).corrupt(example, generator(1), Phase(0, 128, 0.15))
+        out = build(recipe, TOKENIZER).corrupt(example, generator(1), StepConfig(0, 128, 0.15))
         assert 10 < len(out.labels["mlm.positions"]) < 30
 
 
@@ -251,8 +251,8 @@ def test_phrases_that_the_text_does_not_have_are_said(tmp_path: Path) -> None:
 def test_phrases_of_a_long_text_are_looked_for_here_and_there_and_everywhere_before_it_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("unmask.objectives.units.PIECE", 8)
-    monkeypatch.setattr("unmask.objectives.units.SAMPLE", 800)
+    monkeypatch.setattr("unmask.objectives.units.CHUNK_TOKENS", 8)
+    monkeypatch.setattr("unmask.objectives.units.MAX_SAMPLED_TOKENS", 800)
     text = Text("the blue dog . " * 800 + "red cat " + "the blue dog . " * 2)  # 8 × 401 tokens and two
     some = named(text, tmp_path / "some.txt", "blue dog\nred cat\n")
     assert "occur in the 800 tokens looked at; not there: 'red cat'" in some.report([text])

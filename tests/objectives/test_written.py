@@ -5,19 +5,19 @@ import pytest
 import torch
 from objectives.rows import TOKENIZER, row
 
-from unmask.batch import Phase, collate
+from unmask.batch import StepConfig, collate
 from unmask.errors import UserError
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.objectives.denoise import Denoise, permuted, poisson
+from unmask.objectives.denoise import Denoise, permute_sentences, poisson_span_lengths
 from unmask.objectives.objective import build
-from unmask.objectives.span import Span, noise
+from unmask.objectives.span import Span, sample_noise_mask
 from unmask.recipe import Recipe, TokenizerRecipe
 from unmask.seeds import generator
 from unmask.text.flags import SENTENCE
 from unmask.text.tokenizer import Tokenizer
 
-PHASE = Phase(0, 128, 0.15)
+PHASE = StepConfig(0, 128, 0.15)
 SENTINELS = [f"<extra_id_{i}>" for i in range(40)]
 T5 = Tokenizer.train(["a"], TokenizerRecipe(type="byte", special_tokens=SENTINELS))
 
@@ -44,25 +44,25 @@ def test_span_answers_give_the_text_back(documents: bool) -> None:
         example = row(i, 128, T5, documents)
         out = span.corrupt(example, generator("span", i), PHASE)
         answer = out.labels["span.targets"]
-        used = [id for id in out.ids.tolist() if id in T5.sentinels]
+        used = [id for id in out.input_ids.tolist() if id in T5.sentinels]
         assert used == T5.sentinels[: len(used)], "sentinels are used in order"
         assert answer[0] == T5.sentinels[0]
         assert answer[-2:].tolist() == [T5.sentinels[len(used)], T5.sep]
-        assert restored(out.ids, answer[:-1]) == example.ids.tolist()
-        assert out.decoder[1:].tolist() == answer[:-1].tolist()
-        assert out.decoder[0] == span.start
-        assert out.labels["span.outputs"].tolist() == list(range(len(answer)))
+        assert restored(out.input_ids, answer[:-1]) == example.input_ids.tolist()
+        assert out.decoder_input_ids[1:].tolist() == answer[:-1].tolist()
+        assert out.decoder_input_ids[0] == span.start
+        assert out.labels["span.decoder_positions"].tolist() == list(range(len(answer)))
         removed += len(answer) - len(used) - 2
         spans += len(used)
-        total += int((~T5.special[example.ids]).sum())
-        lengths.add(len(out.ids))
+        total += int((~T5.special[example.input_ids]).sum())
+        lengths.add(len(out.input_ids))
     assert removed / total == pytest.approx(0.15, abs=0.003)
     assert removed / spans == pytest.approx(3.0, abs=0.2)
     assert documents or len(lengths) == 1, "rows of one length give rows of one length"
 
 
 def test_span_lengths_vary_and_every_token_may_go() -> None:
-    taken = np.array([noise(126, 0.15, 3.0, 99, generator(i)) for i in range(3000)])
+    taken = np.array([sample_noise_mask(126, 0.15, 3.0, 99, generator(i)) for i in range(3000)])
     assert (taken.sum(1) == 19).all()
     runs = (np.diff(taken.astype(int), prepend=0, axis=1) == 1).sum(1)
     assert (runs == 6).all()
@@ -78,7 +78,7 @@ def test_span_lengths_vary_and_every_token_may_go() -> None:
     ("n", "rate", "mean", "most"), [(0, 0.15, 3, 9), (1, 0.5, 3, 9), (2, 0.9, 1, 9), (200, 0.5, 1, 9)]
 )
 def test_span_in_odd_rows(n: int, rate: float, mean: float, most: int) -> None:
-    got = noise(n, rate, mean, most, generator(0))
+    got = sample_noise_mask(n, rate, mean, most, generator(0))
     assert len(got) == n
     assert (np.diff(got.astype(int), prepend=0) == 1).sum() <= most
 
@@ -99,19 +99,19 @@ def test_infill_takes_thirty_percent_in_poisson_spans() -> None:
     words: list[int] = []
     for i in range(300):
         example = row(i, 256)
-        example.ids[1:-1] = generator(i).permutation(256)[:254] + 5  # all different
+        example.input_ids[1:-1] = generator(i).permutation(256)[:254] + 5  # all different
         out = objective.corrupt(example, generator("infill", i), PHASE)
-        assert (out.labels["denoise.targets"] == example.ids).all()
-        kept = [id for id in out.ids.tolist() if id != mask]
-        where = {id: n for n, id in enumerate(example.ids.tolist())}
+        assert (out.labels["denoise.targets"] == example.input_ids).all()
+        kept = [id for id in out.input_ids.tolist() if id != mask]
+        where = {id: n for n, id in enumerate(example.input_ids.tolist())}
         places = [where[id] for id in kept]
         assert places == sorted(places), "the order of what stays is kept"
-        assert len(out.ids) <= len(example.ids)
+        assert len(out.input_ids) <= len(example.input_ids)
         removed, total = removed + 256 - len(kept), total + 254
         # Masks between two kept neighbours: one for what is missing there, the others are of no words.
         after = -1
         masks = 0
-        for id in out.ids.tolist():
+        for id in out.input_ids.tolist():
             if id == mask:
                 masks += 1
                 continue
@@ -124,7 +124,7 @@ def test_infill_takes_thirty_percent_in_poisson_spans() -> None:
     assert removed / total == pytest.approx(0.3, abs=0.004)
     assert np.mean(words) == pytest.approx(3.0, abs=0.1)
     share = np.bincount(words, minlength=12)[:12] / len(words)
-    chances, none = poisson(3.0)
+    chances, none = poisson_span_lengths(3.0)
     assert share[0] == pytest.approx(none, abs=0.01)
     assert np.abs(share[1:12] - (1 - none) * chances[:11]).max() < 0.02
 
@@ -135,27 +135,27 @@ def test_permute_keeps_sentences_whole_and_documents_in_place() -> None:
     for i in range(100):
         example = row(i, 128, documents=True)
         out = objective.corrupt(example, generator("permute", i), PHASE)
-        order = permuted(TOKENIZER.special[example.ids], example.flags, generator("order", i))
+        order = permute_sentences(TOKENIZER.special[example.input_ids], example.flags, generator("order", i))
         assert sorted(order) == list(range(128))
         assert (order[[0, 64, 127]] == [0, 64, 127]).all(), "special tokens stay"
         assert set(order[1:64]) == set(range(1, 64)), "sentences stay in their document"
         breaks = order[1:][np.diff(order) != 1]
-        assert all(example.flags[b] & SENTENCE or TOKENIZER.special[example.ids[b]] for b in breaks)
-        assert sorted(out.ids) == sorted(example.ids)
-        moved += (out.ids != example.ids).any()
+        assert all(example.flags[b] & SENTENCE or TOKENIZER.special[example.input_ids[b]] for b in breaks)
+        assert sorted(out.input_ids) == sorted(example.input_ids)
+        moved += (out.input_ids != example.input_ids).any()
     assert moved > 90
 
 
 def test_delete_and_rotate() -> None:
     example = row(0, 128)
-    gone = [128 - len(denoise("delete").corrupt(example, generator(i), PHASE).ids) for i in range(500)]
+    gone = [128 - len(denoise("delete").corrupt(example, generator(i), PHASE).input_ids) for i in range(500)]
     assert np.mean(gone) == pytest.approx(0.3 * 126, abs=0.1)
     rotate, starts = denoise("rotate"), set()
     for i in range(300):
-        ids = rotate.corrupt(example, generator(i), PHASE).ids
+        ids = rotate.corrupt(example, generator(i), PHASE).input_ids
         assert ids[0] == TOKENIZER.cls
         assert ids[-1] == TOKENIZER.sep
-        body = example.ids[1:-1]
+        body = example.input_ids[1:-1]
         shift = next(s for s in range(126) if (np.roll(body, -s) == ids[1:-1]).all())
         starts.add(shift)
     assert len(starts) > 100

@@ -29,8 +29,8 @@ class Ordered(transformers.Trainer):
 def rows(task: str, examples: Sequence[Example]) -> list[Row]:
     """Our rows as transformers' models take them."""
     return [
-        {"input_ids": e.ids.tolist(), "attention_mask": [1] * len(e),
-         "token_type_ids": [0] * len(e) if e.segments is None else e.segments.tolist(), **_labels(task, e)}
+        {"input_ids": e.input_ids.tolist(), "attention_mask": [1] * len(e),
+         "token_type_ids": [0] * len(e) if e.token_type_ids is None else e.token_type_ids.tolist(), **_labels(task, e)}
         for e in examples
     ]  # fmt: skip
 

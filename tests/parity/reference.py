@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 
 from unmask.model import hf
 from unmask.model.config import change, preset, presets
-from unmask.model.model import with_needs
+from unmask.model.model import with_dependencies
 
 TOLERANCE = 1e-5
 VOCAB = 97
@@ -149,7 +149,7 @@ def assert_opens_here(reference, folder, heads, compare=compare):
     """A folder of transformers, read here; what was read."""
     reference.save_pretrained(folder)
     loaded = hf.load(folder)
-    assert (loaded.missing, loaded.unexpected, list(loaded.model.heads)) == ([], [], with_needs(heads))
+    assert (loaded.missing, loaded.unexpected, list(loaded.model.heads)) == ([], [], with_dependencies(heads))
     assert compare(loaded.model, reference) <= TOLERANCE
     return loaded
 

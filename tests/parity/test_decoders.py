@@ -15,7 +15,7 @@ from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import change, preset, presets
 from unmask.model.families import FAMILIES
-from unmask.model.model import Model, parameters
+from unmask.model.model import Model, count_parameters
 
 CAUSAL = ("openai-gpt", "gpt2")
 OURS = (*CAUSAL, "t5", "bart")
@@ -89,7 +89,7 @@ def rows(lengths=(40, 23, 5), seed=1):
 
 def ours(model, ids, mask, decoder=None):
     """Final hidden states."""
-    batch = Batch(ids, mask, decoder=decoder)
+    batch = Batch(ids, mask, decoder_input_ids=decoder)
     hidden = model.encode(batch)
     return hidden if decoder is None else model.decode(batch, hidden)
 
@@ -182,8 +182,8 @@ def test_loss_and_gradient(name, tmp_path):
     loss.backward()
     family, gradients = FAMILIES[model.config.family], {key: p.grad for key, p in reference.named_parameters()}
     for key, value in model.named_parameters():
-        parts = [gradients[k] for k in hf.there(family, key, model.config)]
-        other = torch.cat([part.t() for part in parts] if hf._lies(family, key) else parts)
+        parts = [gradients[k] for k in hf.hf_tensor_names(family, key, model.config)]
+        other = torch.cat([part.t() for part in parts] if hf._is_transposed(family, key) else parts)
         assert (value.grad - other).norm() <= 1e-6 * (other.norm() + 1e-3), key
 
 
@@ -197,7 +197,7 @@ def test_as_many_parameters_as_transformers(name):
     count = sum(p.numel() for p in reference.parameters())
     if not config.tie:  # transformers 5 unties T5 v1.1 when it finds two matrices in the folder
         count += reference.lm_head.weight.numel()
-    assert parameters(config, ["lm"]) == count
+    assert count_parameters(config, ["lm"]) == count
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_as_many_parameters_as_transformers(name):
     ],
 )
 def test_published_parameter_counts(name, millions):
-    assert parameters(preset(name), ["lm"]) / 1e6 == pytest.approx(millions, abs=0.06)
+    assert count_parameters(preset(name), ["lm"]) / 1e6 == pytest.approx(millions, abs=0.06)
 
 
 def test_published_sizes_are_transformers_defaults():
@@ -242,7 +242,7 @@ def test_first_weights_are_spread_as_in_transformers(name):
         if key == "heads.lm.decoder.weight":  # transformers draws v1.1's as wide as embeddings: first losses of 45
             assert value.std().item() == pytest.approx(config.hidden**-0.5, rel=0.05)
             continue
-        names = hf.there(family, key, config)
+        names = hf.hf_tensor_names(family, key, config)
         for name, part in zip(names, value.chunk(len(names)), strict=True):
             other, count = tensors[name], part.numel()
             spread = other.std().item()

@@ -26,7 +26,7 @@ from parity.reference import (
 from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.families import FAMILIES
-from unmask.model.model import Model, parameters, with_needs
+from unmask.model.model import Model, count_parameters, with_dependencies
 
 LABELS = {"labels": ("no", "yes", "maybe")}
 CASES = [(family, name) for family in ENCODERS for name in FAMILIES[family].architectures]
@@ -166,19 +166,19 @@ def test_loss_and_gradient(family, architecture, tmp_path):
     loss.backward()
     gradients = {key: value.grad for key, value in reference.named_parameters(remove_duplicate=False)}
     for key, value in model.named_parameters():
-        other = torch.cat([gradients[k] for k in hf.there(FAMILIES[family], key, model.config, architecture)])
+        other = torch.cat([gradients[k] for k in hf.hf_tensor_names(FAMILIES[family], key, model.config, architecture)])
         assert (value.grad - other).norm() <= 1e-6 * (other.norm() + 1e-3), key
 
 
 @pytest.mark.parametrize("name", [n for n in ENCODER_PRESETS if not n.startswith(("bert", "modernbert"))])
 def test_as_many_parameters_as_transformers(name):
     config = preset(name)
-    heads = with_needs(config.default_objective.split("+"))
+    heads = with_dependencies(config.default_objective.split("+"))
     with torch.device("meta"):
         kind = their_class(config.architecture(heads))
         reference = kind(kind.config_class(**hf.write_config(config)))
         reference.tie_weights()
-    assert parameters(config, heads) == sum(p.numel() for p in reference.parameters())
+    assert count_parameters(config, heads) == sum(p.numel() for p in reference.parameters())
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_first_weights_are_spread_as_in_transformers(family):
     kind = their_class(architecture)
     reference = kind(kind.config_class(**hf.write_config(config))).state_dict()
     for key, value in model.named_parameters():
-        other = torch.cat([reference[k] for k in hf.there(FAMILIES[family], key, config, architecture)])
+        other = torch.cat([reference[k] for k in hf.hf_tensor_names(FAMILIES[family], key, config, architecture)])
         if value.ndim < 2:
             assert torch.equal(value, other), key
             continue

@@ -22,7 +22,7 @@ from parity.reference import (
 from unmask.model import hf
 from unmask.model.config import preset, presets
 from unmask.model.families import FAMILIES
-from unmask.model.model import Model, parameters, with_needs
+from unmask.model.model import Model, count_parameters, with_dependencies
 
 NAMES = [name for name, fields in presets().items() if fields["family"] in ("bert", "modernbert")]
 CASES = [
@@ -33,7 +33,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "heads"), CASES)
 def test_a_folder_of_transformers_opens_here(name, heads, tmp_path):
     config = small(name)
-    reference = stir(build_theirs(config, config.architecture(with_needs(heads))))
+    reference = stir(build_theirs(config, config.architecture(with_dependencies(heads))))
     assert_opens_here(reference, tmp_path, heads)
 
 
@@ -125,20 +125,20 @@ def test_loss_and_gradient(name, tmp_path):
     loss.backward()
     gradients = {key: value.grad for key, value in reference.named_parameters()}
     for key, value in model.named_parameters():
-        other = torch.cat([gradients[k] for k in hf.there(FAMILIES[model.config.family], key)])
+        other = torch.cat([gradients[k] for k in hf.hf_tensor_names(FAMILIES[model.config.family], key)])
         assert (value.grad - other).norm() <= 1e-6 * (other.norm() + 1e-3), key
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_as_many_parameters_as_transformers(name):
     config = preset(name)
-    heads = with_needs(config.default_objective.split("+"))
+    heads = with_dependencies(config.default_objective.split("+"))
     raw = hf.write_config(config)
     with torch.device("meta"):
         kind = {"bert": transformers.BertConfig, "modernbert": transformers.ModernBertConfig}[config.family]
         reference = their_class(config.architecture(heads))(kind(**raw))
         reference.tie_weights()
-    assert parameters(config, heads) == sum(p.numel() for p in reference.parameters())
+    assert count_parameters(config, heads) == sum(p.numel() for p in reference.parameters())
 
 
 def test_published_sizes_are_transformers_defaults():
@@ -160,7 +160,7 @@ def test_first_weights_are_spread_as_in_transformers(name):
     torch.manual_seed(0)
     reference = their_class(config.architecture(["mlm"]))(kind(**hf.write_config(config))).state_dict()
     for key, value in model.named_parameters():
-        other = torch.cat([reference[k] for k in hf.there(FAMILIES[config.family], key)])
+        other = torch.cat([reference[k] for k in hf.hf_tensor_names(FAMILIES[config.family], key)])
         spread, count = other.std().item(), value.numel()
         assert value.std().item() == pytest.approx(spread, rel=5 / count**0.5), key  # five standard errors
         assert value.mean().item() == pytest.approx(other.mean().item(), abs=7 * spread / count**0.5), key

@@ -13,7 +13,7 @@ from near import gap
 from parity import peer
 from runs.tiny import train
 
-from unmask.batch import Phase
+from unmask.batch import StepConfig
 from unmask.labels.record_sets import RecordSets
 from unmask.model import hf
 from unmask.model.config import preset
@@ -90,7 +90,7 @@ def both(name: str, folder: Path, tmp_path: Path, length: int, lr: float) -> tup
     loader = Bucketed(
         RecordDataset(examples, tokenizer.pad), [len(e) for e in examples], BATCH, objective_of(task), recipe.seed
     )
-    ordered = [loader.example(n, Phase(0, length)) for n in range(STEPS * BATCH)]
+    ordered = [loader.example(n, StepConfig(0, length)) for n in range(STEPS * BATCH)]
     _, theirs, _ = peer.train(
         name, tmp_path / "first", peer.rows(name, ordered), tokenizer.pad, tmp_path / "theirs", ordered=True,
         per_device_train_batch_size=BATCH, max_steps=STEPS, learning_rate=lr, weight_decay=0.01, logging_steps=1,

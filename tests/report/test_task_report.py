@@ -18,7 +18,7 @@ from unmask import api, report
 from unmask.cli.show.tables import print_facts
 from unmask.labels.data_format import DataFormat
 from unmask.labels.fields import Field
-from unmask.numeric import wilson
+from unmask.numeric import wilson_interval
 from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.report import facts
@@ -121,7 +121,7 @@ def make(path: Path, details: dict | None = None, **results) -> Run:
         scores = {"records": 100, "accuracy": 0.85, "macro_f1": 0.8}
         best = {"step": 20, "accuracy": 0.8}
         values = {"task": "classify", "metric": "accuracy", "step": 20, "best": best, "test": scores, "seconds": 20.0}
-        values["intervals"] = {"test": {"accuracy": wilson(85, 100)}}
+        values["intervals"] = {"test": {"accuracy": wilson_interval(85, 100)}}
         run.write_json("results.json", values | results)
     return run
 
@@ -346,7 +346,10 @@ def test_scored_pairs_have_an_interval_and_a_pool_has_none(store: TokenStore) ->
 def test_intervals_hold_what_they_promise() -> None:
     """Of 400 samples of 80 records, about 95 % of the intervals hold the truth, for a share and for another score."""
     rng = np.random.default_rng(0)
-    assert np.mean([lo <= 0.8 <= hi for lo, hi in (wilson(rng.binomial(80, 0.8), 80) for _ in range(2000))]) > 0.93
+    assert (
+        np.mean([lo <= 0.8 <= hi for lo, hi in (wilson_interval(rng.binomial(80, 0.8), 80) for _ in range(2000))])
+        > 0.93
+    )
     task = scored_by(lambda answers, records: {"mean": float(np.mean(answers))})
     held = 0
     for _ in range(200):

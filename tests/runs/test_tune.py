@@ -18,7 +18,7 @@ pytest.importorskip("optuna")
 from unmask import api
 from unmask.cli import app
 from unmask.errors import UserError
-from unmask.model.sentence import Sentence, write
+from unmask.model.sentence import SentenceTransformerConfig, write
 from unmask.runs import tune
 from unmask.runs.part import prepare
 from unmask.train.run import Run
@@ -212,7 +212,7 @@ def test_the_first_trial_is_the_recipe_s_own(folder: Path, tmp_path: Path) -> No
     rows = "".join(f"{sentence(n)[0]},{sentence(n)[0]}\n" for n in range(24))
     (tmp_path / "pairs.csv").write_text("anchor,positive\n" + rows)
     start = shutil.copytree(folder / "model", tmp_path / "cls")
-    write(start, Sentence(pooling="cls"), 32)
+    write(start, SentenceTransformerConfig(pooling="cls"), 32)
 
     def first(*sets: str) -> tuple[dict, dict]:
         made = api.task_recipe(start, task="embed", train=tmp_path / "pairs.csv", overrides=[*SETS, *sets])

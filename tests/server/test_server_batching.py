@@ -287,7 +287,7 @@ def test_a_turn_is_given_back_by_what_fails_in_it(
     real = models["mlm"].model.encode
 
     def encode(batch: Any, *more: Any) -> Any:
-        if len(batch.ids) > 1:
+        if len(batch.input_ids) > 1:
             raise RuntimeError("out of memory")
         return real(batch, *more)
 

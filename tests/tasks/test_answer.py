@@ -78,14 +78,14 @@ def test_rows_windows_and_labels() -> None:
     size = 32 - 3 - len(question)
     assert len(rows) > 2 and task.windowing.tally.overflowing.total() == 1
     for n, row in enumerate(rows):
-        assert row.ids[: len(question) + 2].tolist() == [tokenizer.cls, *question, tokenizer.sep]
-        assert row.ids[len(question) + 2 : -1].tolist() == ids[n * (size - 4) : n * (size - 4) + size]
-        assert row.ids[-1] == tokenizer.sep and row.segments is not None
-        assert row.segments.tolist() == [0] * (len(question) + 2) + [1] * (len(row) - len(question) - 2)
+        assert row.input_ids[: len(question) + 2].tolist() == [tokenizer.cls, *question, tokenizer.sep]
+        assert row.input_ids[len(question) + 2 : -1].tolist() == ids[n * (size - 4) : n * (size - 4) + size]
+        assert row.input_ids[-1] == tokenizer.sep and row.token_type_ids is not None
+        assert row.token_type_ids.tolist() == [0] * (len(question) + 2) + [1] * (len(row) - len(question) - 2)
         start, end = int(row.labels["start.targets"][0]), int(row.labels["end.targets"][0])
         whole = tokenizer.encode("Paris and")
-        inside = any(row.ids[i : i + len(whole)].tolist() == whole for i in range(len(row)))
-        assert row.ids[start : end + 1].tolist() == (whole if inside else [tokenizer.cls])
+        inside = any(row.input_ids[i : i + len(whole)].tolist() == whole for i in range(len(row)))
+        assert row.input_ids[start : end + 1].tolist() == (whole if inside else [tokenizer.cls])
     assert {int(row.labels["start.targets"][0]) > 0 for row in rows} == {True, False}
     assert perfect(task, r)[0]["answer"] == "Paris and"
     none = task.encode(record("Where?", context))
@@ -98,7 +98,7 @@ def test_windows_are_those_of_the_tokenizers_library() -> None:
     rows = task_of(tokenizer, 40, doc_stride=8).encode(record(question, context))
     tokenizer.backend.enable_truncation(40, stride=8, strategy="only_second")
     theirs = tokenizer.backend.encode(question, context)
-    assert [row.ids.tolist() for row in rows] == [e.ids for e in (theirs, *theirs.overflowing)]
+    assert [row.input_ids.tolist() for row in rows] == [e.ids for e in (theirs, *theirs.overflowing)]
 
 
 def test_long_questions_are_cut_and_said_long_contexts_as_asked() -> None:
@@ -151,7 +151,7 @@ def outputs_of(task: Answer, context: str, logits: list[np.ndarray]) -> Outputs:
     for row, given in zip(rows, logits):
         values = np.full((len(row), 2), -5.0, np.float32)
         values[0] = given[0]
-        values[row.about.first : row.about.first + len(given) - 1] = given[1:]
+        values[row.metadata.first : row.metadata.first + len(given) - 1] = given[1:]
         full.append(values)
     return Outputs(full, rows, np.zeros(len(rows), int))
 
@@ -194,7 +194,7 @@ def test_the_threshold_is_tuned_on_both_kinds() -> None:
         r = record("Who?", "abcd", "b" if n % 2 else "")
         (row,) = task.encode(r)
         logits = np.zeros((len(row), 2), np.float32)
-        first = row.about.first + 1
+        first = row.metadata.first + 1
         logits[first] = 5 if n % 2 else 4.5  # both say "b", the answerable ones a little surer
         logits[0] = 6
         records.append(r)
@@ -249,17 +249,17 @@ def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) ->
     if template:  # transformers gives padding other positions: compare rows without
         rows = [row for row in rows if len(row) == 40]
     batch = collate(rows, tokenizer.pad)
-    there = torch.ones_like(batch.ids, dtype=torch.bool) if batch.mask is None else batch.mask
+    there = torch.ones_like(batch.input_ids, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
     assert rows and bool(there.all()) == bool(template)
     objective = objective_of(task)
-    counts, terms = objective.counts(batch), objective.loss(model, batch)
+    counts, terms = objective.target_counts(batch), objective.loss(model, batch)
     loss = sum(objective.weights[k] * float(total.detach()) / counts[k] for k, (total, _) in terms.items())
     theirs.eval()
 
     def given(batch: Any, there: torch.Tensor) -> Any:
-        inputs = {"input_ids": batch.ids, "attention_mask": there.long()}
-        if config.segments > 1 and batch.segments is not None:
-            inputs["token_type_ids"] = batch.segments
+        inputs = {"input_ids": batch.input_ids, "attention_mask": there.long()}
+        if config.segments > 1 and batch.token_type_ids is not None:
+            inputs["token_type_ids"] = batch.token_type_ids
         return theirs(
             **inputs, start_positions=batch.labels["start.targets"], end_positions=batch.labels["end.targets"]
         )
@@ -267,7 +267,7 @@ def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) ->
     with torch.no_grad():
         out, ours = given(batch, there), task.forward(model.eval(), batch)
         alone = [collate([row], tokenizer.pad) for row in rows]  # their softmax has padding in it
-        wanted = np.mean([float(given(row, torch.ones_like(row.ids)).loss) for row in alone])
+        wanted = np.mean([float(given(row, torch.ones_like(row.input_ids)).loss) for row in alone])
     assert loss == near(wanted, 1e-5)
     assert gap(ours[..., 0][there], out.start_logits[there]) < 1e-4
     assert gap(ours[..., 1][there], out.end_logits[there]) < 1e-4
@@ -328,10 +328,10 @@ def test_it_learns_saves_reopens_and_answers_the_same_everywhere(tmp_path: Path)
     (row,) = p.task.encode(record(question, context), labelled=False)
     batch = collate([row], p.tokenizer.pad)
     with torch.no_grad():
-        out = theirs.eval()(input_ids=batch.ids, token_type_ids=batch.segments)
+        out = theirs.eval()(input_ids=batch.input_ids, token_type_ids=batch.token_type_ids)
     s, e = int(out.start_logits.argmax()), int(out.end_logits.argmax())
-    places = row.about.offsets
-    assert context[places[s - row.about.first][0] : places[e - row.about.first][1]] == "Paris"
+    places = row.metadata.offsets
+    assert context[places[s - row.metadata.first][0] : places[e - row.metadata.first][1]] == "Paris"
     null = out.start_logits[0, 0] + out.end_logits[0, 0]
     assert answer["score"] == near(float(out.start_logits[0, s] + out.end_logits[0, e] - null), 1e-4)
 

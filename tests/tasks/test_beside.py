@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from unmask import api
-from unmask.batch import Phase, collate
+from unmask.batch import StepConfig, collate
 from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import preset
@@ -60,16 +60,16 @@ def test_the_copy_is_masked_and_the_row_is_whole(place: Path) -> None:
     task, objective = task_of(place)
     rng = np.random.default_rng(0)
     rows = [task.encode({"text": sentence(rng, "good"), "label": "good"})[0] for _ in range(50)]
-    made = [objective.corrupt(row, np.random.default_rng(n), Phase(0, 32)) for n, row in enumerate(rows)]
-    assert all(a.ids.tolist() == b.ids.tolist() for a, b in zip(rows, made))
+    made = [objective.corrupt(row, np.random.default_rng(n), StepConfig(0, 32)) for n, row in enumerate(rows)]
+    assert all(a.input_ids.tolist() == b.input_ids.tolist() for a, b in zip(rows, made))
     batch = collate(made, task.tokenizer.pad)
     copy = aux_mlm.masked_copy(batch)
-    assert torch.equal(batch.ids, collate(rows, task.tokenizer.pad).ids)
+    assert torch.equal(batch.input_ids, collate(rows, task.tokenizer.pad).input_ids)
     at = batch.labels["mlm.positions"]
-    assert torch.equal(batch.ids.view(-1)[at], batch.labels["mlm.targets"])
-    changed = (copy.ids != batch.ids).view(-1)
+    assert torch.equal(batch.input_ids.view(-1)[at], batch.labels["mlm.targets"])
+    changed = (copy.input_ids != batch.input_ids).view(-1)
     assert set(changed.nonzero()[:, 0].tolist()) <= set(at.tolist()) and changed.sum() > 0.7 * len(at)
-    assert (copy.ids.view(-1)[at] == task.tokenizer.mask).float().mean() == pytest.approx(0.8, abs=0.15)
+    assert (copy.input_ids.view(-1)[at] == task.tokenizer.mask).float().mean() == pytest.approx(0.8, abs=0.15)
 
 
 def test_the_loss_is_the_sum_of_both(place: Path) -> None:
@@ -77,14 +77,14 @@ def test_the_loss_is_the_sum_of_both(place: Path) -> None:
     model = hf.load(place / "mlm", ["classify", "mlm"], {"labels": ("good", "bad")}).model.eval()
     rng = np.random.default_rng(0)
     rows = [task.encode({"text": sentence(rng, "bad"), "label": "bad"})[0] for _ in range(4)]
-    batch = collate([objective.corrupt(r, rng, Phase(0, 32)) for r in rows], task.tokenizer.pad)
+    batch = collate([objective.corrupt(r, rng, StepConfig(0, 32)) for r in rows], task.tokenizer.pad)
     with torch.no_grad():
         terms, alone = objective.loss(model, batch), objective.task.loss(model, collate(rows, task.tokenizer.pad))
         logits = model.logits(
             "mlm", model.encode(aux_mlm.masked_copy(batch)).flatten(0, 1)[batch.labels["mlm.positions"]]
         )
     assert torch.equal(terms["classify"][0], alone["classify"][0]) and objective.weights == {"mlm": 0.3}
-    assert objective.counts(batch) == {name: count for name, (_, count) in terms.items()}
+    assert objective.target_counts(batch) == {name: count for name, (_, count) in terms.items()}
     wanted = torch.nn.functional.cross_entropy(logits, batch.labels["mlm.targets"], reduction="sum")
     assert float(terms["mlm"][0]) == pytest.approx(float(wanted), rel=1e-5)
 
@@ -115,17 +115,17 @@ def test_every_task_that_allows_it_has_both_losses(name: str, place: Path) -> No
     model = hf.load(place / "mlm", [*task.heads, "mlm"], task.bound.config_overrides).model.eval()
     rows, objective = task.encode(record), aux_mlm.add_aux_mlm(objective_of(task))
     rng = np.random.default_rng(0)
-    batch = collate([objective.corrupt(row, rng, Phase(0, 32)) for row in rows * 3], task.tokenizer.pad)
-    flat = torch.zeros(batch.ids.numel(), dtype=torch.bool)
+    batch = collate([objective.corrupt(row, rng, StepConfig(0, 32)) for row in rows * 3], task.tokenizer.pad)
+    flat = torch.zeros(batch.input_ids.numel(), dtype=torch.bool)
     flat[batch.labels["mlm.positions"]] = True
-    assert flat.view(batch.ids.shape).any(1).all()  # in every row
+    assert flat.view(batch.input_ids.shape).any(1).all()  # in every row
     with torch.no_grad():
         terms, alone = (
             objective.loss(model, batch),
             objective_of(task).loss(model, collate(rows * 3, task.tokenizer.pad)),
         )
     assert set(terms) == {*alone, "mlm"} and all(torch.equal(terms[t][0], alone[t][0]) for t in alone)
-    assert {t: n for t, (_, n) in terms.items()} == objective.counts(batch)
+    assert {t: n for t, (_, n) in terms.items()} == objective.target_counts(batch)
     aux_mlm.remove_aux_head(model, task.heads)
     assert "mlm" not in model.heads
 

@@ -150,15 +150,15 @@ def test_rows_and_what_is_cut() -> None:
     (record,) = records_of(3)
     (example,) = task.encode(record)
     rows = task.encode(record, labelled=False)
-    assert len(rows) == 3 and len(example.more) == 2 and example.labels["choose.targets"].tolist() == [0]
+    assert len(rows) == 3 and len(example.grouped_rows) == 2 and example.labels["choose.targets"].tolist() == [0]
     for row, choice in zip(rows, record["choices"]):
-        assert row.segments is not None
-        assert (row.ids.tolist(), row.segments.tolist()) == tokenizer.build_inputs_with_special_tokens(
+        assert row.token_type_ids is not None
+        assert (row.input_ids.tolist(), row.token_type_ids.tolist()) == tokenizer.build_inputs_with_special_tokens(
             tokenizer.encode(record["text"]), tokenizer.encode(choice)
         )
     (row, _, _) = task.encode(record | {"context": "grass"}, labelled=False)
     assert (
-        row.ids.tolist()
+        row.input_ids.tolist()
         == tokenizer.build_inputs_with_special_tokens(
             tokenizer.encode("grass"), tokenizer.encode(f"{record['text']} green")
         )[0]
@@ -167,7 +167,9 @@ def test_rows_and_what_is_cut() -> None:
     rows = task.encode(record | {"context": "grass snow " * 40}, labelled=False)
     assert task.windowing.tally.overflowing.total() == 1 and all(len(row) == 32 for row in rows)
     tail = tokenizer.encode(f"{record['text']} green")
-    assert rows[0].ids[-len(tail) - 1 : -1].tolist() == tail  # the longer part gave way: question and choice are whole
+    assert (
+        rows[0].input_ids[-len(tail) - 1 : -1].tolist() == tail
+    )  # the longer part gave way: question and choice are whole
     with pytest.raises(UserError, match="86 tokens, a row has room for 29"):
         task_of(tokenizer, overflow="error").encode(record | {"context": "grass snow " * 40})
 
@@ -201,16 +203,16 @@ def test_loss_and_logits_are_those_of_transformers(name: str, tmp_path: Path) ->
     records = records_of(3, 3, 3)
     records[1]["label"] = 2
     batch = collate([e for r in records for e in task.encode(r)], tokenizer.pad)
-    mask = torch.ones_like(batch.ids) if batch.mask is None else batch.mask.long()
-    inputs = {"input_ids": batch.ids.view(3, 3, -1), "attention_mask": mask.view(3, 3, -1)}
+    mask = torch.ones_like(batch.input_ids) if batch.attention_mask is None else batch.attention_mask.long()
+    inputs = {"input_ids": batch.input_ids.view(3, 3, -1), "attention_mask": mask.view(3, 3, -1)}
     if config.segments > 1:
-        assert batch.segments is not None
-        inputs["token_type_ids"] = batch.segments.view(3, 3, -1)
+        assert batch.token_type_ids is not None
+        inputs["token_type_ids"] = batch.token_type_ids.view(3, 3, -1)
     with torch.no_grad():
         out = theirs.eval()(**inputs, labels=batch.labels["choose.targets"])
         (total, count) = objective_of(task).loss(model, batch)["choose"]
         logits = task.loss_terms(model, batch)["choose"].logits
-    assert count == objective_of(task).counts(batch)["choose"] == 3
+    assert count == objective_of(task).target_counts(batch)["choose"] == 3
     assert float(total) / count == near(float(out.loss), 1e-5)
     assert gap(logits, out.logits) < 1e-5
 
@@ -282,7 +284,7 @@ def test_it_learns_saves_reopens_and_chooses_the_same_everywhere(tmp_path: Path)
         p.tokenizer.pad,
     )
     with torch.no_grad():
-        shares = theirs(input_ids=batch.ids[None], token_type_ids=batch.segments[None]).logits.softmax(-1)  # type: ignore[index]
+        shares = theirs(input_ids=batch.input_ids[None], token_type_ids=batch.token_type_ids[None]).logits.softmax(-1)  # type: ignore[index]
     assert shares[0].tolist() == near(answer["scores"], 1e-5)
     with pytest.raises(UserError, match="1 choices"):
         p.choose("a", ["b"])

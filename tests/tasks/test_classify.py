@@ -11,7 +11,7 @@ from near import near
 from runs.tiny import train
 from transformers import AutoModelForSequenceClassification
 
-from unmask.batch import Phase, collate
+from unmask.batch import StepConfig, collate
 from unmask.errors import UserError
 from unmask.inference.predictor import load
 from unmask.labels.record_sets import RecordSets
@@ -56,8 +56,10 @@ def test_windows_cover_the_text_and_are_averaged(store: TokenStore) -> None:
     rows = task.encode({"text": text}, labelled=False)
     ids = store.tokenizer.encode(text)
     assert len(rows) == -(-len(ids) // 14) and task.windowing.tally.overflowing.total() == 1
-    assert all(len(r) == 16 and r.ids[0] == store.tokenizer.cls and r.ids[-1] == store.tokenizer.sep for r in rows)
-    assert rows[0].ids[1:-1].tolist() == ids[:14] and rows[-1].ids[1:-1].tolist() == ids[-14:]
+    assert all(
+        len(r) == 16 and r.input_ids[0] == store.tokenizer.cls and r.input_ids[-1] == store.tokenizer.sep for r in rows
+    )
+    assert rows[0].input_ids[1:-1].tolist() == ids[:14] and rows[-1].input_ids[1:-1].tolist() == ids[-14:]
     assert len(task_of(store, 16).encode({"text": text}, labelled=False)) == 1
     logits = np.array([[2.0, 0.0], [0.0, 5.0], [1.0, 0.0]])
     answers = task.decode(Outputs(list(logits), rows, np.array([0, 0, 1])))
@@ -70,22 +72,22 @@ def test_hidden_tokens_are_others_each_time_and_never_special(store: TokenStore)
     (row,) = task.encode(
         {"text": "the list of numbers is sorted in place by a method of the class " * 4}, labelled=False
     )
-    outs = [objective_of(task).corrupt(row, np.random.default_rng(n), Phase(0, 64)) for n in range(200)]
-    share = np.mean([(o.ids == store.tokenizer.mask).sum() / (len(row) - 2) for o in outs])
+    outs = [objective_of(task).corrupt(row, np.random.default_rng(n), StepConfig(0, 64)) for n in range(200)]
+    share = np.mean([(o.input_ids == store.tokenizer.mask).sum() / (len(row) - 2) for o in outs])
     assert share == pytest.approx(0.25, abs=0.02)
-    assert all(o.ids[0] == store.tokenizer.cls and o.ids[-1] == store.tokenizer.sep for o in outs)
-    assert len({o.ids.tobytes() for o in outs}) == 200
+    assert all(o.input_ids[0] == store.tokenizer.cls and o.input_ids[-1] == store.tokenizer.sep for o in outs)
+    assert len({o.input_ids.tobytes() for o in outs}) == 200
     assert (
-        objective_of(task_of(store)).corrupt(row, np.random.default_rng(0), Phase(0, 64)).ids.tolist()
-        == row.ids.tolist()
+        objective_of(task_of(store)).corrupt(row, np.random.default_rng(0), StepConfig(0, 64)).input_ids.tolist()
+        == row.input_ids.tolist()
     )
 
 
 def test_pairs_have_segments(store: TokenStore) -> None:
     (row,) = task_of(store).encode({"text": "a list", "pair": "of numbers", "label": "list"})
-    first = int(np.flatnonzero(row.ids == store.tokenizer.sep)[0])
-    assert row.segments is not None
-    assert (row.segments[: first + 1] == 0).all() and (row.segments[first + 1 :] == 1).all()
+    first = int(np.flatnonzero(row.input_ids == store.tokenizer.sep)[0])
+    assert row.token_type_ids is not None
+    assert (row.token_type_ids[: first + 1] == 0).all() and (row.token_type_ids[first + 1 :] == 1).all()
     assert row.labels["classify.targets"].tolist() == [0]
 
 
@@ -103,7 +105,7 @@ def test_it_learns_saves_and_opens_in_transformers(name: str, store: TokenStore,
     assert not found["missing_keys"] and not found["unexpected_keys"]
     assert theirs.config.id2label == {0: "list", 1: "class"}
     batch = collate([e for r in RECORDS[:6] for e in task.encode(r)], store.tokenizer.pad)
-    inputs = {"input_ids": batch.ids, "attention_mask": batch.mask}
+    inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
     with torch.no_grad():
         logits = theirs.eval()(**inputs).logits.softmax(-1)
     assert [a["scores"]["list"] for a in answers[:6]] == near(logits[:, 0].tolist(), 1e-5)
@@ -177,8 +179,8 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
     assert not found["missing_keys"] and not found["unexpected_keys"] and theirs.config.problem_type == problem
     batch = collate([e for r in records[:8] for e in job.task.encode(r, labelled=False)], job.task.tokenizer.pad)
     with torch.no_grad():
-        mask = torch.ones_like(batch.ids) if batch.mask is None else batch.mask.long()
-        logits = theirs.eval()(input_ids=batch.ids, attention_mask=mask).logits.double().numpy()
+        mask = torch.ones_like(batch.input_ids) if batch.attention_mask is None else batch.attention_mask.long()
+        logits = theirs.eval()(input_ids=batch.input_ids, attention_mask=mask).logits.double().numpy()
     ours = np.stack(job.task.compute_outputs(job.model, records[:8]).values)
     assert logits == near(ours, 1e-4)
     if target == "regression":  # the logit is the answer, in the file's own units

@@ -197,7 +197,7 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
             whole = task.forward
             task.forward = lambda m, b: whole(m, b)[:, :width]  # type: ignore[method-assign]
         batch = collate([e for r in records for e in task.encode(r)], store.tokenizer.pad)
-        assert batch.groups is not None and batch.groups.tolist() == sorted(batch.groups.tolist())
+        assert batch.group_ids is not None and batch.group_ids.tolist() == sorted(batch.group_ids.tolist())
         (total, count) = objective_of(task).loss(model, batch)["embed"]
         assert count == 2
         return float(total.detach())
@@ -354,11 +354,11 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
 
 
 def test_a_foreign_folder_is_read_and_what_is_not_done_is_said(tmp_path: Path) -> None:
-    told = sentence.Sentence("cls", False, 77, True, "query: ")
+    told = sentence.SentenceTransformerConfig("cls", False, 77, True, "query: ")
     sentence.write(tmp_path, told, 32)
     assert sentence.read(tmp_path) == told
     (tmp_path / "1_Pooling" / "config.json").write_text('{"embedding_dimension": 32, "pooling_mode": "mean"}')
-    assert sentence.read(tmp_path) == sentence.Sentence("mean", False, 77, True, "query: ")
+    assert sentence.read(tmp_path) == sentence.SentenceTransformerConfig("mean", False, 77, True, "query: ")
     (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_max_tokens": true}')
     with pytest.raises(UserError, match="pooling_mode is 'max'"):
         sentence.read(tmp_path)
@@ -370,7 +370,7 @@ def test_a_foreign_folder_is_read_and_what_is_not_done_is_said(tmp_path: Path) -
 def test_lower_case_prompt_and_no_normalisation_are_theirs(base: Path, store: TokenStore, tmp_path: Path) -> None:
     model = hf.load(base).model
     hf.save(model, tmp_path / "m", store.tokenizer)
-    sentence.write(tmp_path / "m", sentence.Sentence("mean", False, 48, True, "a list: "), 32)
+    sentence.write(tmp_path / "m", sentence.SentenceTransformerConfig("mean", False, 48, True, "a list: "), 32)
     texts = ["The LIST of numbers", "A Class"]
     theirs = SentenceTransformer(str(tmp_path / "m"), device="cpu")
     assert gap(unmask.load(tmp_path / "m").embed(texts), theirs.encode(texts)) <= 1e-5

@@ -163,13 +163,13 @@ def test_the_loss_is_that_of_the_target_alone(name: str, tmp_path: Path) -> None
     wanted = [task.target_ids(s) for _, s in PAIRS[:4]]
     assert all(ids[-1] == task.tokenizer.sep for ids in wanted)
     assert batch.labels["generate.targets"].tolist() == [i for ids in wanted for i in ids]
-    assert objective_of(task).counts(batch) == {"generate": sum(map(len, wanted))}
+    assert objective_of(task).target_counts(batch) == {"generate": sum(map(len, wanted))}
     with torch.no_grad():
         total, count = objective_of(task).loss(model, batch)["generate"]
     if not (task.decoder or task.causal):
         # What is written sees what stands before it only: a later token of the target changes nothing.
         other = rows[0]
-        other.ids[-1] = (other.ids[-1] + 1) % 50 + 5
+        other.input_ids[-1] = (other.input_ids[-1] + 1) % 50 + 5
         changed = model.encode(collate([other], task.tokenizer.pad))
         first = len(task.prompt({"text": PAIRS[0][0]})[0])
         same = model.encode(collate([task.encode({"text": PAIRS[0][0], "target": PAIRS[0][1]})[0]], 0))

@@ -16,7 +16,7 @@ from sentence_transformers import CrossEncoder
 from typer.testing import CliRunner
 
 import unmask
-from unmask.batch import Phase, collate
+from unmask.batch import StepConfig, collate
 from unmask.cli import app
 from unmask.errors import UserError
 from unmask.labels.detect_task import pick_task
@@ -176,7 +176,7 @@ def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(sto
         {"query": "nothing", "passages": ["methods", "strings"], "relevance": [0, 0]},
     ]
     examples = [e for r in records for e in task.encode(r)]
-    assert [1 + len(e.more) for e in examples] == [
+    assert [1 + len(e.grouped_rows) for e in examples] == [
         4,
         3,
         2,
@@ -187,7 +187,7 @@ def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(sto
     for e in examples:
         scores = task.forward(model, collate([e], store.tokenizer.pad))
         want += float(F.cross_entropy(scores[None].detach(), torch.tensor([0])))
-    assert count == objective_of(task).counts(batch)["rank"] == 3 and float(total.detach()) == pytest.approx(
+    assert count == objective_of(task).target_counts(batch)["rank"] == 3 and float(total.detach()) == pytest.approx(
         want, rel=1e-5
     )
     point = task_of(store, loss="pointwise")
@@ -204,10 +204,12 @@ def test_the_list_loss_is_a_softmax_over_one_relevant_and_less_relevant_ones(sto
 def test_negatives_are_drawn_anew(store: TokenStore) -> None:
     task = task_of(store, num_negatives=2)
     (example,) = task.encode({"query": "q", "passages": list("abcdefgh"), "relevance": [1] + [0] * 7})
-    drawn = [objective_of(task).corrupt(example, np.random.default_rng(n), Phase(0, 32)).more for n in range(40)]
+    drawn = [
+        objective_of(task).corrupt(example, np.random.default_rng(n), StepConfig(0, 32)).grouped_rows for n in range(40)
+    ]
     assert all(len(more) == 2 for more in drawn)
-    assert len({tuple(row.ids.tobytes() for row in more) for more in drawn}) > 10
-    assert len({row.ids.tobytes() for more in drawn for row in more}) == 7
+    assert len({tuple(row.input_ids.tobytes() for row in more) for more in drawn}) > 10
+    assert len({row.input_ids.tobytes() for more in drawn for row in more}) == 7
 
 
 # --------------------------------------------------------------------------------------------------- file to folder

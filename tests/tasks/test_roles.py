@@ -147,21 +147,21 @@ def test_the_row_marks_the_predicate_in_every_window(kind: str) -> None:
     task_state = {"labels": ["O", "B-A0", "I-A0"], "scheme": "BIO", "predicate": True, "boundaries": {}}
     task = Tag(Recipe(), tokenizer, task_state | {"length": 64})
     (row,) = task.encode({"text": TEXT, "predicate": "told#2"}, labelled=False)
-    text, words, own, at = row.about
-    marks = [n for n, id in enumerate(row.ids.tolist()) if id == tokenizer.sep]
+    text, words, own, at = row.metadata
+    marks = [n for n, id in enumerate(row.input_ids.tolist()) if id == tokenizer.sep]
     begin = dict(zip(own.tolist(), at.tolist()))
     assert [text[a:b] for a, b in words] == ["Ann", "told", "Bob", "told", "Cid", "."]
     assert marks[0] == begin[3] - 1 and marks[0] < begin[3] < marks[1] == begin[4] - 1
     for word, place in begin.items():  # read at its own first token, behind the markers too
         (alone,) = tokenizer.encode_batch([(" " if word in (1, 2, 3, 4) else "") + text[slice(*words[word])]])
-        assert row.ids[place] in alone.ids
+        assert row.input_ids[place] in alone.ids
     long = Tag(Recipe(), tokenizer, task_state | {"length": 24})
     rows = long.encode({"text": " ".join([TEXT] * 9), "predicate": [4, 8]}, labelled=False)
     second = tokenizer.encode("told")[:4]
     assert len(rows) > 3 and max(map(len, rows)) <= 24
-    assert sorted(w for r in rows for w in r.about[2].tolist()) == list(range(54))
+    assert sorted(w for r in rows for w in r.metadata[2].tolist()) == list(range(54))
     for r in rows:
-        ids = r.ids.tolist()
+        ids = r.input_ids.tolist()
         assert any(ids[n : n + len(second)] == second for n in range(len(ids) - len(second) - 1, 0, -1))
 
 

@@ -83,7 +83,7 @@ def outputs(task: Tag, records: list[Any], wanted: list[list[str]]) -> Outputs:
     values, numbers = [], []
     for n, (record, tags) in enumerate(zip(records, wanted)):
         for row in task.encode(record, labelled=False):
-            _, _, own, at = row.about
+            _, _, own, at = row.metadata
             logits = np.zeros((len(row), len(task.labels)))
             logits[at, [task.labels.index(tags[w]) for w in own]] = 3.0
             rows, values, numbers = [*rows, row], [*values, logits], [*numbers, n]
@@ -181,10 +181,10 @@ def test_a_long_text_is_read_whole(tokenizers: dict[str, Tokenizer]) -> None:
     tags = ["B-per", "O", "O", "B-loc", "I-loc", "O"] * 9
     rows = task.encode({"text": text}, labelled=False)
     assert len(rows) > 5 and max(map(len, rows)) <= 12 and task.windowing.tally.overflowing.total() == 1
-    assert sorted(w for row in rows for w in row.about[2].tolist()) == list(range(len(words)))
+    assert sorted(w for row in rows for w in row.metadata[2].tolist()) == list(range(len(words)))
     for row in rows:  # each word is read at its own first token
-        _, _, own, at = row.about
-        assert row.ids[at].tolist() == [task.tokenizer.encode(words[w])[0] for w in own]
+        _, _, own, at = row.metadata
+        assert row.input_ids[at].tolist() == [task.tokenizer.encode(words[w])[0] for w in own]
     (answer,) = task.decode(outputs(task, [{"text": text}], [tags]))
     assert answer["tags"] == tags and len(answer["entities"]) == 18
     spans = [{"start": e["start"], "end": e["end"], "label": e["label"]} for e in answer["entities"]]
@@ -200,9 +200,9 @@ def test_a_span_that_cuts_a_word_cuts_it_for_training(tokenizers: dict[str, Toke
     task = task_of(tokenizers["wordpiece"])
     record = {"text": "in NewYork", "spans": [{"start": 3, "end": 6, "label": "loc"}]}
     (row,) = task.encode(record)
-    assert row.about[1] == [[0, 2], [3, 6], [6, 10]] and row.labels["tag.targets"].tolist() == [0, 3, 0]
+    assert row.metadata[1] == [[0, 2], [3, 6], [6, 10]] and row.labels["tag.targets"].tolist() == [0, 3, 0]
     (row,) = task.encode(record, labelled=False)
-    assert row.about[1] == [[0, 2], [3, 10]]
+    assert row.metadata[1] == [[0, 2], [3, 10]]
 
 
 # ------------------------------------------------------------------------------------------------------- answers
@@ -287,9 +287,11 @@ def test_it_learns_saves_and_opens_in_transformers(folder: Path, tmp_path: Path)
     texts = ["Bob lives in New York.", "Nobody left."]
     batch = collate([e for t in texts for e in task.encode({"text": t}, labelled=False)], task.tokenizer.pad)
     with torch.no_grad():
-        logits = theirs.eval()(input_ids=batch.ids, attention_mask=batch.mask, token_type_ids=batch.segments).logits
+        logits = theirs.eval()(
+            input_ids=batch.input_ids, attention_mask=batch.attention_mask, token_type_ids=batch.token_type_ids
+        ).logits
         ours = task.forward(predictor.model, batch)
-    kept = torch.ones_like(batch.ids, dtype=torch.bool) if batch.mask is None else batch.mask
+    kept = torch.ones_like(batch.input_ids, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
     assert gap(ours[kept], logits[kept]) <= 1e-5
     result = CliRunner().invoke(app, ["predict", str(done.model), texts[0]])
     assert "Bob = per" in result.output and "New York = loc" in result.output

@@ -112,7 +112,7 @@ def test_the_term_is_nothing_where_both_say_the_same_and_leads_there(kind: str) 
     taught = teacher.attach_teacher_logits(other, known, task, records_of(kind), encoded)
     batch = collate([e for rows in encoded for e in rows], tokenizer.pad)
     same, count = taught.loss(known, batch)["teacher"]
-    assert float(same.detach()) == near(0.0, 1e-4) and count == taught.counts(batch)["teacher"] > 0
+    assert float(same.detach()) == near(0.0, 1e-4) and count == taught.target_counts(batch)["teacher"] > 0
     optimizer, before = torch.optim.Adam(student.parameters(), 1e-2), 0.0
     for _ in range(30):
         apart = taught.loss(student, batch)["teacher"][0]
@@ -176,8 +176,8 @@ def test_another_tokenizer_serves_for_records_alone() -> None:
         encoded = [task.encode(r) for r in records_of(kind)]
         teacher.attach_teacher_logits(task, known, known_task, records_of(kind), encoded)
         for heads, record, answer in zip(encoded, records_of(kind), known_task.predict(known, records_of(kind))):
-            rows = [row for head in heads for row in (head, *head.more)]
-            kept = {row.about: row.labels["teacher.logits"][0] for row in rows if "teacher.logits" in row.labels}
+            rows = [row for head in heads for row in (head, *head.grouped_rows)]
+            kept = {row.metadata: row.labels["teacher.logits"][0] for row in rows if "teacher.logits" in row.labels}
             if kind == "embed":
                 a, b = kept[0, record["text"]], kept[1, record["positive"]]
                 assert float(a @ b) == near(answer["similarity"], 1e-5)

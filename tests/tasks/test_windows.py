@@ -56,7 +56,9 @@ def losses(objective: Objective, model: Model, rows: list[Example]) -> dict[str,
 
 def bare(row: Example) -> Example:
     return Example(
-        row.ids, row.segments, labels={k: v for k, v in row.labels.items() if k in ("classify.targets", LOGITS)}
+        row.input_ids,
+        row.token_type_ids,
+        labels={k: v for k, v in row.labels.items() if k in ("classify.targets", LOGITS)},
     )
 
 

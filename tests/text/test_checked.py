@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unmask import api
-from unmask.batch import Phase
+from unmask.batch import StepConfig
 from unmask.errors import UserError
 from unmask.recipe import DataRecipe
 from unmask.text import checked
@@ -51,7 +51,7 @@ def use(folder: Path) -> list[np.ndarray]:
     for split in (store.train, store.heldout):
         for kind in ("stream", "pairs"):
             rows = Rows(split, store.tokenizer, 1, kind)
-            out += [rows.example(0, i, Phase(0, LENGTH)).ids for i in range(rows.count(LENGTH))]
+            out += [rows.example(0, i, StepConfig(0, LENGTH)).input_ids for i in range(rows.count(LENGTH))]
         np.asarray(split.documents)
     return out
 

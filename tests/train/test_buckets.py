@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unmask.batch import Example, Phase
+from unmask.batch import Example, StepConfig
 from unmask.objectives.objective import Objective
 from unmask.train.loader import Bucketed, Loader
 
@@ -19,22 +19,22 @@ class Rows:
     def count(self, length: int) -> int:
         return len(self.lengths)
 
-    def example(self, epoch: int, i: int, phase: Phase) -> Example:
+    def example(self, epoch: int, i: int, phase: StepConfig) -> Example:
         return Example(np.full(self.lengths[i], i + 1))
 
 
 class Plain(Objective):
-    variants = 1
+    num_static_variants = 1
 
     def __init__(self) -> None:
         pass
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
         return example
 
 
 LENGTHS = np.random.default_rng(0).gamma(2.0, 20.0, 1003).astype(int) + 2
-PHASE = Phase(0, 512)
+PHASE = StepConfig(0, 512)
 
 
 def loader(size: int = 16, seed: int = 0, lengths: np.ndarray = LENGTHS) -> Bucketed:
@@ -44,7 +44,7 @@ def loader(size: int = 16, seed: int = 0, lengths: np.ndarray = LENGTHS) -> Buck
 def padding(loader: Loader, size: int, batches: int) -> float:
     """Share of the tokens of the first batches that are padding."""
     made = [loader.batch(n * size, (n + 1) * size, PHASE) for n in range(batches)]
-    return sum(int((b.ids == 0).sum()) for b in made) / sum(b.ids.numel() for b in made)
+    return sum(int((b.input_ids == 0).sum()) for b in made) / sum(b.input_ids.numel() for b in made)
 
 
 @pytest.mark.parametrize("size", [1, 7, 16, 1003, 5000])
@@ -86,12 +86,12 @@ def test_the_order_is_drawn_from_seed_and_epoch_alone() -> None:
 
 def test_a_batch_is_found_without_the_ones_before_it() -> None:
     whole = loader()
-    batches = [whole.batch(n * 16, n * 16 + 16, PHASE).ids for n in range(130)]  # two epochs and a bit
+    batches = [whole.batch(n * 16, n * 16 + 16, PHASE).input_ids for n in range(130)]  # two epochs and a bit
     for n in (129, 62, 63, 5):
-        assert loader().batch(n * 16, n * 16 + 16, PHASE).ids.equal(batches[n])
+        assert loader().batch(n * 16, n * 16 + 16, PHASE).input_ids.equal(batches[n])
 
 
 def test_fewer_rows_than_a_batch() -> None:
     few = loader(16, lengths=np.array([5, 9, 3]))
     assert sorted(few.place(i, PHASE)[1] for i in range(3)) == [0, 1, 2]
-    assert few.batch(0, 16, PHASE).ids.shape == (16, 9)
+    assert few.batch(0, 16, PHASE).input_ids.shape == (16, 9)

@@ -11,8 +11,8 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 import unmask
 from unmask.model import hf
 from unmask.model.config import change, preset
-from unmask.model.grow import remake
 from unmask.model.model import Model
+from unmask.model.resize import rebuild_with
 from unmask.recipe import TokenizerRecipe
 from unmask.text.extend import NewWord, add_words, added_token_subwords, extend_vocabulary, pre_tokenize
 from unmask.text.tokenizer import Tokenizer
@@ -114,7 +114,7 @@ def test_new_rows_are_the_mean_of_their_pieces(tie: bool) -> None:
     config = preset("bert-tiny", **SMALL, vocab_size=32, tie=tie)  # 32 = hidden too: rows are told apart from columns
     model = Model(config, ["mlm"]).init(0)
     torch.nn.init.normal_(model.heads["mlm"].bias)
-    grown, missing = remake(model, config, ["mlm"], {32: [5, 7], 33: [1, 2, 3]})
+    grown, missing = rebuild_with(model, config, ["mlm"], {32: [5, 7], 33: [1, 2, 3]})
     assert not missing and grown.config.vocab_size == 34
     old, new = model.state_dict(), grown.state_dict()
     for name in ("encoder.embeddings.tokens.weight", "heads.mlm.bias", *([] if tie else ["heads.mlm.decoder.weight"])):
@@ -130,7 +130,7 @@ def test_rows_that_padding_left_free_are_used() -> None:
     """A model may have more rows than its tokenizer has tokens: ModernBERT's are a multiple of 64."""
     config = preset("modernbert-mini", **SMALL, vocab_size=64)
     model = Model(config).init(0)
-    grown, _ = remake(model, config, ["mlm"], {60: [5, 7]})
+    grown, _ = rebuild_with(model, config, ["mlm"], {60: [5, 7]})
     assert grown.config.vocab_size == 64
     assert torch.equal(grown.embedding[60], model.embedding[[5, 7]].mean(0))
     assert torch.equal(grown.embedding[61], model.embedding[61])
@@ -182,7 +182,7 @@ def test_before_the_first_step_old_text_has_the_loss_of_the_old_model(general: P
     old = hf.load(general).model
     tokenizer = Tokenizer.load(general)
     new, _ = extend_vocabulary(tokenizer, DOMAIN, 4)
-    grown, _ = remake(old, old.config, ["mlm"], added_token_subwords(tokenizer, new))
+    grown, _ = rebuild_with(old, old.config, ["mlm"], added_token_subwords(tokenizer, new))
     ids = torch.tensor([tokenizer.encode(GENERAL[0])[:30]])
     assert torch.equal(old(ids), grown(ids))
 
@@ -232,7 +232,7 @@ def test_new_pieces_of_an_unrelated_tokenizer_are_none() -> None:
 
 def test_config_changes_pass_through(general: Path) -> None:
     model = hf.load(general).model
-    same, missing = remake(model, model.config, model.heads)
+    same, missing = rebuild_with(model, model.config, model.heads)
     assert same is model and not missing
-    wetter, missing = remake(model, change(model.config, dropout=0.3), ["mlm", "nsp"])
+    wetter, missing = rebuild_with(model, change(model.config, dropout=0.3), ["mlm", "nsp"])
     assert wetter.config.dropout == 0.3 and {name.split(".")[1] for name in missing} == {"pooler", "nsp"}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import unmask
-from unmask.batch import Phase
+from unmask.batch import StepConfig
 from unmask.objectives.objective import build
 from unmask.recipe import Recipe
 from unmask.report.curves import of_text
@@ -63,22 +63,22 @@ def test_every_batch_has_its_shares_and_every_row_is_used_once() -> None:
 
 def test_another_mix_changes_nothing_of_the_corpus_rows(store: TokenStore, others: Path) -> None:
     news, poems = (prepared(store, others / f"{name}.txt") for name in ("news", "poems"))
-    a, b, phase = made(store, (news, "0.25")), made(store, (poems, "0.25")), Phase(0, 32, 0.15)
+    a, b, phase = made(store, (news, "0.25")), made(store, (poems, "0.25")), StepConfig(0, 32, 0.15)
     for n in range(200):
-        same = bool(np.array_equal(a.example(n, phase).ids, b.example(n, phase).ids))
+        same = bool(np.array_equal(a.example(n, phase).input_ids, b.example(n, phase).input_ids))
         assert same == (a.turns.locate(n)[0] == 0)
     alone = a.loaders[0]
     own = [n for n in range(200) if a.turns.locate(n)[0] == 0]
     for k, n in enumerate(own):
-        assert np.array_equal(a.example(n, phase).ids, alone.example(k, phase).ids)
+        assert np.array_equal(a.example(n, phase).input_ids, alone.example(k, phase).input_ids)
     assert a.count(32) == -(-alone.count(32) * 4 // 3)
 
 
 def test_the_share_of_tokens_read_from_the_mix(store: TokenStore, others: Path) -> None:
     news = prepared(store, others / "news.txt")
-    mixed, phase = made(store, (news, "0.2")), Phase(0, 32, 0.15)
+    mixed, phase = made(store, (news, "0.2")), StepConfig(0, 32, 0.15)
     king = store.tokenizer.encode("king")
-    hits = [len(king) and set(king) <= set(mixed.pair(n, phase)[0].ids) for n in range(500)]
+    hits = [len(king) and set(king) <= set(mixed.pair(n, phase)[0].input_ids) for n in range(500)]
     assert 0.15 < np.mean(hits) < 0.3
 
 

@@ -92,9 +92,9 @@ def test_the_last_layer_computes_what_the_loss_reads(folder: Path) -> None:
         layer.mlp.register_forward_hook(lambda module, given, out: seen.append(out.shape))
     loss = objective_of(job.task).loss(job.model.eval(), batch)["classify"][0]
     *before, last = seen
-    assert all(shape[:2] == batch.ids.shape for shape in before)
+    assert all(shape[:2] == batch.input_ids.shape for shape in before)
     assert tuple(last[:1]) == (4,)
     assert len(last) == 2
-    logits = job.model.logits("classify", job.model.encode(batch), batch.mask)  # of all positions
+    logits = job.model.logits("classify", job.model.encode(batch), batch.attention_mask)  # of all positions
     whole = torch.nn.functional.cross_entropy(logits, batch.labels["classify.targets"].view(-1), reduction="sum")
     torch.testing.assert_close(loss, whole)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from near import gap
 
-from unmask.batch import Phase
+from unmask.batch import StepConfig
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.objectives.objective import build
@@ -42,7 +42,7 @@ def trainer_of(
 def gradients(trainer: Trainer, loader: Loader, micro: int, mean_of_means: bool = False) -> dict[str, torch.Tensor]:
     """Gradients of one batch of 32 cut into micro-batches, in float64."""
     trainer.model.double().train()
-    phase = Phase(0, 64, 0.15)
+    phase = StepConfig(0, 64, 0.15)
     batches = [loader.batch(a, b, phase) for a, b in loading.micro_ranges(0, 32, micro)]
     counts, _, _ = trainer._global_counts(batches)
     trainer.optimizers.zero_grad()
@@ -55,8 +55,10 @@ def gradients(trainer: Trainer, loader: Loader, micro: int, mean_of_means: bool 
 def loss64(trainer: Trainer, batch) -> dict:
     """The objective's loss without its cast to float32, which is for half-precision logits."""
     model = trainer.model
-    hidden = model.encoder(batch.ids, batch.mask, batch.segments, at=trainer.objective.reads(model, batch))
-    outputs = trainer.objective.outputs(model, hidden, batch)
+    hidden = model.encoder(
+        batch.input_ids, batch.attention_mask, batch.token_type_ids, at=trainer.objective.loss_positions(model, batch)
+    )
+    outputs = trainer.objective.logits_and_targets(model, hidden, batch)
     return {
         name: (torch.nn.functional.cross_entropy(logits, targets, reduction="sum"), len(targets))
         for name, (logits, targets) in outputs.items()
@@ -96,7 +98,7 @@ def test_eight_rows_are_learnt_by_heart(store: TokenStore, name: str, optimizer:
     trainer, loader = trainer_of(
         store, {"batch_size": 8, "steps": 200, "optimizer": optimizer, "schedule": "constant"}, "mlm", name
     )
-    batch = loader.batch(0, 8, Phase(0, 64, 0.15))
+    batch = loader.batch(0, 8, StepConfig(0, 64, 0.15))
     losses = [trainer.step(step, [(0, batch)]).values["loss"] for step in range(200)]
     assert losses[-1] < 0.1 * losses[0]
 
@@ -132,30 +134,30 @@ def test_minutes_become_steps_and_leave_no_trace(store: TokenStore) -> None:
 
 def test_examples_do_not_depend_on_how_a_batch_is_cut(store: TokenStore) -> None:
     _, loader = trainer_of(store, {})
-    phase = Phase(0, 64, 0.15)
+    phase = StepConfig(0, 64, 0.15)
     whole = loader.batch(0, 12, phase)
     parts = [loader.batch(a, b, phase) for a, b in loading.micro_ranges(0, 12, 5)]
     for row in range(12):
         part = parts[row // 5]
-        n = int((whole.ids[row] != store.tokenizer.pad).sum())
-        assert np.array_equal(whole.ids[row, :n], part.ids[row % 5, :n])
+        n = int((whole.input_ids[row] != store.tokenizer.pad).sum())
+        assert np.array_equal(whole.input_ids[row, :n], part.input_ids[row % 5, :n])
 
 
 @pytest.mark.parametrize("name", ["bert-tiny", "modernbert-mini"])
 @pytest.mark.parametrize("objective", ["mlm", "nsp", "mlm+nsp"])
 def test_computing_only_what_the_loss_reads_changes_nothing(store: TokenStore, name: str, objective: str) -> None:
     trainer, loader = trainer_of(store, {}, objective, name)
-    model, batch = trainer.model.double(), loader.batch(0, 6, Phase(0, 64, 0.15))
-    at = trainer.objective.reads(model, batch)
+    model, batch = trainer.model.double(), loader.batch(0, 6, StepConfig(0, 64, 0.15))
+    at = trainer.objective.loss_positions(model, batch)
     assert at is not None
-    assert len(at) < batch.ids.numel() / 2
-    full = model.encoder(batch.ids, batch.mask, batch.segments)
-    part = model.encoder(batch.ids, batch.mask, batch.segments, at=at)
+    assert len(at) < batch.input_ids.numel() / 2
+    full = model.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+    part = model.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids, at=at)
     assert gap(full.flatten(0, 1)[at], part) <= 1e-12
-    outputs = trainer.objective.outputs(model, part, batch)
+    outputs = trainer.objective.logits_and_targets(model, part, batch)
     positions = batch.labels.get("mlm.positions")
     if "mlm" in outputs:
         expected = model.logits("mlm", full.flatten(0, 1)[positions])
         assert gap(outputs["mlm"][0], expected) <= 1e-12
     if "nsp" in outputs:
-        assert gap(outputs["nsp"][0], model.logits("nsp", full, batch.mask)) <= 1e-12
+        assert gap(outputs["nsp"][0], model.logits("nsp", full, batch.attention_mask)) <= 1e-12

@@ -16,7 +16,7 @@ from unmask.batch import Example
 from unmask.errors import UserError
 from unmask.inference.engine import Engine, logit_offset
 from unmask.model.config import ModelConfig
-from unmask.model.generation import Generation
+from unmask.model.generation import GenerationConfig
 from unmask.model.head_spec import HEADS
 from unmask.numeric import log_softmax
 from unmask.seeds import generator
@@ -94,7 +94,7 @@ def outputs(engine: Engine, task: Task | None, rows: Sequence[Example], pad: int
         if HEADS[head].reads == "vocabulary":
             found[f"the head {head} at selected positions"] = engine.token_logprobs(head, rows)
     if task is not None and task.spec.output != "text":
-        values = engine.run(task.forward, rows, pad)
+        values = engine.forward_rows(task.forward, rows, pad)
         tokens = task.SPEC.output_per == "token"
         found[f"the task {task.name}"] = [v[: len(row)] if tokens else v for v, row in zip(values, rows)]
     return found
@@ -103,12 +103,12 @@ def outputs(engine: Engine, task: Task | None, rows: Sequence[Example], pad: int
 def _decoder_logits(engine: Engine, rows: Sequence[Example]) -> list[np.ndarray]:
     """Return the logits of a few decoding steps per row, (DECODER_STEPS, V), with given tokens."""
     start = engine.config.start_id
-    settings = Generation(decoder_start_token_id=0 if start is None else start, pad_token_id=engine.config.pad_id)
+    settings = GenerationConfig(decoder_start_token_id=0 if start is None else start, pad_token_id=engine.config.pad_id)
     logits = []
-    with engine.begin([row.ids.tolist() for row in rows], settings) as steps:
+    with engine.start_generation([row.input_ids.tolist() for row in rows], settings) as steps:
         for step in range(DECODER_STEPS):
             logits.append(steps.logits())
-            steps.grow(np.full(len(rows), (7 * step + 5) % engine.config.vocab_size, np.int64))
+            steps.append_tokens(np.full(len(rows), (7 * step + 5) % engine.config.vocab_size, np.int64))
     return list(np.stack(logits, 1))
 
 

@@ -30,7 +30,7 @@ from unmask.exporting.onnx_file import make_positions_optional, save, silence_lo
 from unmask.inference.onnx_engine import POSITIONS
 from unmask.model.config import ModelConfig
 from unmask.model.head_spec import HEADS
-from unmask.model.layers import picked
+from unmask.model.layers import select_positions
 from unmask.model.model import Model
 
 OPSET = 20  # supported by runtimes since 2024; the first with GELU as one operator
@@ -111,7 +111,9 @@ class SingleGraph(nn.Module):
         outputs: list[Tensor] = []
         for name in self.names:
             spec = HEADS[name]
-            values = self.model.logits(name, picked(hidden, positions) if spec.reads == "vocabulary" else hidden, mask)
+            values = self.model.logits(
+                name, select_positions(hidden, positions) if spec.reads == "vocabulary" else hidden, mask
+            )
             outputs += values.unbind(-1) if spec.outputs else [values.view(groups) if spec.grouped else values]
         return (*outputs, hidden)
 
@@ -133,7 +135,7 @@ class DecoderGraph(nn.Module):
     def forward(
         self, input_ids: Tensor, encoder_attention_mask: Tensor, encoder_hidden_states: Tensor, positions: Tensor
     ) -> Tensor:
-        batch = Batch(input_ids, encoder_attention_mask.bool(), decoder=input_ids)
+        batch = Batch(input_ids, encoder_attention_mask.bool(), decoder_input_ids=input_ids)
         return self.model.logits("lm", self.model.decode(batch, encoder_hidden_states, positions))  # (N, V)
 
 

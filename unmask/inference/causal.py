@@ -44,15 +44,15 @@ def answers(
     """What a model writes that is fine-tuned to: with its prefix, its separator and, where none are given, its settings."""
     prompts, t = [task_prompt(task, text) for text in texts], task.tokenizer
     for number, prompt in enumerate(prompts):
-        if prompt.about:
+        if prompt.metadata:
             raise UserError(
-                f"{describe_item(texts, number)} is {prompt.about:,} tokens too long; nothing is cut off silently",
+                f"{describe_item(texts, number)} is {prompt.metadata:,} tokens too long; nothing is cut off silently",
                 hint="unmask predict cuts it at its end, and says so",
             )
     own = {k: v for k, v in task.bound.generation.items() if not (settings.get("max_length") and k == "max_new_tokens")}
     how = own | {k: v for k, v in settings.items() if v is not None}
     with progress_callback(update) as tell:
-        made = generate(engine, [prompt.ids.tolist() for prompt in prompts], update=tell, **how)
+        made = generate(engine, [prompt.input_ids.tolist() for prompt in prompts], update=tell, **how)
     return [
         Continuation(
             text, task_text(task, prompt, new)["output"], [t.token(i) for i in new], finish_reason(t, new), False
@@ -115,5 +115,5 @@ def log_likelihoods(engine: Engine, tokenizer: Tokenizer, texts: Sequence[Sequen
     rows = []
     for ids in texts:
         labels = {"mlm.positions": np.arange(1, len(ids) + 1), "mlm.targets": np.array(ids, np.int64)}
-        rows.append(Example(np.array([first, *ids], np.int64), prefix=prefix, labels=labels))
+        rows.append(Example(np.array([first, *ids], np.int64), prefix_length=prefix, labels=labels))
     return engine.token_logprobs(head, rows)

@@ -1,7 +1,7 @@
 """Engine: what a Predictor asks of a network, numpy in and numpy out, so that it does not matter which program computes.
 
 `TorchEngine` (torch_engine.py) has all of a model; `OnnxEngine` (onnx_engine.py) has an exported graph, and needs no torch.
-Every method takes any number of rows, groups them by length inside (`batch.groups`), and keeps their order.
+Every method takes any number of rows, groups them by length inside (`batch_by_length`), and keeps their order.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 if TYPE_CHECKING:
     from unmask.batch import Example
     from unmask.model.config import ModelConfig
-    from unmask.model.generation import Generation
-    from unmask.model.steps import Steps, Turn
+    from unmask.model.generation import GenerationConfig
+    from unmask.model.generation_state import ForwardLock, GenerationState
 
 # Labels of a row: which tokens are read, and which ones are asked about.
 LABEL_POSITIONS, TARGETS = "mlm.positions", "mlm.targets"
@@ -27,7 +27,7 @@ Top = tuple[np.ndarray, np.ndarray]  # of a row with M places: ids (M, count), l
 class Engine(Protocol):
     config: ModelConfig
     kind: str  # "torch" or "onnx"
-    forward_lock: Turn
+    forward_lock: ForwardLock
 
     @property
     def heads(self) -> Sequence[str]: ...
@@ -37,7 +37,9 @@ class Engine(Protocol):
         """The folder's generation_config.json."""
         ...
 
-    def run(self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int) -> list[np.ndarray]:
+    def forward_rows(
+        self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int
+    ) -> list[np.ndarray]:
         """`Task.forward` over ONE group of rows: its values per row. A graph, which is a task's forward, does not call it."""
         ...
 
@@ -60,14 +62,16 @@ class Engine(Protocol):
         """Per row what a head gives: (labels,), or for a head that reads tokens (T, …)."""
         ...
 
-    def begin(self, prompts: Sequence[Sequence[int]], how: Generation, cache: bool = True) -> Steps:
+    def start_generation(
+        self, prompts: Sequence[Sequence[int]], how: GenerationConfig, cache: bool = True
+    ) -> GenerationState:
         """Prompts that grow token by token (model/generate.py)."""
         ...
 
 
 def logit_offset(config: ModelConfig) -> int:
     """How far before a token the logits of it stand: 1 in a model that predicts the next one, else 0."""
-    return int(config.causal or config.predicts == "next")
+    return int(config.causal or config.logit_position == "next")
 
 
 def pad_id_of(config: ModelConfig) -> int:

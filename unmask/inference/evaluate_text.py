@@ -41,7 +41,7 @@ def evaluate_text(
     if not track.batches:
         raise UserError(f"{', '.join(sources)}: no token to predict", expected="text that the model's tokenizer knows")
     engine: Any = predictor.engine
-    predicted = sum(track.objective.counts(batch)[kind] for batch in track.batches)
+    predicted = sum(track.objective.target_counts(batch)[kind] for batch in track.batches)
     found = measure(engine.model, track.objective, track.batches, engine.device, False, World(0, 1))
     judged = predictor.minimal_pairs(pairs) if pairs else None
     return {
@@ -67,7 +67,7 @@ def objective_of(predictor: Predictor) -> str:
     if predictor.engine.kind != "torch":
         raise UserError("an exported model answers, and has no loss", hint="the model folder that was exported")
     if config.encoder == "transformer" and not config.decoder_layers:
-        if heads & {"lm", "mlm"} and (config.causal or config.predicts == "next"):
+        if heads & {"lm", "mlm"} and (config.causal or config.logit_position == "next"):
             return "clm"
         if "mlm" in heads:
             return "mlm"

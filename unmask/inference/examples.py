@@ -51,16 +51,16 @@ def _note(example: Example, tokenizer: Tokenizer) -> str:
     notes = []
     if "sop" in example.labels:
         notes.append("the halves are swapped" if example.labels["sop"].item() else "the halves are in their order")
-    if example.prefix == 0:
+    if example.prefix_length == 0:
         notes.append("each token is predicted from those before it")
-    elif example.prefix is not None and example.prefix < len(example):
-        notes.append(f"the first {example.prefix} tokens see each other; the rest is predicted, one by one")
+    elif example.prefix_length is not None and example.prefix_length < len(example):
+        notes.append(f"the first {example.prefix_length} tokens see each other; the rest is predicted, one by one")
     if "bilm.forwards.targets" in example.labels:
         notes.append("each token is predicted from those before it, and from those after it")
     if "cbow.targets" in example.labels:
         notes.append(f"{len(example.labels['cbow.targets'])} tokens are predicted from the words around them")
-    if example.decoder is not None:
-        ids = example.decoder[1:].tolist()
+    if example.decoder_input_ids is not None:
+        ids = example.decoder_input_ids[1:].tolist()
         shown = "".join(
             f" {tokenizer.token(i)}" if tokenizer.special[i] else tokens_to_readable_text(tokenizer, [i]) for i in ids
         )
@@ -73,7 +73,7 @@ def _parts(example: Example, tokenizer: Tokenizer) -> Iterator[Part]:
     labels = example.labels
     target = dict(zip(labels.get("mlm.positions", ()), labels.get("mlm.targets", ())))
     untouched: list[int] = []
-    for i, id in enumerate(example.ids.tolist()):
+    for i, id in enumerate(example.input_ids.tolist()):
         if i not in target and not tokenizer.special[id]:
             untouched.append(id)
             continue

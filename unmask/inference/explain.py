@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unmask.batch import TOKENS, Batch, Example
+from unmask.batch import TOKENS_PER_FORWARD, Batch, Example
 from unmask.errors import UserError
 from unmask.inference import causal
 from unmask.inference.answers import Attribution, Explanation, Token
@@ -28,10 +28,10 @@ from unmask.inference.mask_fillers import regular_tokens
 from unmask.inference.reader import Reader
 from unmask.inference.torch_engine import TorchEngine
 from unmask.model.generate import generate
-from unmask.model.generation import Generation
+from unmask.model.generation import GenerationConfig
+from unmask.model.generation_state import decoder_start_rows as begin_with
+from unmask.model.generation_state import lm_head_name
 from unmask.model.model import Model
-from unmask.model.steps import first as begin_with
-from unmask.model.steps import writing_head
 from unmask.tasks import inputs
 from unmask.tasks.task import Task
 from unmask.text.token_text import display_token, display_tokens
@@ -65,10 +65,10 @@ def explain(
     if not isinstance(target, str | None):
         raise UserError(f"target {target!r} is {type(target).__name__}", expected="text", hint=f'target="{target}"')
     explained = _explain_target(engine, reader, task, parts, target)
-    ids = torch.from_numpy(explained.example.ids)[None].to(engine.device)  # (1, T)
+    ids = torch.from_numpy(explained.example.input_ids)[None].to(engine.device)  # (1, T)
     segments = torch.zeros_like(ids)
-    if explained.example.segments is not None:
-        segments = torch.from_numpy(explained.example.segments)[None].to(engine.device)
+    if explained.example.token_type_ids is not None:
+        segments = torch.from_numpy(explained.example.token_type_ids)[None].to(engine.device)
     t = reader.tokenizer
     hidden = torch.full_like(ids, t.pad if t.mask is None else t.mask)
     kept = torch.from_numpy(t.special)[ids.cpu()]
@@ -81,7 +81,7 @@ def explain(
     def value(ids: Tensor, segments: Tensor) -> Tensor:
         lock.close()
         lock.enter_context(engine.forward_lock())
-        return explained.value(model, Batch(ids, segments=segments)).float()
+        return explained.value(model, Batch(ids, token_type_ids=segments)).float()
 
     embeddings: Any = model.encoder.embeddings
     method = LayerIntegratedGradients(value, embeddings.tokens if engine.config.encoder == "bag" else embeddings)
@@ -91,7 +91,7 @@ def explain(
             baselines=hidden,
             additional_forward_args=(segments,),
             n_steps=steps,
-            internal_batch_size=max(1, min(TOKENS // ids.shape[1], MAX_LOGITS // max(1, explained.logits))),
+            internal_batch_size=max(1, min(TOKENS_PER_FORWARD // ids.shape[1], MAX_LOGITS // max(1, explained.logits))),
         )
         scores = found[0].sum(-1).detach().cpu()  # (T,)
         with torch.inference_mode():
@@ -120,7 +120,7 @@ def _explain_target(
     if len(parts) == 2 and all(isinstance(part, str) for part in parts):
         return _explain_similarity(engine, reader, parts, target)
     if len(parts) == 1 and isinstance(parts[0], str):
-        writes = "lm" in engine.heads or (engine.config.predicts == "next" and not MASKS.search(parts[0]))
+        writes = "lm" in engine.heads or (engine.config.logit_position == "next" and not MASKS.search(parts[0]))
         if writes:
             return _explain_generation(engine, reader, None, parts[0], target)
         if "mlm" in engine.heads:
@@ -135,7 +135,7 @@ def _explain_mask(engine: TorchEngine, reader: Reader, text: str, target: str | 
     """The log-probability of a word at the first mask."""
     t = reader.tokenizer
     example, tokens = reader.encode_row([MASKS.sub(lambda _: t.mask_token, text)])
-    places = [i for i, id in enumerate(example.ids.tolist()) if id == t.mask]
+    places = [i for i, id in enumerate(example.input_ids.tolist()) if id == t.mask]
     if not places:
         raise UserError(f"no mask in the text: {text:.60}", expected=f"a text with {t.mask_token}")
     place, allowed = places[0] - logit_offset(engine.config), regular_tokens(t, engine.config.vocab_size)
@@ -184,7 +184,7 @@ def _explain_prediction(
     task = task.with_single_row(engine.config.max_positions)
     outputs = task.compute_outputs(engine, [record])
     aim = task.explain_target(outputs, record, target)
-    if [e.ids.tolist() for e in outputs.examples] != [e.ids.tolist() for e, _ in rows]:
+    if [e.input_ids.tolist() for e in outputs.examples] != [e.input_ids.tolist() for e, _ in rows]:
         raise UserError("the text is cut into other tokens than one row of it has", expected="a shorter, plainer text")
 
     places: list[Any] = [(slice(None), *place) for place in aim.places]  # of every row
@@ -200,21 +200,23 @@ def _row(reader: Reader, row: Example) -> tuple[Example, list[Token]]:
     """A row of a task as it is read whole, and its tokens; of one that does not say its texts, the tokens without their places."""
     if row.texts:
         return reader.encode_row(row.texts)
-    segments = [0] * len(row) if row.segments is None else row.segments.tolist()
-    return row, [Token(display_token(reader.tokenizer, id), 0, 0, n) for id, n in zip(row.ids.tolist(), segments)]
+    segments = [0] * len(row) if row.token_type_ids is None else row.token_type_ids.tolist()
+    return row, [Token(display_token(reader.tokenizer, id), 0, 0, n) for id, n in zip(row.input_ids.tolist(), segments)]
 
 
 def _explain_generation(
     engine: TorchEngine, reader: Reader, task: Task | None, text: str, target: str | None
 ) -> ExplainTarget:
     """The log-probability of what is written: a task's answer, an encoder–decoder's text, else the next token."""
-    t, config, head = reader.tokenizer, engine.config, writing_head(engine)
+    t, config, head = reader.tokenizer, engine.config, lm_head_name(engine)
     prefix = task.bound.source_prefix if task else ""
     (encoding,) = reader.encode([prefix + text])
     prompt = causal.task_prompt(task, text) if task else Example(np.array(causal.prompt(engine, t, encoding.ids)))
-    if task and prompt.about:
-        raise UserError(f"the text is {prompt.about:,} tokens too long", expected="a text that the model reads whole")
-    row, decodes = prompt.ids.tolist(), config.decoder_layers > 0
+    if task and prompt.metadata:
+        raise UserError(
+            f"the text is {prompt.metadata:,} tokens too long", expected="a text that the model reads whole"
+        )
+    row, decodes = prompt.input_ids.tolist(), config.decoder_layers > 0
     if target is None:
         how = task.bound.generation if task else {} if decodes else {"max_new_tokens": 1}
         (new,) = generate(engine, [row], do_sample=False, **how)
@@ -230,22 +232,22 @@ def _explain_generation(
     for n, (id, (start, end)) in enumerate(zip(encoding.ids, encoding.offsets), before):
         tokens[n] = Token(display_token(t, id), max(0, start - first), max(0, end - first), 0)
     answer = torch.tensor(new, device=engine.device)
-    starts = Generation(decoder_start_token_id=engine.generation.get("decoder_start_token_id", config.start_id))
+    starts = GenerationConfig(decoder_start_token_id=engine.generation.get("decoder_start_token_id", config.start_id))
     decoder = torch.tensor([*begin_with(1, starts)[0], *new[:-1]] if decodes else [], device=engine.device)
 
     def value(model: Model, batch: Batch) -> Tensor:
-        rows = len(batch.ids)
+        rows = len(batch.input_ids)
         if decodes:
-            batch.decoder = decoder.expand(rows, -1)
+            batch.decoder_input_ids = decoder.expand(rows, -1)
             states = model.decode(batch, model.encode(batch))
         else:
-            batch.prefix = None if config.causal else torch.full((rows,), len(row), device=engine.device)
+            batch.prefix_lengths = None if config.causal else torch.full((rows,), len(row), device=engine.device)
             states = model.encode(batch)[:, len(row) - 1 :]
         logprobs = model.logits(head, states.flatten(0, 1)).float().log_softmax(-1)
         return logprobs.gather(-1, answer.repeat(rows)[:, None]).view(rows, -1).sum(-1)
 
     example = Example(torch.tensor(row if decodes else [*row, *new[:-1]]).numpy())
-    tokens += [Token(display_token(t, id), 0, 0, 1) for id in example.ids[len(row) :].tolist()]
+    tokens += [Token(display_token(t, id), 0, 0, 1) for id in example.input_ids[len(row) :].tolist()]
     unseen = causal.unseen(engine, t)
     plain_text = t.decode([id for id in new if id not in unseen]).strip()
     written = causal.task_text(task, prompt, new)["output"] if task else plain_text

@@ -87,10 +87,10 @@ class Filler:
         rows = list(masked_sentences(store, count, min(MAX_SENTENCE_TOKENS, self.engine.config.max_positions - 2)))
         mask, out = t.mask_token, []
         before, _, after = t.special_token_layout[0]
-        places = [MaskSlot(tuple(row.ids.tolist()), int(row.labels["mlm.positions"][0]), (0, 0)) for row in rows]
+        places = [MaskSlot(tuple(row.input_ids.tolist()), int(row.labels["mlm.positions"][0]), (0, 0)) for row in rows]
         for row, words in zip(rows, SingleTokenFiller(self.engine, self.allowed).at(places, top_k)):
             answer = display_token(t, int(row.labels["mlm.targets"][0]))
-            text = t.decode(row.ids[len(before) : len(row) - len(after)])
+            text = t.decode(row.input_ids[len(before) : len(row) - len(after)])
             start = text.index(mask)
             if answer.startswith(" ") and start:  # the mask took the blank of the piece that it hides
                 text, start = f"{text[:start]} {text[start:]}", start + 1
@@ -153,7 +153,9 @@ class Filler:
             row = self.reader.row(encoding.ids[start:end], [i - start for i in where])
             spans = mask_spans(t, texts[number], [encoding.offsets[i] for i in where])
             out.append(
-                MaskedText(number, texts[number], tuple(row.ids.tolist()), row.labels["mlm.positions"].tolist(), spans)
+                MaskedText(
+                    number, texts[number], tuple(row.input_ids.tolist()), row.labels["mlm.positions"].tolist(), spans
+                )
             )
         return out
 

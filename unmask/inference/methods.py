@@ -23,7 +23,7 @@ UNBATCHED_METHODS = ("similarity", "attention", "explain", "minimal_pairs", "wor
 def available_methods(engine: Engine, task: Task | None) -> list[str]:
     """What a model can do."""
     heads, config, found = set(engine.heads), engine.config, [EMBED, "similarity", "word_vectors"]
-    writes = config.causal or config.decoder_layers > 0 or config.predicts == "next"
+    writes = config.causal or config.decoder_layers > 0 or config.logit_position == "next"
     found += ["fill"] if "mlm" in heads else []
     found += ["score", "minimal_pairs"] if "mlm" in heads or ("lm" in heads and config.causal) else []
     found += [GENERATE] if heads & {"lm", "mlm"} and writes else []

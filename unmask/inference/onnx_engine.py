@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from unmask.batch import Example, groups, stack
+from unmask.batch import Example, batch_by_length, collate_numpy
 from unmask.errors import UserError, quote
 from unmask.files import read_object
 from unmask.hub import resolve
 from unmask.inference.engine import LABEL_POSITIONS, MAX_LOGITS, TARGETS, Top, logit_offset, pad_id_of
 from unmask.model.config_file import read_config, read_generation
-from unmask.model.generation import Generation
+from unmask.model.generation import GenerationConfig
+from unmask.model.generation_state import ForwardLock, GraphGenerationState
 from unmask.model.head_spec import HEADS
-from unmask.model.steps import GraphSteps, Turn
 from unmask.numeric import log_softmax
 from unmask.registry import TASKS
 
@@ -64,16 +64,18 @@ class OnnxEngine:
         self.sessions = {name: _session(folder / file, device) for name, file in self.about["graphs"].items()}
         optional = {i.name for session in self.sessions.values() for i in session.get_overridable_initializers()}
         self.positions_input = OLD_POSITIONS if OLD_POSITIONS in optional else POSITIONS
-        self.forward_lock: Turn = nullcontext
+        self.forward_lock: ForwardLock = nullcontext
         self._read = threading.local()  # by each thread: the prompts last read, and what the encoder gave
 
     # ------------------------------------------------------------------------------------------------ the Engine's methods
 
-    def run(self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int) -> list[np.ndarray]:
+    def forward_rows(
+        self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int
+    ) -> list[np.ndarray]:
         """One group of rows, as the task's forward pass gives it; `forward` itself, which is torch's, is not called."""
         width = max(map(len, examples))
         parts = _split_by_total(list(range(len(examples))), [width] * len(examples), TOKENS_PER_PASS)
-        return [value for part in parts for value in self._values(stack([examples[i] for i in part], pad))]
+        return [value for part in parts for value in self._values(collate_numpy([examples[i] for i in part], pad))]
 
     def top_k(self, head: str, examples: Sequence[Example], k: int, allowed: np.ndarray | None = None) -> list[Top]:
         k = min(k, self.config.vocab_size if allowed is None else int(allowed.sum()))
@@ -113,8 +115,10 @@ class OnnxEngine:
 
     # ---------------------------------------------------------------------------------------------------------- generation
 
-    def begin(self, prompts: Sequence[Sequence[int]], how: Generation, cache: bool = True) -> GraphSteps:
-        return GraphSteps(self.config, prompts, how, self.last_logits)
+    def start_generation(
+        self, prompts: Sequence[Sequence[int]], how: GenerationConfig, cache: bool = True
+    ) -> GraphGenerationState:
+        return GraphGenerationState(self.config, prompts, how, self.last_logits)
 
     def last_logits(self, ids: np.ndarray, mask: np.ndarray, decoder: np.ndarray | None) -> np.ndarray:
         """(N, V) after the last token of each row: of `ids` (N, T), or of an encoder–decoder's `decoder` (N, U)."""
@@ -142,12 +146,12 @@ class OnnxEngine:
 
     def _groups(self, examples: Sequence[Example], most: int = 0) -> Iterator[tuple[list[int], dict[str, Any]]]:
         """(numbers of rows, their arrays), every row once; with `most`, so many chosen places at a time, or one row's."""
-        if any(example.prefix is not None for example in examples):
+        if any(example.prefix_length is not None for example in examples):
             raise self.unsupported("prefix mask")
         pad = pad_id_of(self.config)
-        for group in groups([len(example) for example in examples], TOKENS_PER_PASS):
+        for group in batch_by_length([len(example) for example in examples], TOKENS_PER_PASS):
             for part in _split_by_total(group, [len(examples[i].labels.get(LABEL_POSITIONS, ())) for i in group], most):
-                yield part, stack([examples[i] for i in part], pad)
+                yield part, collate_numpy([examples[i] for i in part], pad)
 
     def _logits_at_positions(self, head: str, examples: Sequence[Example]) -> Iterator[tuple[int, np.ndarray]]:
         """(number of a row, logits (M, V) at its places): where the model predicts them, which may be the place before."""
@@ -182,13 +186,19 @@ class OnnxEngine:
         return values[0] if len(values) == 1 else np.stack(values, -1)
 
     def _mask(self, arrays: dict[str, Any]) -> np.ndarray:
-        return np.ones_like(arrays["ids"]) if arrays.get("mask") is None else arrays["mask"].astype(np.int64)
+        return (
+            np.ones_like(arrays["input_ids"])
+            if (mask := arrays.get("attention_mask")) is None
+            else mask.astype(np.int64)
+        )
 
     def _feeds(self, arrays: dict[str, Any]) -> dict[str, np.ndarray]:
-        ids = arrays["ids"]
+        ids = arrays["input_ids"]
         feeds = {"input_ids": ids, "attention_mask": self._mask(arrays)}
         if self.config.segments > 1:
-            feeds["token_type_ids"] = np.zeros_like(ids) if arrays.get("segments") is None else arrays["segments"]
+            feeds["token_type_ids"] = (
+                np.zeros_like(ids) if arrays.get("token_type_ids") is None else arrays["token_type_ids"]
+            )
         # A question of one choice each: (B, 1, T).
         grouped = any(HEADS[head].grouped for head in self.heads)
         return {name: value[:, None] for name, value in feeds.items()} if grouped else feeds

@@ -13,7 +13,7 @@ from typing import Any
 from unmask.errors import UserError
 from unmask.inference.answers import AccuracyInterval, MinimalPairs, Pair, Score
 from unmask.labels.records import Finding, is_table, open_source, parse_text, table_rows
-from unmask.numeric import wilson
+from unmask.numeric import wilson_interval
 from unmask.text.columns import map_columns
 
 ROLES: Mapping[str, Sequence[str]] = {
@@ -81,5 +81,5 @@ def accuracy_interval(right: Sequence[bool]) -> AccuracyInterval:
     >>> accuracy_interval([True] * 8 + [False] * 2)
     AccuracyInterval(accuracy=0.8, count=10, interval=(0.49, 0.943))
     """
-    low, high = wilson(sum(right), len(right))
+    low, high = wilson_interval(sum(right), len(right))
     return AccuracyInterval(sum(right) / len(right), len(right), (round(low, 3), round(high, 3)))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from unmask.batch import TOKENS, groups
+from unmask.batch import TOKENS_PER_FORWARD, batch_by_length
 from unmask.console import brief_progress
 from unmask.tasks.task import Update
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
-TOKENS_PER_CHUNK = 32 * TOKENS  # tokens of rows that are made and answered at a time
+TOKENS_PER_CHUNK = 32 * TOKENS_PER_FORWARD  # tokens of rows that are made and answered at a time
 SECONDS_BEFORE_BAR = 2.0  # seconds of work before a bar appears
 
 
@@ -35,7 +35,7 @@ def map_in_chunks(
     """
     out: dict[int, Found] = {}
     with progress_callback(update) as report:
-        for group in groups(lengths, TOKENS_PER_CHUNK):
+        for group in batch_by_length(lengths, TOKENS_PER_CHUNK):
             for i, found in zip(group, call([items[i] for i in group]), strict=True):
                 out[i] = found
             report(len(out), len(items), "")

@@ -63,8 +63,11 @@ class Reader:
         """One text or two in a row, with the special tokens where the tokenizer's own rule puts them; and what each token is."""
         t, encodings = self.tokenizer, self.tokenizer.encode_batch(texts)
         row = self._surround(encodings, "the text" if len(texts) == 1 else "the pair")
-        assert row.segments is not None
-        tokens = [Token(t.token(id), 0, 0, segment) for id, segment in zip(row.ids.tolist(), row.segments.tolist())]
+        assert row.token_type_ids is not None
+        tokens = [
+            Token(t.token(id), 0, 0, segment)
+            for id, segment in zip(row.input_ids.tolist(), row.token_type_ids.tolist())
+        ]
         before, between, _ = t.special_token_layout[len(texts) == 2]
         first = len(before)
         for number, encoding in enumerate(encodings):
@@ -82,7 +85,7 @@ class Reader:
         ids, segments = self.tokenizer.build_inputs_with_special_tokens(*(e.ids for e in encodings))
         count = sum(map(len, encodings))
         self.check_fits(count, len(ids) - count, what)
-        return Example(np.array(ids, np.int64), segments=np.array(segments, np.int64))
+        return Example(np.array(ids, np.int64), token_type_ids=np.array(segments, np.int64))
 
 
 def chosen(overflow: str) -> str:

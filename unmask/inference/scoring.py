@@ -30,7 +30,7 @@ Method = Literal["pll", "within-word"]
 
 def is_left_to_right(engine: Engine) -> bool:
     """Whether the model scores a token by those before it alone."""
-    return "lm" in engine.heads if engine.config.causal else engine.config.predicts == "next"
+    return "lm" in engine.heads if engine.config.causal else engine.config.logit_position == "next"
 
 
 def score(
@@ -102,8 +102,8 @@ def _masked_logprobs(engine: Engine, reader: Reader, encodings: list[Encoding], 
         start, end = reader.window(len(ids), h.first, h.first + 1, 0, "the text", "window")
         row = reader.row(ids[start:end], positions=[h.first - start])
         position = int(row.labels["mlm.positions"][0])
-        row.labels["mlm.targets"] = row.ids[[position]]
-        row.ids[position : min(position + h.end - h.first, len(row) - 1)] = reader.tokenizer.mask
+        row.labels["mlm.targets"] = row.input_ids[[position]]
+        row.input_ids[position : min(position + h.end - h.first, len(row) - 1)] = reader.tokenizer.mask
         rows.append(row)
     return [float(found[0]) for found in engine.token_logprobs("mlm", rows)]
 

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.batch import Batch, Example, collate, groups
+from unmask.batch import Batch, Example, batch_by_length, collate
 from unmask.errors import UserError
 from unmask.inference.engine import LABEL_POSITIONS, TARGETS, Top, logit_offset, pad_id_of
 from unmask.model import hf
 from unmask.model.device import pick_device
-from unmask.model.generation import Generation
+from unmask.model.generation import GenerationConfig
+from unmask.model.generation_state import ForwardLock, GenerationState
 from unmask.model.head_spec import HEADS
 from unmask.model.model import Model
-from unmask.model.steps import Steps, Turn
 
 LOGIT_ROWS_PER_CHUNK = 512  # places whose vocabulary logits exist at a time
 
@@ -51,7 +51,7 @@ class TorchEngine:
         self.config = model.config
         if self.config.encoder == "transformer":
             model.encoder.unpad = True
-        self.forward_lock: Turn = nullcontext
+        self.forward_lock: ForwardLock = nullcontext
 
     @property
     def heads(self) -> list[str]:
@@ -61,14 +61,18 @@ class TorchEngine:
     def generation(self) -> dict[str, Any]:
         return self.model.generation
 
-    def begin(self, prompts: Sequence[Sequence[int]], how: Generation, cache: bool = True) -> Steps:
-        steps = self.model.begin(prompts, how, cache)
-        steps.turn = self.forward_lock
+    def start_generation(
+        self, prompts: Sequence[Sequence[int]], how: GenerationConfig, cache: bool = True
+    ) -> GenerationState:
+        steps = self.model.start_generation(prompts, how, cache)
+        steps.forward_lock = self.forward_lock
         return steps
 
-    def run(self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int) -> list[np.ndarray]:
+    def forward_rows(
+        self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int
+    ) -> list[np.ndarray]:
         with self.forward_lock():
-            return self.model.run(forward, examples, pad)
+            return self.model.forward_rows(forward, examples, pad)
 
     @torch.inference_mode()
     def top_k(self, head: str, examples: Sequence[Example], k: int, allowed: np.ndarray | None = None) -> list[Top]:
@@ -116,7 +120,7 @@ class TorchEngine:
                 states = self.model.encode(batch)
             else:
                 every: list[torch.Tensor] = []
-                self.model.encoder(batch.ids, batch.mask, batch.segments, states=every)
+                self.model.encoder(batch.input_ids, batch.attention_mask, batch.token_type_ids, states=every)
                 states = every[layer]
             for i, row in zip(group, states.float().cpu().numpy()):
                 out[i] = row[: len(examples[i])].copy()
@@ -127,7 +131,7 @@ class TorchEngine:
         out = [np.empty(0, np.float32)] * len(examples)
         tokens = HEADS[head].reads != "row"
         for group, batch in self._batches(examples):
-            values = self.model.read(head, batch).float().cpu().numpy()
+            values = self.model.head_output(head, batch).float().cpu().numpy()
             for i, row in zip(group, values):
                 out[i] = row[: len(examples[i])].copy() if tokens else row
         return out
@@ -142,13 +146,13 @@ class TorchEngine:
         weights: list[Tensor] = []
         batch = collate([example], 0).to(self.device)
         with self.forward_lock():
-            self.model.encoder(batch.ids, None, batch.segments, weights=weights)
+            self.model.encoder(batch.input_ids, None, batch.token_type_ids, weights=weights)
         return torch.stack([layer[0] for layer in weights]).float().cpu().numpy()
 
     def _batches(self, examples: Sequence[Example]) -> Iterator[tuple[list[int], Batch]]:
         """(numbers of rows, their batch), every row once; what is done with a batch is done in a turn."""
         pad = pad_id_of(self.config)
-        for group in groups([len(example) for example in examples]):
+        for group in batch_by_length([len(example) for example in examples]):
             batch = collate([examples[i] for i in group], pad).to(self.device)
             with self.forward_lock():
                 yield group, batch

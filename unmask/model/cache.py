@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 
-class Past:
+class LayerKVCache:
     """What one attention has read: keys and values (B, S, H, K). Empty at first.
 
-    >>> past = Past()
+    >>> past = LayerKVCache()
     >>> [past.extend(torch.zeros(1, n, 2, 4), torch.zeros(1, n, 2, 4))[0].shape[1] for n in (5, 1, 1)]
     [5, 6, 7]
     """
@@ -23,18 +23,18 @@ class Past:
         self.keys, self.values = keys, values
         return keys, values
 
-    def take(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """Keep these rows, in this order: beams go on from other beams."""
         if self.keys is not None and self.values is not None:
             self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
 
 
-class Cache:
-    """One Past per layer, and beside it one per layer for what a decoder reads of the encoder."""
+class KVCache:
+    """One LayerKVCache per layer, and beside it one per layer for what a decoder reads of the encoder."""
 
     def __init__(self, layers: int) -> None:
-        self.layers = [Past() for _ in range(layers)]
-        self.cross = [Past() for _ in range(layers)]
+        self.layers = [LayerKVCache() for _ in range(layers)]
+        self.cross = [LayerKVCache() for _ in range(layers)]
 
     @property
     def length(self) -> int:
@@ -42,7 +42,7 @@ class Cache:
         keys = self.layers[0].keys
         return 0 if keys is None else keys.shape[1]
 
-    def take(self, rows: Tensor, cross: bool = True) -> None:
+    def reorder(self, rows: Tensor, cross: bool = True) -> None:
         """`cross` False: beams of one text read the same encoder states, which need not move."""
         for past in [*self.layers, *(self.cross if cross else ())]:
-            past.take(rows)
+            past.reorder(rows)

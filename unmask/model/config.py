@@ -12,7 +12,7 @@ from typing import Any, get_args
 from unmask.errors import UserError, nearest
 from unmask.files import shown
 from unmask.model.families import FAMILIES
-from unmask.model.family import PLAIN
+from unmask.model.family import BERT_DEFAULTS
 from unmask.recipe import Recipe
 
 # Spelled as in the ecosystem's config.json. gelu_new and gelu_pytorch_tanh are the same tanh approximation.
@@ -23,7 +23,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "norm": ("post", "pre"),
     "norm_kind": ("layer", "rms"),
     "pooling": ("tanh", "relu", "gelu", "cls", "mean"),
-    "predicts": ("here", "next"),
+    "logit_position": ("same", "next"),
     "init": ("flat", "scaled", "fan"),
     "activation": ACTIVATIONS,
     "head_activation": ("", *ACTIVATIONS),
@@ -93,7 +93,7 @@ class ModelConfig:
     decoder_bias: bool = True  # one number per vocabulary entry on the MLM logits
     tie: bool = True  # MLM and LM logits use the token embedding as their matrix
     scale_logits: bool = False  # LM logits are divided by sqrt(hidden)
-    predicts: str = "here"  # where vocabulary logits of a token stand: at it, or at the one before it (clm, hybrid)
+    logit_position: str = "same"  # position of a token's vocabulary logits: its own, or next = one before (clm, hybrid)
     labels: tuple[str, ...] = ()  # names of the classes of the "classify" and "tag" heads, in order
     problem: str = ""  # of a "classify" head, as transformers' `problem_type`; empty = not said
     generator: float = 0.25  # size of the "generator" head (ELECTRA) as a share of this model
@@ -211,10 +211,10 @@ class ModelConfig:
         if self.global_every > 1 and self.local_window < 2:
             raise UserError(f"local_window {self.local_window} with local layers", expected="2 or more tokens")
         family = FAMILIES[self.family]
-        plain = {name: value for name, value in PLAIN.items() if name not in {*family.defaults, *family.fields}}
+        plain = {name: value for name, value in BERT_DEFAULTS.items() if name not in {*family.defaults, *family.fields}}
         for name, value in (plain | family.fixed).items():
             if getattr(self, name) != value:
-                why = "such a model has no use for it" if family.own else "transformers could not open it"
+                why = "such a model has no use for it" if family.unmask_only else "transformers could not open it"
                 raise UserError(
                     f"{name}: {getattr(self, name)!r} is not {self.family}: {why}",
                     expected=f"{name}: {value!r}, or a preset of another family "

@@ -6,7 +6,19 @@ from typing import Any
 
 from unmask.errors import UserError
 from unmask.files import is_there, read_object, shown
-from unmask.json_checks import COUNT, FLAG, NUMBER, OBJECT, POSITIVE, WORD, Rule, check, check_fields, list_of, or_null
+from unmask.json_checks import (
+    BOOLEAN,
+    COUNT,
+    NUMBER,
+    OBJECT,
+    POSITIVE,
+    STRING,
+    Rule,
+    check,
+    check_fields,
+    list_of,
+    or_null,
+)
 from unmask.model.config import ModelConfig, change, presets
 from unmask.model.families import FAMILIES
 from unmask.model.generation import GENERATION_KEYS
@@ -16,30 +28,33 @@ GENERATION_FILE = "generation_config.json"
 
 
 # Keys of config.json that are read beside the ones that are a field of ModelConfig under another name.
-MOST_LABELS = 100_000  # without names of their own
+MAX_UNNAMED_LABELS = 100_000  # without names of their own
 RULES: dict[str, Rule] = {
-    "architectures": or_null(list_of(WORD)),
-    "num_labels": or_null((lambda v: POSITIVE[0](v) and v <= MOST_LABELS, f"a whole number from 1 to {MOST_LABELS:,}")),
+    "architectures": or_null(list_of(STRING)),
+    "num_labels": or_null(
+        (lambda v: POSITIVE[0](v) and v <= MAX_UNNAMED_LABELS, f"a whole number from 1 to {MAX_UNNAMED_LABELS:,}")
+    ),
     "id2label": or_null(OBJECT),
-    "problem_type": or_null(WORD),
+    "problem_type": or_null(STRING),
     "generator_size": NUMBER,
-    "unmask_predicts": WORD,
-    "unmask_labels": list_of(WORD),
+    "unmask_predicts": STRING,
+    "unmask_logit_position": STRING,
+    "unmask_labels": list_of(STRING),
     "pad_token_id": or_null(COUNT),
     "max_position_embeddings": POSITIVE,
     "type_vocab_size": COUNT,
     "num_hidden_layers": POSITIVE,
-    "layer_types": or_null(list_of(WORD)),
+    "layer_types": or_null(list_of(STRING)),
     "global_attn_every_n_layers": POSITIVE,
     "rope_parameters": or_null(
         (lambda v: OBJECT[0](v) and all(map(or_null(OBJECT)[0], v.values())), "an object of objects")
     ),
     "global_rope_theta": NUMBER,
     "local_rope_theta": NUMBER,
-    "afn": WORD,
-    "feed_forward_proj": WORD,
+    "afn": STRING,
+    "feed_forward_proj": STRING,
     "n_inner": or_null(COUNT),
-    "scale_decoder_outputs": FLAG,
+    "scale_decoder_outputs": BOOLEAN,
 }
 
 
@@ -70,11 +85,13 @@ def _config(raw: dict[str, Any], name: str, file: str | Path) -> ModelConfig:
         values["generator"] = raw["generator_size"]
     if raw.get("problem_type"):
         values["problem"] = raw["problem_type"]
-    if "unmask_predicts" in raw:
-        values["predicts"] = raw["unmask_predicts"]
+    if old := raw.get("unmask_predicts"):  # the key of version 0.1
+        values["logit_position"] = {"here": "same"}.get(old, old)
+    if "unmask_logit_position" in raw:
+        values["logit_position"] = raw["unmask_logit_position"]
     if "unmask_labels" in raw:
         values["labels"] = tuple(raw["unmask_labels"])
-    elif any(HEADS[head].labelled for head in family.architectures.get(declared(raw), ())):
+    elif any(HEADS[head].labeled for head in family.architectures.get(declared(raw), ())):
         # transformers leaves two classes with default names out of the file.
         names = raw.get("id2label") or {str(i): f"LABEL_{i}" for i in range(raw.get("num_labels") or 2)}
         values["labels"] = _labels(names, file)
@@ -105,12 +122,12 @@ def write_config(config: ModelConfig, architecture: str = "", heads: Iterable[st
     """
     family = FAMILIES[config.family]
     values = {key: getattr(config, name) for name, key in family.fields.items()} | family.write(config)
-    if config.predicts != "here":  # a key of ours: transformers has no word for it, and its fill-mask reads elsewhere
-        values["unmask_predicts"] = config.predicts
-    labelled = [HEADS[head].reads for head in family.architectures.get(architecture, ()) if HEADS[head].labelled]
+    if config.logit_position != "same":  # transformers has no such key, and its fill-mask pipeline reads at the mask
+        values["unmask_logit_position"] = config.logit_position
+    labelled = [HEADS[head].reads for head in family.architectures.get(architecture, ()) if HEADS[head].labeled]
     if config.problem and "row" in labelled:
         values["problem_type"] = config.problem
-    if not labelled and any(HEADS[head].labelled for head in heads):
+    if not labelled and any(HEADS[head].labeled for head in heads):
         values["unmask_labels"] = list(config.labels)
     if labelled:
         values["id2label"] = {str(i): label for i, label in enumerate(config.labels)}

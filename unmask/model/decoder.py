@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from unmask.model.cache import Cache, Past
+from unmask.model.cache import KVCache, LayerKVCache
 from unmask.model.config import ModelConfig
 from unmask.model.encoder import Embeddings, check_length
-from unmask.model.layers import MLP, Attention, layer_norm, picked
+from unmask.model.layers import MLP, Attention, layer_norm, select_positions
 from unmask.model.relative import Relative
 
 
@@ -27,7 +27,7 @@ class CrossAttention(nn.Module):
         self.kv = nn.Linear(config.hidden, 2 * inner, bias=config.attention_bias)
         self.out = nn.Linear(inner, config.hidden, bias=config.attention_bias)
 
-    def forward(self, x: Tensor, states: Tensor, mask: Tensor | None, past: Past | None = None) -> Tensor:
+    def forward(self, x: Tensor, states: Tensor, mask: Tensor | None, past: LayerKVCache | None = None) -> Tensor:
         """→ (B, U, D). `past`: filled at the first step, then read."""
         B, T, _ = states.shape
         q = self.q(x).view(B, x.shape[1], self.heads, -1)
@@ -65,16 +65,16 @@ class DecoderLayer(nn.Module):
         states: Tensor,
         mask: Tensor | None,
         at: Tensor | None = None,
-        past: Past | None = None,
-        cross: Past | None = None,
+        past: LayerKVCache | None = None,
+        cross: LayerKVCache | None = None,
     ) -> Tensor:
         """x (B, U, D) → (B, U, D), or (N, D) at `at`: the MLP of the last layer is done for those only."""
         if self.pre:
             x = x + self.drop(self.attention(self.attention_norm(x), bias, None, past=past))
-            x = picked(x + self.drop(self.cross(self.cross_norm(x), states, mask, cross)), at)
+            x = select_positions(x + self.drop(self.cross(self.cross_norm(x), states, mask, cross)), at)
             return x + self.drop(self.mlp(self.mlp_norm(x)))
         x = self.attention_norm(x + self.drop(self.attention(x, bias, None, past=past)))
-        x = picked(self.cross_norm(x + self.drop(self.cross(x, states, mask, cross))), at)
+        x = select_positions(self.cross_norm(x + self.drop(self.cross(x, states, mask, cross))), at)
         return self.mlp_norm(x + self.drop(self.mlp(x)))
 
 
@@ -104,7 +104,7 @@ class Decoder(nn.Module):
         states: Tensor,
         mask: Tensor | None = None,
         at: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
     ) -> Tensor:
         """ids (B, U), the encoder's states (B, T, D) and mask (B, T) → (B, U, D), or (N, D) at flattened positions.
 

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from unmask.errors import UserError
-from unmask.model.cache import Cache
+from unmask.model.cache import KVCache
 from unmask.model.config import ModelConfig
-from unmask.model.layers import Layer, Rotary, Unpadded, layer_norm
+from unmask.model.layers import Layer, Rotary, UnpaddedIndex, layer_norm
 from unmask.model.relative import Relative
 
-WORTH = 0.95  # share of a batch that is text, below which it is worth taking the padding out
+UNPAD_BELOW = 0.95  # share of a batch that is text, below which it is worth taking the padding out
 
 
 class Embeddings(nn.Module):
@@ -85,7 +85,7 @@ class Encoder(nn.Module):
         at: Tensor | None = None,
         prefix: Tensor | None = None,
         documents: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: KVCache | None = None,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
         """ids (B, T), mask (B, T) bool with True where a token stands, segments (B, T) → hidden (B, T, D).
@@ -104,9 +104,9 @@ class Encoder(nn.Module):
         x = self.embeddings(ids, segments, past)
         rows = None
         if mask is not None and self.unpad and states is None and weights is None and not torch.compiler.is_compiling():
-            rows = Unpadded(mask) if mask.sum() < WORTH * mask.numel() else None
-            x = x if rows is None else rows.take(x)
-        everyone = sight(T, ids.device, mask, self.config.causal, prefix, documents)
+            rows = UnpaddedIndex(mask) if mask.sum() < UNPAD_BELOW * mask.numel() else None
+            x = x if rows is None else rows.unpad(x)
+        everyone = make_attention_mask(T, ids.device, mask, self.config.causal, prefix, documents)
         if self.relative is not None:
             everyone = self.relative(T, past, everyone)
         nearby = self._window(ids, everyone)
@@ -126,7 +126,7 @@ class Encoder(nn.Module):
                 x = layer(*seen, last, None if cache is None else cache.layers[i], weights, rows)
         x = self.norm(x)
         if rows is not None and at is None:
-            x = rows.give(x)
+            x = rows.repad(x)
         if states is not None:
             states.append(x)
         return x
@@ -152,7 +152,7 @@ def check_length(config: ModelConfig, length: int) -> None:
         )
 
 
-def sight(
+def make_attention_mask(
     T: int,
     device: torch.device,
     mask: Tensor | None = None,
@@ -164,7 +164,7 @@ def sight(
 
     In a causal row padding stands after every token and is never seen, so it needs no mask.
 
-    >>> sight(3, torch.device("cpu"), prefix=torch.tensor([2]))[0, 0].int().tolist()
+    >>> make_attention_mask(3, torch.device("cpu"), prefix=torch.tensor([2]))[0, 0].int().tolist()
     [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
     """
     if causal and prefix is None and documents is None:

@@ -30,21 +30,23 @@ class Family:
     fields: dict[str, str]  # ModelConfig field → config.json key
     names: Names  # of every parameter that is not in a head
     heads: dict[str, Names]
-    own: bool = False  # transformers has no class for it: the folder opens here alone, with the names used here
+    unmask_only: bool = False  # transformers has no class for it: the folder opens here alone, with the names used here
     read: Callable[[dict[str, Any]], dict[str, Any]] = lambda raw: {}  # fields that need more than another name …
     write: Callable[["ModelConfig"], dict[str, Any]] = lambda config: {}  # … and back
     copies: dict[str, str] = field(default_factory=dict)  # parameter → a second tensor, when embeddings are not tied
-    places: dict[str, Names] = field(default_factory=dict)  # class → names that it has elsewhere than `heads` says
+    architecture_names: dict[str, Names] = field(
+        default_factory=dict
+    )  # class → names that it has elsewhere than `heads` says
     ignored: str = r"(?!)"  # tensors that carry nothing: buffers, and what tying repeats
     transposed: tuple[str, ...] = ()  # ends of the names here whose matrices lie on their side there
-    more: Callable[["ModelConfig"], Names] = lambda config: {}  # names that depend on the traits
+    conditional_names: Callable[["ModelConfig"], Names] = lambda config: {}  # names that depend on the traits
     decoder_start: str = "sep"  # what a decoder is given first: pad, cls or sep
     tokenizer: dict[str, Any] = field(default_factory=dict)  # of a new one: fields of TokenizerRecipe; empty = BERT's
     generation: Callable[["ModelConfig"], dict[str, Any]] = lambda config: {}  # generation_config.json beside the ids
 
 
 # What only some families have. The others keep these values, as their classes in transformers have no place for more.
-PLAIN: dict[str, Any] = {
+BERT_DEFAULTS: dict[str, Any] = {
     "encoder": "transformer",
     "characters": False,
     "head_size": 0,

@@ -18,14 +18,14 @@ from typing import Any, get_args
 
 from unmask.errors import UserError, nearest
 
-MOST_BEAMS = 1000  # each is a row of the batch
-NEW = 64  # tokens that are written unless more or fewer are asked for
+MAX_BEAMS = 1000  # each is a row of the batch
+DEFAULT_MAX_NEW_TOKENS = 64  # tokens that are written unless more or fewer are asked for
 
 
 @dataclass(frozen=True)
-class Generation:
+class GenerationConfig:
     """
-    >>> Generation.make({"num_beams": 4, "eos_token_id": 2}, max_new_tokens=9).ends
+    >>> GenerationConfig.from_settings({"num_beams": 4, "eos_token_id": 2}, max_new_tokens=9).eos_token_ids
     (2,)
     """
 
@@ -51,19 +51,19 @@ class Generation:
     seed: int = 0
 
     @property
-    def ends(self) -> tuple[int, ...]:
+    def eos_token_ids(self) -> tuple[int, ...]:
         """Ids that end a text."""
         given = self.eos_token_id
         return () if given is None else tuple(given) if isinstance(given, list) else (given,)
 
-    def length(self, prompt: int) -> int:
+    def max_row_length(self, prompt: int) -> int:
         """The longest row, after a prompt of so many tokens."""
         if self.max_new_tokens is not None:
             return prompt + self.max_new_tokens
-        return max(self.max_length, prompt + 1) if self.max_length is not None else prompt + NEW
+        return max(self.max_length, prompt + 1) if self.max_length is not None else prompt + DEFAULT_MAX_NEW_TOKENS
 
     @classmethod
-    def make(cls, folder: dict[str, Any], **given: Any) -> "Generation":
+    def from_settings(cls, folder: dict[str, Any], **given: Any) -> "GenerationConfig":
         """What the folder's file says, changed by what the caller gives (None = not given)."""
         valid = [f.name for f in fields(cls)]
         for key in given:
@@ -82,7 +82,7 @@ class Generation:
             if error.message.split()[0] in stated.keys() - changes.keys():
                 raise UserError(f"generation_config.json: {error.message[:200]}", expected=error.expected) from None
             raise
-        idle = [key for key in DRAWING if key in changes and changes[key] != getattr(cls, key)]
+        idle = [key for key in SAMPLING_KEYS if key in changes and changes[key] != getattr(cls, key)]
         if idle and not made.do_sample:
             what = f"{idle[0]} {changes[idle[0]]!r} without do_sample: the likeliest tokens are taken, nothing is drawn"
             raise UserError(what, hint="do_sample=True (--do-sample)")
@@ -105,7 +105,7 @@ class Generation:
                 raise UserError(f"{field.name} {value!r}", expected=_named(field.type))
         for name, good, valid in (
             ("max_new_tokens", self.max_new_tokens is None or self.max_new_tokens > 0, "1 or more tokens"),
-            ("num_beams", 0 < self.num_beams <= MOST_BEAMS, f"1 to {MOST_BEAMS:,}"),
+            ("num_beams", 0 < self.num_beams <= MAX_BEAMS, f"1 to {MAX_BEAMS:,}"),
             ("temperature", self.temperature > 0, "above 0; for no chance at all leave do_sample out"),
             ("top_k", self.top_k >= 0, "0 = all, or 1 and more"),
             ("top_p", 0 < self.top_p <= 1, "above 0, at most 1"),
@@ -152,10 +152,10 @@ def _named(kind: Any) -> str:
     return " or ".join(words[k] for k in get_args(kind) or (kind,) if k in words)
 
 
-DRAWING = ("temperature", "top_k", "top_p")  # without do_sample they mean nothing
+SAMPLING_KEYS = ("temperature", "top_k", "top_p")  # without do_sample they mean nothing
 
 # Folders older than generation_config.json have its keys in config.json.
-GENERATION_KEYS = frozenset(f.name for f in fields(Generation)) - {"seed"}
+GENERATION_KEYS = frozenset(f.name for f in fields(GenerationConfig)) - {"seed"}
 
 # Keys that change what transformers writes and that have no counterpart here: refused, not passed over.
 UNSUPPORTED = frozenset(

@@ -6,7 +6,7 @@ class of transformers that the folder names, and fits every family:
     [project.entry-points."unmask.heads"]
     mine = "my_package.spec:HEAD"
 
-    HEAD = HeadSpec("my_package.head:Mine", reads="row", needs=("pooler",))
+    HEAD = HeadSpec("my_package.head:Mine", reads="row", requires=("pooler",))
 """
 
 import importlib
@@ -25,8 +25,8 @@ class HeadSpec:
     # What its `forward` takes. row: the pooler's vectors (B, D) where it needs that, else hidden (B, T, D) and mask (B, T) or,
     # where no row is padded, None. tokens: hidden states (…, D). vocabulary: those at chosen positions (N, D), and the token embedding (V, D).
     reads: Literal["row", "tokens", "vocabulary"]
-    needs: tuple[str, ...] = ()  # heads whose output it reads
-    labelled: bool = False  # its outputs are `config.labels`
+    requires: tuple[str, ...] = ()  # heads whose output it reads
+    labeled: bool = False  # its outputs are `config.labels`
     declared: bool = False  # a folder has it only when `architectures` says so: others use the same names of tensors
     outputs: tuple[str, ...] = ()  # of an exported graph, one per number of the last axis; none = `logits`
     grouped: bool = False  # a number per row: the rows of one question are compared
@@ -43,7 +43,7 @@ def _own(name: str, reads: Literal["row", "tokens", "vocabulary"], **traits: Any
     return HeadSpec(f"unmask.model.heads:{name}", reads, **traits, any_family=False)
 
 
-_POOLED: dict[str, Any] = {"needs": ("pooler",)}
+_POOLED: dict[str, Any] = {"requires": ("pooler",)}
 HEADS: Registry[HeadSpec] = Registry(  # in the order in which a model has them
     "heads",
     {
@@ -53,8 +53,8 @@ HEADS: Registry[HeadSpec] = Registry(  # in the order in which a model has them
         "nsp": _own("NSP", "row", **_POOLED),
         "sop": _own("SOP", "row", **_POOLED),
         "rtd": _own("RTD", "tokens"),
-        "classify": _own("Classify", "row", **_POOLED, labelled=True, declared=True),
-        "tag": _own("Tag", "tokens", labelled=True, declared=True),
+        "classify": _own("Classify", "row", **_POOLED, labeled=True, declared=True),
+        "tag": _own("Tag", "tokens", labeled=True, declared=True),
         "answer": _own("Answer", "tokens", declared=True, outputs=("start_logits", "end_logits")),
         "choose": _own("Choose", "row", **_POOLED, declared=True, grouped=True),
         "bilm": _own("BiLM", "vocabulary"),

@@ -201,12 +201,12 @@ def label_count(config: ModelConfig, head: str) -> int:
 
 
 @torch.no_grad()
-def reorder(out: nn.Linear, old: Sequence[str], new: Sequence[str]) -> bool:
+def reorder_outputs(out: nn.Linear, old: Sequence[str], new: Sequence[str]) -> bool:
     """Put a layer's outputs, called `old`, into the order of `new`; False when these are other names.
 
     >>> out = nn.Linear(1, 2)
     >>> no = out.bias[0].item()
-    >>> reorder(out, ("no", "yes"), ("yes", "no")), out.bias[1].item() == no, reorder(out, ("yes", "no"), ("a", "b"))
+    >>> reorder_outputs(out, ("no", "yes"), ("yes", "no")), out.bias[1].item() == no, reorder_outputs(out, ("yes", "no"), ("a", "b"))
     (True, True, False)
     """
     if sorted(old) != sorted(new):
@@ -218,14 +218,14 @@ def reorder(out: nn.Linear, old: Sequence[str], new: Sequence[str]) -> bool:
 
 
 @torch.no_grad()
-def fold(out: nn.Linear, mean: float, sd: float) -> None:
+def fold_target_scale(out: nn.Linear, mean: float, sd: float) -> None:
     """Put a scale into a layer whose output is in standard deviations from the mean: it then gives the numbers themselves."""
     out.weight.mul_(sd)
     out.bias.mul_(sd).add_(mean)
 
 
 @torch.no_grad()
-def unfold(out: nn.Linear, mean: float, sd: float) -> None:
+def unfold_target_scale(out: nn.Linear, mean: float, sd: float) -> None:
     """Take it out again."""
     out.weight.div_(sd)
     out.bias.sub_(mean).div_(sd)

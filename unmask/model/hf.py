@@ -30,7 +30,7 @@ from unmask.model.config_file import (
 from unmask.model.families import FAMILIES
 from unmask.model.family import Family
 from unmask.model.head_spec import HEADS
-from unmask.model.model import TIED, Model, with_needs
+from unmask.model.model import TIED, Model, with_dependencies
 from unmask.model.weights import (
     OLD_PATTERNS,
     PATTERNS,
@@ -48,13 +48,15 @@ LARGEST_NEW = 10**8  # parameters of heads that a folder lacks, at most, unless 
 GENERATOR = "generator"  # the head that is a model, and its folder
 
 
-class Saves(Protocol):
+class SavableTokenizer(Protocol):
     """What `save` asks of a tokenizer."""
 
     def save(self, folder: Path, *, segments: bool, max_length: int) -> Any: ...
 
 
-def save(model: Model, folder: str | Path, tokenizer: Saves | None = None, extra: dict[str, Any] | None = None) -> str:
+def save(
+    model: Model, folder: str | Path, tokenizer: SavableTokenizer | None = None, extra: dict[str, Any] | None = None
+) -> str:
     """Write the model's folder and return the class in transformers that opens it.
 
     `extra` adds keys to config.json. Files are written one after the other: for an atomic save give a temporary
@@ -71,10 +73,10 @@ def save(model: Model, folder: str | Path, tokenizer: Saves | None = None, extra
             if name.split(".")[1] != GENERATOR:
                 beside[name] = value
             continue
-        targets = there(family, name, config, architecture)
+        targets = hf_tensor_names(family, name, config, architecture)
         for target, part in zip(targets, value.chunk(len(targets)), strict=True):
             # safetensors refuses views of one storage
-            placed[target] = part.t().contiguous().clone() if _lies(family, name) else part.clone()
+            placed[target] = part.t().contiguous().clone() if _is_transposed(family, name) else part.clone()
         if name in family.copies and not config.tie:
             placed[family.copies[name]] = value.clone()
     if architecture.endswith("Model") and not architecture.endswith("HeadModel"):
@@ -153,7 +155,7 @@ def load(
     model.generation = read_generation(folder, settings)
     read = {key for keys in sources.values() for key in keys}
     for parameter in (name for head in found for name in _head_names(head, found_config)):
-        read.update(there(family, parameter, found_config, architecture))
+        read.update(hf_tensor_names(family, parameter, found_config, architecture))
     unexpected = [key for key in tensors if key not in read and not re.fullmatch(family.ignored, key)]
     unexpected += [key for key in beside if key.split(".")[1:2] and key.split(".")[1] not in HEADS]
     return Loaded(model.eval(), missing, sorted(unexpected), folder, settings)
@@ -173,7 +175,7 @@ def _sources(
         elif not config.tie and family.copies.get(name) in tensors:
             sources[name] = (family.copies[name],)
         else:
-            sources[name] = there(family, name, config, architecture)
+            sources[name] = hf_tensor_names(family, name, config, architecture)
     return sources
 
 
@@ -190,7 +192,9 @@ def _state(
     state: dict[str, Tensor] = {}
     missing: list[str] = []
     for name, keys in sources.items():
-        value = _joined([tensors.get(key) for key in keys], _lies(family, name)) if keys else beside.get(name)
+        value = (
+            _concatenate([tensors.get(key) for key in keys], _is_transposed(family, name)) if keys else beside.get(name)
+        )
         if value is not None and value.shape == empty[name].shape:
             state[name] = value.to(empty[name].dtype)
             check_finite(name if name.startswith("heads.") else " + ".join(keys), state[name], folder)
@@ -206,20 +210,26 @@ def _state(
     return state, missing
 
 
-def there(family: Family, name: str, config: ModelConfig | None = None, architecture: str = "") -> tuple[str, ...]:
+def hf_tensor_names(
+    family: Family, name: str, config: ModelConfig | None = None, architecture: str = ""
+) -> tuple[str, ...]:
     """A parameter's name here → its tensors' names in transformers, in that class where classes differ.
 
-    >>> there(FAMILIES["modernbert"], "encoder.layers.3.mlp.up.weight")
+    >>> hf_tensor_names(FAMILIES["modernbert"], "encoder.layers.3.mlp.up.weight")
     ('model.layers.3.mlp.Wi.weight',)
     """
-    if family.own:
+    if family.unmask_only:
         return (name,)
     stem, _, kind = name.rpartition(".")
     number = re.search(r"\blayers\.(\d+)\.", stem)
     if number:
         stem = stem.replace(number[0], "layers.{i}.")
     rules = family.heads[stem.split(".")[1]] if stem.startswith("heads.") else family.names
-    targets = (rules | ({} if config is None else family.more(config)) | family.places.get(architecture, {}))[stem]
+    targets = (
+        rules
+        | ({} if config is None else family.conditional_names(config))
+        | family.architecture_names.get(architecture, {})
+    )[stem]
     i = number[1] if number else ""
     owners = (targets,) if isinstance(targets, str) else targets
     return tuple(f"{t.replace('{i}', i)}.{kind}".lstrip(".") for t in owners)
@@ -231,12 +241,12 @@ def config_of(name: str | Path) -> ModelConfig:
     return read_config(read_object(file), file) if file.is_file() else load(name, heads=()).config
 
 
-def _lies(family: Family, name: str) -> bool:
+def _is_transposed(family: Family, name: str) -> bool:
     """Whether the matrix lies on its side in the folder, as GPT's do."""
     return name.endswith(tuple(f"{end}.weight" for end in family.transposed)) and not name.startswith("heads.")
 
 
-def _joined(parts: list[Tensor | None], lies: bool) -> Tensor | None:
+def _concatenate(parts: list[Tensor | None], lies: bool) -> Tensor | None:
     """The tensors of a parameter, one below the other; None where one is not there, or they do not fit together."""
     found = [part for part in parts if part is not None]
     if len(found) < len(parts) or any(part.dim() != 2 for part in found if lies):
@@ -267,8 +277,8 @@ def _untied(config: ModelConfig, tensors: dict[str, Tensor]) -> ModelConfig:
     family = FAMILIES[config.family]
     for head, names in family.heads.items():
         if config.tie and HEADS[head].reads == "vocabulary" and f"heads.{head}.decoder" in names:
-            (own,) = there(family, f"heads.{head}.decoder.weight")
-            shared = tensors.get(there(family, "encoder.embeddings.tokens.weight")[0])
+            (own,) = hf_tensor_names(family, f"heads.{head}.decoder.weight")
+            shared = tensors.get(hf_tensor_names(family, "encoder.embeddings.tokens.weight")[0])
             if own in tensors and shared is not None and not _same(tensors[own], shared):
                 return change(config, tie=False)
     return config
@@ -304,9 +314,9 @@ def _heads_in(tensors: dict[str, Tensor], config: ModelConfig, raw: dict[str, An
         if any(HEADS[head].declared for head in heads) and architecture != declared(raw):
             continue
         parameters = [name for head in heads for name in _head_names(head, config)]
-        names = [key for name in parameters for key in there(family, name, config, architecture)]
+        names = [key for name in parameters for key in hf_tensor_names(family, name, config, architecture)]
         if heads and not names and declared(raw) not in ("", architecture):
             continue  # a head without tensors of its own is there when it is declared
         if all(key in tensors for key in names):
-            return architecture, tuple(with_needs(heads))
+            return architecture, tuple(with_dependencies(heads))
     return "", ()

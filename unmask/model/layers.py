@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unmask.model.cache import Past
+from unmask.model.cache import LayerKVCache
 from unmask.model.config import ModelConfig
 
 _gelu_tanh = partial(F.gelu, approximate="tanh")
@@ -63,27 +63,27 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
 
 
-def picked(x: Tensor, at: Tensor | None) -> Tensor:
+def select_positions(x: Tensor, at: Tensor | None) -> Tensor:
     """x (B, T, D) at positions `at` (N,) of the flattened rows → (N, D); all of it when `at` is None."""
     return x if at is None else x.flatten(0, 1).index_select(0, at)
 
 
-class Unpadded:
+class UnpaddedIndex:
     """Where the tokens of a padded batch stand: everything but attention is then done for them alone, as (N, D)."""
 
     def __init__(self, mask: Tensor):
         self.shape, flat = mask.shape, mask.flatten()
-        self.kept = flat.nonzero().squeeze(1)  # (N,) positions of the flattened batch
+        self.positions = flat.nonzero().squeeze(1)  # (N,) positions of the flattened batch
         self.number = flat.cumsum(0) - 1  # (B·T,) of each position, which token it holds
 
-    def take(self, x: Tensor) -> Tensor:
+    def unpad(self, x: Tensor) -> Tensor:
         """(B, T, D) → (N, D)."""
-        return picked(x, self.kept)
+        return select_positions(x, self.positions)
 
-    def give(self, x: Tensor) -> Tensor:
+    def repad(self, x: Tensor) -> Tensor:
         """(N, D) → (B, T, D), zero where nothing stands."""
         B, T = self.shape
-        return x.new_zeros(B * T, x.shape[-1]).index_copy_(0, self.kept, x).view(B, T, -1)
+        return x.new_zeros(B * T, x.shape[-1]).index_copy_(0, self.positions, x).view(B, T, -1)
 
 
 class Attention(nn.Module):
@@ -104,12 +104,12 @@ class Attention(nn.Module):
         mask: Tensor | None,
         rope: tuple[Tensor, Tensor] | None,
         at: Tensor | None = None,
-        past: Past | None = None,
+        past: LayerKVCache | None = None,
         weights: list[Tensor] | None = None,
-        rows: Unpadded | None = None,
+        rows: UnpaddedIndex | None = None,
     ) -> Tensor:
         """`weights`, where somebody looks, is given (B, H, T, T): how much each token (row) takes from each (column)."""
-        qkv = self.qkv(x) if rows is None else rows.give(self.qkv(x))
+        qkv = self.qkv(x) if rows is None else rows.repad(self.qkv(x))
         B, T, _ = qkv.shape
         q, k, v = qkv.view(B, T, 3, self.heads, -1).unbind(2)
         if rope is not None:
@@ -129,7 +129,7 @@ class Attention(nn.Module):
             scale=self.scale,
         )
         y = y.transpose(1, 2).reshape(B, T, -1)
-        return self.out(picked(y, at) if rows is None or at is not None else rows.take(y))
+        return self.out(select_positions(y, at) if rows is None or at is not None else rows.unpad(y))
 
     def _weights(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
         """What the kernel multiplies the values with, which it does not give away. q, k (B, T, H, K)."""
@@ -176,15 +176,15 @@ class Layer(nn.Module):
         mask: Tensor | None,
         rope: tuple[Tensor, Tensor] | None,
         at: Tensor | None = None,
-        past: Past | None = None,
+        past: LayerKVCache | None = None,
         weights: list[Tensor] | None = None,
-        rows: Unpadded | None = None,
+        rows: UnpaddedIndex | None = None,
     ) -> Tensor:
         """(B, T, D) → (B, T, D), or (N, D) at the positions `at` of the flattened batch (the last layer only).
 
         `past` holds what stands before x in the row, and takes x in. With `rows`, x and what comes out are (N, D).
         """
-        own = picked(x, at) if rows is None else x if at is None else x.index_select(0, rows.number[at])
+        own = select_positions(x, at) if rows is None else x if at is None else x.index_select(0, rows.number[at])
         if self.pre:
             x = own + self.drop(self.attention(self.attention_norm(x), mask, rope, at, past, weights, rows))
             return x + self.drop(self.mlp(self.mlp_norm(x)))

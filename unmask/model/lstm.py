@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
-from unmask.model.layers import picked
+from unmask.model.layers import select_positions
 
 warnings.filterwarnings("ignore", message="LSTM with projections")  # oneDNN has none; the plain kernel is as fast here
 
@@ -47,7 +47,7 @@ class Characters(nn.Module):
         """The symbols' vectors: there is no matrix of tokens."""
         return self.symbols.weight
 
-    def spell(self, pieces: Sequence[bytes]) -> None:
+    def set_token_bytes(self, pieces: Sequence[bytes]) -> None:
         """`pieces`: the bytes of each id; a blank before them says that a word begins."""
         rows = torch.full(self.spelling.shape, NONE, dtype=torch.int16)
         for i, piece in enumerate(pieces):
@@ -120,10 +120,10 @@ class Layer(nn.Module):
         return (a + ahead, b + behind) if self.residual else (a, b)
 
 
-class Mix(nn.Module):
+class ScalarMix(nn.Module):
     """γ · Σ softmax(s)_j · h_j. At first the mean of all layers.
 
-    >>> Mix(2)([torch.zeros(1, 3), torch.ones(1, 3)])
+    >>> ScalarMix(2)([torch.zeros(1, 3), torch.ones(1, 3)])
     tensor([[0.5000, 0.5000, 0.5000]], grad_fn=<MulBackward0>)
     """
 
@@ -148,9 +148,9 @@ class LSTMEncoder(nn.Module):
         self.config = config
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(Layer(config, first=i == 0) for i in range(config.layers))
-        self.mix = Mix(config.layers + 1)
+        self.mix = ScalarMix(config.layers + 1)
 
-    def first(self, name: str, value: Tensor) -> bool:
+    def init_parameter(self, name: str, value: Tensor) -> bool:
         """First values that are not drawn: an even mix, and biases of 0, but 1 for the forget gate: a state lasts."""
         kind = name.rpartition(".")[2]
         if kind in ("weights", "scale") or kind.startswith("bias"):
@@ -160,7 +160,7 @@ class LSTMEncoder(nn.Module):
             return True
         return False
 
-    def std(self, owner: str, value: Tensor) -> float:
+    def init_std(self, owner: str, value: Tensor) -> float:
         """Of the first weights: matrices keep the size of what goes through them."""
         vectors = owner in ("encoder.embeddings.tokens", "encoder.embeddings.tokens.symbols")
         return self.config.initializer_range if vectors else float(value[0].numel() ** -0.5)
@@ -189,7 +189,7 @@ class LSTMEncoder(nn.Module):
         for layer in self.layers:
             ahead, behind = layer(ahead, behind)
             states.append(torch.cat([ahead, backwards(behind, mask)], -1))
-        return picked(states[-1], at) if top else self.mix([picked(h, at) for h in states])
+        return select_positions(states[-1], at) if top else self.mix([select_positions(h, at) for h in states])
 
 
 def backwards(x: Tensor, mask: Tensor | None = None) -> Tensor:

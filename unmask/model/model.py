@@ -9,19 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from unmask.batch import Batch, Example, collate
-from unmask.model.bag import Bag
-from unmask.model.cache import Cache
+from unmask.model.cache import KVCache
+from unmask.model.cbow_encoder import CBOWEncoder
 from unmask.model.config import ModelConfig
 from unmask.model.decoder import Decoder
 from unmask.model.encoder import Encoder
-from unmask.model.generation import Generation
+from unmask.model.generation import GenerationConfig
 from unmask.model.head_spec import HEADS
 from unmask.model.lstm import LSTMEncoder
-from unmask.model.torch_steps import TorchSteps, begin
-from unmask.seeds import address
+from unmask.model.torch_generation import TorchGenerationState, start_generation
+from unmask.seeds import stable_seed
 
 # ModelConfig.encoder → class; all are called as Encoder is.
-ENCODERS: dict[str, Any] = {"transformer": Encoder, "lstm": LSTMEncoder, "bag": Bag}
+ENCODERS: dict[str, Any] = {"transformer": Encoder, "lstm": LSTMEncoder, "bag": CBOWEncoder}
 
 
 class Model(nn.Module):
@@ -43,7 +43,7 @@ class Model(nn.Module):
         with torch.random.fork_rng(devices=[]):  # torch's own first weights are overwritten: they leave no trace
             self.encoder: Encoder = ENCODERS[config.encoder](config)
             self.decoder = Decoder(config) if config.decoder_layers else None
-            self.heads = nn.ModuleDict({name: HEADS[name].build(config) for name in with_needs(heads)})
+            self.heads = nn.ModuleDict({name: HEADS[name].build(config) for name in with_dependencies(heads)})
         if "generator" in self.heads:  # as in the paper, token and position vectors are the same parameters
             generator: Any = self.heads["generator"]
             small, own = generator.encoder.embeddings, self.encoder.embeddings
@@ -68,41 +68,48 @@ class Model(nn.Module):
     def encode(self, batch: Batch, at: Tensor | None = None) -> Tensor:
         """The batch's hidden states: (B, T, D), or (N, D) at the positions `at` of the flattened batch."""
         return self.encoder(
-            batch.ids, batch.mask, batch.segments, at=at, prefix=batch.prefix, documents=batch.documents
+            batch.input_ids,
+            batch.attention_mask,
+            batch.token_type_ids,
+            at=at,
+            prefix=batch.prefix_lengths,
+            documents=batch.document_ids,
         )
 
-    def decode(self, batch: Batch, hidden: Tensor, at: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+    def decode(self, batch: Batch, hidden: Tensor, at: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
         """The decoder's states of `batch.decoder`, which sees `hidden`, all that `encode` gave: (B, U, D), or (N, D)."""
         assert self.decoder is not None
-        assert batch.decoder is not None
-        return self.decoder(batch.decoder, self.encoder.embeddings.tokens, hidden, batch.mask, at, cache)
+        assert batch.decoder_input_ids is not None
+        return self.decoder(
+            batch.decoder_input_ids, self.encoder.embeddings.tokens, hidden, batch.attention_mask, at, cache
+        )
 
     def logits(self, head: str, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
         """Heads over the vocabulary: hidden at chosen positions (N, D) → (N, V). Heads that read a row: (B, T, D), or at its
         `places` (B, D) → (B, …). Heads that read tokens: (…, D) → (…, labels), (…, 2), (…).
         """
         reads, own = HEADS[head].reads, self.heads[head]
-        if "pooler" in HEADS[head].needs:
+        if "pooler" in HEADS[head].requires:
             return own(self.heads["pooler"](hidden, mask))
         return own(hidden) if reads == "tokens" else own(hidden, mask if reads == "row" else self.embedding)
 
-    def places(self, head: str, batch: Batch) -> Tensor | None:
+    def head_positions(self, head: str, batch: Batch) -> Tensor | None:
         """Positions of the flattened batch that a head reads: each row's first, where it makes a vector of that; None = all."""
-        pooler: Any = self.heads["pooler"] if "pooler" in HEADS[head].needs else None
-        return None if pooler is None or pooler.mean else batch.firsts()
+        pooler: Any = self.heads["pooler"] if "pooler" in HEADS[head].requires else None
+        return None if pooler is None or pooler.mean else batch.row_starts()
 
-    def read(self, head: str, batch: Batch) -> Tensor:
+    def head_output(self, head: str, batch: Batch) -> Tensor:
         """What a head gives for the rows of a batch; the last layer computes no more than it reads."""
-        return self.logits(head, self.encode(batch, self.places(head, batch)), batch.mask)
+        return self.logits(head, self.encode(batch, self.head_positions(head, batch)), batch.attention_mask)
 
-    def run(
+    def forward_rows(
         self, forward: Callable[["Model", Batch], Tensor], examples: Sequence[Example], pad: int
     ) -> list[np.ndarray]:
         """`forward` of one group of rows, without gradients: what it gives for each, float32, where padding is too.
 
         >>> from unmask.model.config import preset
         >>> model = Model(preset("bert-tiny", vocab_size=50))
-        >>> [x.shape for x in model.run(Model.encode, [Example(np.array([2, 7, 3])), Example(np.array([2, 3]))], pad=0)]
+        >>> [x.shape for x in model.forward_rows(Model.encode, [Example(np.array([2, 7, 3])), Example(np.array([2, 3]))], pad=0)]
         [(3, 128), (3, 128)]
         """
         self.eval()
@@ -110,20 +117,22 @@ class Model(nn.Module):
             batch = collate(examples, pad).to(self.embedding.device)
             return list(forward(self, batch).float().cpu().numpy())
 
-    def begin(self, prompts: Sequence[Sequence[int]], how: Generation, cache: bool = True) -> TorchSteps:
+    def start_generation(
+        self, prompts: Sequence[Sequence[int]], how: GenerationConfig, cache: bool = True
+    ) -> TorchGenerationState:
         """Read step by step, for `generate`."""
-        return begin(self, prompts, how, cache)
+        return start_generation(self, prompts, how, cache)
 
     @property
     def embedding(self) -> Tensor:
         """The token embedding (V, D), which the MLM logits share."""
         return self.encoder.embeddings.tokens.weight
 
-    def spell(self, pieces: Sequence[bytes]) -> None:
+    def set_token_bytes(self, pieces: Sequence[bytes]) -> None:
         """How each id is written (`text/token_bytes.py`), to a model that reads characters."""
         if self.config.characters:
             tokens: Any = self.encoder.embeddings.tokens
-            tokens.spell(pieces)
+            tokens.set_token_bytes(pieces)
 
     @torch.no_grad()
     def init(self, seed: int, only: Iterable[str] | None = None) -> "Model":
@@ -134,23 +143,23 @@ class Model(nn.Module):
         chosen = None if only is None else set(only)
         for name, value in self.named_parameters():
             if chosen is None or name in chosen:
-                self._draw(name, value, seed)
+                self._init_parameter(name, value, seed)
         return self
 
-    def _draw(self, name: str, value: Tensor, seed: int) -> None:
+    def _init_parameter(self, name: str, value: Tensor, seed: int) -> None:
         config, (owner, _, kind) = self.config, name.rpartition(".")
         encoder: Any = self.encoder
-        own = hasattr(encoder, "first") and owner.startswith("encoder.")
-        if own and encoder.first(name, value):  # filled with what it has to begin with
+        own = hasattr(encoder, "init_parameter") and owner.startswith("encoder.")
+        if own and encoder.init_parameter(name, value):  # filled with what it has to begin with
             return
         if kind == "bias":
             value.zero_()
         elif owner.endswith("norm"):
             value.fill_(1.0)
         else:
-            generator = torch.Generator().manual_seed(address(seed, "init", name))
+            generator = torch.Generator().manual_seed(stable_seed(seed, "init", name))
             first = torch.empty(value.shape)  # drawn on the CPU: the same numbers on every device
-            std = encoder.std(owner, value) if own else self._std(owner)
+            std = encoder.init_std(owner, value) if own else self._std(owner)
             cutoff = config.init_cutoff
             if cutoff:
                 # By the inverse distribution function: torch's trunc_normal_ takes many times as long.
@@ -198,21 +207,21 @@ class Generator(Model):
 TIED = tuple(f"heads.generator.encoder.embeddings.{name}.weight" for name in ("tokens", "positions"))
 
 
-def with_needs(heads: Iterable[str]) -> list[str]:
+def with_dependencies(heads: Iterable[str]) -> list[str]:
     """The heads asked for and those they read, without repeats, in the order of HEADS.
 
-    >>> with_needs(["nsp"])
+    >>> with_dependencies(["nsp"])
     ['pooler', 'nsp']
     """
-    wanted = {found for name in heads for found in (name, *HEADS[name].needs)}
+    wanted = {found for name in heads for found in (name, *HEADS[name].requires)}
     return [name for name in HEADS if name in wanted]
 
 
-def parameters(config: ModelConfig, heads: Iterable[str] = ("mlm",)) -> int:
+def count_parameters(config: ModelConfig, heads: Iterable[str] = ("mlm",)) -> int:
     """How many numbers the model has, without allocating them.
 
     >>> from unmask.model.config import preset
-    >>> round(parameters(preset("bert-base"), ["pooler"]) / 1e6)
+    >>> round(count_parameters(preset("bert-base"), ["pooler"]) / 1e6)
     109
     """
     with torch.device("meta"):

@@ -5,19 +5,19 @@ Arrays are changed in place: a step's logits are read once. Row by row where tha
 
 import numpy as np
 
-from unmask.model.generation import Generation
+from unmask.model.generation import GenerationConfig
 from unmask.seeds import generator
 
 COLUMNS = 64  # entries of which `best` first looks at the greatest alone
-COLDEST = 1e-30  # temperature: below it, as above its inverse, float32 has no number for a score
+MIN_TEMPERATURE = 1e-30  # temperature: below it, as above its inverse, float32 has no number for a score
 BLOCK = 256  # weights that `pick` first looks at as one
 
 
-def allow(scores: np.ndarray, rows: np.ndarray, how: Generation, start: int, longest: int) -> None:
+def process_logits(scores: np.ndarray, rows: np.ndarray, how: GenerationConfig, start: int, longest: int) -> None:
     """Change the scores (N, V) of the tokens after `rows` (N, L) as the settings say, in transformers' order.
 
     >>> scores = np.array([[1.0, 3.0, 2.0]], np.float32)
-    >>> allow(scores, np.array([[1, 1]]), Generation(no_repeat_ngram_size=2), start=2, longest=9)
+    >>> process_logits(scores, np.array([[1, 1]]), GenerationConfig(no_repeat_ngram_size=2), start=2, longest=9)
     >>> scores.tolist()
     [[1.0, -inf, 2.0]]
     """
@@ -27,20 +27,20 @@ def allow(scores: np.ndarray, rows: np.ndarray, how: Generation, start: int, lon
         seen = np.where(seen < 0, seen * how.repetition_penalty, seen / how.repetition_penalty)
         np.put_along_axis(scores, rows, seen, 1)
     if how.no_repeat_ngram_size:
-        for row, banned in zip(scores, repeats(rows.tolist(), how.no_repeat_ngram_size), strict=True):
+        for row, banned in zip(scores, banned_ngram_tokens(rows.tolist(), how.no_repeat_ngram_size), strict=True):
             row[banned] = -np.inf
-    if how.ends and (length < how.min_length or length - start < how.min_new_tokens):
-        scores[:, [end for end in how.ends if 0 <= end < scores.shape[1]]] = -np.inf
+    if how.eos_token_ids and (length < how.min_length or length - start < how.min_new_tokens):
+        scores[:, [end for end in how.eos_token_ids if 0 <= end < scores.shape[1]]] = -np.inf
     for token, here in ((how.forced_bos_token_id, 1), (how.forced_eos_token_id, longest - 1)):
         if token is not None and length == here:
             scores[:] = -np.inf
             scores[:, token] = 0.0
 
 
-def repeats(rows: list[list[int]], n: int) -> list[list[int]]:
+def banned_ngram_tokens(rows: list[list[int]], n: int) -> list[list[int]]:
     """For each row, the tokens that would repeat n tokens that it already has.
 
-    >>> repeats([[1, 2, 3, 1, 2]], 3)
+    >>> banned_ngram_tokens([[1, 2, 3, 1, 2]], 3)
     [[3]]
     """
     out = []
@@ -62,13 +62,13 @@ def log_softmax(scores: np.ndarray) -> np.ndarray:
     return scores
 
 
-def best(scores: np.ndarray, count: int) -> np.ndarray:
+def top_indices(scores: np.ndarray, count: int) -> np.ndarray:
     """Indices of the `count` greatest of (V,), greatest first, of equal ones the first.
 
     Each of COLUMNS-th of the entries has its greatest; the count-th of those is a bound that at least `count` entries
     reach, and few others: so that hardly anything is sorted.
 
-    >>> best(np.array([5.0, 9.0, 7.0, 9.0]), 3).tolist()
+    >>> top_indices(np.array([5.0, 9.0, 7.0, 9.0]), 3).tolist()
     [1, 3, 2]
     """
     folds = len(scores) // COLUMNS
@@ -80,31 +80,31 @@ def best(scores: np.ndarray, count: int) -> np.ndarray:
     return found[np.argsort(-scores[found], kind="stable")[:count]]
 
 
-def draw(scores: np.ndarray, how: Generation, numbers: list[int], step: int) -> np.ndarray:
+def sample_tokens(scores: np.ndarray, how: GenerationConfig, numbers: list[int], step: int) -> np.ndarray:
     """A token for each of (N, V): temperature, then the top_k likeliest, then the likeliest that make up top_p.
 
     What is drawn is addressed by (seed, number of the prompt, step).
     """
-    scores /= min(max(how.temperature, COLDEST), 1 / COLDEST)
+    scores /= min(max(how.temperature, MIN_TEMPERATURE), 1 / MIN_TEMPERATURE)
     out = np.empty(len(scores), np.int64)
     for n, (row, number) in enumerate(zip(scores, numbers, strict=True)):
-        tokens, weights = likely(row, how)
-        out[n] = tokens[pick(weights, generator(how.seed, "generate", number, step).random())]
+        tokens, weights = filter_logits(row, how)
+        out[n] = tokens[sample_index(weights, generator(how.seed, "generate", number, step).random())]
     return out
 
 
-def pick(weights: np.ndarray, lot: float) -> int:
+def sample_index(weights: np.ndarray, lot: float) -> int:
     """The index that a lot, 0 ≤ lot < 1, falls on, each as often as its weight says: first a block, then inside it.
 
-    >>> [pick(np.array([1.0, 0.0, 3.0, 0.0], np.float32), lot) for lot in (0.0, 0.24, 0.25, 1 - 2**-53)]
+    >>> [sample_index(np.array([1.0, 0.0, 3.0, 0.0], np.float32), lot) for lot in (0.0, 0.24, 0.25, 1 - 2**-53)]
     [0, 0, 2, 2]
     """
     sums = np.add.reduceat(weights, np.arange(0, len(weights), BLOCK))
-    block, rest = _fall(sums, lot * sums.sum(dtype=np.float64))
-    return block * BLOCK + _fall(weights[block * BLOCK : (block + 1) * BLOCK], rest)[0]
+    block, rest = _invert_cumulative(sums, lot * sums.sum(dtype=np.float64))
+    return block * BLOCK + _invert_cumulative(weights[block * BLOCK : (block + 1) * BLOCK], rest)[0]
 
 
-def _fall(weights: np.ndarray, lot: float) -> tuple[int, float]:
+def _invert_cumulative(weights: np.ndarray, lot: float) -> tuple[int, float]:
     """The index that a lot falls on, below the sum of weights, and how far it falls into it."""
     edges = np.cumsum(weights, dtype=np.float64)
     last = np.searchsorted(edges, edges[-1])  # of those that weigh anything: a lot may be rounded up to the sum
@@ -112,10 +112,10 @@ def _fall(weights: np.ndarray, lot: float) -> tuple[int, float]:
     return index, lot - float(edges[index - 1]) if index else lot
 
 
-def likely(scores: np.ndarray, how: Generation) -> tuple[np.ndarray, np.ndarray]:
+def filter_logits(scores: np.ndarray, how: GenerationConfig) -> tuple[np.ndarray, np.ndarray]:
     """Tokens that may be drawn by (V,) scores, and their weights: probabilities but for a factor.
 
-    >>> tokens, weights = likely(np.log(np.array([0.1, 0.5, 0.4])), Generation(top_p=0.6))
+    >>> tokens, weights = filter_logits(np.log(np.array([0.1, 0.5, 0.4])), GenerationConfig(top_p=0.6))
     >>> tokens.tolist(), (weights / weights.sum()).round(2).tolist()
     ([1, 2], [0.56, 0.44])
     """
@@ -123,7 +123,7 @@ def likely(scores: np.ndarray, how: Generation) -> tuple[np.ndarray, np.ndarray]
     if top == -np.inf:  # nothing is allowed: the first, as the greedy search takes
         return tokens[:1], np.ones(1)
     if 0 < how.top_k < len(scores):
-        tokens = np.flatnonzero(scores >= scores[best(scores, how.top_k)[-1]])  # ties stay
+        tokens = np.flatnonzero(scores >= scores[top_indices(scores, how.top_k)[-1]])  # ties stay
         scores = scores[tokens]
     weights = np.exp(scores - top)
     if how.top_p < 1.0:

@@ -11,7 +11,7 @@ from typing import Any
 
 from unmask.errors import UserError
 from unmask.files import is_there, read_json, read_object, shown, write_json
-from unmask.json_checks import COUNT, FLAG, OBJECT, WORD, check, check_fields, list_of, or_null
+from unmask.json_checks import BOOLEAN, COUNT, OBJECT, STRING, check, check_fields, list_of, or_null
 
 MODULES, TRANSFORMER, SETTINGS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
 PATTERNS = [MODULES, TRANSFORMER, SETTINGS, "*_Pooling/config.json", "tokenizer_config.json"]
@@ -19,7 +19,7 @@ POOLINGS = ("mean", "cls")
 
 
 @dataclass(frozen=True)
-class Sentence:
+class SentenceTransformerConfig:
     """How a folder makes a vector of a text."""
 
     pooling: str = "mean"
@@ -29,7 +29,7 @@ class Sentence:
     prompt: str = ""  # put before every text
 
 
-def write(folder: Path, sentence: Sentence, width: int) -> None:
+def write(folder: Path, sentence: SentenceTransformerConfig, width: int) -> None:
     parts = ["Transformer", "Pooling", *(["Normalize"] if sentence.normalised else [])]
     modules = [
         {"idx": n, "name": str(n), "path": f"{n}_{part}" if n else "", "type": f"sentence_transformers.models.{part}"}
@@ -48,14 +48,14 @@ def write(folder: Path, sentence: Sentence, width: int) -> None:
     _put(folder / SETTINGS, {"similarity_fn_name": "cosine", **prompted})
 
 
-def read(folder: Path) -> Sentence | None:
+def read(folder: Path) -> SentenceTransformerConfig | None:
     """None when the folder says nothing of sentence vectors; UserError when it wants what is not done here."""
     if not is_there(folder / MODULES):
         return None
     modules = read_json(folder / MODULES)
     check(folder / MODULES, "the file", modules, list_of(OBJECT))
     for number, module in enumerate(modules):
-        check_fields(folder / MODULES, module, {"type": WORD, "path": WORD}, ("type", "path"), f"[{number}].")
+        check_fields(folder / MODULES, module, {"type": STRING, "path": STRING}, ("type", "path"), f"[{number}].")
     kinds = {m["type"].rpartition(".")[2]: m["path"] for m in modules}
     unknown = sorted(set(kinds) - {"Transformer", "Pooling", "Normalize"})
     if unknown or "Pooling" not in kinds:
@@ -66,10 +66,12 @@ def read(folder: Path) -> Sentence | None:
         )
     transformer = _inside(folder, kinds.get("Transformer", "")) / TRANSFORMER
     texts = read_object(transformer) if is_there(transformer) else {}
-    check_fields(transformer, texts, {"max_seq_length": or_null(COUNT), "do_lower_case": or_null(FLAG)})
+    check_fields(transformer, texts, {"max_seq_length": or_null(COUNT), "do_lower_case": or_null(BOOLEAN)})
     length = texts.get("max_seq_length") or _limit(folder / "tokenizer_config.json")
     pooling = _pooling(_inside(folder, kinds["Pooling"]) / "config.json")
-    return Sentence(pooling, "Normalize" in kinds, length, bool(texts.get("do_lower_case")), _prompt(folder / SETTINGS))
+    return SentenceTransformerConfig(
+        pooling, "Normalize" in kinds, length, bool(texts.get("do_lower_case")), _prompt(folder / SETTINGS)
+    )
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -83,9 +85,9 @@ def _inside(folder: Path, name: str) -> Path:
 
 def _prompt(file: Path) -> str:
     settings = read_object(file) if is_there(file) else {}
-    check_fields(file, settings, {"prompts": or_null(OBJECT), "default_prompt_name": or_null(WORD)})
+    check_fields(file, settings, {"prompts": or_null(OBJECT), "default_prompt_name": or_null(STRING)})
     prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "", "")
-    check(file, "prompts", prompt, WORD)
+    check(file, "prompts", prompt, STRING)
     return prompt
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from unmask.errors import UserError
 from unmask.files import open_regular, read_bytes, size_of
-from unmask.protobuf import fields, varint
+from unmask.protobuf import fields, read_varint
 
 MAGIC = 0xDB4775248B80FB57  # the table's last eight bytes
 INDEX = 64 << 20  # bytes of an index, at most
@@ -167,8 +167,8 @@ def _read(index: Path, variable: str, entry: Entry, shards: int) -> np.ndarray:
 
 def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
     """(offset, size) of a block, and where the next thing begins."""
-    offset, at = varint(data, at)
-    size, at = varint(data, at)
+    offset, at = read_varint(data, at)
+    size, at = read_varint(data, at)
     return (offset, size), at
 
 
@@ -184,9 +184,9 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
     end = size - 4 * (int.from_bytes(block[-4:], "little") + 1)  # the restart points stand behind the entries
     at, key = 0, b""
     while at < end:
-        shared, at = varint(block, at)
-        own, at = varint(block, at)
-        length, at = varint(block, at)
+        shared, at = read_varint(block, at)
+        own, at = read_varint(block, at)
+        length, at = read_varint(block, at)
         key = key[:shared] + block[at : at + own]
         yield key, block[at + own : at + own + length]
         at += own + length

@@ -22,7 +22,7 @@ from torch import Tensor
 from unmask.errors import UserError, first_line
 from unmask.files import AGAIN, is_there, open_regular, read_object, size_of
 from unmask.model.config import ModelConfig
-from unmask.model.config_file import MOST_LABELS
+from unmask.model.config_file import MAX_UNNAMED_LABELS
 from unmask.model.families import FAMILIES
 from unmask.model.tensorflow import checkpoints, read_checkpoint
 
@@ -192,7 +192,7 @@ def check_sizes(config: ModelConfig, tensors: dict[str, Tensor], file: Path) -> 
     """A size in config.json far above those of the weights is a mistake, found before it is asked of the memory."""
     found = max((size for value in tensors.values() for size in value.shape), default=0)
     widest = max(LARGEST, found)
-    if len(config.labels) > max(MOST_LABELS, found):
+    if len(config.labels) > max(MAX_UNNAMED_LABELS, found):
         raise UserError(
             f"{file}: id2label has {len(config.labels):,} names, far more than the weights have",
             expected="the config.json that the weights were saved with",

@@ -14,19 +14,19 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from unmask.batch import Batch, Example, Phase
+from unmask.batch import Batch, Example, StepConfig
 from unmask.model.model import Model
-from unmask.objectives.objective import Objective, Pairs
+from unmask.objectives.objective import LogitsAndTargets, Objective
 
 
 class BiLM(Objective):
     name = "bilm"
     terms = ("bilm",)
     heads = ("bilm",)
-    encoders = ("lstm",)
-    alone = "it reads the last layer of each direction, and other objectives the mix of both"
+    encoder_types = ("lstm",)
+    standalone_reason = "it reads the last layer of each direction, and other objectives the mix of both"
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
         """`forwards` holds where a next token is predicted, `backwards` where the one before is."""
         n = len(example)
         labels = dict(example.labels)
@@ -35,13 +35,13 @@ class BiLM(Objective):
                 count = min(len(places), max(1, round(self.recipe.bilm.target_fraction * len(places))))
                 places = np.sort(rng.choice(places, count, replace=False))
             labels[f"bilm.{name}.positions"] = places
-            labels[f"bilm.{name}.targets"] = example.ids[places + step]
+            labels[f"bilm.{name}.targets"] = example.input_ids[places + step]
         return replace(example, labels=labels)
 
-    def reads(self, model: Model, batch: Batch) -> torch.Tensor:
+    def loss_positions(self, model: Model, batch: Batch) -> torch.Tensor:
         return torch.cat([batch.labels["bilm.forwards.positions"], batch.labels["bilm.backwards.positions"]])
 
-    def outputs(self, model: Model, hidden: torch.Tensor, batch: Batch) -> Pairs:
+    def logits_and_targets(self, model: Model, hidden: torch.Tensor, batch: Batch) -> LogitsAndTargets:
         """Of each state (N, D) the half that has not seen its target."""
         first = len(batch.labels["bilm.forwards.positions"])
         half = hidden.shape[-1] // 2
@@ -49,9 +49,9 @@ class BiLM(Objective):
         targets = torch.cat([batch.labels["bilm.forwards.targets"], batch.labels["bilm.backwards.targets"]])
         return {"bilm": (model.logits("bilm", states), targets)}
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def target_counts(self, batch: Batch) -> dict[str, int]:
         return {"bilm": len(batch.labels["bilm.forwards.targets"]) + len(batch.labels["bilm.backwards.targets"])}
 
     def _hidden(self, model: Model, batch: Batch) -> torch.Tensor:
         # The last layer, as in the paper: the mix is for tasks, and learns from them.
-        return model.encoder(batch.ids, batch.mask, at=self.reads(model, batch), top=True)
+        return model.encoder(batch.input_ids, batch.attention_mask, at=self.loss_positions(model, batch), top=True)

@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from unmask.batch import Batch, Example, Phase
+from unmask.batch import Batch, Example, StepConfig
 from unmask.model.model import Model
-from unmask.objectives.objective import Objective, Pairs
+from unmask.objectives.objective import LogitsAndTargets, Objective
 from unmask.recipe import Recipe
 from unmask.text.tokenizer import Tokenizer
 
@@ -25,17 +25,17 @@ class CBOW(Objective):
     name = "cbow"
     terms = ("cbow",)
     heads = ("cbow",)
-    encoders = ("bag",)
-    alone = "its model has no state that another objective could read"
+    encoder_types = ("bag",)
+    standalone_reason = "its model has no state that another objective could read"
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer):
         super().__init__(recipe, tokenizer)
         self.settings, self.special = recipe.cbow, tokenizer.special
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
         """`contexts` are the places around all predicted tokens, one group after the other, `sizes` how many each has."""
         n, widest = len(example), self.settings.window
-        words = ~self.special[example.ids]
+        words = ~self.special[example.input_ids]
         windows = rng.integers(1, widest + 1, size=n)
         offsets = np.array([*range(-widest, 0), *range(1, widest + 1)])
         around = np.arange(n)[:, None] + offsets  # (T, 2W)
@@ -48,14 +48,14 @@ class CBOW(Objective):
         labels = {
             "cbow.contexts.positions": around[inside],
             "cbow.sizes": sizes[chosen],
-            "cbow.targets": example.ids[chosen],
+            "cbow.targets": example.input_ids[chosen],
         }
         return replace(example, labels={**example.labels, **labels})
 
-    def reads(self, model: Model, batch: Batch) -> torch.Tensor:
+    def loss_positions(self, model: Model, batch: Batch) -> torch.Tensor:
         return batch.labels["cbow.contexts.positions"]
 
-    def outputs(self, model: Model, hidden: torch.Tensor, batch: Batch) -> Pairs:
+    def logits_and_targets(self, model: Model, hidden: torch.Tensor, batch: Batch) -> LogitsAndTargets:
         """hidden (M, D): the vectors of all contexts."""
         sizes = batch.labels["cbow.sizes"]  # none where no row has two words, which segment_reduce does not know
         means = torch.segment_reduce(hidden.float(), "mean", lengths=sizes) if len(sizes) else hidden.float()  # (N, D)

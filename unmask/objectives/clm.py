@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from unmask.batch import Example, Phase
+from unmask.batch import Example, StepConfig
 from unmask.model.config import ModelConfig
 from unmask.objectives.objective import Objective
 
@@ -23,9 +23,9 @@ class CLM(Objective):
     name = "clm"
     terms = ("clm",)
     heads = ("lm|mlm",)
-    alone = "its rows hide everything to the right, and the other objective would have to do without it"
-    both_sides = False
-    predicts = "next"
+    standalone_reason = "its rows hide everything to the right, and the other objective would have to do without it"
+    bidirectional = False
+    logit_position = "next"
 
     causal_model = False  # which hides what comes later by itself, and faster
 
@@ -33,21 +33,21 @@ class CLM(Objective):
         super().bind(config)
         self.causal_model = config.causal
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
-        positions = followed(example, self.tokenizer.special)
-        labels = {**example.labels, "clm.positions": positions, "clm.targets": example.ids[positions + 1]}
-        return replace(example, prefix=None if self.causal_model else 0, labels=labels)
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
+        positions = next_token_positions(example, self.tokenizer.special)
+        labels = {**example.labels, "clm.positions": positions, "clm.targets": example.input_ids[positions + 1]}
+        return replace(example, prefix_length=None if self.causal_model else 0, labels=labels)
 
 
-def followed(example: Example, special: np.ndarray) -> np.ndarray:
+def next_token_positions(example: Example, special: np.ndarray) -> np.ndarray:
     """Positions whose next token is text to predict.
 
-    >>> followed(Example(np.array([2, 7, 8, 3])), np.array([False, False, True, True] + [False] * 6)).tolist()
+    >>> next_token_positions(Example(np.array([2, 7, 8, 3])), np.array([False, False, True, True] + [False] * 6)).tolist()
     [0, 1]
     """
     positions = np.arange(len(example) - 1)
-    if special[example.ids[-1]]:
+    if special[example.input_ids[-1]]:
         positions = positions[:-1]
-    if example.documents is not None:
-        positions = positions[example.documents[positions] == example.documents[positions + 1]]
+    if example.document_ids is not None:
+        positions = positions[example.document_ids[positions] == example.document_ids[positions + 1]]
     return positions

@@ -16,17 +16,17 @@ import math
 
 import numpy as np
 
-from unmask.batch import Example, Phase
+from unmask.batch import Example, StepConfig
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
-from unmask.objectives.units import runs, take, words
-from unmask.objectives.written import Written, new_template
+from unmask.objectives.seq2seq import Seq2SeqObjective, new_template
+from unmask.objectives.units import sample_spans, sample_units, word_spans
 from unmask.recipe import Recipe
 from unmask.text.flags import SENTENCE
 from unmask.text.tokenizer import Tokenizer
 
 
-class Denoise(Written):
+class Denoise(Seq2SeqObjective):
     name = "denoise"
     terms = ("denoise",)
 
@@ -50,11 +50,11 @@ class Denoise(Written):
                 hint=f"--set denoise.noise=delete, or --objective {config.default_objective}",
             )
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
-        special, ids, flags = self.special, example.ids, example.flags
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
+        special, ids, flags = self.special, example.input_ids, example.flags
         flags = np.zeros(len(ids), np.uint8) if flags is None else flags
         if "permute" in self.noise:
-            order = permuted(special[ids], flags, rng)
+            order = permute_sentences(special[ids], flags, rng)
             ids, flags = ids[order], flags[order]
         if "infill" in self.noise:
             ids = self._infill(ids, None if example.flags is None else flags, rng)
@@ -67,15 +67,15 @@ class Denoise(Written):
             first, last = int(special[ids[0]]), len(ids) - int(special[ids[-1]])
             if last > first:
                 ids = np.concatenate([ids[:first], np.roll(ids[first:last], -rng.integers(last - first)), ids[last:]])
-        return self.asked(example, ids, example.ids)
+        return self.make_seq2seq_example(example, ids, example.input_ids)
 
     def _infill(self, ids: np.ndarray, flags: np.ndarray | None, rng: np.random.Generator) -> np.ndarray:
         ordinary = np.flatnonzero(~self.special[ids])
         if not len(ordinary):
             return ids
-        chances, none = poisson(self.settings.mean_span_length)
+        chances, none = poisson_span_lengths(self.settings.mean_span_length)
         budget = self.settings.mask_rate * len(ordinary)
-        spans = take(runs(*words(ordinary, flags), chances, budget, rng), budget, rng)
+        spans = sample_units(sample_spans(*word_spans(ordinary, flags), chances, budget, rng), budget, rng)
         out, kept = ids.copy(), np.ones(len(ids), bool)
         for start, end in spans:
             out[start] = self.tokenizer.mask
@@ -89,10 +89,10 @@ class Denoise(Written):
         return np.insert(out[kept], at, np.int64(self.tokenizer.mask or 0))
 
 
-def poisson(mean: float) -> tuple[np.ndarray, float]:
+def poisson_span_lengths(mean: float) -> tuple[np.ndarray, float]:
     """Chances of 1, 2, … words among the spans that have any, and the chance that a span has none.
 
-    >>> chances, none = poisson(3.0)
+    >>> chances, none = poisson_span_lengths(3.0)
     >>> round(none, 3), chances[:3].round(3).tolist()
     (0.05, [0.157, 0.236, 0.236])
     """
@@ -102,7 +102,7 @@ def poisson(mean: float) -> tuple[np.ndarray, float]:
     return chances / chances.sum(), math.exp(-mean)
 
 
-def permuted(special: np.ndarray, flags: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def permute_sentences(special: np.ndarray, flags: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """The row's positions with the sentences between special tokens shuffled."""
     order = np.arange(len(special))
     borders = np.flatnonzero(special).tolist()

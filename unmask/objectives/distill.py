@@ -22,7 +22,7 @@ from unmask.model.config import ModelConfig
 from unmask.model.model import Model
 from unmask.model.weights import PATTERNS, model_files
 from unmask.objectives.mlm import MLM
-from unmask.objectives.objective import Terms, measured
+from unmask.objectives.objective import Terms, cross_entropy_terms
 from unmask.recipe import Recipe
 from unmask.text.tokenizer import Tokenizer
 
@@ -33,7 +33,7 @@ class Distill(MLM):
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer):
         super().__init__(recipe, tokenizer)
-        need_teacher(recipe)
+        require_teacher(recipe)
         self.distill = recipe.distill
         weights = {
             "mlm": self.distill.mlm_weight,
@@ -47,7 +47,7 @@ class Distill(MLM):
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
         super().check(recipe, config)
-        need_teacher(recipe)
+        require_teacher(recipe)
         teacher = hf.config_of(recipe.distill.teacher)
         longest = max(int(part.split(":")[0]) for part in str(recipe.train.max_length).split(","))
         if longest > teacher.max_positions:
@@ -55,7 +55,7 @@ class Distill(MLM):
                 f"rows of {longest} tokens, but the teacher {recipe.distill.teacher} has {teacher.max_positions} positions",
                 hint=f"--max-length {teacher.max_positions}",
             )
-        same_width(teacher, config, recipe.distill.cosine_weight)
+        check_hidden_size(teacher, config, recipe.distill.cosine_weight)
         if not (recipe.distill.kl_weight or recipe.distill.cosine_weight):
             raise UserError(
                 "distill.kl_weight and distill.cosine_weight are both 0: nothing of the teacher is read",
@@ -63,23 +63,25 @@ class Distill(MLM):
             )
 
     @classmethod
-    def files(cls, recipe: Recipe) -> dict[str, list[Path]]:
-        return super().files(recipe) | {"distill.teacher": model_files(resolve(recipe.distill.teacher, PATTERNS))}
+    def external_files(cls, recipe: Recipe) -> dict[str, list[Path]]:
+        return super().external_files(recipe) | {
+            "distill.teacher": model_files(resolve(recipe.distill.teacher, PATTERNS))
+        }
 
     def begin(self, model: Model) -> list[str]:
         if self.distill.student_init == "random":
             return []
-        copied, total = initialise(model, self.teacher)
+        copied, total = init_from_teacher(model, self.teacher)
         return [f"{copied} of {total} of the student's parameters begin as the teacher's"]
 
-    def measure(self, model: Model, hidden: torch.Tensor, batch: Batch, accuracy: bool = False) -> Terms:
+    def terms_from_hidden(self, model: Model, hidden: torch.Tensor, batch: Batch, accuracy: bool = False) -> Terms:
         at, targets, n = batch.labels["mlm.positions"], batch.labels["mlm.targets"], self.tokenizer.size
         logits = model.logits("mlm", hidden)
         with torch.no_grad():
-            teacher = self.teacher.to(batch.ids.device)
+            teacher = self.teacher.to(batch.input_ids.device)
             seen = teacher.encode(batch, at)
             soft = teacher.logits("mlm", seen)[:, :n].float() if self.distill.kl_weight else None
-        out: Terms = measured({"mlm": (logits, targets)}, accuracy) if self.distill.mlm_weight else {}
+        out: Terms = cross_entropy_terms({"mlm": (logits, targets)}, accuracy) if self.distill.mlm_weight else {}
         if soft is not None:
             heat = self.distill.temperature
             student = (logits[:, :n].float() / heat).log_softmax(-1)
@@ -89,11 +91,11 @@ class Distill(MLM):
             out["distill_cosine"] = ((1 - F.cosine_similarity(hidden.float(), seen.float())).sum(), len(targets))
         return out
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def target_counts(self, batch: Batch) -> dict[str, int]:
         return dict.fromkeys(self.terms, len(batch.labels["mlm.targets"]))
 
 
-def same_width(teacher: ModelConfig, student: ModelConfig, cosine: float) -> None:
+def check_hidden_size(teacher: ModelConfig, student: ModelConfig, cosine: float) -> None:
     if cosine and teacher.hidden != student.hidden:
         raise UserError(
             f"distill.cosine_weight compares hidden states, of {teacher.hidden} numbers in the teacher and {student.hidden} in the student",
@@ -101,7 +103,7 @@ def same_width(teacher: ModelConfig, student: ModelConfig, cosine: float) -> Non
         )
 
 
-def need_teacher(recipe: Recipe) -> None:
+def require_teacher(recipe: Recipe) -> None:
     if not recipe.distill.teacher:
         raise UserError(
             "objective distill without a teacher",
@@ -123,7 +125,7 @@ def load_teacher(path: str, tokenizer: Tokenizer) -> Model:
 
 
 @torch.no_grad()
-def initialise(student: Model, teacher: Model) -> tuple[int, int]:
+def init_from_teacher(student: Model, teacher: Model) -> tuple[int, int]:
     """Layer i of S gets the teacher's layer i × T // S (of 12 for 6: every second), and all else what has its name and
     shape; how many parameters, of how many."""
     own, theirs, copied = dict(student.named_parameters()), dict(teacher.named_parameters()), 0

@@ -18,12 +18,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from unmask.batch import Batch, Example, Phase
+from unmask.batch import Batch, Example, StepConfig
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.model.model import Model
-from unmask.objectives.objective import Objective, Pairs
-from unmask.objectives.units import Phrases, distribution, read_phrases, runs, take, words
+from unmask.objectives.objective import LogitsAndTargets, Objective
+from unmask.objectives.units import (
+    Phrases,
+    read_phrases,
+    sample_spans,
+    sample_units,
+    span_length_probabilities,
+    word_spans,
+)
 from unmask.recipe import Recipe
 from unmask.text.store import Split
 from unmask.text.tokenizer import Tokenizer
@@ -59,13 +66,13 @@ class MLM(Objective):
     def files(cls, recipe: Recipe) -> dict[str, list[Path]]:
         return {"mlm.phrases": [Path(recipe.mlm.phrases)]} if recipe.mlm.mask_unit == "phrase" else {}
 
-    def look(self, splits: Sequence[Split]) -> list[str]:
+    def check_corpus(self, splits: Sequence[Split]) -> list[str]:
         return [self.phrases.report(splits)] if self.phrases else []
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
         chosen, together = self._choose(example, rng, phase.mask_rate)
-        targets = example.ids[chosen]
-        ids = example.ids.copy()
+        targets = example.input_ids[chosen]
+        ids = example.input_ids.copy()
         lot = rng.random(len(chosen))
         if together is not None:
             lot = lot[together]  # the fate of a unit is that of its first token
@@ -73,11 +80,11 @@ class MLM(Objective):
         swapped = chosen[(lot >= self.settings.mask) & (lot < self.settings.mask + self.settings.random)]
         ids[swapped] = self.ordinary[rng.integers(len(self.ordinary), size=len(swapped))]
         labels = {**example.labels, "mlm.positions": chosen, "mlm.targets": targets}
-        return replace(example, ids=ids, labels=labels)
+        return replace(example, input_ids=ids, labels=labels)
 
     def _choose(self, example: Example, rng: np.random.Generator, rate: float) -> tuple[np.ndarray, np.ndarray | None]:
         """Sorted positions of the chosen tokens; which of them is the first of each one's unit, if that decides."""
-        candidates = np.flatnonzero(~self.special[example.ids])
+        candidates = np.flatnonzero(~self.special[example.input_ids])
         if self.settings.mask_unit != "token":
             return self._choose_units(example, candidates, rng, rate)
         if self.settings.sampling == "bernoulli":
@@ -92,29 +99,29 @@ class MLM(Objective):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         unit, n = self.settings.mask_unit, len(candidates)
         budget = float(rng.binomial(n, rate)) if self.settings.sampling == "bernoulli" else rate * n
-        starts, ends = words(candidates, example.flags)
+        starts, ends = word_spans(candidates, example.flags)
         if unit in ("span", "ngram"):
-            order = runs(starts, ends, distribution(unit), budget, rng)
+            order = sample_spans(starts, ends, span_length_probabilities(unit), budget, rng)
         else:
-            named = self.phrases.find(example.ids, starts, ends) if self.phrases else []
+            named = self.phrases.find(example.input_ids, starts, ends) if self.phrases else []
             named = [named[i] for i in rng.permutation(len(named))]
             inside = np.zeros(len(example) + 1, bool)
             for start, end in named:
                 inside[start:end] = True
             rest = np.flatnonzero(~inside[starts])
             order = named + [(int(starts[i]), int(ends[i])) for i in rng.permutation(rest)]
-        units = sorted(take(order, budget, rng))
+        units = sorted(sample_units(order, budget, rng))
         chosen = np.concatenate([np.arange(start, end) for start, end in units] or [np.zeros(0, np.int64)])
         if unit in ("word", "ngram"):
             return chosen, None
         sizes = np.array([end - start for start, end in units], np.int64)
         return chosen, np.repeat(np.cumsum(sizes) - sizes, sizes)
 
-    def reads(self, model: Model, batch: Batch) -> torch.Tensor:
+    def loss_positions(self, model: Model, batch: Batch) -> torch.Tensor:
         return batch.labels["mlm.positions"]
 
-    def outputs(self, model: Model, hidden: torch.Tensor, batch: Batch) -> Pairs:
+    def logits_and_targets(self, model: Model, hidden: torch.Tensor, batch: Batch) -> LogitsAndTargets:
         return {"mlm": (model.logits("mlm", hidden), batch.labels["mlm.targets"])}
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def target_counts(self, batch: Batch) -> dict[str, int]:
         return {"mlm": len(batch.labels["mlm.targets"])}

@@ -13,7 +13,7 @@ import torch
 
 from unmask.batch import Batch
 from unmask.model.model import Model
-from unmask.objectives.objective import Objective, Pairs
+from unmask.objectives.objective import LogitsAndTargets, Objective
 from unmask.text.rows import Kind
 
 
@@ -23,11 +23,11 @@ class NSP(Objective):
     heads: tuple[str, ...] = ("nsp",)
     rows: Kind = "pairs"
 
-    def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
-        return model.places(self.name, batch)
+    def loss_positions(self, model: Model, batch: Batch) -> torch.Tensor | None:
+        return model.head_positions(self.name, batch)
 
-    def outputs(self, model: Model, hidden: torch.Tensor, batch: Batch) -> Pairs:
-        return {self.name: (model.logits(self.name, hidden, batch.mask), batch.labels[self.name])}
+    def logits_and_targets(self, model: Model, hidden: torch.Tensor, batch: Batch) -> LogitsAndTargets:
+        return {self.name: (model.logits(self.name, hidden, batch.attention_mask), batch.labels[self.name])}
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def target_counts(self, batch: Batch) -> dict[str, int]:
         return {self.name: batch.rows}

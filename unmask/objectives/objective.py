@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from unmask.batch import Batch, Example, Phase
+from unmask.batch import Batch, Example, StepConfig
 from unmask.errors import UserError, nearest
 from unmask.model.config import ModelConfig, preset, presets
 from unmask.model.families import FAMILIES
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from unmask.model.model import Model
 
 Terms: TypeAlias = "dict[str, tuple[torch.Tensor, int]]"  # term → (sum over its items, number of items)
-Pairs: TypeAlias = "Mapping[str, tuple[torch.Tensor, torch.Tensor]]"  # term → (logits (N, C), targets (N,))
+LogitsAndTargets: TypeAlias = "Mapping[str, tuple[torch.Tensor, torch.Tensor]]"  # term → (logits (N, C), targets (N,))
 
 
 class Objective:
@@ -44,26 +44,28 @@ class Objective:
     heads: tuple[str, ...] = ()  # heads of the model that its loss reads; "lm|mlm" = the one that the family has
     weights: Mapping[str, float] = MappingProxyType({})  # of the terms in the loss, where not 1
     rows: Kind = "stream"  # which rows of the store it needs
-    variants: int = 0  # how many different versions of an example there are; 0 = a new one each epoch
-    alone: str = ""  # why it cannot be added to another objective; empty = it can
-    decoder: bool = False  # whether its loss is read at a decoder
-    encoders: tuple[str, ...] = ("transformer",)  # the kinds of encoder that it trains
-    predicts: str = "here"  # where the logits of a token stand; "next" = at the token before it
-    both_sides: bool = True  # whether a token has to see what stands after it
+    num_static_variants: int = 0  # how many different versions of an example there are; 0 = a new one each epoch
+    standalone_reason: str = ""  # why it cannot be added to another objective; empty = it can
+    needs_decoder: bool = False  # whether its loss is read at a decoder
+    encoder_types: tuple[str, ...] = ("transformer",)  # the kinds of encoder that it trains
+    logit_position: str = "same"  # where the logits of a token stand; "next" = at the token before it
+    bidirectional: bool = True  # whether a token has to see what stands after it
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer):
         self.recipe, self.tokenizer = recipe, tokenizer
 
     @classmethod
-    def unfit(cls, config: ModelConfig) -> str:
+    def mismatch_reason(cls, config: ModelConfig) -> str:
         """Why this objective cannot train such a model; empty when it can."""
-        if config.encoder not in cls.encoders:
-            return f"its encoder has to be of the kind {' or '.join(cls.encoders)}, and this one is {config.encoder}"
-        if cls.decoder and not config.decoder_layers:
+        if config.encoder not in cls.encoder_types:
+            return (
+                f"its encoder has to be of the kind {' or '.join(cls.encoder_types)}, and this one is {config.encoder}"
+            )
+        if cls.needs_decoder and not config.decoder_layers:
             return "it writes its answer with a decoder, and this model has none"
-        if config.decoder_layers and not cls.decoder:
+        if config.decoder_layers and not cls.needs_decoder:
             return "it reads the encoder alone, and this model answers with its decoder"
-        if config.causal and cls.both_sides:
+        if config.causal and cls.bidirectional:
             return "it needs both sides of a token, and this model sees only what stands before it"
         return ""
 
@@ -77,16 +79,16 @@ class Objective:
                 expected=", ".join(HEADS),
                 hint="a new head is a line in HEADS of unmask/model/head_spec.py, or an entry point in unmask.heads",
             )
-        reason = cls.unfit(config)
+        reason = cls.mismatch_reason(config)
         if reason:
-            fitting = [name for name in presets() if not cls.unfit(preset(name))]
+            fitting = [name for name in presets() if not cls.mismatch_reason(preset(name))]
             raise UserError(
                 f"objective {cls.name} does not fit a {config.family} model: {reason}",
                 expected=f"--preset {', '.join(fitting)}" if fitting else None,
                 hint=f"--objective {config.default_objective}, which is {config.family}'s own",
             )
         if recipe.train.document_attention == "same_document" and (
-            cls.decoder or cls.rows != "stream" or config.encoder != "transformer"
+            cls.needs_decoder or cls.rows != "stream" or config.encoder != "transformer"
         ):
             raise UserError(
                 f"train.document_attention=same_document with the objective {cls.name} and a {config.family} model: only attention over "
@@ -96,72 +98,72 @@ class Objective:
 
     def bind(self, config: ModelConfig) -> None:
         """What the objective reads from the model's config: which of its heads the family has."""
-        self.heads = heads_of(self.heads, config)
+        self.heads = resolve_heads(self.heads, config)
 
     @classmethod
-    def files(cls, recipe: Recipe) -> dict[str, list[Path]]:
+    def external_files(cls, recipe: Recipe) -> dict[str, list[Path]]:
         """Files outside the run that it reads, by the setting that names them: to go on, they must be as they were."""
         return {}
 
-    def begin(self, model: Model) -> list[str]:
+    def init_model(self, model: Model) -> list[str]:
         """Change a new model's first weights, and say how."""
         return []
 
-    def look(self, splits: Sequence[Split]) -> list[str]:
+    def check_corpus(self, splits: Sequence[Split]) -> list[str]:
         """What a person should know of these texts before the training; what cannot be trained on is refused."""
         return []
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
         return example
 
-    def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
+    def loss_positions(self, model: Model, batch: Batch) -> torch.Tensor | None:
         """Positions of the flattened batch whose hidden states `outputs` wants (N,); None = all of them, as (B, T, D)."""
         return batch.labels.get(f"{self.terms[0]}.positions")
 
-    def outputs(self, model: Model, hidden: torch.Tensor, batch: Batch) -> Pairs:
+    def logits_and_targets(self, model: Model, hidden: torch.Tensor, batch: Batch) -> LogitsAndTargets:
         """From the hidden states at `reads`: (N, D), or (B, T, D)."""
         (term,) = self.terms
         return {term: (model.logits(self.heads[0], hidden), batch.labels[f"{term}.targets"])}
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def target_counts(self, batch: Batch) -> dict[str, int]:
         """Items per term, known before the forward pass."""
         return {term: len(batch.labels[f"{term}.targets"]) for term in self.terms}
 
     def loss(self, model: Model, batch: Batch) -> Terms:
         return self._terms(model, batch)
 
-    def idle(self, device: torch.device) -> None:
+    def join_collectives(self, device: torch.device) -> None:
         """Called instead of `loss` while other processes compute theirs: for losses that exchange something."""
 
     def evaluate(self, model: Model, batch: Batch) -> Terms:
         """The loss's terms, and beside each the number of right answers."""
         return self._terms(model, batch, accuracy=True)
 
-    def measure(self, model: Model, hidden: torch.Tensor, batch: Batch, accuracy: bool = False) -> Terms:
+    def terms_from_hidden(self, model: Model, hidden: torch.Tensor, batch: Batch, accuracy: bool = False) -> Terms:
         """The terms of the loss from the hidden states at `reads`. Override it for a loss that is not cross-entropy."""
-        return measured(self.outputs(model, hidden, batch), accuracy)
+        return cross_entropy_terms(self.logits_and_targets(model, hidden, batch), accuracy)
 
     def _terms(self, model: Model, batch: Batch, accuracy: bool = False) -> Terms:
-        return self.measure(model, self._hidden(model, batch), batch, accuracy)
+        return self.terms_from_hidden(model, self._hidden(model, batch), batch, accuracy)
 
     def _hidden(self, model: Model, batch: Batch) -> torch.Tensor:
         """The hidden states at `reads`."""
-        return model.encode(batch, self.reads(model, batch))
+        return model.encode(batch, self.loss_positions(model, batch))
 
 
-def heads_of(wanted: Sequence[str], config: ModelConfig) -> tuple[str, ...]:
+def resolve_heads(wanted: Sequence[str], config: ModelConfig) -> tuple[str, ...]:
     """The heads that a model is made with: of "lm|mlm" the one that its family has."""
     family = FAMILIES[config.family]
     choices = [head.split("|") for head in wanted]
     heads = tuple(next((head for head in c if head in family.heads), c[-1]) for c in choices)
-    have = {*heads, *(need for head in heads for need in HEADS[head].needs)}
+    have = {*heads, *(need for head in heads for need in HEADS[head].requires)}
     classes = list(family.architectures.values())
     if not any(set(held) <= have for held in classes):  # BertModel has a pooler, and every folder opens somewhere
         heads += classes[-1]
     return heads
 
 
-def measured(outputs: Pairs, accuracy: bool = False) -> Terms:
+def cross_entropy_terms(outputs: LogitsAndTargets, accuracy: bool = False) -> Terms:
     """Logits and targets → the terms, with `accuracy` the number of right answers beside each."""
     terms: Terms = {}
     for name, (logits, targets) in outputs.items():
@@ -181,8 +183,8 @@ def cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(logits.float(), targets, reduction="sum")  # half precision would round the sum
 
 
-class Joint(Objective):
-    """The sum of several objectives over the same rows: BERT is Joint(MLM, NSP)."""
+class SumObjective(Objective):
+    """The sum of several objectives over the same rows: BERT is SumObjective(MLM, NSP)."""
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer, parts: list[Objective]):
         super().__init__(recipe, tokenizer)
@@ -192,45 +194,45 @@ class Joint(Objective):
         self.heads = tuple(dict.fromkeys(h for p in parts for h in p.heads))
         self.weights = {t: w for p in parts for t, w in p.weights.items()}
         self.rows = next((p.rows for p in parts if p.rows != "stream"), "stream")
-        self.variants = max(p.variants for p in parts)
+        self.num_static_variants = max(p.num_static_variants for p in parts)
 
     def bind(self, config: ModelConfig) -> None:
         super().bind(config)
         for part in self.parts:
             part.bind(config)
 
-    def begin(self, model: Model) -> list[str]:
-        return [text for part in self.parts for text in part.begin(model)]
+    def init_model(self, model: Model) -> list[str]:
+        return [text for part in self.parts for text in part.init_model(model)]
 
-    def look(self, splits: Sequence[Split]) -> list[str]:
-        return [text for part in self.parts for text in part.look(splits)]
+    def check_corpus(self, splits: Sequence[Split]) -> list[str]:
+        return [text for part in self.parts for text in part.check_corpus(splits)]
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
         for part in self.parts:
             example = part.corrupt(example, rng, phase)
         return example
 
-    def reads(self, model: Model, batch: Batch) -> torch.Tensor | None:
+    def loss_positions(self, model: Model, batch: Batch) -> torch.Tensor | None:
         """The parts' positions, one after the other; everything when one part reads everything."""
         return _together(self._wanted(model, batch))
 
-    def outputs(self, model: Model, hidden: torch.Tensor, batch: Batch) -> Pairs:
+    def logits_and_targets(self, model: Model, hidden: torch.Tensor, batch: Batch) -> LogitsAndTargets:
         shares = _shares(hidden, self._wanted(model, batch))
-        found = [p.outputs(model, share, batch) for p, share in zip(self.parts, shares, strict=True)]
+        found = [p.logits_and_targets(model, share, batch) for p, share in zip(self.parts, shares, strict=True)]
         return {name: pair for outputs in found for name, pair in outputs.items()}
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {name: n for p in self.parts for name, n in p.counts(batch).items()}
+    def target_counts(self, batch: Batch) -> dict[str, int]:
+        return {name: n for p in self.parts for name, n in p.target_counts(batch).items()}
 
     def _wanted(self, model: Model, batch: Batch) -> list[torch.Tensor | None]:
-        return [p.reads(model, batch) for p in self.parts]
+        return [p.loss_positions(model, batch) for p in self.parts]
 
     def _terms(self, model: Model, batch: Batch, accuracy: bool = False) -> Terms:
         wanted = self._wanted(model, batch)  # asked for once, for the encoder and for the parts
         shares = _shares(model.encode(batch, _together(wanted)), wanted)
         terms: Terms = {}
         for part, share in zip(self.parts, shares, strict=True):
-            terms.update(part.measure(model, share, batch, accuracy))
+            terms.update(part.terms_from_hidden(model, share, batch, accuracy))
         return terms
 
 
@@ -238,9 +240,9 @@ def _shares(hidden: torch.Tensor, wanted: list[torch.Tensor | None]) -> Sequence
     """Each part's hidden states, out of those at all parts' positions (N, D), or everywhere (B, T, D)."""
     if hidden.ndim == 2:
         return hidden.split([len(w) for w in wanted if w is not None])
-    from unmask.model.layers import picked
+    from unmask.model.layers import select_positions
 
-    return [picked(hidden, w) for w in wanted]
+    return [select_positions(hidden, w) for w in wanted]
 
 
 def _together(wanted: list[torch.Tensor | None]) -> torch.Tensor | None:
@@ -254,7 +256,7 @@ def build(recipe: Recipe, tokenizer: Tokenizer, config: ModelConfig | None = Non
     if config:
         check(recipe, config)
     parts = [kind(recipe, tokenizer) for kind in parse(recipe.objective)]
-    objective = parts[0] if len(parts) == 1 else Joint(recipe, tokenizer, parts)
+    objective = parts[0] if len(parts) == 1 else SumObjective(recipe, tokenizer, parts)
     if config:
         objective.bind(config)
     return objective
@@ -275,9 +277,9 @@ def parse(text: str) -> list[type[Objective]]:
     if len(kinds) == 1:
         return kinds
     for kind in kinds:
-        if kind.alone:
+        if kind.standalone_reason:
             raise UserError(
-                f"objective {text}: {kind.name} stands alone: {kind.alone}", hint=f"--objective {kind.name}"
+                f"objective {text}: {kind.name} stands alone: {kind.standalone_reason}", hint=f"--objective {kind.name}"
             )
     special = [k for k in kinds if k.rows != "stream"]
     if len({k.rows for k in special}) > 1:

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from unmask.batch import Example, Phase
-from unmask.objectives.clm import followed
+from unmask.batch import Example, StepConfig
+from unmask.objectives.clm import next_token_positions
 from unmask.objectives.objective import Objective
 
 
@@ -22,15 +22,15 @@ class Prefix(Objective):
     name = "prefix"
     terms = ("prefix",)
     heads = ("lm|mlm",)
-    alone = (
+    standalone_reason = (
         "what is after the cut is hidden from what is before it, and the other objective would have to do without it"
     )
-    both_sides = False
-    predicts = "next"
+    bidirectional = False
+    logit_position = "next"
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
-        positions = followed(example, self.tokenizer.special)
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
+        positions = next_token_positions(example, self.tokenizer.special)
         cut = 1 + int(rng.integers(max(1, int(positions[-1]) + 1))) if len(positions) else len(example)
         positions = positions[positions >= cut - 1]  # the last token of the prefix predicts the first after it
-        labels = {**example.labels, "prefix.positions": positions, "prefix.targets": example.ids[positions + 1]}
-        return replace(example, prefix=cut, labels=labels)
+        labels = {**example.labels, "prefix.positions": positions, "prefix.targets": example.input_ids[positions + 1]}
+        return replace(example, prefix_length=cut, labels=labels)

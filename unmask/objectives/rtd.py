@@ -16,10 +16,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from unmask.batch import Batch, Example, Phase
+from unmask.batch import Batch, Example, StepConfig
 from unmask.model.model import Model
 from unmask.objectives.mlm import MLM
-from unmask.objectives.objective import Pairs, Terms, measured
+from unmask.objectives.objective import LogitsAndTargets, Terms, cross_entropy_terms
 from unmask.recipe import Recipe
 from unmask.text.tokenizer import Tokenizer
 
@@ -28,7 +28,7 @@ class RTD(MLM):
     name = "rtd"
     terms = ("rtd_mlm", "rtd")
     heads = ("generator", "rtd")
-    alone = (
+    standalone_reason = (
         "its generator is trained by mlm already, and the model itself sees tokens that others would take for the text"
     )
 
@@ -36,41 +36,41 @@ class RTD(MLM):
         super().__init__(recipe, tokenizer)
         self.weights = {"rtd": recipe.rtd.discriminator_weight}
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
         chosen, _ = self._choose(example, rng, phase.mask_rate)
-        ids = example.ids.copy()
+        ids = example.input_ids.copy()
         ids[chosen[rng.random(len(chosen)) < self.recipe.rtd.mask]] = self.tokenizer.mask
         labels = {
             "mlm.positions": chosen,
-            "mlm.targets": example.ids[chosen],
+            "mlm.targets": example.input_ids[chosen],
             "rtd.noise": rng.random(len(chosen), dtype=np.float32),
         }
-        return replace(example, ids=ids, labels={**example.labels, **labels})
+        return replace(example, input_ids=ids, labels={**example.labels, **labels})
 
     def _terms(self, model: Model, batch: Batch, accuracy: bool = False) -> Terms:
         outputs = dict(self._forward(model, batch))
         guesses, replaced = outputs.pop("rtd")
-        terms = measured(outputs, accuracy)
+        terms = cross_entropy_terms(outputs, accuracy)
         found = F.binary_cross_entropy_with_logits(guesses.float(), replaced, reduction="sum")
         terms["rtd"] = (found, len(replaced))
         if accuracy:
             terms["rtd_accuracy"] = (((guesses > 0) == (replaced > 0)).sum(), len(replaced))
         return terms
 
-    def _forward(self, model: Model, batch: Batch) -> Pairs:
+    def _forward(self, model: Model, batch: Batch) -> LogitsAndTargets:
         """The generator's logits (N, V) with their targets, and the model's guesses (M,) with what was replaced."""
         generator: Model = model.heads["generator"]  # type: ignore[assignment]
         at, targets = batch.labels["mlm.positions"], batch.labels["mlm.targets"]
         logits = generator.logits("mlm", generator.encode(batch, at))
         drawn = sample(logits.detach(), batch.labels["rtd.noise"])
-        ids = batch.ids.flatten().index_copy(0, at, drawn)
+        ids = batch.input_ids.flatten().index_copy(0, at, drawn)
         replaced = torch.zeros(len(ids), device=ids.device).index_copy(0, at, (drawn != targets).float())
-        tokens = None if batch.mask is None else batch.mask.flatten().nonzero().squeeze(1)
-        hidden = model.encode(replace(batch, ids=ids.view_as(batch.ids)), tokens)
+        tokens = None if batch.attention_mask is None else batch.attention_mask.flatten().nonzero().squeeze(1)
+        hidden = model.encode(replace(batch, input_ids=ids.view_as(batch.input_ids)), tokens)
         replaced = replaced if tokens is None else replaced[tokens]
         return {"rtd_mlm": (logits, targets), "rtd": (model.logits("rtd", hidden).flatten(), replaced)}
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def target_counts(self, batch: Batch) -> dict[str, int]:
         return {"rtd_mlm": len(batch.labels["mlm.targets"]), "rtd": batch.tokens}
 
 

@@ -12,15 +12,15 @@ would cross one becomes two. Without padding to worry about, almost all rows are
 
 import numpy as np
 
-from unmask.batch import Example, Phase
+from unmask.batch import Example, StepConfig
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
-from unmask.objectives.written import Written, new_template
+from unmask.objectives.seq2seq import Seq2SeqObjective, new_template
 from unmask.recipe import Recipe
 from unmask.text.tokenizer import Tokenizer
 
 
-class Span(Written):
+class Span(Seq2SeqObjective):
     name = "span"
     terms = ("span",)
 
@@ -42,12 +42,16 @@ class Span(Written):
                 hint=f"--preset t5-mini, or --objective {config.default_objective}",
             )
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
-        ids = example.ids
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
+        ids = example.input_ids
         candidates = np.flatnonzero(~self.tokenizer.special[ids])
         hidden = np.zeros(len(ids) + 1, bool)
         most = len(self.sentinels) - 1
-        hidden[candidates[noise(len(candidates), phase.mask_rate, self.recipe.span.mean_span_length, most, rng)]] = True
+        hidden[
+            candidates[
+                sample_noise_mask(len(candidates), phase.mask_rate, self.recipe.span.mean_span_length, most, rng)
+            ]
+        ] = True
         starts = np.flatnonzero(hidden & ~np.roll(hidden, 1))  # the last place is never hidden
         ends = np.flatnonzero(~hidden & np.roll(hidden, 1))
         starts, ends = starts[:most], ends[:most]  # spans cut by special tokens may be more than there are sentinels
@@ -60,13 +64,13 @@ class Span(Written):
             after = end
         text.append(ids[after:])
         answer.append(np.array([self.sentinels[len(starts)], self.tokenizer.sep]))
-        return self.asked(example, np.concatenate(text), np.concatenate(answer))
+        return self.make_seq2seq_example(example, np.concatenate(text), np.concatenate(answer))
 
 
-def noise(n: int, rate: float, mean: float, most: int, rng: np.random.Generator) -> np.ndarray:
+def sample_noise_mask(n: int, rate: float, mean: float, most: int, rng: np.random.Generator) -> np.ndarray:
     """Which of n tokens are taken: (n,) bool, in at most `most` spans.
 
-    >>> noise(20, 0.15, 3.0, 99, np.random.default_rng(0)).sum()
+    >>> sample_noise_mask(20, 0.15, 3.0, 99, np.random.default_rng(0)).sum()
     np.int64(3)
     """
     if n < 2:
@@ -74,11 +78,11 @@ def noise(n: int, rate: float, mean: float, most: int, rng: np.random.Generator)
     taken = min(max(round(n * rate), 1), n - 1)
     spans = min(max(round(taken / mean), 1), taken, n - taken, most)
     lengths = np.empty(2 * spans, np.int64)
-    lengths[0::2], lengths[1::2] = parts(n - taken, spans, rng), parts(taken, spans, rng)
+    lengths[0::2], lengths[1::2] = random_partition(n - taken, spans, rng), random_partition(taken, spans, rng)
     return np.repeat(np.arange(2 * spans) % 2 == 1, lengths)
 
 
-def parts(n: int, count: int, rng: np.random.Generator) -> np.ndarray:
+def random_partition(n: int, count: int, rng: np.random.Generator) -> np.ndarray:
     """n as a sum of `count` numbers above 0, every such sum with the same chance."""
     cuts = np.sort(rng.choice(n - 1, count - 1, replace=False)) + 1 if count > 1 else np.zeros(0, np.int64)
     return np.diff(np.concatenate([[0], cuts, [n]]))

@@ -25,25 +25,25 @@ from unmask.text.store import Split
 from unmask.text.tokenizer import Tokenizer
 
 Unit = tuple[int, int]  # positions [start, end) of one row
-PIECE = 1 << 16  # tokens in which phrases are looked for at a time
-SAMPLE = 4_000_000  # tokens looked at, at most, where some phrases are never found
-SHOWN = 5  # phrases named that do not occur
+CHUNK_TOKENS = 1 << 16  # tokens in which phrases are looked for at a time
+MAX_SAMPLED_TOKENS = 4_000_000  # tokens looked at, at most, where some phrases are never found
+MAX_PHRASES_SHOWN = 5  # phrases named that do not occur
 
 
-def distribution(unit: str) -> np.ndarray:
+def span_length_probabilities(unit: str) -> np.ndarray:
     """Chances of 1, 2, … words.
 
-    >>> distribution("ngram").round(3).tolist(), round(float(distribution("span") @ np.arange(1, 11)), 1)
+    >>> span_length_probabilities("ngram").round(3).tolist(), round(float(span_length_probabilities("span") @ np.arange(1, 11)), 1)
     ([0.545, 0.273, 0.182], 3.8)
     """
     chances = 1 / np.arange(1, 4) if unit == "ngram" else 0.8 ** np.arange(10)
     return chances / chances.sum()
 
 
-def words(candidates: np.ndarray, flags: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def word_spans(candidates: np.ndarray, flags: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Starts and ends of the words among the positions `candidates` (sorted); without flags each token is a word.
 
-    >>> words(np.array([1, 2, 3, 5]), np.array([0, 1, 0, 1, 0, 0, 0], np.uint8))
+    >>> word_spans(np.array([1, 2, 3, 5]), np.array([0, 1, 0, 1, 0, 0, 0], np.uint8))
     (array([1, 3, 5]), array([3, 4, 6]))
     """
     begins = np.ones(len(candidates), bool)
@@ -54,7 +54,7 @@ def words(candidates: np.ndarray, flags: np.ndarray | None) -> tuple[np.ndarray,
     return candidates[at], candidates[ends] + 1 if len(at) else candidates[at]
 
 
-def take(units: Sequence[Unit], budget: float, rng: np.random.Generator) -> list[Unit]:
+def sample_units(units: Sequence[Unit], budget: float, rng: np.random.Generator) -> list[Unit]:
     """The first units that fit into `budget` tokens; the next one by lot, so that the mean is the budget."""
     if not units:
         return []
@@ -67,7 +67,7 @@ def take(units: Sequence[Unit], budget: float, rng: np.random.Generator) -> list
     return list(units[:full])
 
 
-def runs(
+def sample_spans(
     starts: np.ndarray, ends: np.ndarray, chances: np.ndarray, budget: float, rng: np.random.Generator
 ) -> list[Unit]:
     """Runs of whole words of random lengths at random places, none touching another, enough to fill `budget`.
@@ -102,33 +102,35 @@ class Phrases:
 
     def __init__(self, path: str, tokenizer: Tokenizer):
         self.path, self.special = path, tokenizer.special
-        self.known: dict[int, list[tuple[int, ...]]] = {}  # first token → phrases, the longest first
-        self.lines: dict[str, set[tuple[int, ...]]] = {}  # as the file has them → as tokens; none when unknown to them
+        self.by_first_token: dict[int, list[tuple[int, ...]]] = {}  # first token → phrases, the longest first
+        self.phrases: dict[
+            str, set[tuple[int, ...]]
+        ] = {}  # as the file has them → as tokens; none when unknown to them
         for line in read_phrases(path):
-            self.lines[line] = set()
+            self.phrases[line] = set()
             for text in (line, f" {line}"):  # byte-level and unigram pieces carry the blank before a word
                 ids = tuple(tokenizer.encode(text))
                 if ids and not tokenizer.special[list(ids)].any():
-                    self.lines[line].add(ids)
-        for ids in dict.fromkeys(ids for tokens in self.lines.values() for ids in sorted(tokens)):
-            self.known.setdefault(ids[0], []).append(ids)
-        for phrases in self.known.values():
+                    self.phrases[line].add(ids)
+        for ids in dict.fromkeys(ids for tokens in self.phrases.values() for ids in sorted(tokens)):
+            self.by_first_token.setdefault(ids[0], []).append(ids)
+        for phrases in self.by_first_token.values():
             phrases.sort(key=len, reverse=True)
-        self.first = np.array(sorted(self.known))
+        self.first = np.array(sorted(self.by_first_token))
 
     def find(self, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> list[Unit]:
         """Occurrences from left to right, the longest phrase at each place, none inside another."""
         out: list[Unit] = []
-        for start, phrase in self._all(ids, starts, ends):
+        for start, phrase in self._matches(ids, starts, ends):
             if not out or start >= out[-1][1]:
                 out.append((start, start + len(phrase)))
         return out
 
-    def _all(self, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Iterator[tuple[int, tuple[int, ...]]]:
+    def _matches(self, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Every occurrence: where it starts, and the phrase; from left to right, the longest first."""
         borders = set(ends.tolist())
         for start in starts[np.isin(ids[starts], self.first)].tolist():
-            for phrase in self.known[int(ids[start])]:
+            for phrase in self.by_first_token[int(ids[start])]:
                 end = start + len(phrase)
                 if end in borders and tuple(ids[start:end].tolist()) == phrase:
                     yield start, phrase
@@ -136,19 +138,19 @@ class Phrases:
     def missing(self, splits: Sequence[Split]) -> tuple[list[str], int]:
         """Phrases that do not occur in the text, and how many tokens of it were looked at.
 
-        Pieces from all over the text, until every phrase was seen or SAMPLE tokens were read; as long as there is none at
+        Pieces from all over the text, until every phrase was seen or MAX_SAMPLED_TOKENS tokens were read; as long as there is none at
         all, all of it.
         """
-        left, seen, read = dict(self.lines), False, 0
-        over = max((len(ids) for tokens in self.lines.values() for ids in tokens), default=0)
-        order = [(split, start) for split in splits for start in scattered(len(split.tokens))]
+        left, seen, read = dict(self.phrases), False, 0
+        over = max((len(ids) for tokens in self.phrases.values() for ids in tokens), default=0)
+        order = [(split, start) for split in splits for start in spread_offsets(len(split.tokens))]
         for split, start in order:
-            if not left or (seen and read >= SAMPLE):
+            if not left or (seen and read >= MAX_SAMPLED_TOKENS):
                 break
-            piece = slice(start, start + PIECE + over)  # a phrase may stand on a border
+            piece = slice(start, start + CHUNK_TOKENS + over)  # a phrase may stand on a border
             ids, flags = split.tokens[piece].astype(np.int64), split.flags[piece]
-            read += min(PIECE, len(ids))
-            found = {phrase for _, phrase in self._all(ids, *words(np.flatnonzero(~self.special[ids]), flags))}
+            read += min(CHUNK_TOKENS, len(ids))
+            found = {phrase for _, phrase in self._matches(ids, *word_spans(np.flatnonzero(~self.special[ids]), flags))}
             seen |= bool(found)
             left = {line: tokens for line, tokens in left.items() if not tokens & found}
         return list(left), read
@@ -156,7 +158,7 @@ class Phrases:
     def report(self, splits: Sequence[Split]) -> str:
         """How many of the phrases the text has; refused when it has none."""
         missing, read = self.missing(splits)
-        if len(missing) == len(self.lines):
+        if len(missing) == len(self.phrases):
             raise UserError(
                 f"none of the {len(missing):,} phrases of {self.path} occurs in the text, e.g. {missing[0]!r}",
                 expected="phrases as the text has them: whole words, with the same signs between them",
@@ -164,18 +166,20 @@ class Phrases:
             )
         whole = read >= sum(len(split.tokens) for split in splits)
         where = "the text" if whole or not missing else f"the {read:,} tokens looked at"
-        said = f"{len(self.lines) - len(missing):,} of {len(self.lines):,} phrases of {self.path} occur in {where}"
-        never = ", ".join(repr(line) for line in missing[:SHOWN]) + (", …" if len(missing) > SHOWN else "")
+        said = f"{len(self.phrases) - len(missing):,} of {len(self.phrases):,} phrases of {self.path} occur in {where}"
+        never = ", ".join(repr(line) for line in missing[:MAX_PHRASES_SHOWN]) + (
+            ", …" if len(missing) > MAX_PHRASES_SHOWN else ""
+        )
         return f"{said}; not there: {never}" if missing else said
 
 
-def scattered(total: int) -> list[int]:
+def spread_offsets(total: int) -> list[int]:
     """Where the pieces of a text of `total` tokens start: every 64th, then the one after each, so that some are from all over.
 
-    >>> [start // PIECE for start in scattered(130 * PIECE)][:5]
+    >>> [start // CHUNK_TOKENS for start in spread_offsets(130 * CHUNK_TOKENS)][:5]
     [0, 64, 128, 1, 65]
     """
-    starts = range(0, total, PIECE)
+    starts = range(0, total, CHUNK_TOKENS)
     return [start for first in range(64) for start in starts[first::64]]
 
 

@@ -27,7 +27,7 @@ def pretrained_command(folder: Path, model: dict[str, Any]) -> str:
     heads = family.architectures.get(model["architecture"], ()) if family else ()
     if (folder / "generator").is_dir():  # ELECTRA: the discriminator judges tokens, its generator proposes them
         return f'unmask fill {quoted}/generator "… [MASK] …"'
-    if model.get("predicts") == "next":
+    if model.get("logit_position") == "next":
         return f'unmask generate {quoted} "…"'
     if "mlm" in heads:
         return f'unmask fill {quoted} "… [MASK] …"'
@@ -115,7 +115,7 @@ def is_unmask_only(model: dict[str, Any], spec: TaskSpec | None = None) -> bool:
     """Whether no class of another library does what the model does here."""
     family = FAMILIES.get(model.get("family") or "")
     writes = (model.get("architecture") or "").endswith(("LMHeadModel", "ForConditionalGeneration"))
-    return (family is not None and family.own) or (spec is not None and spec.output == "text" and not writes)
+    return (family is not None and family.unmask_only) or (spec is not None and spec.output == "text" and not writes)
 
 
 def _program(name: str, folder: str, inputs: str, last: list[str]) -> str:

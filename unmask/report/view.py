@@ -127,7 +127,8 @@ def shape(folder: Path) -> dict[str, Any]:
         config = read_object(folder / "config.json")
         out = {"architecture": (config.get("architectures") or [None])[0], "family": config.get("model_type")}
         out |= {name: config.get(key) for name, key in SHAPE.items()}
-        out |= {"predicts": config["unmask_predicts"]} if "unmask_predicts" in config else {}
+        position = config.get("unmask_logit_position", config.get("unmask_predicts"))  # the latter until 0.1
+        out |= {"logit_position": position} if position else {}
     except (OSError, ValueError, AttributeError):
         return {}
     count = 0

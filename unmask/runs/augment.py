@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unmask.batch import Example, collate, groups
+from unmask.batch import Example, batch_by_length, collate
 from unmask.console import Console
 from unmask.errors import UserError
 from unmask.files import read_lines, write_lines
@@ -53,7 +53,7 @@ def check(recipe: Recipe, config: ModelConfig, task: str) -> None:
         specs: dict[str, Any] = all_specs()
         able = ", ".join(name for name, spec in specs.items() if spec.training.augmentable_fields)
         raise UserError(f"--augment-mlm with the task {task}: {training.why_not_augmentable}", expected=able)
-    if "mlm" not in FAMILIES[config.family].heads or config.predicts == "next":
+    if "mlm" not in FAMILIES[config.family].heads or config.logit_position == "next":
         raise UserError(
             f"--augment-mlm: a {config.family} model of this kind fills no masks", expected="a model with an MLM head"
         )
@@ -126,7 +126,7 @@ def rewrite(
     model.eval()
     changed: dict[int, dict[str, list[tuple[int, int, str]]]] = {}
     stayed = 0  # words for which there is no other
-    for group in groups([len(b.row) for b in blanks]):
+    for group in batch_by_length([len(b.row) for b in blanks]):
         batch = collate([blanks[g].row for g in group], tokenizer.pad).to(model.embedding.device)
         logits = model.logits("mlm", model.encode(batch, batch.labels["mlm.positions"])).double().cpu().numpy()
         at = 0

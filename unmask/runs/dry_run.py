@@ -81,7 +81,7 @@ def _memory(part: Part, loader: Bucketed, work: Work, plan: Plan) -> dict[str, i
     size = part.recipe.train.micro_batch_size or part.recipe.train.batch_size
     batch = loader.batch(0, size, plan.phase(0))
     recipe = part.recipe.changed(train={"batch_size": batch.rows, "micro_batch_size": 0, "max_length": work.length})
-    counts = loader.objective.counts(batch)
+    counts = loader.objective.target_counts(batch)
     written = part.task.SPEC.terms[0] if part.task.SPEC.output == "text" else "mlm"  # the term over the vocabulary
     found = estimates.memory(part.model, recipe, counts.get(written, 0))
     trained = work.trainer(plan).parameters if work.model is part.model else part.model.parameters()

@@ -115,7 +115,7 @@ def _vocabulary(recipe: Recipe, tokenizer: Tokenizer | None) -> int:
 
 def vocabulary_rows(objective: Objective, model: Model, batch: Batch) -> int:
     """Positions at which a loss reads logits over the vocabulary; terms named as another head read that one."""
-    counts = objective.counts(batch)
+    counts = objective.target_counts(batch)
     read = [n for term, n in counts.items() if term not in model.heads or HEADS[term].reads == "vocabulary"]
     return max(read, default=0)
 

@@ -19,7 +19,7 @@ from unmask.model import hf
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
 from unmask.model.head_spec import HEADS
-from unmask.model.model import Model, with_needs
+from unmask.model.model import Model, with_dependencies
 from unmask.objectives.objective import Objective
 from unmask.recipe import BUDGETS, Recipe, merge_overrides
 from unmask.registry import TASKS
@@ -177,7 +177,7 @@ def take_dev(recipe: Recipe, spec: RecordSpec, strata: Sequence[str], sets: Reco
 
 def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | Path | None) -> tuple[Model, list[str]]:
     """The model with the heads that the task needs, and what is said of it."""
-    if any(HEADS[head].labelled for head in task.heads) and not task.bound.config_overrides.get("labels"):
+    if any(HEADS[head].labeled for head in task.heads) and not task.bound.config_overrides.get("labels"):
         raise UserError(
             f"the task {task.name} has no labels, and its head {task.heads[0]} has one output per label",
             hint="name them in the spec, Field(…, labels=(…)), or let `fit_state` return them under the key labels",
@@ -187,7 +187,7 @@ def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | P
     heads = (*task.heads, *beside)
     loaded = hf.load(weights or recipe.init_from, heads, {**task.bound.config_overrides, **recipe.model}, recipe.seed)
     own = task.heads[: len(type(task).heads)]  # without a pooler that only the folder's class wants
-    read = with_needs((*own, *beside))
+    read = with_dependencies((*own, *beside))
     new = sorted({name.split(".")[1] for name in loaded.missing} & set(read))
     if new and not weights:
         notes.append(f"{recipe.init_from} {lack(new, loaded, config, task)}: drawn at random, to be learnt")
@@ -218,14 +218,14 @@ def lack(new: Sequence[str], loaded: hf.Loaded, config: ModelConfig, task: Task)
     """What a start model has not: a head at all, or one with as many outputs."""
     held = FAMILIES[config.family].architectures.get(str((loaded.settings.get("architectures") or [""])[0]), ())
     count = len(task.bound.config_overrides.get("labels", ()))
-    if len(new) == 1 and HEADS[new[0]].labelled and new[0] in held and count != len(config.labels):
+    if len(new) == 1 and HEADS[new[0]].labeled and new[0] in held and count != len(config.labels):
         return f"has a {new[0]} head with {len(config.labels):,} labels where {count:,} are needed"
     return f"has no {' and no '.join(new)} for this"
 
 
 def adopt_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recipe) -> list[str]:
     """Keep the start model's head where its outputs mean what the task's do, in the task's order; else draw it anew, and say so."""
-    head = next((name for name in task.heads if HEADS[name].labelled), "")
+    head = next((name for name in task.heads if HEADS[name].labeled), "")
     if not head or any(name.startswith(f"heads.{head}.") for name in loaded.missing):
         return []
     before = task_folder.load_task(loaded.folder, config, (head,), task.tokenizer)
@@ -273,9 +273,9 @@ def rows_of(
     encoded = [part.task.encode(record) for record in part.sets.train] if encoded is None else encoded
     set_row_weights(part.task.SPEC, encoded)
     examples = [e for several in encoded for e in several]
-    lengths = [max(len(row) for row in (e, *e.more)) for e in examples]
+    lengths = [max(len(row) for row in (e, *e.grouped_rows)) for e in examples]
     tokenizer = part.task.tokenizer
-    held = [row.ids for e in examples for row in (e, *e.more)]
+    held = [row.input_ids for e in examples for row in (e, *e.grouped_rows)]
     tokens = np.unique(np.concatenate([*held, np.flatnonzero(tokenizer.special)]))  # [MASK] may be put into a row
     rows = RecordDataset(examples, tokenizer.pad)
     return Bucketed(

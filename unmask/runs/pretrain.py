@@ -144,7 +144,7 @@ def _say_plan(setup: Setup, plan: Plan) -> str:
 
 def _first_weights(setup: Setup, ctx: Context) -> Iterator[str]:
     """Of a new model: those that the objective sets, else token vectors counted from the text."""
-    said, recipe = setup.objective.begin(setup.model), setup.recipe
+    said, recipe = setup.objective.init_model(setup.model), setup.recipe
     yield from said
     if not said and recipe.train.embedding_init == "corpus_statistics" and setup.model.config.encoder == "transformer":
         begun = time.perf_counter()

@@ -11,8 +11,8 @@ from unmask.errors import UserError
 from unmask.model import hf
 from unmask.model.config import ModelConfig, change, preset
 from unmask.model.device import pick_device, use_bf16
-from unmask.model.grow import remake
 from unmask.model.model import Model
+from unmask.model.resize import rebuild_with
 from unmask.objectives import objective as objectives
 from unmask.objectives.objective import Objective, build
 from unmask.recipe import Recipe
@@ -78,7 +78,7 @@ def with_objective(recipe: Recipe, config: ModelConfig, heads: Iterable[str] = (
     """`auto` replaced by the objectives of a loaded model's heads, or for a new model by the family's own."""
     if recipe.objective != "auto":
         return recipe
-    if config.predicts == "next" and not config.causal:
+    if config.logit_position == "next" and not config.causal:
         raise UserError(
             "this model predicts the next token, and its folder does not say by which objective it learnt to",
             expected="--objective clm, prefix or hybrid to go on so; mlm to begin to learn the other way",
@@ -133,19 +133,19 @@ def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None,
         recipe = with_objective(recipe, found.config, found.model.heads)
         config = change(found.config, **recipe.model)
         objective = build(recipe, tokenizer, config)
-        config = change(config, predicts=objective.predicts)
-        model, missing = remake(found.model, config, objective.heads, words, recipe.seed)
+        config = change(config, logit_position=objective.logit_position)
+        model, missing = rebuild_with(found.model, config, objective.heads, words, recipe.seed)
         for head in sorted({name.split(".")[1] for name in missing}):
             notes.append(f"{weights} has no {head} head: a new one was drawn at random")
     else:
         config = new_config(recipe, tokenizer)
         recipe = with_objective(recipe, config)
         objective = build(recipe, tokenizer, config)
-        config = change(config, predicts=objective.predicts)
+        config = change(config, logit_position=objective.logit_position)
         model = Model(config, objective.heads).init(recipe.seed)
     if config.characters:
-        model.spell(token_bytes(tokenizer))
-    notes += objective.look([store.train, *(other.store.train for other in mixed)])
+        model.set_token_bytes(token_bytes(tokenizer))
+    notes += objective.check_corpus([store.train, *(other.store.train for other in mixed)])
     if objective.rows != "stream":
         notes += describe_pairs(store, [n for n, _ in lengths(recipe.train)])
     return Setup(recipe, store, model, objective, loader(store, mixed, recipe, objective), notes, mixed)
@@ -184,7 +184,7 @@ def checksums(recipe: Recipe) -> dict[str, str]:
     """Setting → checksum of the files outside the run that it names (a teacher's, phrases): read whole, once a run."""
     out = {}
     for kind in objectives.parse(recipe.objective):
-        for setting, files in kind.files(recipe).items():
+        for setting, files in kind.external_files(recipe).items():
             sums = [f"{file.name} {checkpoint.checksum(file)}\n" for file in files]
             out[setting] = hashlib.blake2b("".join(sums).encode(), digest_size=16).hexdigest()
     return out

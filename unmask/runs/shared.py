@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from unmask.batch import Batch, Phase
+from unmask.batch import Batch, StepConfig
 from unmask.errors import UserError
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective, Terms
@@ -103,15 +103,15 @@ class Several(Objective):
         self.terms = tuple(f"{name}.{term}" for name, task in zip(parts, self.tasks) for term in task.terms)
         self.weights = {f"{name}.{t}": w for name, task in zip(parts, self.tasks) for t, w in task.weights.items()}
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def target_counts(self, batch: Batch) -> dict[str, int]:
         n = int(batch.labels[NUMBER])
-        found = self.tasks[n].counts(batch)
+        found = self.tasks[n].target_counts(batch)
         return dict.fromkeys(self.terms, 0) | {f"{self.names[n]}.{term}": count for term, count in found.items()}
 
     def loss(self, model: Any, batch: Batch) -> Terms:
         n = int(batch.labels[NUMBER])
         found = self.tasks[n].loss(model.tasks[self.names[n]], batch)
-        terms: Terms = dict.fromkeys(self.terms, (torch.zeros((), device=batch.ids.device), 0))
+        terms: Terms = dict.fromkeys(self.terms, (torch.zeros((), device=batch.input_ids.device), 0))
         return terms | {f"{self.names[n]}.{term}": value for term, value in found.items()}
 
 
@@ -131,7 +131,7 @@ class Taking(Loader):
             self._drawn = np.searchsorted(self.shares.cumsum()[:-1], rng.random(max(1024, 2 * step)), side="right")
         return int(self._drawn[step])
 
-    def batch(self, first: int, end: int, phase: Phase) -> Batch:
+    def batch(self, first: int, end: int, phase: StepConfig) -> Batch:
         step = first // self.size
         n = self.task(step)
         before = int((self._drawn[:step] == n).sum()) * self.size  # rows of this task in the steps before

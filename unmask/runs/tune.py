@@ -29,7 +29,7 @@ from unmask.runs.finetune import Finetune, FinetuneJob, judge
 from unmask.runs.lifecycle import Job, ResumeState
 from unmask.runs.loops import Child, Loop
 from unmask.runs.part import Part, prepare
-from unmask.seeds import address
+from unmask.seeds import stable_seed
 from unmask.tasks import folder as task_folder
 from unmask.train.fit import Interrupted, State, Watch
 from unmask.train.run import Run
@@ -162,7 +162,7 @@ class Tune(Loop[TuneJob]):
         if asked["minutes"] and ended and spent >= 60 * asked["minutes"]:
             ctx.console.say(f"{asked['minutes']:g} minutes are over after {ended} trials")
             return None
-        seed = address(job.recipe.seed, "tune", ended) % 2**32
+        seed = stable_seed(job.recipe.seed, "tune", ended) % 2**32
         study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
         left = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
         trial = optuna.trial.Trial(study, left[0]._trial_id) if left else study.ask()

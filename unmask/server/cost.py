@@ -7,7 +7,7 @@ from unmask.inference.filling import MASKS
 from unmask.inference.inputs import texts_in
 from unmask.inference.introspection import STEPS
 from unmask.inference.methods import EMBED, GENERATE
-from unmask.model.generation import NEW
+from unmask.model.generation import DEFAULT_MAX_NEW_TOKENS
 from unmask.server.errors import RequestError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def count_masks(predictor: "Predictor", text: str) -> int:
 def max_new_tokens(predictor: "Predictor", settings: Mapping[str, Any]) -> int:
     """Return the largest number of tokens that are generated for a prompt."""
     merged = {**predictor.engine.generation, **settings}
-    return max(int_setting(merged, "max_new_tokens") or NEW, int_setting(merged, "max_length"))
+    return max(int_setting(merged, "max_new_tokens") or DEFAULT_MAX_NEW_TOKENS, int_setting(merged, "max_length"))
 
 
 def tokens_read(predictor: "Predictor", method: str, item: Any, count: int, settings: Mapping[str, Any]) -> int:
@@ -72,7 +72,7 @@ def tokens_read(predictor: "Predictor", method: str, item: Any, count: int, sett
     if method == GENERATE or (method == "predict" and generates):
         return (count + max_new_tokens(predictor, settings)) * max(1, int_setting(settings, "num_beams"))
     if method == "explain":
-        return (count + NEW * ("lm" in predictor.heads)) * 2 * STEPS
+        return (count + DEFAULT_MAX_NEW_TOKENS * ("lm" in predictor.heads)) * 2 * STEPS
     texts = list(texts_in(item))  # the first (a query, a question) is read with each of the others (passages, choices)
     return count + max(0, len(texts) - 2) * min(count, len(texts[0]) if texts else 0) // 4
 

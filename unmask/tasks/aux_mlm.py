@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from unmask.batch import Batch, Example, Phase
+from unmask.batch import Batch, Example, StepConfig
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.model.families import FAMILIES
@@ -60,31 +60,31 @@ class WithAuxMLM(Objective):
         self.name, self.terms = f"{task.name}+{HEAD}", (*task.terms, HEAD)
         self.weights = {**task.weights, HEAD: task.recipe.task.aux_mlm}
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
         return self._masked(self.task.corrupt(example, rng, phase), rng, phase)
 
-    def _masked(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+    def _masked(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
         """What stands at the chosen positions of the copy is kept beside the row."""
         copy = self.mlm.corrupt(replace(example, labels={}), rng, phase)
-        labels = {**example.labels, **copy.labels, "mlm.inputs": copy.ids[copy.labels["mlm.positions"]]}
-        more: Sequence[Example] = [self._masked(row, rng, phase) for row in example.more]
-        return replace(example, labels=labels, more=more)
+        labels = {**example.labels, **copy.labels, "mlm.inputs": copy.input_ids[copy.labels["mlm.positions"]]}
+        more: Sequence[Example] = [self._masked(row, rng, phase) for row in example.grouped_rows]
+        return replace(example, labels=labels, grouped_rows=more)
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        return {**self.task.counts(batch), **self.mlm.counts(batch)}
+    def target_counts(self, batch: Batch) -> dict[str, int]:
+        return {**self.task.target_counts(batch), **self.mlm.target_counts(batch)}
 
     def loss(self, model: Model, batch: Batch) -> Terms:
         return {**self.task.loss(model, batch), **self.mlm.loss(model, masked_copy(batch))}
 
-    def idle(self, device: torch.device) -> None:
-        self.task.idle(device)
+    def join_collectives(self, device: torch.device) -> None:
+        self.task.join_collectives(device)
 
 
 def masked_copy(batch: Batch) -> Batch:
     """The masked copy of a batch."""
-    ids = batch.ids.clone()
+    ids = batch.input_ids.clone()
     ids.view(-1)[batch.labels["mlm.positions"]] = batch.labels["mlm.inputs"]
-    return replace(batch, ids=ids)
+    return replace(batch, input_ids=ids)
 
 
 def add_aux_mlm(task: TaskObjective) -> Objective:

@@ -51,7 +51,7 @@ def _span(task: Task, outputs: Outputs, target: str | None) -> Target:
     values = outputs.values[0]  # (T, 2)
     start = int(values[:, 0].argmax())
     end = start + int(values[start:, 1].argmax())
-    ids = outputs.examples[0].ids[start : end + 1].tolist()
+    ids = outputs.examples[0].input_ids[start : end + 1].tolist()
     return Target(0, ((start, 0), (end, 1)), task.tokenizer.decode(ids))
 
 

@@ -29,7 +29,7 @@ def save_task(task: Task, folder: Path) -> None:
     settings = task.settings.model_dump(mode="json", exclude=TRAINING_ONLY_FIELDS, exclude_defaults=True)
     values = {"version": VERSION, "task": task.name, "settings": settings, "task_state": task.task_state}
     write_json(folder / FILE, values)
-    if (sentence := task.bound.sentence) and task.config and not FAMILIES[task.config.family].own:
+    if (sentence := task.bound.sentence) and task.config and not FAMILIES[task.config.family].unmask_only:
         # transformers knows the family: sentence-transformers opens the folder too
         write_sentence(folder, sentence, task.config.hidden)
 

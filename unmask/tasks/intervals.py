@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from unmask.metrics import finite, metric
-from unmask.numeric import wilson
+from unmask.numeric import wilson_interval
 from unmask.seeds import generator
 from unmask.tasks.spec import TaskSpec
 from unmask.tasks.task import Task
@@ -27,7 +27,7 @@ def intervals(
     n = len(records)
     whole = {key: value for key, value in reached.items() if metric(key).kind == "score" and finite(value)}
     found = {
-        key: wilson(round(value * n), n)
+        key: wilson_interval(round(value * n), n)
         for key, value in whole.items()
         if metric(key).is_per_record and 0 <= value <= 1 and n
     }

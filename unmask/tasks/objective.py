@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from unmask.batch import Batch, Example, Phase
+from unmask.batch import Batch, Example, StepConfig
 from unmask.errors import UserError
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective, Terms
@@ -28,7 +28,7 @@ class TaskObjective(Objective):
         self.task, self.name, self.terms, self.heads = task, task.name, task.SPEC.terms, task.heads
         self.weights = task.SPEC.training.loss_weights
 
-    def corrupt(self, example: Example, rng: np.random.Generator, phase: Phase) -> Example:
+    def corrupt(self, example: Example, rng: np.random.Generator, phase: StepConfig) -> Example:
         training, settings = self.task.SPEC.training, self.task.settings
         if training.token_masking:
             example = mask_tokens(example, self.tokenizer, settings.token_mask_rate, rng)
@@ -36,7 +36,7 @@ class TaskObjective(Objective):
             example = sample_more(example, getattr(getattr(settings, self.task.name), training.sampling_setting), rng)
         return example
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def target_counts(self, batch: Batch) -> dict[str, int]:
         return {term: len(batch.labels[f"{term}.targets"]) for term in self.task.SPEC.terms}
 
     def loss(self, model: Model, batch: Batch) -> Terms:
@@ -58,7 +58,7 @@ class Gathered(TaskObjective):
             found[name] = (all_gather.share(whole.loss(), count / len(whole.targets)), count)
         return found
 
-    def idle(self, device: torch.device) -> None:
+    def join_collectives(self, device: torch.device) -> None:
         for _ in self.terms:
             Contrastive.join_all_gather(device)
 

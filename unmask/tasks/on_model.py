@@ -58,16 +58,16 @@ def _pooling_error(spec: TaskSpec, wish: str, config: ModelConfig) -> str:
 
 def reuse_head(out: Any, old: TaskSpec, new: TaskSpec) -> bool:
     """Make the last layer of a head that learnt `old` begin as one of `new`; False where it has to be drawn anew."""
-    from unmask.model.heads import fold, reorder, unfold
+    from unmask.model.heads import fold_target_scale, reorder_outputs, unfold_target_scale
 
     if not new.labels:
         return True
     if old.name != new.name or (old.output == "number") != (new.output == "number"):
         return False
     if new.output != "number":
-        return reorder(out, old.labels, new.labels)
-    fold(out, *old.scale)
-    unfold(out, *new.scale)
+        return reorder_outputs(out, old.labels, new.labels)
+    fold_target_scale(out, *old.scale)
+    unfold_target_scale(out, *new.scale)
     return True
 
 
@@ -88,11 +88,11 @@ def configure_generation(task: Task, model: Model) -> list[str]:
 
 def fold_scale_into_head(task: Task, model: Model) -> None:
     """The last change of a trained model: a number is learnt in standard deviations, and the saved layer gives it as it is."""
-    from unmask.model.heads import fold
+    from unmask.model.heads import fold_target_scale
 
     if task.spec.scale != (0.0, 1.0):
         last: Any = model.heads[task.heads[0]]
-        fold(last.out, *task.spec.scale)
+        fold_target_scale(last.out, *task.spec.scale)
         task.task_state |= {"mean": 0.0, "sd": 1.0}
 
 

@@ -23,15 +23,18 @@ def mask_tokens(example: Example, tokenizer: Tokenizer, mask_rate: float, rng: n
     if not mask_rate:
         return example
     mask = tokenizer.unk if tokenizer.mask is None else tokenizer.mask
-    hidden = (rng.random(len(example)) < mask_rate) & ~tokenizer.special[example.ids]
-    return replace(example, ids=np.where(hidden, mask, example.ids))
+    hidden = (rng.random(len(example)) < mask_rate) & ~tokenizer.special[example.input_ids]
+    return replace(example, input_ids=np.where(hidden, mask, example.input_ids))
 
 
 def sample_more(example: Example, count: int, rng: np.random.Generator) -> Example:
     """With `count` of its further rows, others each epoch."""
-    if len(example.more) <= count:
+    if len(example.grouped_rows) <= count:
         return example
-    return replace(example, more=[example.more[n] for n in sorted(rng.permutation(len(example.more))[:count])])
+    return replace(
+        example,
+        grouped_rows=[example.grouped_rows[n] for n in sorted(rng.permutation(len(example.grouped_rows))[:count])],
+    )
 
 
 def set_row_weights(spec: TaskSpec, encoded: Sequence[Sequence[Example]]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from unmask.json_checks import Rule
 from unmask.labels.data_format import DataFormat
 from unmask.labels.fields import Field
-from unmask.model.sentence import Sentence
+from unmask.model.sentence import SentenceTransformerConfig
 from unmask.settings import Section
 
 
@@ -71,7 +71,7 @@ class Bound:
     normalize: bool = True  # output "vector": of length 1
     generation: Mapping[str, Any] = field(default_factory=dict)  # output "text": generation_config.json
     source_prefix: str = ""  # output "text": put before every text
-    sentence: Sentence | None = None  # output "vector": the files of sentence-transformers
+    sentence: SentenceTransformerConfig | None = None  # output "vector": the files of sentence-transformers
     training_note: str = ""  # how it is trained, in a line; printed before training
 
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast, final, ge
 
 import numpy as np
 
-from unmask.batch import Batch, Example, Phase, groups
+from unmask.batch import Batch, Example, StepConfig, batch_by_length
 from unmask.errors import UserError
 from unmask.labels.fields import fixed_labels
 from unmask.labels.records import Finding, Record
 from unmask.model.config import ModelConfig
-from unmask.objectives.objective import heads_of
+from unmask.objectives.objective import resolve_heads
 from unmask.recipe import Recipe, TaskRecipe
 from unmask.tasks.explain import Target, default_target
 from unmask.tasks.on_model import check_compatibility
@@ -52,7 +52,9 @@ class Backend(Protocol):
 
     config: ModelConfig
 
-    def run(self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int) -> list[np.ndarray]:
+    def forward_rows(
+        self, forward: Callable[[Any, Any], Any], examples: Sequence[Example], pad: int
+    ) -> list[np.ndarray]:
         """A task's forward pass over one group of rows: values per row, where padding is too."""
         ...
 
@@ -146,7 +148,7 @@ class Task:
     @final
     def bind(self, config: ModelConfig) -> None:
         """Told the config of the model."""
-        self.config, self.heads = config, heads_of(self.heads, config)
+        self.config, self.heads = config, resolve_heads(self.heads, config)
 
     @classmethod
     def check(cls, recipe: Recipe, config: ModelConfig) -> None:
@@ -178,20 +180,22 @@ class Task:
     def loss_terms(self, model: Model, batch: Batch) -> dict[str, Term]:
         """The terms of the loss, from one forward pass: here one, of one head.
 
-        It reads the positions that `rows` has given as "<term>.positions" (in a decoder "<term>.outputs"), else what the head reads of a row.
+        It reads the positions that `rows` has given as "<term>.positions" (in a decoder "<term>.decoder_positions"), else what the head reads of a row.
         """
         from unmask.tasks.terms import TERMS, BinaryCrossEntropy
 
         (term,), head, kind = self.SPEC.terms, self.heads[0], TERMS[self.spec.output]
         at, written = (batch.labels.get(f"{term}.{name}") for name in ("positions", "outputs"))
-        hidden = model.encode(batch, at if at is not None or written is not None else model.places(head, batch))
-        logits = model.logits(head, hidden if written is None else model.decode(batch, hidden, written), batch.mask)
+        hidden = model.encode(batch, at if at is not None or written is not None else model.head_positions(head, batch))
+        logits = model.logits(
+            head, hidden if written is None else model.decode(batch, hidden, written), batch.attention_mask
+        )
         if self.SPEC.grouped:
             logits = logits.flatten().float()
-            if batch.groups is None:
+            if batch.group_ids is None:
                 kind = BinaryCrossEntropy  # each row by itself
             else:
-                logits = pad_by_record(logits, batch.groups.bincount())
+                logits = pad_by_record(logits, batch.group_ids.bincount())
         return {
             term: kind(
                 logits=logits,
@@ -208,7 +212,7 @@ class Task:
 
     def forward(self, model: Model, batch: Batch) -> torch.Tensor:
         """(B, …): what the head gives for each row, or (B, T, …) for each of its tokens; (B,) where rows are compared."""
-        values = model.read(self.heads[0], batch)
+        values = model.head_output(self.heads[0], batch)
         return values.flatten() if self.SPEC.grouped else values
 
     @final
@@ -220,13 +224,13 @@ class Task:
         if self.SPEC.output == "text":
             from unmask.model.generate import generate
 
-            prompts, network = [e.ids.tolist() for e in examples], cast("Any", model)
+            prompts, network = [e.input_ids.tolist() for e in examples], cast("Any", model)
             made = generate(network, prompts, update=update, **self.bound.generation)
             return Outputs([np.array(new, np.int64) for new in made], examples, record)
         values: list[np.ndarray] = [np.empty(0)] * len(examples)
         done = 0
-        for group in groups([len(e) for e in examples]):
-            found = model.run(self.forward, [examples[n] for n in group], self.tokenizer.pad)
+        for group in batch_by_length([len(e) for e in examples]):
+            found = model.forward_rows(self.forward, [examples[n] for n in group], self.tokenizer.pad)
             for n, row in zip(group, found):
                 values[n] = row[: len(examples[n])] if self.SPEC.output_per == "token" else row
             done += len(group)
@@ -318,5 +322,5 @@ class RecordDataset:
     def count(self, length: int) -> int:
         return len(self.examples)
 
-    def example(self, epoch: int, i: int, phase: Phase) -> Example:
+    def example(self, epoch: int, i: int, phase: StepConfig) -> Example:
         return self.examples[i]

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmask.batch import Batch, Example, collate, groups
+from unmask.batch import Batch, Example, batch_by_length, collate
 from unmask.errors import UserError, quote
 from unmask.labels.records import Record
 from unmask.model.model import Model
@@ -56,8 +56,8 @@ class WithTeacher(TaskObjective):
         hard = {term: (1 - TEACHER_WEIGHT) * self.weights.get(term, 1.0) for term in self.terms}
         self.name, self.terms, self.weights = f"{self.name}+{TERM}", (*self.terms, TERM), {**hard, TERM: TEACHER_WEIGHT}
 
-    def counts(self, batch: Batch) -> dict[str, int]:
-        own = super().counts(batch)
+    def target_counts(self, batch: Batch) -> dict[str, int]:
+        own = super().target_counts(batch)
         return {**own, TERM: len(batch.labels[LOGITS]) if self.task.SPEC.output == "vector" else sum(own.values())}
 
     def sums(self, terms: Mapping[str, Term], batch: Batch) -> Terms:
@@ -65,18 +65,18 @@ class WithTeacher(TaskObjective):
         if others:  # begin and end of a span: (B, terms, T)
             whole = replace(whole, logits=torch.stack([term.logits for term in terms.values()], 1))
         apart = whole.distillation_loss(self._known(batch), self.recipe.distill.temperature)
-        return {**super().sums(terms, batch), TERM: (apart, self.counts(batch)[TERM])}
+        return {**super().sums(terms, batch), TERM: (apart, self.target_counts(batch)[TERM])}
 
     def _known(self, batch: Batch) -> Tensor:
         """The teacher's logits; -inf where there is nothing to choose."""
         known = batch.labels[LOGITS]
-        if self.task.SPEC.grouped and batch.groups is not None:  # (records, most rows of one)
-            return pad_by_record(known, batch.groups.bincount())
+        if self.task.SPEC.grouped and batch.group_ids is not None:  # (records, most rows of one)
+            return pad_by_record(known, batch.group_ids.bincount())
         if POSITIONS not in batch.labels:
             return known
-        everywhere = known.new_full((batch.ids.numel(), known.shape[1]), -torch.inf)
+        everywhere = known.new_full((batch.input_ids.numel(), known.shape[1]), -torch.inf)
         everywhere[batch.labels[POSITIONS]] = known
-        return everywhere.view(*batch.ids.shape, -1).transpose(1, 2)
+        return everywhere.view(*batch.input_ids.shape, -1).transpose(1, 2)
 
 
 def attach_teacher_logits(
@@ -110,7 +110,7 @@ def _of_groups(said: Outputs, encoded: Sequence[Sequence[Example]]) -> None:
     for example, value, n in zip(said.examples, said.values, said.record_index.tolist()):
         numbers[n][example.texts] = np.array([value], np.float32)
     for known, heads in zip(numbers, encoded, strict=True):
-        for row in {id(row): row for head in heads for row in (head, *head.more)}.values():
+        for row in {id(row): row for head in heads for row in (head, *head.grouped_rows)}.values():
             row.labels = {**row.labels, LOGITS: known[row.texts]}
 
 
@@ -118,7 +118,7 @@ def _of_texts(
     task: Task, teacher: Model, teacher_task: Task, encoded: Sequence[Sequence[Example]], update: Update | None
 ) -> None:
     """A vector for the first row of each text; equal texts are asked for once."""
-    rows = [row for heads in encoded for head in heads for row in (head, *head.more)]
+    rows = [row for heads in encoded for head in heads for row in (head, *head.grouped_rows)]
     texts = [row.texts[0].removeprefix(task.task_state.get("prompt", "")) for row in rows]
     asked = list(dict.fromkeys(texts))
     predictions = teacher_task.predict(teacher, [{"text": text} for text in asked], update)
@@ -136,7 +136,7 @@ def _of_tokens(
     if longest > most and teacher.config.positions != "relative":
         raise UserError(f"rows of {longest} tokens, but the teacher has {most} positions", hint=f"--max-length {most}")
     teacher.eval()
-    for group in groups([len(row) for row in rows]):
+    for group in batch_by_length([len(row) for row in rows]):
         batch = collate([rows[n] for n in group], task.tokenizer.pad).to(teacher.embedding.device)
         found = teacher_task.forward(teacher, batch).float().cpu().numpy()  # (B, T, C)
         for n, logits in zip(group, found):

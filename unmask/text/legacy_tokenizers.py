@@ -22,7 +22,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from unmask.errors import UserError, first_line
 from unmask.files import AGAIN, is_there, read_bytes, read_object, read_text, size_of
-from unmask.json_checks import COUNT, FLAG, check, check_fields, or_null
+from unmask.json_checks import BOOLEAN, COUNT, check, check_fields, or_null
 from unmask.protobuf import fields
 from unmask.text.templates import SENTINELS, TEMPLATES, Template, add_special_tokens, find_roles
 from unmask.text.tokenizer_file import BYTES, EACH, GROWTH, MOST, OTHER, SAMPLE, check_vocab_size, table_growth
@@ -41,7 +41,7 @@ def find(folder: Path) -> Path | None:
 
 def read(file: Path, config: dict[str, Any], named: dict[str, str], most: int | None = None) -> Foreign:
     """`config`: tokenizer_config.json; `named`: its special tokens, by role; `most`: how many tokens the model has."""
-    check_fields(file.with_name("tokenizer_config.json"), config, dict.fromkeys(FLAGS, or_null(FLAG)))
+    check_fields(file.with_name("tokenizer_config.json"), config, dict.fromkeys(FLAGS, or_null(BOOLEAN)))
     reader: Callable[[Path, dict[str, Any], dict[str, str], int], Foreign] = (
         _sentencepiece if file.suffix == ".model" else _bytes if file.suffix == ".json" else _bert
     )

@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from unmask.batch import Example, Phase
+from unmask.batch import Example, StepConfig
 from unmask.errors import UserError
 from unmask.seeds import generator
 from unmask.text.chunks import bert_equivalent_length, pair_special_tokens
@@ -63,11 +63,11 @@ class Rows:
             )
         return chunks
 
-    def example(self, epoch: int, i: int, phase: Phase) -> Example:
+    def example(self, epoch: int, i: int, phase: StepConfig) -> Example:
         make = self._stream if self.kind == "stream" else self._pair
         return make(epoch, i, phase)
 
-    def _stream(self, epoch: int, i: int, phase: Phase) -> Example:
+    def _stream(self, epoch: int, i: int, phase: StepConfig) -> Example:
         tokens, flags = self.split.tokens, self.split.flags
         total, width = len(tokens), phase.length - len(self.first) - 1
         if total <= width:
@@ -84,10 +84,10 @@ class Rows:
             assert example.flags is not None
             starts = (example.flags & DOCUMENT) > 0
             starts[: len(self.first) + 1] = False  # [CLS] is of the document that follows it
-            example.documents = np.cumsum(starts)
+            example.document_ids = np.cumsum(starts)
         return example
 
-    def _pair(self, epoch: int, i: int, phase: Phase) -> Example:
+    def _pair(self, epoch: int, i: int, phase: StepConfig) -> Example:
         rng = generator(self.seed, "pair", epoch, i, phase.index)
         first, last = (int(x) for x in self.split.chunks(bert_equivalent_length(phase.length, self.tokenizer))[i])
         cut = first + int(rng.integers(1, last - first))  # B's first sentence, were it the true one
@@ -110,7 +110,7 @@ class Rows:
         before, between, after = self.segments
         second = after[-1] if len(after) else 0  # RoBERTa's rule has no segments
         halves = np.zeros(a[1] - a[0], np.int64), np.full(b[1] - b[0], second)
-        example.segments = np.concatenate([before, halves[0], between, halves[1], after])
+        example.token_type_ids = np.concatenate([before, halves[0], between, halves[1], after])
         example.labels["nsp" if self.kind == "pairs" else "sop"] = np.array([0 if true else 1])
         return example
 

@@ -32,7 +32,7 @@ from tokenizers import processors
 from unmask.errors import UserError, command
 from unmask.files import is_there, new_file, read_object
 from unmask.hub import resolve
-from unmask.json_checks import WORD, check
+from unmask.json_checks import STRING, check
 from unmask.recipe import TokenizerRecipe
 from unmask.renamed import hashed
 from unmask.text import legacy_tokenizers, tokenizer_file
@@ -323,7 +323,7 @@ def _named(config: dict[str, Any], name: str, folder: Path) -> str:
     """The token of a role: it is written as "[CLS]" or as {"content": "[CLS]", …}."""
     token = config.get(f"{name}_token") or ""
     token = token.get("content") if isinstance(token, dict) else token
-    check(folder / "tokenizer_config.json", f"{name}_token", token, WORD)
+    check(folder / "tokenizer_config.json", f"{name}_token", token, STRING)
     return str(token)
 
 

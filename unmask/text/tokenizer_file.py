@@ -19,7 +19,7 @@ import tokenizers
 
 from unmask.errors import UserError, first_line
 from unmask.files import AGAIN, parse_json, read_text
-from unmask.json_checks import COUNT, NUMBER, OBJECT, WORD, Rule, check, check_fields, list_of, one_of, or_null
+from unmask.json_checks import COUNT, NUMBER, OBJECT, STRING, Rule, check, check_fields, list_of, one_of, or_null
 from unmask.text.patterns import is_quick
 
 MOST = 1_000_000  # entries, where no model says how many there are: XLM-V has 901,629
@@ -52,7 +52,7 @@ def read(file: Path, most: int | None = None) -> tokenizers.Tokenizer:
     _check_model(file, raw["model"])
     added = raw.get("added_tokens") or []
     for number, token in enumerate(added):
-        check_fields(file, token, {"id": COUNT, "content": WORD}, ("id", "content"), f"added_tokens[{number}].")
+        check_fields(file, token, {"id": COUNT, "content": STRING}, ("id", "content"), f"added_tokens[{number}].")
     ids = [*_ids(file, raw["model"]), *(token["id"] for token in added)]
     check_vocab_size(max([*ids, len(ids) - len(added) - 1], default=-1) + 1, limit if most is None else most)
     _check_steps(file, raw)
@@ -85,8 +85,8 @@ def try_out(backend: tokenizers.Tokenizer, file: Path) -> None:
 
 def _check_model(file: Path, model: dict[str, Any]) -> None:
     rules = {
-        "type": WORD,
-        "unk_token": or_null(WORD),
+        "type": STRING,
+        "unk_token": or_null(STRING),
         "unk_id": or_null(COUNT),
         "continuing_subword_prefix": or_null((lambda v: isinstance(v, str) and len(v) <= 64, "a short text")),
         "end_of_word_suffix": or_null((lambda v: isinstance(v, str) and len(v) <= 64, "a short text")),

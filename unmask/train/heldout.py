@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unmask.batch import Batch, Phase
+from unmask.batch import Batch, StepConfig
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig
 from unmask.objectives.objective import Objective, build
@@ -45,7 +45,7 @@ def measure_all(trainer: Trainer, tracks: Sequence[Heldout]) -> dict[str, Any]:
 
 
 def heldout(
-    store: TokenStore, recipe: Recipe, objective: Objective, phase: Phase, notes: list[str], name: str = ""
+    store: TokenStore, recipe: Recipe, objective: Objective, phase: StepConfig, notes: list[str], name: str = ""
 ) -> Heldout:
     """The held-out rows, corrupted once and for all as `phase`, the last of the schedule, says.
 
@@ -79,7 +79,7 @@ def heldout(
 
 def has_fixed(objective: Objective) -> bool:
     """Whether an objective trains what the fixed masking measures: tokens predicted where they are hidden."""
-    return "mlm" in objective.terms and "mlm" in objective.heads and objective.predicts == "here"
+    return "mlm" in objective.terms and "mlm" in objective.heads and objective.logit_position == "same"
 
 
 def running(
@@ -91,16 +91,16 @@ def running(
         return Heldout(objective, [], log.FIXED)
     rows = Rows(split, tokenizer, FIXED_SEED)
     count = rows.count(length)
-    phase = Phase(0, length, float(FIXED.mask_rate))
+    phase = StepConfig(0, length, float(FIXED.mask_rate))
     return Heldout(
         objective, _batches(Loader(rows, objective, FIXED_SEED), min(count, limit or count), phase), log.FIXED
     )
 
 
-def _batches(loader: Loader, count: int, phase: Phase) -> list[Batch]:
+def _batches(loader: Loader, count: int, phase: StepConfig) -> list[Batch]:
     """The first `count` rows; [] when they have nothing to predict."""
     batches = [loader.batch(*ends, phase) for ends in micro_ranges(0, count, EVAL_BATCH)]
-    return batches if any(sum(loader.objective.counts(batch).values()) for batch in batches) else []
+    return batches if any(sum(loader.objective.target_counts(batch).values()) for batch in batches) else []
 
 
 def _note(notes: list[str], text: str) -> None:

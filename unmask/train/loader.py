@@ -9,9 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from unmask.batch import Batch, Example, Phase, collate
+from unmask.batch import Batch, Example, StepConfig, collate
 from unmask.objectives.objective import Objective
-from unmask.seeds import address, generator, permute
+from unmask.seeds import generator, permute, stable_seed
 from unmask.train.distributed import World
 from unmask.train.schedule import Plan
 
@@ -22,7 +22,7 @@ class AnyRows(Protocol):
     pad: int
 
     def count(self, length: int) -> int: ...
-    def example(self, epoch: int, i: int, phase: Phase) -> Example: ...
+    def example(self, epoch: int, i: int, phase: StepConfig) -> Example: ...
 
 
 class Loader:
@@ -31,29 +31,29 @@ class Loader:
     def __init__(self, rows: AnyRows, objective: Objective, seed: int):
         self.rows, self.objective, self.seed = rows, objective, seed
 
-    def example(self, number: int, phase: Phase) -> Example:
+    def example(self, number: int, phase: StepConfig) -> Example:
         """Example `number` of a phase, counted over epochs."""
         return self.pair(number, phase)[1]
 
-    def pair(self, number: int, phase: Phase) -> tuple[Example, Example]:
+    def pair(self, number: int, phase: StepConfig) -> tuple[Example, Example]:
         """The same before and after the objective's corruption."""
         epoch, i = self.place(number, phase)
-        version = epoch % self.objective.variants if self.objective.variants else epoch
+        version = epoch % self.objective.num_static_variants if self.objective.num_static_variants else epoch
         example = self.rows.example(version, i, phase)
         rng = generator(self.seed, "mask", version, i, phase.index)
         return example, self.objective.corrupt(example, rng, phase)
 
-    def place(self, number: int, phase: Phase) -> tuple[int, int]:
+    def place(self, number: int, phase: StepConfig) -> tuple[int, int]:
         """The epoch, and the row that stands there in its order."""
         count = self.rows.count(phase.length)
         epoch, i = divmod(number, count)
-        return epoch, permute(i, count, address(self.seed, "order", epoch, phase.index))
+        return epoch, permute(i, count, stable_seed(self.seed, "order", epoch, phase.index))
 
     def count(self, length: int) -> int:
         """Examples in an epoch."""
         return self.rows.count(length)
 
-    def batch(self, first: int, end: int, phase: Phase) -> Batch:
+    def batch(self, first: int, end: int, phase: StepConfig) -> Batch:
         return collate((self.example(n, phase) for n in range(first, end)), self.rows.pad)
 
 
@@ -77,7 +77,7 @@ class Bucketed(Loader):
         self.lengths, self.size, self.tokens = np.asarray(lengths), batch, tokens
         self._orders: dict[int, np.ndarray] = {}
 
-    def place(self, number: int, phase: Phase) -> tuple[int, int]:
+    def place(self, number: int, phase: StepConfig) -> tuple[int, int]:
         epoch, i = divmod(number, len(self.lengths))
         return epoch, int(self.order(epoch)[i])
 
@@ -112,7 +112,7 @@ def micro_size(batch: int, micro_batch: int, world: int) -> int:
 
 
 def micro_batches(
-    loader: Loader, rows: tuple[int, int], phase: Phase, micro: int, world: World
+    loader: Loader, rows: tuple[int, int], phase: StepConfig, micro: int, world: World
 ) -> list[tuple[int, Batch]]:
     """This rank's (number, micro-batch) pairs of a batch whose rows are `rows` (first, end)."""
     ranges = micro_ranges(*rows, micro)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from unmask.batch import Example, Phase
+from unmask.batch import Example, StepConfig
 from unmask.errors import UserError
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe
-from unmask.seeds import address
+from unmask.seeds import stable_seed
 from unmask.text.mix import InterleaveSchedule, ReplayPart
 from unmask.text.rows import Rows
 from unmask.text.store import Split, TokenStore
@@ -27,7 +27,7 @@ class MixedLoader(Loader):
         super().__init__(own.rows, own.objective, own.seed)
         self.loaders, self.turns = [own, *others], turns
 
-    def pair(self, number: int, phase: Phase) -> tuple[Example, Example]:
+    def pair(self, number: int, phase: StepConfig) -> tuple[Example, Example]:
         which, n = self.turns.locate(number)
         return Loader.pair(self.loaders[which], n, phase)
 
@@ -47,7 +47,7 @@ def loader(store: TokenStore, mixed: Sequence[Mixed], recipe: Recipe, objective:
                 f"--replay: {other.part.source} was cut with another tokenizer than the corpus: its ids mean other words",
                 hint="give the text itself in place of the store: it is then cut alike",
             )
-        others.append(_loader(other.store.train, store, recipe, objective, address(recipe.seed, "mix", n) >> 1))
+        others.append(_loader(other.store.train, store, recipe, objective, stable_seed(recipe.seed, "mix", n) >> 1))
     return MixedLoader(own, others, InterleaveSchedule([other.part.share for other in mixed]))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from unmask.batch import Phase
+from unmask.batch import StepConfig
 from unmask.model.config import ModelConfig, change
 from unmask.model.device import pick_device
 from unmask.model.model import Model
@@ -94,11 +94,11 @@ def _trainer(recipe: Recipe, config: ModelConfig, objective: Objective, loader: 
     model = Model(config, objective.heads).init(recipe.seed)
     if config.characters:
         tokenizer: Tokenizer = loader.rows.tokenizer  # type: ignore[attr-defined]
-        model.spell(token_bytes(tokenizer))
+        model.set_token_bytes(token_bytes(tokenizer))
     return Trainer(model, objective, recipe.train, p, recipe.seed, World(0, 1))
 
 
-def _pass(trainer: Trainer, loader: Loader, rows: int, phase: Phase) -> float:
+def _pass(trainer: Trainer, loader: Loader, rows: int, phase: StepConfig) -> float:
     """Seconds of a forward and backward pass of `rows` rows: the fastest but the first."""
     batches = micro_batches(loader, (0, rows), phase, rows, trainer.world)
     return min([_seconds(lambda: trainer.gradients(0, batches)) for _ in range(REPEATS)][1:])

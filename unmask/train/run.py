@@ -16,7 +16,7 @@ from typing import Any
 
 from unmask.errors import UserError, command
 from unmask.files import open_regular, parse_json, read_json, read_object, write_json, write_lines
-from unmask.json_checks import WORD, check
+from unmask.json_checks import STRING, check
 from unmask.recipe import Recipe
 
 LINE = 16 << 20  # bytes of a line of the log
@@ -60,7 +60,7 @@ class Run:
         """What the folder holds: "pretrain", "finetune", "seeds", "tune", "quickstart", as run.json says; "" when it is no run."""
         if (self.path / KIND).exists():
             kind = read_object(self.path / KIND).get("kind")
-            check(self.path / KIND, "kind", kind, WORD)
+            check(self.path / KIND, "kind", kind, STRING)
             return str(kind)
         return self._guess()
 

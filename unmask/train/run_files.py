@@ -7,7 +7,7 @@ from typing import Any
 
 from unmask.errors import UserError
 from unmask.files import read_object
-from unmask.json_checks import COUNT, OBJECT, WORD, Rule, check, check_fields, list_of, or_null
+from unmask.json_checks import COUNT, OBJECT, STRING, Rule, check, check_fields, list_of, or_null
 from unmask.recipe import Recipe
 
 STRETCH: Rule = (
@@ -17,11 +17,11 @@ STRETCH: Rule = (
 RULES: dict[str, dict[str, Rule]] = {
     "plan.json": {"stretches": list_of(STRETCH)},
     "results.json": {
-        "task": or_null(WORD),
-        "metric": or_null(WORD),
+        "task": or_null(STRING),
+        "metric": or_null(STRING),
         **dict.fromkeys(("best", "dev", "test", "intervals"), or_null(OBJECT)),
     },
-    "data.json": {"records": OBJECT, "store": WORD},
+    "data.json": {"records": OBJECT, "store": STRING},
     "task_state.json": {},
     "learnt.json": {},  # of version 0.1
     "environment.json": {"versions": OBJECT},
@@ -50,7 +50,7 @@ def check_files(folder: Path) -> None:
             check_fields(folder / name, read_object(folder / name, finite=False), rules)
     recipe: dict[str, Any] = Recipe.read(folder / "recipe.yaml") if (folder / "recipe.yaml").exists() else {}
     for name in ("init_from", "preset", "objective"):
-        check(folder / "recipe.yaml", name, recipe.get(name), or_null(WORD))
+        check(folder / "recipe.yaml", name, recipe.get(name), or_null(STRING))
     try:
         Recipe.build(recipe)
     except UserError as error:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unmask.batch import Phase
+from unmask.batch import StepConfig
 from unmask.errors import UserError
 from unmask.recipe import Recipe, TrainRecipe
 
@@ -37,13 +37,13 @@ class Plan:
     def tokens(self) -> int:
         return sum(s.rows * s.length for s in self.stretches)
 
-    def phase(self, step: int) -> Phase:
+    def phase(self, step: int) -> StepConfig:
         index = max(i for i, s in enumerate(self.stretches) if step >= s.start)
         first, last = self.mask_rate
         done = step / max(1, self.steps - 1)
-        return Phase(index, self.stretches[index].length, first + (last - first) * done)
+        return StepConfig(index, self.stretches[index].length, first + (last - first) * done)
 
-    def final_phase(self) -> Phase:
+    def final_phase(self) -> StepConfig:
         return self.phase(self.steps - 1)
 
     def rows(self, step: int) -> tuple[int, int]:

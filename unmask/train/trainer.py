@@ -23,7 +23,7 @@ from unmask.model.encoder import Encoder
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.recipe import TrainRecipe
-from unmask.seeds import address
+from unmask.seeds import stable_seed
 from unmask.train import loader as loading
 from unmask.train.distributed import World
 from unmask.train.optim import Optimizers, clip_
@@ -108,7 +108,7 @@ class Trainer:
         self.optimizers.zero_grad()
         sums, weights = dict.fromkeys(counts, 0.0), self.objective.weights
         for number, batch in batches:
-            torch.manual_seed(address(self.seed, "dropout", step, number) >> 1)
+            torch.manual_seed(stable_seed(self.seed, "dropout", step, number) >> 1)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
                 terms = self.objective.loss(self.model, batch.to(self.device))
             shares = [weights.get(name, 1.0) * total / max(1, counts[name]) for name, (total, _) in terms.items()]
@@ -118,14 +118,14 @@ class Trainer:
             for name, (total, _) in terms.items():
                 sums[name] += float(total.detach())
         for _ in range(rounds - len(batches)):  # others have one more micro-batch
-            self.objective.idle(self.device)
+            self.objective.join_collectives(self.device)
         totals = self.world.sum(sums.values(), self.device)
         return {name: total / max(1, counts[name]) for name, total in zip(sums, totals)}, tokens
 
     def _global_counts(self, batches: list[Batch]) -> tuple[dict[str, int], int, int]:
         """Items per term, tokens, and the micro-batches of the process that has most of them."""
         names = self.objective.terms
-        local = [self.objective.counts(b) for b in batches]
+        local = [self.objective.target_counts(b) for b in batches]
         mine = [sum(c[name] for c in local) for name in names]
         tokens = sum(b.tokens for b in batches)
         *totals, tokens, parts = (int(n) for n in self.world.sum([*mine, tokens, len(batches)], self.device))

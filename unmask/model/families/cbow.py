@@ -11,7 +11,7 @@ def _size(hidden: int) -> dict[str, Any]:
 
 FAMILY = Family(
     objective="cbow",
-    own=True,
+    unmask_only=True,
     fixed={
         "encoder": "bag",
         "causal": False,

@@ -51,6 +51,6 @@ FAMILY = Family(
         "pooler": {"heads.pooler.dense": "sequence_summary.summary"},
         "classify": {"heads.classify.out": "classifier.out_proj"},
     },
-    places={"ElectraForSequenceClassification": {"heads.pooler.dense": "classifier.dense"}},
+    architecture_names={"ElectraForSequenceClassification": {"heads.pooler.dense": "classifier.dense"}},
     ignored=r"electra\.embeddings\.(position|token_type)_ids|generator_lm_head\.weight",
 )

@@ -11,7 +11,7 @@ def _size(layers: int, hidden: int, cells: int) -> dict[str, Any]:
 
 FAMILY = Family(
     objective="bilm",
-    own=True,
+    unmask_only=True,
     fixed={"encoder": "lstm", "causal": False, "positions": "none", "segments": 0, "heads": 1, "init": "flat"},
     defaults={
         "vocab_size": 8192,

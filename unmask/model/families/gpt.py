@@ -64,7 +64,12 @@ CAUSAL_NAMES: Names = {
     "encoder.layers.{i}.mlp.down": "transformer.h.{i}.mlp.c_proj",
     "encoder.layers.{i}.mlp_norm": "transformer.h.{i}.ln_2",
 }
-SIDEWAYS = ("attention.qkv", "attention.out", "mlp.up", "mlp.down")  # a matrix of OpenAI's is (inputs, outputs)
+TRANSPOSED_WEIGHTS = (
+    "attention.qkv",
+    "attention.out",
+    "mlp.up",
+    "mlp.down",
+)  # a matrix of OpenAI's is (inputs, outputs)
 
 FAMILY = Family(
     objective="clm",
@@ -89,6 +94,6 @@ FAMILY = Family(
         "encoder.embeddings.positions": "transformer.positions_embed",
     },
     heads={"lm": {"heads.lm.decoder": "lm_head"}},
-    transposed=SIDEWAYS,
+    transposed=TRANSPOSED_WEIGHTS,
     ignored=r"(transformer\.)?lm_head\.weight|transformer\.(position_ids|h\.\d+\.attn\.bias)",
 )

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from unmask.model.families.gpt import CAUSAL_FIELDS, CAUSAL_FIXED, CAUSAL_NAMES, SIDEWAYS, size
+from unmask.model.families.gpt import CAUSAL_FIELDS, CAUSAL_FIXED, CAUSAL_NAMES, TRANSPOSED_WEIGHTS, size
 from unmask.model.family import Family, check_only
 
 if TYPE_CHECKING:
@@ -53,6 +53,6 @@ FAMILY = Family(
         "encoder.norm": "transformer.ln_f",
     },
     heads={"lm": {"heads.lm.decoder": "lm_head"}},
-    transposed=SIDEWAYS,
+    transposed=TRANSPOSED_WEIGHTS,
     ignored=r"(transformer\.)?lm_head\.weight|transformer\.h\.\d+\.attn\.(bias|masked_bias)",
 )

@@ -56,7 +56,7 @@ FAMILY = Family(
         "classify": {"heads.classify.out": "classifier.out_proj"},
     },
     # The classifier brings a pooler of its own.
-    places={"RobertaForSequenceClassification": {"heads.pooler.dense": "classifier.dense"}},
+    architecture_names={"RobertaForSequenceClassification": {"heads.pooler.dense": "classifier.dense"}},
     copies={"heads.mlm.bias": "lm_head.decoder.bias"},
     # The pooler of a masked LM's folder was never trained.
     ignored=r"roberta\.embeddings\.(position|token_type)_ids|lm_head\.decoder\.(weight|bias)|roberta\.pooler\..*",

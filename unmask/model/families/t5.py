@@ -145,7 +145,7 @@ FAMILY = Family(
         "decoder.layers.{i}.cross.out": f"{_CROSS}.EncDecAttention.o",
         "decoder.layers.{i}.cross_norm": f"{_CROSS}.layer_norm",
     },
-    more=_more,
+    conditional_names=_more,
     heads={"lm": {"heads.lm.decoder": "lm_head"}},
     decoder_start="pad",
     # The published v1.0 files have a table that nothing reads in the first cross-attention.

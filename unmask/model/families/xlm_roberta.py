@@ -16,5 +16,5 @@ FAMILY = replace(
         "xlm-roberta-large": bert.size(24, 1024),
     },
     base="xlm-roberta-base",
-    places={f"XLM{name}": names for name, names in roberta.FAMILY.places.items()},
+    architecture_names={f"XLM{name}": names for name, names in roberta.FAMILY.architecture_names.items()},
 )

@@ -1,6 +1,6 @@
 """What the rest of the program knows about `answer`."""
 
-from unmask.json_checks import FLAG, NUMBER, POSITIVE, or_null
+from unmask.json_checks import BOOLEAN, NUMBER, POSITIVE, or_null
 from unmask.tasks.answer.form import AnswerForm
 from unmask.tasks.spec import TaskSpec, Training, Usage
 
@@ -16,7 +16,7 @@ SPEC = TaskSpec(
     group_by="context",
     view="span",
     required_state={"threshold": or_null(NUMBER)},
-    optional_state={"none": FLAG, "chinese": FLAG, "longest": POSITIVE},
+    optional_state={"none": BOOLEAN, "chinese": BOOLEAN, "longest": POSITIVE},
     baseline="unmask.tasks.answer.baseline:baseline",
     usage=Usage(
         pipeline="question-answering",

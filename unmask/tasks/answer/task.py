@@ -111,7 +111,7 @@ class Answer(base.Task):
             ends = [first + n - start for n in span] if span and whole else [0, 0]
             labels = {"start.targets": np.array(ends[:1]), "end.targets": np.array(ends[1:])} if labelled else {}
             about = spans.Window(record["context"], offsets[start : start + size], first)
-            rows.append(Example(np.array(row), np.array(segments), labels=labels, texts=texts, about=about))
+            rows.append(Example(np.array(row), np.array(segments), labels=labels, texts=texts, metadata=about))
         return rows
 
     def _tokens(self, context: str) -> tuple[list[int], np.ndarray]:
@@ -135,8 +135,8 @@ class Answer(base.Task):
         from unmask.tasks.terms import CrossEntropy
 
         logits = self.forward(model, batch)  # (B, T, 2)
-        if batch.mask is not None:
-            logits = logits.masked_fill(~batch.mask[:, :, None], -np.inf)
+        if batch.attention_mask is not None:
+            logits = logits.masked_fill(~batch.attention_mask[:, :, None], -np.inf)
         return {
             term: CrossEntropy(logits=logits[:, :, n], targets=batch.labels[f"{term}.targets"])
             for n, term in enumerate(self.SPEC.terms)
@@ -145,7 +145,7 @@ class Answer(base.Task):
     # ----------------------------------------------------------------------------------------------- answers
 
     def decode(self, outputs: base.Outputs) -> list[base.Prediction]:
-        windows = [example.about for example in outputs.examples]
+        windows = [example.metadata for example in outputs.examples]
         found = spans.collect_candidates(outputs.values, windows, outputs.record_index, self.longest, TOP)
         return [self._answer(each) for each in found]
 
@@ -207,7 +207,7 @@ class Answer(base.Task):
                     f"the target {target!r} is not in the context", expected="a part of it, exactly as it stands"
                 )
             end = start + len(target)
-        window = outputs.examples[0].about
+        window = outputs.examples[0].metadata
         own = [n for n, (a, b) in enumerate(window.offsets.tolist(), window.first) if a < end and b > start]
         if not own:
             raise UserError(f"the target {target!r} has no token", expected="a part of known characters")

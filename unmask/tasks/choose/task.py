@@ -5,7 +5,7 @@
 | {"text", "choices": […], "label"} | [CLS] text [SEP] choice [SEP] | index of the right one |
 | the same with "context" | [CLS] context [SEP] text choice [SEP] | |
 
-Records may differ in how many choices they have; the rows of one stay in one batch (`Example.more`). In a row that is too long, the
+Records may differ in how many choices they have; the rows of one stay in one batch (`Example.grouped_rows`). In a row that is too long, the
 longer part loses its end.
 """
 
@@ -46,13 +46,13 @@ class Choose(Task):
         self.windowing.check_overflow(record, [len(first) + max(map(len, others))], room)
         pairs = [t.build_inputs_with_special_tokens(*truncate_pair(first, b, room)) for b in others]
         examples = [
-            Example(np.array(ids), np.array(segments), texts=texts, about=choice)
+            Example(np.array(ids), np.array(segments), texts=texts, metadata=choice)
             for (ids, segments), texts, choice in zip(pairs, rows, record["choices"])
         ]
         if not labelled:
             return examples
         head, *more = examples
-        head.labels, head.more = {"choose.targets": np.array([record["label"]])}, more
+        head.labels, head.grouped_rows = {"choose.targets": np.array([record["label"]])}, more
         return [head]
 
     # ----------------------------------------------------------------------------------------------- answers
@@ -66,7 +66,7 @@ class Choose(Task):
             shares = np.exp(part - part.max())
             shares /= shares.sum()
             best = int(part.argmax())
-            text = outputs.examples[first + best].about
+            text = outputs.examples[first + best].metadata
             predictions.append(
                 {"answer": text, "choice": best, "probability": float(shares[best]), "scores": shares.tolist()}
             )

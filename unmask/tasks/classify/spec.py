@@ -1,6 +1,6 @@
 """What the rest of the program knows about `classify`."""
 
-from unmask.json_checks import ABOVE_ZERO, FLAG, NUMBER, WORD, list_of, one_of, or_null
+from unmask.json_checks import ABOVE_ZERO, BOOLEAN, NUMBER, STRING, list_of, one_of, or_null
 from unmask.tasks.classify.form import ClassifyForm
 from unmask.tasks.spec import TaskSpec, Training, Usage
 
@@ -13,10 +13,10 @@ SPEC = TaskSpec(
     output="choice",  # or "binary", "number": of one model, by its labels
     group_by="text",
     view="labels",
-    required_state={"labels": list_of(WORD)},
+    required_state={"labels": list_of(STRING)},
     optional_state={
         "target": one_of("single_label", "multi_label", "regression"),
-        "pair": or_null(FLAG),
+        "pair": or_null(BOOLEAN),
         "weights": or_null(list_of(NUMBER)),
         "temperature": ABOVE_ZERO,
         "thresholds": or_null(list_of(NUMBER)),

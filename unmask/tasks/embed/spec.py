@@ -1,6 +1,6 @@
 """What the rest of the program knows about `embed`."""
 
-from unmask.json_checks import FLAG, WORD, one_of
+from unmask.json_checks import BOOLEAN, STRING, one_of
 from unmask.tasks.embed.form import EmbedForm
 from unmask.tasks.spec import TaskSpec, Training, Usage
 
@@ -18,9 +18,9 @@ SPEC = TaskSpec(
     metric_fields={"spearman": "score", "mrr": "positive"},
     required_state={
         "pooling": one_of("mean", "cls"),
-        "normalised": FLAG,
-        "lower": FLAG,
-        "prompt": WORD,
+        "normalised": BOOLEAN,
+        "lower": BOOLEAN,
+        "prompt": STRING,
         "loss": one_of("text", "pairs", "scored"),
     },
     baseline="unmask.tasks.embed.baseline:baseline",

@@ -65,7 +65,7 @@ class Embed(Task):
             return spec
         sizes = "".join(f", and its first {size} numbers" for size in settings.embed.matryoshka_dims)
         note = f"{task_state['loss']}: {LOSSES[task_state['loss']]}; {pooling} vector{sizes}"
-        files = sentence.Sentence(
+        files = sentence.SentenceTransformerConfig(
             pooling, normalized, int(task_state["length"]), task_state["lower"], task_state["prompt"]
         )
         return replace(spec, bound=replace(spec.bound, training_note=note, sentence=files))
@@ -104,7 +104,7 @@ class Embed(Task):
             )
         own = (
             sentence.read(resolve(recipe.init_from, sentence.PATTERNS)) if recipe.init_from else None
-        ) or sentence.Sentence()
+        ) or sentence.SentenceTransformerConfig()
         asked = [p for p in (recipe.task.embed.pooling, recipe.task.pooling) if p != "auto"]
         length = summary.task_state["length"]
         task_state = {
@@ -144,7 +144,7 @@ class Embed(Task):
             return rows
         first = rows[0]
         first.labels |= {"embed.targets": np.array([float(record.get("score", 1.0))])}
-        first.more = rows[1:]
+        first.grouped_rows = rows[1:]
         return [first]
 
     def _rows(self, role: int, text: str, ids: list[int], labelled: bool) -> Iterator[Example]:
@@ -152,7 +152,11 @@ class Embed(Task):
             row, segments = self.tokenizer.build_inputs_with_special_tokens(part)
             labels = {"embed.role": np.array([role if n == 0 else -1]), "embed.text": np.array([_key(text)])}
             yield Example(
-                np.array(row), np.array(segments), labels=labels if labelled else {}, texts=(text,), about=(role, text)
+                np.array(row),
+                np.array(segments),
+                labels=labels if labelled else {},
+                texts=(text,),
+                metadata=(role, text),
             )
 
     # ----------------------------------------------------------------------------------------------- loss
@@ -160,11 +164,11 @@ class Embed(Task):
     def forward(self, model: Model, batch: Batch) -> torch.Tensor:
         """(B, D): a vector per row, not yet of length 1."""
         if self.task_state["pooling"] == "cls":
-            return model.encode(batch, batch.firsts()).float()
+            return model.encode(batch, batch.row_starts()).float()
         hidden = model.encode(batch).float()
-        if batch.mask is None:
+        if batch.attention_mask is None:
             return hidden.mean(1)
-        kept = batch.mask[:, :, None].to(hidden.dtype)
+        kept = batch.attention_mask[:, :, None].to(hidden.dtype)
         return (hidden * kept).sum(1) / kept.sum(1)
 
     def loss_terms(self, model: Model, batch: Batch) -> dict[str, Term]:
@@ -188,7 +192,7 @@ class Embed(Task):
     def decode(self, outputs: Outputs) -> list[Prediction]:
         """A vector for a text; for a text and its positive the cosine, and the positive's place among all of them."""
         count = int(outputs.record_index.max()) + 1 if len(outputs.record_index) else 0
-        roles = np.array([e.about[0] for e in outputs.examples], int)
+        roles = np.array([e.metadata[0] for e in outputs.examples], int)
         values = np.stack(outputs.values) if outputs.values else np.empty((0, 1))
         vectors = {
             role: contrastive.mean_by_record(values[roles == role], outputs.record_index[roles == role], count)
@@ -202,7 +206,7 @@ class Embed(Task):
             )
         texts = {role: [""] * count for role in (0, 1)}
         for example, n in zip(outputs.examples, outputs.record_index):
-            texts[example.about[0]][n] = example.about[1]
+            texts[example.metadata[0]][n] = example.metadata[1]
         return contrastive.compare_pairs(
             vectors[0], vectors[1], texts[0], texts[1], self.settings.embed.matryoshka_dims
         )

@@ -1,6 +1,6 @@
 """What the rest of the program knows about `generate`."""
 
-from unmask.json_checks import WORD
+from unmask.json_checks import STRING
 from unmask.tasks.generate.form import GenerateForm
 from unmask.tasks.spec import TaskSpec, Training, Usage
 
@@ -14,7 +14,7 @@ SPEC = TaskSpec(
     metrics=("rougeL",),
     truncation_note="cut at their end",
     view="text",
-    optional_state={"language": WORD},
+    optional_state={"language": STRING},
     baseline="unmask.tasks.generate.baseline:baseline",
     usage=Usage(
         pipeline="text-generation", result="tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)"

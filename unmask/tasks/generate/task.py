@@ -126,7 +126,7 @@ class Generate(Task):
         prompt, cut = self.prompt(record)
         ids = np.array(prompt)
         if not labelled:
-            return [Example(ids, texts=(record["text"],), about=cut)]
+            return [Example(ids, texts=(record["text"],), metadata=cut)]
         target = np.array(self.target_ids(record["target"]))
         tally, longest = self.windowing.tally, self.settings.generate.max_new_tokens
         if cut and self.windowing.length < (most := self.model_config.max_positions):
@@ -135,12 +135,14 @@ class Generate(Task):
             told = "--set task.generate.max_new_tokens=… allows more"
             tally.other_counts[f"targets have more than {longest} tokens and are learnt without their end; {told}"] += 1
         if self.decoder:
-            labels = {"generate.outputs": np.arange(len(target)), "generate.targets": target}
+            labels = {"generate.decoder_positions": np.arange(len(target)), "generate.targets": target}
             start = self.model_config.start_id
             first = [self.tokenizer.pad if start is None else start]
-            return [Example(ids, decoder=np.concatenate([first, target[:-1]]), labels=labels)]
+            return [Example(ids, decoder_input_ids=np.concatenate([first, target[:-1]]), labels=labels)]
         labels = {"generate.positions": len(ids) - 1 + np.arange(len(target)), "generate.targets": target}
-        return [Example(np.concatenate([ids, target[:-1]]), prefix=None if self.causal else len(ids), labels=labels)]
+        return [
+            Example(np.concatenate([ids, target[:-1]]), prefix_length=None if self.causal else len(ids), labels=labels)
+        ]
 
     # ----------------------------------------------------------------------------------------------- answers
 
@@ -154,7 +156,7 @@ class Generate(Task):
         """`num_truncated_tokens`: at the end of the text, which were not read."""
         return [
             {"output": self.write(new.tolist()), "finish_reason": "eos" if self.tokenizer.sep in new[-1:] else "length"}
-            | ({"num_truncated_tokens": row.about} if row.about else {})
+            | ({"num_truncated_tokens": row.metadata} if row.metadata else {})
             for new, row in zip(outputs.values, outputs.examples, strict=True)
         ]
 

@@ -9,7 +9,7 @@ from unmask.labels.fields import Field, assign_columns, file_fields, usual_colum
 from unmask.labels.formats.trec import is_qrels, queries_by_position, read_qrels, read_run, read_texts
 from unmask.labels.records import Finding, Record, Source, parse_text, table_rows
 from unmask.recipe import TaskRecipe
-from unmask.seeds import address, permute
+from unmask.seeds import permute, stable_seed
 
 FIELDS = (
     Field("query", ("query", "question", "search")),
@@ -169,7 +169,7 @@ def _fill(records: Sequence[Record], passages: Mapping[str, str], pool: int, fin
     names, filled = list(passages), 0
     for record in records:
         known, before = set(record["passages"]), len(record["passages"])
-        key = address(0, "pool", record["query"])
+        key = stable_seed(0, "pool", record["query"])
         for i in range(len(names)):
             if len(record["passages"]) >= pool:
                 break

@@ -101,14 +101,14 @@ class Rank(Task):
             return rows
         below = [[row for row, grade in zip(rows, grades) if grade < own] for own in grades]
         first = {"rank.targets": np.array([0])}  # the relevant one stands first
-        return [replace(row, labels=first, more=b) for row, own, b in zip(rows, grades, below) if own > 0 and b]
+        return [replace(row, labels=first, grouped_rows=b) for row, own, b in zip(rows, grades, below) if own > 0 and b]
 
     def _row(self, query: list[int], ids: list[int], number: int, record: Record) -> Example:
         row, segments = self.tokenizer.build_inputs_with_special_tokens(
             *truncate_pair(query, ids, self.windowing.max_text_tokens(pair=True))
         )
         texts = (record["query"], record["passages"][number])
-        return Example(np.array(row), np.array(segments), texts=texts, about=number)
+        return Example(np.array(row), np.array(segments), texts=texts, metadata=number)
 
     # ----------------------------------------------------------------------------------------------- answers
 

@@ -1,6 +1,6 @@
 """What the rest of the program knows about `tag`."""
 
-from unmask.json_checks import FLAG, WORD, list_of, one_of
+from unmask.json_checks import BOOLEAN, STRING, list_of, one_of
 from unmask.tasks.spec import TaskSpec, Training, Usage
 from unmask.tasks.tag import boundaries
 from unmask.tasks.tag.form import TagForm
@@ -17,10 +17,10 @@ SPEC = TaskSpec(
     group_by="text",
     view="tags",
     extend_predictions="unmask.tasks.tag.task:Tag.add_raw_text_predictions",
-    required_state={"labels": list_of(WORD)},
+    required_state={"labels": list_of(STRING)},
     optional_state={
         "scheme": one_of("BIO", "BIOES", "IO", "none"),
-        "predicate": FLAG,
+        "predicate": BOOLEAN,
         "boundaries": (boundaries.are_valid, boundaries.VALID),
     },
     baseline="unmask.tasks.tag.baseline:baseline",

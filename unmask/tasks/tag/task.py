@@ -176,7 +176,7 @@ class Tag(Task):
             at = first[own] - start + before
             labels = {} if numbers is None else {"tag.positions": at, "tag.targets": numbers[own]}
             about = (text, words, own, at)
-            rows.append(Example(np.array(row), np.array(segments), labels=labels, texts=texts, about=about))
+            rows.append(Example(np.array(row), np.array(segments), labels=labels, texts=texts, metadata=about))
         return rows
 
     def _predicate(self, record: Record) -> list[int] | None:
@@ -202,7 +202,9 @@ class Tag(Task):
         rows: dict[int, list[int]] = {}
         for n, record in enumerate(outputs.record_index.tolist()):
             rows.setdefault(record, []).append(n)
-        return [self._answer([(outputs.values[n], outputs.examples[n].about) for n in rows[r]]) for r in sorted(rows)]
+        return [
+            self._answer([(outputs.values[n], outputs.examples[n].metadata) for n in rows[r]]) for r in sorted(rows)
+        ]
 
     def _answer(self, rows: list[tuple[np.ndarray, Any]]) -> Prediction:
         text, words = rows[0][1][:2]
@@ -286,7 +288,7 @@ class Tag(Task):
         else:
             number = find(wanted, [text[a:b] for a, b in words], "word")
         row = outputs.examples[0]
-        place = {int(w): int(at) for w, at in zip(*row.about[2:])}.get(number)
+        place = {int(w): int(at) for w, at in zip(*row.metadata[2:])}.get(number)
         shown = text[slice(*words[number])]
         if place is None:
             raise UserError(f"the word {shown!r} has no token", expected="a word of known characters")

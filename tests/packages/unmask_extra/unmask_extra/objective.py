@@ -19,10 +19,10 @@ class Parity(MLM):
     terms = ("mlm", "even")
     heads = ("mlm", "even")
 
-    def outputs(self, model, hidden, batch):
-        found = super().outputs(model, hidden, batch)
+    def logits_and_targets(self, model, hidden, batch):
+        found = super().logits_and_targets(model, hidden, batch)
         return found | {"even": (model.logits("even", hidden), found["mlm"][1] % 2)}
 
-    def counts(self, batch):
-        found = super().counts(batch)
+    def target_counts(self, batch):
+        found = super().target_counts(batch)
         return found | {"even": found["mlm"]}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from unmask.batch import Example
-from unmask.json_checks import WORD, list_of
+from unmask.json_checks import STRING, list_of
 from unmask.labels.data_format import DataFormat
 from unmask.labels.fields import Field
 from unmask.labels.records import Record
@@ -30,7 +30,7 @@ class Urgency(Task):
         heads=("classify",),
         terms=("urgency",),
         output="choice",
-        required_state={"labels": list_of(WORD)},
+        required_state={"labels": list_of(STRING)},
         settings=UrgencySettings,
         baseline="unmask_extra.urgency:baseline",
         training=Training(aux_mlm=True, token_masking=True, augmentable_fields=("message",)),

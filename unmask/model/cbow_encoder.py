@@ -15,10 +15,10 @@ class Vectors(nn.Module):
         self.tokens = nn.Embedding(config.vocab_size, config.hidden, padding_idx=config.pad_id)
 
 
-class Bag(nn.Module):
+class CBOWEncoder(nn.Module):
     """
     >>> from unmask.model.config import preset
-    >>> Bag(preset("cbow-mini", vocab_size=50))(torch.tensor([[2, 7, 3]])).shape
+    >>> CBOWEncoder(preset("cbow-mini", vocab_size=50))(torch.tensor([[2, 7, 3]])).shape
     torch.Size([1, 3, 128])
     """
 

@@ -23,10 +23,10 @@ def new_template(recipe: Recipe, config: ModelConfig) -> Template | None:
     return TEMPLATES[str(recipe.tokenizer.resolve_auto(own).template)]
 
 
-class Written(Objective):
+class Seq2SeqObjective(Objective):
     heads = ("lm",)
-    decoder = True
-    alone = "its answer is a text of its own, which no other objective reads"
+    needs_decoder = True
+    standalone_reason = "its answer is a text of its own, which no other objective reads"
 
     def __init__(self, recipe: Recipe, tokenizer: Tokenizer):
         super().__init__(recipe, tokenizer)
@@ -36,15 +36,17 @@ class Written(Objective):
         super().bind(config)
         self.start = self.start if config.start_id is None else config.start_id
 
-    def asked(self, example: Example, ids: np.ndarray, answer: np.ndarray) -> Example:
+    def make_seq2seq_example(self, example: Example, ids: np.ndarray, answer: np.ndarray) -> Example:
         """`ids` for the encoder; the decoder is given the answer one place later, and predicts it."""
         decoder = np.concatenate([[self.start], answer[:-1]])
-        labels = {f"{self.name}.outputs": np.arange(len(answer)), f"{self.name}.targets": answer}
-        return replace(example, ids=ids, flags=None, decoder=decoder, labels={**example.labels, **labels})
+        labels = {f"{self.name}.decoder_positions": np.arange(len(answer)), f"{self.name}.targets": answer}
+        return replace(
+            example, input_ids=ids, flags=None, decoder_input_ids=decoder, labels={**example.labels, **labels}
+        )
 
-    def reads(self, model: Model, batch: Batch) -> torch.Tensor:
+    def loss_positions(self, model: Model, batch: Batch) -> torch.Tensor:
         """Positions of the flattened decoder rows."""
-        return batch.labels[f"{self.name}.outputs"]
+        return batch.labels[f"{self.name}.decoder_positions"]
 
     def _hidden(self, model: Model, batch: Batch) -> torch.Tensor:
-        return model.decode(batch, model.encode(batch), self.reads(model, batch))
+        return model.decode(batch, model.encode(batch), self.loss_positions(model, batch))

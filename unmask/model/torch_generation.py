@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 from unmask.batch import Batch
-from unmask.model.cache import Cache
-from unmask.model.generation import Generation
-from unmask.model.steps import Steps, first, pad, writing_head
+from unmask.model.cache import KVCache
+from unmask.model.generation import GenerationConfig
+from unmask.model.generation_state import GenerationState, decoder_start_rows, lm_head_name, pad_prompts
 
 if TYPE_CHECKING:
     from unmask.model.model import Model
 
 
-class TorchSteps(Steps):
+class TorchGenerationState(GenerationState):
     def __init__(self, model: Model, rows: np.ndarray, cache: bool):
         super().__init__(model.config, rows)
-        self.model, self.head, self.device = model, writing_head(model), model.embedding.device
-        self.cache = self.empty() if cache else None
+        self.model, self.head, self.device = model, lm_head_name(model), model.embedding.device
+        self.cache = self.new_cache() if cache else None
         self._was_training = model.training
 
     def __enter__(self) -> Self:
@@ -34,48 +34,48 @@ class TorchSteps(Steps):
     def __exit__(self, *error: object) -> None:
         self.model.train(self._was_training)
 
-    def empty(self) -> Cache | None:
-        return Cache(self.model.config.layers)
+    def new_cache(self) -> KVCache | None:
+        return KVCache(self.model.config.layers)
 
     @torch.inference_mode()
     def logits(self) -> np.ndarray:
-        with self.turn():
-            return self.model.logits(self.head, self.last()).float().cpu().numpy()
+        with self.forward_lock():
+            return self.model.logits(self.head, self.last_hidden()).float().cpu().numpy()
 
-    def last(self) -> Tensor:
+    def last_hidden(self) -> Tensor:
         """Hidden states (N, D) of the rows' last tokens."""
         raise NotImplementedError
 
-    def unread(self) -> Tensor:
+    def uncached_tokens(self) -> Tensor:
         """The tokens (N, new) that are not in the cache, on the model's device."""
         done = 0 if self.cache is None else self.cache.length
         return torch.from_numpy(np.ascontiguousarray(self.rows[:, done:])).to(self.device)
 
     @torch.inference_mode()
-    def grow(self, tokens: np.ndarray, parents: np.ndarray | None = None) -> None:
-        super().grow(tokens, parents)
+    def append_tokens(self, tokens: np.ndarray, parents: np.ndarray | None = None) -> None:
+        super().append_tokens(tokens, parents)
         if parents is not None and self.cache is not None:
             # A beam's parent reads the same text: what a decoder sees of it need not move.
-            self.cache.take(torch.from_numpy(parents).to(self.device), cross=False)
+            self.cache.reorder(torch.from_numpy(parents).to(self.device), cross=False)
 
 
-class Causal(TorchSteps):
-    def last(self) -> Tensor:
-        return self.model.encoder(self.unread(), cache=self.cache)[:, -1]
+class CausalState(TorchGenerationState):
+    def last_hidden(self) -> Tensor:
+        return self.model.encoder(self.uncached_tokens(), cache=self.cache)[:, -1]
 
 
-class Prefix(TorchSteps):
+class PrefixState(TorchGenerationState):
     """An encoder whose prompt sees all of itself, and what comes after only what stands before it."""
 
-    def empty(self) -> Cache | None:
+    def new_cache(self) -> KVCache | None:
         return None
 
-    def last(self) -> Tensor:
+    def last_hidden(self) -> Tensor:
         prefix = torch.full((len(self.rows),), self.start, device=self.device)
-        return self.model.encode(Batch(self.unread(), prefix=prefix))[:, -1]
+        return self.model.encode(Batch(self.uncached_tokens(), prefix_lengths=prefix))[:, -1]
 
 
-class Decoding(TorchSteps):
+class EncoderDecoderState(TorchGenerationState):
     """`ids` (N, T) and `mask` (N, T) of the prompts, which the encoder reads once."""
 
     def __init__(self, model: Model, rows: np.ndarray, cache: bool, ids: np.ndarray, mask: np.ndarray):
@@ -85,24 +85,26 @@ class Decoding(TorchSteps):
         self.states: Tensor | None = None  # (N, T, D)
         self.copies = 1
 
-    def empty(self) -> Cache | None:
-        return Cache(self.model.config.decoder_layers)
+    def new_cache(self) -> KVCache | None:
+        return KVCache(self.model.config.decoder_layers)
 
-    def widen(self, copies: int) -> None:
-        super().widen(copies)
+    def expand_beams(self, copies: int) -> None:
+        super().expand_beams(copies)
         self.copies = copies
 
-    def last(self) -> Tensor:
+    def last_hidden(self) -> Tensor:
         if self.states is None:
             self.states = self.model.encode(self.texts).repeat_interleave(self.copies, 0)
-            if self.texts.mask is not None:
-                self.texts.mask = self.texts.mask.repeat_interleave(self.copies, 0)
-        batch = Batch(self.texts.ids, self.texts.mask, decoder=self.unread())
+            if self.texts.attention_mask is not None:
+                self.texts.attention_mask = self.texts.attention_mask.repeat_interleave(self.copies, 0)
+        batch = Batch(self.texts.input_ids, self.texts.attention_mask, decoder_input_ids=self.uncached_tokens())
         return self.model.decode(batch, self.states, cache=self.cache)[:, -1]
 
 
-def begin(model: Model, prompts: Sequence[Sequence[int]], how: Generation, cache: bool = True) -> TorchSteps:
-    ids, mask = pad(prompts)
+def start_generation(
+    model: Model, prompts: Sequence[Sequence[int]], how: GenerationConfig, cache: bool = True
+) -> TorchGenerationState:
+    ids, mask = pad_prompts(prompts)
     if model.decoder is None:
-        return (Causal if model.config.causal else Prefix)(model, ids, cache)
-    return Decoding(model, first(len(prompts), how), cache, ids, mask)
+        return (CausalState if model.config.causal else PrefixState)(model, ids, cache)
+    return EncoderDecoderState(model, decoder_start_rows(len(prompts), how), cache, ids, mask)

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from unmask.errors import UserError
 from unmask.model.config import ModelConfig, change
-from unmask.model.model import Model, with_needs
+from unmask.model.model import Model, with_dependencies
 
 
 @torch.no_grad()
-def remake(
+def rebuild_with(
     model: Model,
     config: ModelConfig,
     heads: Iterable[str],
@@ -25,7 +25,7 @@ def remake(
     """
     size = max([config.vocab_size, *(i + 1 for i in words or ())])
     config = change(config, vocab_size=size)
-    if not words and config == model.config and with_needs(heads) == list(model.heads):
+    if not words and config == model.config and with_dependencies(heads) == list(model.heads):
         return model, []
     new = Model(config, heads)
     per_token = _per_token(config, heads) if words else {}
@@ -35,7 +35,7 @@ def remake(
     for name, empty in new.state_dict().items():
         value = have.get(name)
         if value is not None and name in per_token:
-            value = _grown(value, per_token[name], size, words or {})
+            value = _resize_rows(value, per_token[name], size, words or {})
         if value is not None and value.shape == empty.shape:
             state[name] = value
         elif name.startswith("heads."):
@@ -63,7 +63,7 @@ def _per_token(config: ModelConfig, heads: Iterable[str]) -> dict[str, int]:
     return out
 
 
-def _grown(value: Tensor, at: int, size: int, words: Mapping[int, Sequence[int]]) -> Tensor:
+def _resize_rows(value: Tensor, at: int, size: int, words: Mapping[int, Sequence[int]]) -> Tensor:
     """`size` rows in dimension `at`, the new ones from their pieces."""
     rows = value.movedim(at, 0)
     out = torch.zeros(size, *rows.shape[1:], dtype=value.dtype)
