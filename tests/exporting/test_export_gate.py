@@ -40,13 +40,13 @@ def test_a_graph_that_was_traced_on_short_rows_is_refused(tmp_path: Path, monkey
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A classifier, and a file of 60 records."""
-    return classifier(tmp_path_factory.mktemp("learnt"))
+    return classifier(tmp_path_factory.mktemp("trained"))
 
 
-def test_eight_bits_make_a_small_graph_that_answers(task_state: tuple[Path, Path], tmp_path: Path) -> None:
-    folder, file = learnt
+def test_eight_bits_make_a_small_graph_that_answers(trained: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, file = trained
     out = tmp_path / "out"
     result = CliRunner().invoke(app, ["export", str(folder), "--int8", "--data", str(file), "-o", str(out), "--json"])
     said = json.loads(result.stdout)
@@ -63,9 +63,9 @@ def test_eight_bits_make_a_small_graph_that_answers(task_state: tuple[Path, Path
     assert ours["scores"] != theirs["scores"] and ours["probability"] == pytest.approx(theirs["probability"], abs=0.05)
 
 
-def test_eight_bits_that_change_answers_are_refused(task_state: tuple[Path, Path], tmp_path: Path) -> None:
+def test_eight_bits_that_change_answers_are_refused(trained: tuple[Path, Path], tmp_path: Path) -> None:
     """By the metric where there is a file, else by answers to plain sentences."""
-    folder, file = spoil(task_state[0], tmp_path / "spoilt"), task_state[1]
+    folder, file = spoil(trained[0], tmp_path / "spoilt"), trained[1]
     with pytest.raises(UserError, match=r"accuracy on 60 records decreases from [\d.]+ to 0\.\d+, by [\d.]+ points"):
         unmask.export(folder, int8=True, data=file)
     result = CliRunner().invoke(app, ["export", str(folder), "--int8"])
