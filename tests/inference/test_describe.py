@@ -32,7 +32,7 @@ def test_info_says_what_is_there_and_what_is_not(folder):
     assert {"mlm", "nsp", "classify"} <= set(found["missing_heads"])
     assert found["tokenizer"]["special"]["mask"] == "[MASK]"
     text = dict(lines(found))
-    assert "mlm" in text["heads not there"]
+    assert "mlm" in text["missing heads"]
     (folder / "tokenizer.json").unlink()
     assert "no tokenizer in" in unmask.info(folder)["tokenizer"]["error"]
 
@@ -40,7 +40,7 @@ def test_info_says_what_is_there_and_what_is_not(folder):
 def test_on_the_command_line(folder):
     out = CliRunner().invoke(app, ["info", str(folder), "--json"])
     assert json.loads(out.stdout)["heads"] == ["pooler"]
-    assert "heads not there" in CliRunner().invoke(app, ["info", str(folder)]).stdout
+    assert "missing heads" in CliRunner().invoke(app, ["info", str(folder)]).stdout
 
 
 def test_no_head_is_drawn_in_silence(folder):

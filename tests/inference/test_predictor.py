@@ -412,7 +412,7 @@ def test_a_run_gives_its_model_or_its_last_whole_checkpoint(tmp_path, bert, caps
     run, said = make_run(tmp_path / "run", bert, [10, 2000]), []
     expected = load(bert).embed("the union")
     np.testing.assert_array_equal(load(run, say=said.append).embed("the union"), expected)
-    assert said == [f"{run} is not finished: this is its checkpoint of step 2,000"]
+    assert said == [f"{run} is not finished; loading its checkpoint from step 2,000"]
     load(run)
     assert "step 2,000" in capsys.readouterr().err
 

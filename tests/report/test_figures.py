@@ -14,7 +14,7 @@ from unmask import api, report
 from unmask.console import Console
 from unmask.report.page import measured
 from unmask.report.view import RunView
-from unmask.tasks.classify.targets import One
+from unmask.tasks.classify.targets import SingleLabel
 from unmask.train.run import Run
 
 
@@ -49,10 +49,10 @@ def test_the_hidden_word_stands_beside_its_fills(store: Any, tmp_path: Path) -> 
     run = api.pretrain(store.path, preset="bert-tiny", steps=1, batch_size=4, max_length=32, out=tmp_path / "run", overrides=["model.layers=1"])  # fmt: skip
     fills = run.read_json("fills.json")
     html = (run.path / "report.html").read_text("utf-8")
-    assert fills and html.count("The text has “") == len(fills)
+    assert fills and html.count("Original word: “") == len(fills)
     run.write_json("fills.json", [{"text": "the [MASK] of it", "answer": " <state>", "fills": []}])
     report.write(run)
-    assert "The text has “&lt;state&gt;”." in (run.path / "report.html").read_text("utf-8")
+    assert "Original word: “&lt;state&gt;”." in (run.path / "report.html").read_text("utf-8")
 
 
 def test_preparing_what_is_in_the_cache_ends_at_a_hundred_per_cent(text_file: Path) -> None:
@@ -69,7 +69,7 @@ def test_preparing_what_is_in_the_cache_ends_at_a_hundred_per_cent(text_file: Pa
 
 @pytest.mark.parametrize("labels", [["neg", "pos"], ["spam", "ham"], ["0", "1"]])
 def test_f1_of_two_labels_is_scikit_learn_s(labels: list[str]) -> None:
-    target_type = One({"labels": labels})
+    target_type = SingleLabel({"labels": labels})
     assert target_type.positive == labels[1]
     truth = [labels[int(c)] for c in "0110100111"]
     given = [labels[int(c)] for c in "0100110011"]
@@ -80,11 +80,11 @@ def test_f1_of_two_labels_is_scikit_learn_s(labels: list[str]) -> None:
 
 
 def test_f1_is_left_out_of_more_labels_and_where_it_is_not_defined() -> None:
-    three = One({"labels": ["a", "b", "c"]})
+    three = SingleLabel({"labels": ["a", "b", "c"]})
     scores = {"a": 1.0, "b": 0.0, "c": 0.0}
     assert "f1" not in three.score([{"label": "a", "scores": scores}], [{"label": "a"}])
     assert "f1 and" not in three.describe([{"label": "a"}])
-    two = One({"labels": ["a", "b"]})
+    two = SingleLabel({"labels": ["a", "b"]})
     assert "f1" not in two.score([{"label": "a", "scores": {"a": 1.0, "b": 0.0}}], [{"label": "a"}])
 
 

@@ -161,7 +161,7 @@ def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
     run = make(tmp_path / "begun")
     page = Page(report.write(run).read_text("utf-8"))
     assert "interrupted" in page.text and f"unmask finetune --resume {run.path}" in page.text
-    assert "Scores" not in page.text.replace("Scores on the dev set", "") and "Confusion" not in page.text
+    assert "Scores" not in page.text.replace("Dev scores", "") and "Confusion" not in page.text
     empty = Run.create(tmp_path / "empty", "finetune", "x")
     Recipe.build({"init_from": "base", "task": {"train": ["t.csv"]}}).write(empty.path / "recipe.yaml")
     assert report.write(empty).exists() and not (empty.path / "curves.png").exists()
@@ -304,7 +304,7 @@ def test_a_run_that_goes_on_says_how(tmp_path: Path) -> None:
     run = make(tmp_path / "begun")
     found = report.summary(run)
     assert found["state"] == "interrupted" and found["best"]["accuracy"] == pytest.approx(0.8)
-    assert dict(facts(found))["go on"] == f"unmask finetune --resume {run.path}"
+    assert dict(facts(found))["resume with"] == f"unmask finetune --resume {run.path}"
     with run.lock():
         assert report.summary(run)["state"] == "running"
 

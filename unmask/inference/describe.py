@@ -90,14 +90,14 @@ def lines(found: dict[str, Any]) -> list[tuple[str, str]]:
         ("shape", f"{depth} layers × {found['hidden']}, {found['max_positions']:,} positions"),
         ("parameters", f"{found['parameters']:,}"),
         ("heads", ", ".join(found["heads"]) or "none"),
-        ("heads not there", f"{missing}: new ones, when training asks for them" if missing else "none"),
+        ("missing heads", f"{missing} (initialized when needed for fine-tuning)" if missing else "none"),
         ("tokenizer", text),
     ]
     if export:
         files = ", ".join(export["graphs"].values())
-        out.insert(1, ("export", f"{files} ({export['precision']}): answers, and does not learn"))
+        out.insert(1, ("export", f"{files} ({export['precision']}): inference only"))
     out += [("note", note) for note in tokenizer.get("notes", [])]
     if unread:
         names = ", ".join(unread[:6]) + (f" and {len(unread) - 6} more" if len(unread) > 6 else "")
-        out.append(("not read", f"{names}: nothing here has a place for them"))
+        out.append(("unexpected keys", f"{names}: not used"))
     return out

@@ -36,5 +36,5 @@ def model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str |
             f"the run {folder} has neither a model nor a checkpoint yet",
             hint=f"wait, or if it was stopped: unmask {Run(folder).verb() or 'pretrain'} --resume {quote(folder)}",
         )
-    say(f"{folder} is not finished: this is its checkpoint of step {last.state['step']:,}")
+    say(f"{folder} is not finished; loading its checkpoint from step {last.state['step']:,}")
     return last.model

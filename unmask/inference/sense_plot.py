@@ -70,11 +70,13 @@ def plot_occurrences(found: WordVectors, senses: Sequence[str], path: str | Path
         title = f"“{found.word}”, " + ("what the model gives" if found.layer == -1 else f"layer {found.layer}")
         if senses:
             figures = sense_separation(found.vectors, senses)
-            title += f": nearest neighbour of the same sense {figures['nearest']:.0%}, silhouette {figures['silhouette']:.2f}"
+            title += (
+                f": nearest neighbor of the same sense {figures['nearest']:.0%}, silhouette {figures['silhouette']:.2f}"
+            )
             axes.legend(frameon=False, loc="upper center", ncols=len(kinds))
         axes.set_title(title, fontsize=11, loc="left")
-        axes.set_xlabel(f"first direction ({shares[0]:.0%} of the variance)")
-        axes.set_ylabel(f"second direction ({shares[1]:.0%})")
+        axes.set_xlabel(f"PC 1 ({shares[0]:.0%} of the variance)")
+        axes.set_ylabel(f"PC 2 ({shares[1]:.0%})")
         axes.set_xticks([])
         axes.set_yticks([])
         figure.savefig(path, dpi=130)

@@ -1,4 +1,4 @@
-"""TorchEngine: a Model behind the face of an Engine."""
+"""PyTorch implementation of the Engine protocol."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext

@@ -61,11 +61,11 @@ def _word(model: Predictor, texts: list[str], senses: list[str], options: EmbedO
     if as_json:
         write_json(found.as_dict() | {"senses": own} | figures, indent=None)
         return
-    write(f"“{found.word}” stands {len(found.occurrences)} times in {len(texts)} texts")
+    write(f"“{found.word}” occurs {len(found.occurrences)} times in {len(texts)} texts")
     if figures:
-        write(f"nearest neighbour of the same sense: {figures['nearest']:.0%}, silhouette {figures['silhouette']:.2f}")
+        write(f"nearest neighbor of the same sense: {figures['nearest']:.0%}, silhouette {figures['silhouette']:.2f}")
     if options.plot is not None:
-        write(f"picture: {options.plot}")
+        write(f"plot: {options.plot}")
 
 
 def _save(path: Path, vectors: Any) -> None:

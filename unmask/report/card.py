@@ -16,7 +16,7 @@ from unmask.metrics import finite
 from unmask.report import usage, words
 from unmask.report.view import RunView, get_nested, shape
 
-BIAS = "No evaluation of bias was made."
+BIAS = "Bias was not evaluated."
 
 
 def write_cards(view: RunView, s: dict[str, Any]) -> None:
@@ -49,35 +49,35 @@ def _of_text(view: RunView, s: dict[str, Any]) -> tuple[dict[str, Any], list[str
     return front, [
         f"# {name}",
         f"A {kind} trained with unmask: {words.describe_model({'preset': name, 'model': model})}.",
-        "## Trained on",
+        "## Training data",
         _bullets(
             ("Text", ", ".join(code(public_name(source)) for source in data["sources"])),
             ("Size", words.counts(data["train"])),
             ("Held out", words.counts(data["heldout"])),
-            ("Unknown to the tokenizer", unknown),
+            ("Unknown tokens", unknown),
             ("Duplicates", words.describe_duplicates(data["duplicates"])),
             ("Started from", code(public_name(s["start"])) if s["start"] else ""),
         ),
-        "## For how long",
+        "## Training",
         _bullets(
             ("Steps", words.describe_steps(s)),
             ("Tokens read", f"{s['tokens']:,}{words.epochs(s)}"),
             ("Time", words.duration(s["seconds"])),
             ("Hardware", words.hardware(s)),
         ),
-        "## To what loss",
+        "## Evaluation",
         _reached(s),
         "## Recipe",
         _bullets(*[(key, code(value)) for key, value in key_hparams(view.recipe).items() if value not in (None, "")]),
         "## Use",
-        "transformers has no class for this family: the folder opens with unmask." if here else "",
+        "transformers has no class for this architecture; load the folder with unmask." if here else "",
         "In this folder:",
         f"```sh\n{command('unmask fill', Path(), usage.example(s))}\n```" if task == "fill-mask" else "",
         f"```python\n{usage.snippet(model, '.', usage.example(s))}\n```",
-        "## Limits",
-        "- A model of the text named above: of other subjects, languages and styles it knows little.\n"
-        "- Small models trained for a short time are often wrong with confidence; see the held-out figures.\n"
-        f"- It repeats what its text says and implies. {BIAS}",
+        "## Limitations",
+        "- Trained only on the corpus above; expect poor performance on other domains, languages and styles.\n"
+        "- Small models trained for a short time are often confidently wrong; see the evaluation.\n"
+        f"- It reproduces the biases of its training text. {BIAS}",
     ]
 
 
@@ -96,7 +96,7 @@ def _of_task(view: RunView, s: dict[str, Any], name: str) -> tuple[dict[str, Any
     return front, [
         f"# {without_revision(title)} – {name or kind}",
         f"A model for {kind}, fine-tuned with unmask: {words.describe_model({'model': model})}.",
-        "## Trained on",
+        "## Training data",
         _bullets(
             ("Started from", code(title)),
             *[(f"{part} file", ", ".join(code(public_name(f)) for f in found)) for part, found in files.items()],
@@ -106,16 +106,16 @@ def _of_task(view: RunView, s: dict[str, Any], name: str) -> tuple[dict[str, Any
             ("Time", words.duration(s["seconds"])),
             ("Hardware", words.hardware(s)),
         ),
-        "## What it reaches",
+        "## Evaluation",
         _table(rows),
-        "The dev set chose the model and tuned its thresholds, so its figures flatter." if rows else "",
+        "The dev set was used for model selection and threshold tuning, so dev scores are optimistic." if rows else "",
         words.notes_on(rows),
         "## Use",
         f"```python\n{usage.unmask_snippet('.', spec)}\n```",
         f"```python\n{elsewhere}\n```" if elsewhere else "",
-        "## Limits",
-        "- Its figures hold for records like those above; on other subjects, styles and languages they do not.\n"
-        f"- It repeats what its text and its labels say and imply. {BIAS}",
+        "## Limitations",
+        "- The scores hold for data like the training data; expect lower scores on other domains, styles and languages.\n"
+        f"- It reproduces the biases of its text and labels. {BIAS}",
     ]
 
 
@@ -132,15 +132,15 @@ def _reached(s: dict[str, Any]) -> str:
         gap = entropy - last["mlm"]
         lines += (
             f" The MLM loss, {last['mlm']:.3f} nats, is {abs(gap):.2f} {'below' if gap > 0 else 'above'} "
-            f"the unigram entropy of the text ({entropy:.3f}), which is what token frequencies alone give."
+            f"the unigram entropy of the text ({entropy:.3f}), which is the loss of a model that knows only token frequencies."
         )
     return lines
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
     if not rows:
-        return "It was not judged: there was no dev set and no test set."
-    lines = ["| set | records | score | value | 95 % interval |", "|---|---|---|---|---|"]
+        return "Not evaluated: there was no dev set and no test set."
+    lines = ["| set | records | score | value | 95% CI |", "|---|---|---|---|---|"]
     for r in rows:
         between = f"{r['low']:.3f} to {r['high']:.3f}" if finite(r["low"]) else ""
         cells = (r["set"], f"{r['records']:,}", words.spaced(r["score"]), f"{r['value']:.4f}", between)

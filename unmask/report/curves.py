@@ -98,7 +98,7 @@ class _Panels:
             yield f"held-out of {safe_label(name, n, 'mixed text', 200)}", steps, losses, style
 
     def accuracy(self, ax: "Axes") -> None:
-        self._prepare(ax, "Held-out accuracy", "per cent correct")
+        self._prepare(ax, "Held-out accuracy", "percent correct")
         for (term, title), color, marker in zip(accuracies(self.evals).items(), (BLUE, ORANGE), "os"):
             steps, values = series(self.evals, f"{term}_accuracy")
             style = {"color": color, "clip_on": False, **_marker(marker, values)}
@@ -109,7 +109,7 @@ class _Panels:
         legend(ax, "best")
 
     def schedules(self, ax: "Axes") -> None:
-        self._prepare(ax, "Schedules", "share")
+        self._prepare(ax, "Schedules", "fraction")
         for key, label, color, dash in (
             ("lr_factor", "learning rate / peak", BLUE, "-"),
             ("mask_rate", "mask rate", ORANGE, "--"),
@@ -124,7 +124,7 @@ class _Panels:
         for n, (first, last, length) in enumerate(length_phases(self.train)):
             if n:
                 ax.axvline(first, ymax=0.82, color=FAINT, linewidth=0.9, linestyle=":")
-            label = f"{length:,} tokens a row" if n == 0 else f"{length:,}"
+            label = f"{length:,} tokens per row" if n == 0 else f"{length:,}"
             ax.text((first + last) / 2, 1.05, label, ha="center", color=FAINT, fontsize=8.5)
         legend(ax, "upper center", ncols=2, fontsize=9)
 
@@ -141,7 +141,7 @@ class _Panels:
         ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
 
     def scores(self, ax: "Axes", names: Sequence[str]) -> None:
-        self._prepare(ax, "Scores on the dev set", "")
+        self._prepare(ax, "Dev scores", "")
         low, high = 1.0, 0.0
         for n, (name, (color, dash)) in enumerate(zip(names, STYLES), 1):
             steps, values = series(self.evals, name)
@@ -156,7 +156,7 @@ class _Panels:
         legend(ax, "best")
 
     def learning_rate(self, ax: "Axes") -> None:
-        self._prepare(ax, "Learning rate", "share of the peak")
+        self._prepare(ax, "Learning rate", "fraction of peak")
         ax.plot(*series(self.train, "lr_factor"), color=BLUE, linewidth=1.8)
         ax.set_ylim(0, 1.08)
 
@@ -172,7 +172,7 @@ class _Panels:
 
 def _mark_empty(ax: "Axes") -> None:
     ax.set_yticks([])
-    ax.text(0.5, 0.5, "nothing logged", transform=ax.transAxes, ha="center", color=FAINT)
+    ax.text(0.5, 0.5, "no data", transform=ax.transAxes, ha="center", color=FAINT)
 
 
 def _marker(marker: str, values: Sequence[float]) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def smooth(values: Sequence[float]) -> list[float]:
 
 
 def downsample(steps: Sequence[float], values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """At most `POINTS` points, evenly spaced, the last one among them.
+    """At most `MAX_POINTS_PER_LINE` points, evenly spaced, the last one among them.
 
     >>> [len(x) for x in downsample(range(9999), range(9999))]
     [1668, 1668]

@@ -1,7 +1,7 @@
 """Figures of a run's results: confusion, calibration, precision–recall, numbers; those of a search; and how a figure becomes a file.
 
 Figures are made as objects, never through pyplot: no global state, no display, safe in threads and notebooks. They are drawn in the
-light theme, whose colours the page's dark one replaces. A user's words go into them only when matplotlib's own font can write them.
+light theme, whose colors the page's dark one replaces. A user's words go into them only when matplotlib's own font can write them.
 """
 
 import base64
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Lines are blue and orange, which are told apart with any colour vision.
+# Lines are blue and orange, which are distinguishable with any color vision.
 LIGHT = PAGE, INK, FAINT, GRID, BLUE, ORANGE = "#ffffff", "#1f2933", "#5b6773", "#e4e8ec", "#1f6feb", "#d9480f"
 DARK = "#161b22", "#e6edf3", "#9aa5b1", "#2b323b", "#58a6ff", "#ff9d5c"
-MAX_LINES_PER_PANEL = 6  # lines in one panel: more are not told apart
+MAX_LINES_PER_PANEL = 6  # lines in one panel: more are not distinguishable
 STYLES = tuple((color, dash) for dash in ("-", "--", ":") for color in (BLUE, ORANGE))
 STATES = (("complete", "o", BLUE), ("pruned", "x", ORANGE))  # of the trials of a search
 
 
 def save_figure(path: Path, figure: "Figure", page: bool = True) -> dict[str, str]:
-    """A png file; for the page, the same as SVG for either theme. Drawing takes long: it is done once."""
+    """A png file; for the page, the same as SVG for either theme. Rendering is slow, so it is done once."""
     write_bytes(path, _bytes(figure, "png"))
     if not page:
         return {}
@@ -56,7 +56,7 @@ def _bytes(figure: "Figure", kind: str) -> bytes:
 def safe_label(name: Any, n: int, what: str = "label", longest: int = 24) -> str:
     """A name that the font has letters for, and in which nothing begins a formula.
 
-    >>> safe_label("positive", 1), plain("好评", 2)
+    >>> safe_label("positive", 1), safe_label("好评", 2)
     ('positive', 'label 2')
     """
     text = str(name)
@@ -80,13 +80,13 @@ def detail_figures(found: Mapping[str, Any]) -> "dict[str, Figure]":
 
 
 def confusion(labels: Sequence[Any], matrix: Sequence[Sequence[float]]) -> "Figure":
-    """Rows are the truth; shades are shares of a row."""
+    """Plot a confusion matrix: rows are true labels, shades are fractions of the row."""
     import numpy as np
 
     counts = np.asarray(matrix, dtype=float)
     shares = counts / np.maximum(1, counts.sum(1, keepdims=True))
     size = min(12.0, 3.2 + 0.5 * len(labels))
-    page, ax = new_axes((size + 0.8, size), "", "predicted", "truth")
+    page, ax = new_axes((size + 0.8, size), "", "predicted", "true")
     ax.grid(visible=False)
     ax.imshow(shares, cmap=_shades(), vmin=0, vmax=1)
     names = [safe_label(label, n) for n, label in enumerate(labels, 1)]
@@ -101,17 +101,19 @@ def confusion(labels: Sequence[Any], matrix: Sequence[Sequence[float]]) -> "Figu
 
 
 def calibration(values: Mapping[str, Any]) -> "Figure":
-    """Reliability diagram (Guo et al. 1706.04599): how often the model is right when it says that it is so sure."""
+    """Reliability diagram (Guo et al. 1706.04599): accuracy by confidence."""
     page = new_figure((5.6, 5.2))
     top, bottom = page.subplots(2, 1, sharex=True, height_ratios=[4, 1])
-    style_axes(top, "", "", "share that is right")
-    style_axes(bottom, "", "probability of the answer", "records")
-    top.plot([0, 1], [0, 1], color=FAINT, linestyle=(0, (5, 4)), linewidth=1.2, label="perfect")
+    style_axes(top, "", "", "accuracy")
+    style_axes(bottom, "", "confidence", "records")
+    top.plot([0, 1], [0, 1], color=FAINT, linestyle=(0, (5, 4)), linewidth=1.2, label="perfectly calibrated")
     before = (values.get("before") or {}).get("bins")
     if before:
-        top.plot(*_points(before), color=ORANGE, linestyle="--", marker="s", markersize=4, label="untuned")
+        top.plot(
+            *_points(before), color=ORANGE, linestyle="--", marker="s", markersize=4, label="before temperature scaling"
+        )
     bins = [b for b in values.get("bins") or [] if b.get("count")]
-    top.plot(*_points(bins), color=BLUE, marker="o", linewidth=2, label="the model")
+    top.plot(*_points(bins), color=BLUE, marker="o", linewidth=2, label="model")
     bottom.bar([b["confidence"] for b in bins], [b["count"] for b in bins], width=0.04, color=BLUE)
     top.set(xlim=(0, 1.01), ylim=(0, 1.02))
     legend(top, "upper left")
@@ -135,7 +137,7 @@ def precision_recall(lines: Sequence[Mapping[str, Any]]) -> "Figure":
 
 
 def scatter(truth: Sequence[float], predicted: Sequence[float]) -> "Figure":
-    page, ax = new_axes((5.4, 5.0), "", "truth", "predicted")
+    page, ax = new_axes((5.4, 5.0), "", "true", "predicted")
     ends = [min([*truth, *predicted]), max([*truth, *predicted])]
     ax.plot(ends, ends, color=FAINT, linestyle=(0, (5, 4)), linewidth=1.2)
     ax.scatter(truth, predicted, s=14, color=BLUE, alpha=0.45, linewidths=0)
@@ -188,7 +190,7 @@ def _trials(ax: "Axes", trials: Sequence[Mapping[str, Any]], x: str, label: bool
 
 def importance(shares: Mapping[str, float]) -> "Figure":
     size = (7.2, 0.9 + 0.42 * max(2, len(shares)))
-    page, ax = new_axes(size, "What mattered", "share of the variance explained (fANOVA)", "")
+    page, ax = new_axes(size, "Hyperparameter importance", "fraction of variance explained (fANOVA)", "")
     names = list(shares)[::-1]
     ax.barh(names, [shares[name] for name in names], color=BLUE, height=0.6)
     ax.tick_params(axis="y", labelcolor=INK)

@@ -213,10 +213,10 @@ def _lines_of_records(s: dict[str, Any]) -> list[tuple[str, Any]]:
         ("learning rate", f"{s['lr']:.2g}" if finite(s["lr"]) and s["lr"] else None),
         ("time", words.duration(s["seconds"])),
         ("trials", f"{s['trials']}" if s["trials"] else None),
-        ("on dev while training", words.describe_best(s)),
+        ("best dev score while training", words.describe_best(s)),
         *[(f"{r['task']} {r['set']}".strip(), words.describe_score(r)) for r in s["scores"] if r["shown"]],
         *[(f"{r['set']}, {r['runs']} seeds", words.describe_seeds(r)) for r in headlines],
-        ("kept seed", f"{s['kept_seed']}, the middle one on dev" if s["over_seeds"] else None),
+        ("kept seed", f"{s['kept_seed']} (median on dev)" if s["over_seeds"] else None),
         *[(f"{b['on']}, {b['baseline']}", words.describe_baseline(b, s["metric"])) for b in s["baselines"]],
     ]
 

@@ -98,16 +98,18 @@ def describe_change(first: Row, last: Row) -> str:
 def describe_duplicates(duplicates: dict[str, Any]) -> str:
     """
     >>> describe_duplicates({"exact": 3, "documents": 90, "near": {"share": 0.1, "documents": 50}})
-    '3 of 90 documents, dropped; near duplicates: 10.0% of 50 looked at'
+    '3 of 90 documents, dropped; near duplicates: 10.0% of 50 sampled'
     """
     exact, documents, near = duplicates.get("exact"), duplicates.get("documents"), duplicates.get("near") or {}
     parts = []
     if finite(exact) and finite(documents):
         parts.append(f"{exact:,} of {documents:,} documents, dropped" if exact else "none")
     if finite(near.get("share")) and near.get("documents"):
-        parts.append(f"near duplicates: {near['share']:.1%} of {near['documents']:,} looked at")
+        parts.append(f"near duplicates: {near['share']:.1%} of {near['documents']:,} sampled")
     if near.get("leaked"):
-        parts.append(f"{near['leaked']:,} of {near['heldout']:,} held-out documents nearly equal one trained on")
+        parts.append(
+            f"{near['leaked']:,} of {near['heldout']:,} held-out documents are near duplicates of a training document"
+        )
     return "; ".join(parts)
 
 
@@ -118,28 +120,29 @@ def counts(split: dict[str, Any]) -> str:
 
 def epochs(s: dict[str, Any]) -> str:
     tokens = s["data"]["train"].get("tokens")
-    return f" ({s['tokens'] / tokens:.2f} × the text)" if tokens else ""
+    return f" ({s['tokens'] / tokens:.2f} epochs)" if tokens else ""
 
 
 # ------------------------------------------------------------------------------------- runs on labelled records
 
 
 def spaced(name: str) -> str:
-    return name.replace("_", " ")
+    """Return the title of a metric, or its key with spaces."""
+    return metric(name).title or name.replace("_", " ")
 
 
 def interval(row: Row) -> str:
     """
     >>> interval({"low": 0.4, "high": 0.6})
-    ' (95 %: 0.400 to 0.600)'
+    ' (95% CI: 0.400 to 0.600)'
     """
-    return f" (95 %: {row['low']:.3f} to {row['high']:.3f})" if finite(row["low"]) else ""
+    return f" (95% CI: {row['low']:.3f} to {row['high']:.3f})" if finite(row["low"]) else ""
 
 
 def describe_score(row: Row) -> str:
     """
     >>> describe_score({"score": "macro_f1", "value": 0.5, "low": 0.4, "high": 0.6, "records": 1200})
-    'macro f1 0.5000 (95 %: 0.400 to 0.600), 1,200 records'
+    'macro f1 0.5000 (95% CI: 0.400 to 0.600), 1,200 records'
     """
     return f"{spaced(row['score'])} {row['value']:.4f}{interval(row)}, {row['records']:,} records"
 
@@ -147,7 +150,7 @@ def describe_score(row: Row) -> str:
 def describe_seeds(row: Row) -> str:
     """
     >>> describe_seeds({"score": "accuracy", "mean": 0.5, "sd": 0.01, "low": 0.475, "high": 0.525, "runs": 3})
-    'accuracy 0.5000 ± 0.0100 (95 %: 0.475 to 0.525)'
+    'accuracy 0.5000 ± 0.0100 (95% CI: 0.475 to 0.525)'
     """
     spread = f" ± {row['sd']:.4f}" if finite(row["sd"]) else ""
     return f"{spaced(row['score'])} {row['mean']:.4f}{spread}{interval(row)}"
