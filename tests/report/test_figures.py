@@ -70,7 +70,7 @@ def test_preparing_what_is_in_the_cache_ends_at_a_hundred_per_cent(text_file: Pa
 @pytest.mark.parametrize("labels", [["neg", "pos"], ["spam", "ham"], ["0", "1"]])
 def test_f1_of_two_labels_is_scikit_learn_s(labels: list[str]) -> None:
     target_type = SingleLabel({"labels": labels})
-    assert target_type.positive == labels[1]
+    assert target_type.positive_label == labels[1]
     truth = [labels[int(c)] for c in "0110100111"]
     given = [labels[int(c)] for c in "0100110011"]
     answers = [{"label": g, "scores": {name: float(name == g) for name in labels}} for g in given]

@@ -181,7 +181,7 @@ def test_a_run_of_any_kind_is_shown(tmp_path: Path, kind: str) -> None:
 def test_a_task_that_is_not_installed_is_shown_as_far_as_it_is_known(tmp_path: Path) -> None:
     run = make(tmp_path / "run", DETAILS, task="haiku")
     recipe = yaml.safe_load((run.path / "recipe.yaml").read_text())
-    recipe["task"]["kind"] = "haiku"
+    recipe["task"]["name"] = "haiku"
     (run.path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     run.model.mkdir()
     assert "The worst errors" in report.write(run).read_text("utf-8")
@@ -201,7 +201,7 @@ def test_a_third_party_s_spec_says_how_its_model_is_used(tmp_path: Path, monkeyp
 
     monkeypatch.setitem(TASKS._builtin, "rhyme", Theirs)
     run = make(tmp_path / "run", DETAILS, task="rhyme")
-    text = (run.path / "recipe.yaml").read_text().replace("kind: classify", "kind: rhyme")
+    text = (run.path / "recipe.yaml").read_text().replace("name: classify", "name: rhyme")
     (run.path / "recipe.yaml").write_text(text)
     run.model.mkdir()
     page = Page(report.write(run).read_text("utf-8"))
