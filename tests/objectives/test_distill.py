@@ -105,7 +105,7 @@ def test_every_second_layer_of_the_teacher(teacher: Path) -> None:
     init_from_teacher(six, twelve)
     for i in range(6):
         assert torch.equal(six.encoder.layers[i].mlp.up.weight, twelve.encoder.layers[2 * i].mlp.up.weight)
-    untouched, fresh = made(teacher, init="none"), made(teacher, init="none")
+    untouched, fresh = made(teacher, student_init="random"), made(teacher, init="none")
     assert untouched[0].init_model(untouched[1]) == []
     assert all(torch.equal(a, b) for a, b in zip(untouched[1].parameters(), fresh[1].parameters()))
 
@@ -123,7 +123,7 @@ def test_wrong_teachers_are_refused(teacher: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="without a teacher"):
         build(Recipe.build({"objective": "distill"}), TOKENIZER, STUDENT)
     with pytest.raises(UserError, match="both 0"):
-        made(teacher, soft=0.0, cosine=0.0)
+        made(teacher, kl_weight=0.0, cosine_weight=0.0)
     with pytest.raises(UserError, match="both have the term mlm"):
         made(teacher, objective="mlm+distill")
     other = Tokenizer.train(["a"], TokenizerRecipe(type="byte", special_tokens=["<x>"]))

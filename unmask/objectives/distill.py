@@ -68,7 +68,7 @@ class Distill(MLM):
             "distill.teacher": model_files(resolve(recipe.distill.teacher, PATTERNS))
         }
 
-    def begin(self, model: Model) -> list[str]:
+    def init_model(self, model: Model) -> list[str]:
         if self.distill.student_init == "random":
             return []
         copied, total = init_from_teacher(model, self.teacher)

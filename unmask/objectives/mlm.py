@@ -63,7 +63,7 @@ class MLM(Objective):
             raise UserError("mlm.phrases applies only to mask_unit=phrase", hint="--mask-unit phrase")
 
     @classmethod
-    def files(cls, recipe: Recipe) -> dict[str, list[Path]]:
+    def external_files(cls, recipe: Recipe) -> dict[str, list[Path]]:
         return {"mlm.phrases": [Path(recipe.mlm.phrases)]} if recipe.mlm.mask_unit == "phrase" else {}
 
     def check_corpus(self, splits: Sequence[Split]) -> list[str]:
