@@ -110,9 +110,10 @@ HEADS = 'heads = ("mlm",)'
     [
         ("objectives/shuffle.py", HEADS, 'heads = ("mlmm",)', PRETRAIN, "the head 'mlmm', which does not exist (did you mean mlm"),
         ("objectives/shuffle.py", HEADS, 'heads = ("rtd",)', PRETRAIN, "term shuffle: cross-entropy needs logits (N, classes)"),
+        ("sections.py", 'panel = "Masking"  # the group', "# the group", PRETRAIN, "shuffle.fraction has a flag and no panel; expected one of Model,"),
         ("tasks/urgency/task.py", ", labels=LABELS", "", FINETUNE, "the task urgency has no labels"),
     ],
-    ids=["unknown head", "head of another shape", "no labels"],
+    ids=["unknown head", "head of another shape", "no panel", "no labels"],
 )  # fmt: skip
 def test_a_mistake_is_named(
     file: str, old: str, new: str, words: list[str], said: str, copy: Path, tmp_path: Path

@@ -69,7 +69,10 @@ def settings_of_verb(verb: str) -> "list[Setting]":
     from unmask.recipe import Recipe
     from unmask.settings import settings_of
 
-    return sorted((s for s in settings_of(Recipe) if verb in s.commands), key=lambda s: PANELS.index(s.panel))
+    found = [setting for setting in settings_of(Recipe) if verb in setting.commands]
+    for setting in found:
+        assert setting.panel in PANELS, f"{setting.path} has a flag and no panel; expected one of {', '.join(PANELS)}"
+    return sorted(found, key=lambda setting: PANELS.index(setting.panel))
 
 
 def _with_flags(function: Callable, verb: str) -> Callable:

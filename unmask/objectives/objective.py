@@ -169,7 +169,7 @@ def cross_entropy_terms(outputs: LogitsAndTargets, accuracy: bool = False) -> Te
     for name, (logits, targets) in outputs.items():
         assert logits.ndim == 2, (
             f"term {name}: cross-entropy needs logits (N, classes), but its head gave {tuple(logits.shape)}; "
-            "choose another head, or compute the loss in `measure` (unmask/objectives/objective.py)"
+            "choose another head, or compute the loss in `terms_from_hidden` (unmask/objectives/objective.py)"
         )
         terms[name] = (cross_entropy(logits, targets), len(targets))
         if accuracy:
