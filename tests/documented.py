@@ -150,7 +150,7 @@ def check_target(words: list[str]) -> None:
 
 def check_extras(words: list[str]) -> None:
     """pip: that the extras are declared. Installing needs the network."""
-    extras = re.search(r"^unmask\[(.+)\]$", words[2])
+    extras = re.search(r"^(?:unmask|\.)\[(.+)\]$", words[2])
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert extras and set(extras[1].split(",")) <= set(known), words
 

@@ -30,10 +30,16 @@ from documented import (
 
 from unmask.text import samples
 
-PAGES = [ROOT / "README.md", DOCS / "objectives.md", DOCS / "results.md"]
+PAGES = [ROOT / "README.md", DOCS / "mission.md", DOCS / "objectives.md", DOCS / "results.md"]
 DOCUMENTS = [p for p in (*ROOT.glob("README*.md"), *DOCS.glob("*.md")) if p.stem not in ("log", "design")]
 NETWORK = {"owner/name": "a model of the hub", "--push": "uploads to the hub"}  # in prose: checked, not run
-ALONE = ("unmask samples", "unmask cache list")  # whole without an argument; other verbs alone are only named
+ALONE = (
+    "unmask samples",
+    "unmask cache list",
+    "unmask presets",
+    "unmask config",
+    "unmask env",
+)  # whole without an argument; other verbs alone are only named
 LONG = {"unmask quickstart": "15 minutes; tests/runs/test_quickstart.py runs it on few reviews"}
 NAMES = {
     "MODEL": "runs/pretrain/bert-mini-1/model",
@@ -118,7 +124,7 @@ def run_all(lines: list[str]) -> dict[str, str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_the_commands_of_a_page_work(page: Path, folder: Path) -> None:
     said = run_all([line for line in commands(page) if not is_sketch(line)] + inline(page))
-    if page.stem == "README":
+    if page.stem == "mission":
         (shown,) = [text for line, text in said.items() if line.startswith("unmask tokenizer show")]
         assert "训" in shown and "练" in shown and "[UNK]" not in shown
 

@@ -12,6 +12,7 @@ import pytest
 from documented import DOCS, Session, commands, redirected
 
 REFERENCE = {
+    "mission",
     "objectives",
     "recipe",
     "results",
