@@ -1,6 +1,6 @@
 """Make the pictures of the README from real sessions: docs/terminal.svg and docs/studio.png.
 
-    make pictures        # or: python scripts/pictures.py [--folder FOLDER] [--steps 300] [--only terminal studio]
+    make pictures        # or: python scripts/pictures.py [--folder FOLDER] [--steps 400] [--only terminal studio]
 
 A small model is trained on 10,000 of the movie reviews that pip provides, in a pseudo-terminal, and rich turns what the commands print into an SVG.
 The studio then opens that model in headless Chromium (Debian's package, with playwright) and is photographed.
@@ -25,6 +25,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+import unmask
 from unmask.runs.quickstart import read_reviews
 from unmask.text.samples import SAMPLES
 
@@ -32,6 +33,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 COLUMNS = 116  # of the terminal; the longest line of a training log fits
 LARGEST = 300_000  # bytes of a picture
 REVIEWS = 10_000
+RECIPE = Path(unmask.__file__).parent / "recipes" / "quickstart.yaml"
 RUN = "runs/reviews"
 FILLS = ("i would [MASK] recommend this film to anyone .", "the acting was [MASK] and the plot made no sense .")
 SHOWN = "one of the [MASK] films i have ever seen ."
@@ -87,8 +89,9 @@ def write_corpus(path: Path) -> None:
 
 def make_terminal(folder: Path, steps: int, out: Path) -> None:
     write_corpus(folder / "corpus" / "reviews.txt")
-    commands = [f"unmask pretrain corpus/ --steps {steps} --out {RUN}"]
-    commands += [f'unmask fill {RUN} "{text}" --top-k 3' for text in FILLS]
+    shutil.copy(RECIPE, folder / "small.yaml")
+    commands = [f"unmask pretrain corpus/ --recipe small.yaml --steps {steps} --out {RUN}"]
+    commands += [f'unmask fill {RUN} "{text}"' for text in FILLS]
     shutil.rmtree(folder / RUN, ignore_errors=True)
     console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
     for command in commands:
@@ -121,7 +124,7 @@ def make_studio(folder: Path, out: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make the pictures of the README.")
     parser.add_argument("--folder", type=Path, help="work here and keep the runs")
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--only", nargs="*", default=["terminal", "studio"], choices=["terminal", "studio"])
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
