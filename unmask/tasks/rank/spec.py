@@ -27,5 +27,5 @@ SPEC = TaskSpec(
         auto_class="CrossEncoder",
         result="predict([('QUERY', 'PASSAGE')])",
     ),
-    training=Training(sampling_setting="negatives", why_not_augmentable="a passage would no longer be as relevant"),
+    training=Training(sampling_setting="num_negatives", why_not_augmentable="a passage would no longer be as relevant"),
 )
