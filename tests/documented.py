@@ -194,7 +194,9 @@ class Session:
         """Run a command or a python block; what it printed."""
         line = line.replace(USUAL, self.address)
         if line.startswith(PYTHON):
-            shorter = line if "unmask.tune(" in line else re.sub(r"minutes=\d+", "steps=2", line)  # tune: limits the search
+            shorter = (
+                line if "unmask.tune(" in line else re.sub(r"minutes=\d+", "steps=2", line)
+            )  # tune: limits the search
             exec(compile(shorter, "a python block", "exec"), self.names)
             return ""
         words = [self.placeholders.get(word, word) for word in shlex.split(line, comments=True)]
