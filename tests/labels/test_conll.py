@@ -175,7 +175,7 @@ def test_faults_of_spans(tmp_path: Path) -> None:
     _, findings = read(tmp_path / "a.jsonl", lines)
     assert where(findings) == [(str(n), kind) for n, (_, kind) in enumerate(wrong, 1)]
     assert all(f.error and f.hint for f in findings)
-    assert "it stands at 7–12" in str(findings[5])
+    assert "its text is at 7–12" in str(findings[5])
     _, findings = read(tmp_path / "b.jsonl", [{"text": "NewYork", "spans": [span(0, 3)]}])
     assert where(findings) == [("1", "cut word")] and not findings[0].error
 

@@ -138,7 +138,7 @@ def test_a_predicate_is_found_in_a_text_or_the_message_helps() -> None:
         ("run#3", "occurs 2 times", "run#1, run#2"),
         ("rum", "'rum' is not in the text", "A, run"),
         (None, "no predicate for", "a word of the text"),
-        ((3, 99), "no place in the text", "0 to 34"),
+        ((3, 99), "is not a span of the text", "0 to 34"),
     ):
         with pytest.raises(UserError, match=got) as error:
             roles.locate_predicate(text, predicate)

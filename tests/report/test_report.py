@@ -333,7 +333,7 @@ def test_report_holds_the_figures(tmp_path):
         "19,600",
         "96 of 20,096 documents, dropped",
         "3 of 41 held-out documents are near duplicates of a training document",
-        "14 bytes that are no text in the file's encoding",
+        "14 bytes that are invalid in the file's encoding",
         "the [MASK] of 州",
         "37.5%",
         "Test CPU 3000",

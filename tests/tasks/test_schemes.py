@@ -97,5 +97,5 @@ def test_a_few_stray_tags_do_not_change_the_scheme() -> None:
 
 def test_stray_tags_are_the_only_ones_found() -> None:
     assert schemes.invalid_tags(["I-a", "B-a", "O", "B-a", "I-b"], "IOB1") == [(3, "B-a after O")]
-    assert schemes.invalid_tags(["B-a", "S-a", "O"], "BIO") == [(1, "S-a is no tag of BIO")]
+    assert schemes.invalid_tags(["B-a", "S-a", "O"], "BIO") == [(1, "S-a is not a tag of BIO")]
     assert schemes.invalid_tags(["I-a", "I-b", "O"], "IO") == []

@@ -241,7 +241,7 @@ def test_a_wrong_place_is_put_right_by_the_nearest_one(tmp_path: Path, monkeypat
     spans = {"text": context, "spans": [{"start": 19, "end": 22, "label": "PER", "text": "Ann"}]}
     Path("spans.jsonl").write_text(json.dumps(spans) + "\n")
     (found,) = [f for f in api.doctor("spans.jsonl")["findings"] if f["error"]]
-    assert found["hint"] == "it stands at 18–21"
+    assert found["hint"] == "its text is at 18–21"
 
 
 def test_a_ragged_file_without_a_header_gets_the_columns_as_advice(tmp_path: Path) -> None:

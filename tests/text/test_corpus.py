@@ -248,13 +248,13 @@ def test_shards_are_not_documents(tmp_path):
 def test_documents_as_asked(tmp_path):
     (tmp_path / "a.txt").write_text(BLOCKS)
     assert len(texts(tmp_path / "a.txt", document_boundary="line")) == 4
-    assert "as asked" in corpus(tmp_path / "a.txt", document_boundary="line").describe()
+    assert "as requested" in corpus(tmp_path / "a.txt", document_boundary="line").describe()
     with pytest.raises(UserError, match="has no records"):
         corpus(tmp_path / "a.txt", document_boundary="record")
     (tmp_path / "a.csv").write_text("review,stars\none text,5\n")
     said = corpus(tmp_path / "a.csv", document_boundary="line").describe()
     assert "one document per record" in said
-    assert "'review' is the one that holds text; csv has records; documents=line is for text only" in said
+    assert "'review' is the only text column; csv has records; documents=line is for text only" in said
     assert "for text only" not in corpus(tmp_path / "a.csv", document_boundary="record").describe()
 
 

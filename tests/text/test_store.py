@@ -589,7 +589,7 @@ def test_the_key_follows_what_the_bytes_follow(text_file, tokenizers, tmp_path):
 
 def test_another_store_is_never_overwritten(text_file, expected, tokenizers, tmp_path):
     before = files_of(expected)
-    with pytest.raises(UserError, match=r"made from something else: another tokenizer; heldout 0.02, now 0.1"):
+    with pytest.raises(UserError, match=r"with other inputs: another tokenizer; heldout 0.02, now 0.1"):
         prepare(Corpus([str(text_file)]), tokenizers["bpe"], DataRecipe(eval_fraction=0.1), expected)
     assert files_of(expected) == before
     (tmp_path / "mine").mkdir()

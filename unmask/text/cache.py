@@ -1,4 +1,4 @@
-"""Where things that can be made again are kept: spooled standard input, written samples, token stores."""
+"""The cache folder: copies of standard input, sample texts, tokenizers and token stores. Everything in it can be rebuilt."""
 
 import fcntl
 import os
@@ -29,7 +29,7 @@ def cache_dir() -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot use {folder} as the cache: {error}", hint="UNMASK_CACHE=FOLDER") from None
+        raise UserError(f"cannot use {folder} as the cache: {error}", hint="set UNMASK_CACHE=FOLDER") from None
     return folder
 
 
@@ -47,7 +47,7 @@ class CacheEntry:
 
 
 def cache_entries() -> list[CacheEntry]:
-    """Everything in the cache, that which was used last first."""
+    """Return all cache entries, most recently used first."""
     entries = []
     for folder, kind in KINDS.items():
         for path in (cache_dir() / folder).glob("*"):
@@ -57,9 +57,9 @@ def cache_entries() -> list[CacheEntry]:
 
 
 def prune(older_than_days: float | None = None, incomplete: bool = True, everything: bool = False) -> list[CacheEntry]:
-    """Remove what was abandoned unfinished, what was not used for so many days, or everything; and say what.
+    """Remove abandoned builds, entries not used for `older_than_days`, or everything; return the removed entries.
 
-    What another process is working on stays. A store that a run is reading may go: the run keeps its pages.
+    Builds of other processes stay. A store in use may be removed: the run keeps its memory-mapped pages.
     """
     removed = []
     for entry in cache_entries():
@@ -87,7 +87,7 @@ def _entry(path: Path, kind: str) -> CacheEntry:
 
 
 def _busy(path: Path) -> bool:
-    """Whether a process holds the lock of this unfinished store."""
+    """Return whether a process holds the lock of this unfinished store."""
     try:
         with open(path / "lock") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

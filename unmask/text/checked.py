@@ -81,7 +81,7 @@ class ChecksummedFile:
         self._seen = bytearray(blocks) if summed else bytearray(b"\1") * blocks
         known = summed and (blocks > 0 or checksums_path(path).exists())  # an empty file may have been a longer one
         if known and self._size(checksums_path(path)) != 4 * blocks:
-            raise self.damaged(f"{checksums_path(path).name} does not have a checksum for each of its blocks")
+            raise self.damaged(f"{checksums_path(path).name} does not have one checksum per block")
         if summed and blocks:
             self._sums = np.memmap(checksums_path(path), "<u4", "r")
         if size <= EAGER_BYTES:

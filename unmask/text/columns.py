@@ -1,7 +1,7 @@
-"""Columns of a table: what they are usually called, in English and in Chinese, and which one plays which role.
+"""Column names of tables, in English and Chinese, and how columns are mapped to roles.
 
-Forms list the English names of each role. A Chinese name stands for the English one beside it in CHINESE, so every form
-reads both. A user names a column by its name or by its number, counted from 1.
+Tasks list the English names of each role. CHINESE_TO_ENGLISH translates Chinese names, so every task reads both. Users
+pass a column name or a column number, counted from 1.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,13 +75,13 @@ MAX_DEPTH = 3  # objects in objects that are opened
 
 
 class MissingColumn(UserError):
-    """No column plays a role that is needed; what the file holds may tell which one could."""
+    """A required role has no column; `role` is its name."""
 
     role = ""
 
 
 def normalize_name(column: str) -> str:
-    """A column's name as the forms know it: in lower case, a Chinese one in English.
+    """Return a column name in lower case and in English.
 
     >>> normalize_name("Review "), normalize_name("标签"), normalize_name("句子A")
     ('review', 'label', 'sentence_a')
@@ -91,7 +91,7 @@ def normalize_name(column: str) -> str:
 
 
 def find_column(columns: Sequence[str], wanted: str) -> str | None:
-    """The column of that name, else of that number, counted from 1.
+    """Return the column with this name, or else with this number, counted from 1.
 
     >>> find_column(["id", "review"], "review"), find_column(["id", "review"], "2"), find_column(["id"], "2")
     ('review', 'review', None)
@@ -116,7 +116,7 @@ def map_columns(
     needed: Sequence[str],
     where: str,
 ) -> dict[str, str]:
-    """Role → column: the one that the user gave by name or number, else the first by which files usually call it.
+    """Map roles to columns: the column that the user gave, or else the first one with a usual name of the role.
 
     >>> roles = {"text": ("text", "sentence"), "label": ("label", "class")}
     >>> map_columns(["id", "Sentence", "class"], roles, {}, ["text"], "a.csv")
@@ -139,17 +139,17 @@ def map_columns(
             column = next((names[name] for name in usual if name in names and names[name] not in found.values()), None)
             if column is not None:
                 found[role] = column
-    lacking = next((role for role in needed if role not in found), None)
-    if lacking is not None:
-        usual_names = ", ".join(roles[lacking][:6])
+    missing = next((role for role in needed if role not in found), None)
+    if missing is not None:
+        usual_names = ", ".join(roles[missing][:6])
         error = MissingColumn(
-            f"{where}: no column for {lacking!r}" + ("" if columns else ", as it is not a table"),
+            f"{where}: no column for {missing!r}" + ("" if columns else ", because it is not a table"),
             expected=f"{list_columns(columns)}; usually called {usual_names}"
             if columns
             else f"a table with a column {usual_names}",
-            hint=f"--column {lacking}=NAME" if columns else None,
+            hint=f"--column {missing}=NAME" if columns else None,
         )
-        error.role = lacking
+        error.role = missing
         raise error
     return {role: found[role] for role in roles if role in found}
 
@@ -159,7 +159,7 @@ def list_columns(columns: Sequence[str]) -> str:
 
 
 def flatten_objects(rows: Sequence[dict[str, Any]]) -> None:
-    """Plain values inside objects as columns too: {"review": {"text": …}} has the column review.text.
+    """Add values inside objects as columns: {"review": {"text": …}} has the column review.text.
 
     >>> rows = [{"review": {"text": "so good", "stars": 5}}]
     >>> flatten_objects(rows)

@@ -72,7 +72,7 @@ class Corpus:
         return sum(file.size for file in self.files)
 
     def fingerprint(self) -> str:
-        """Checksum of the contents and of what decides how documents are cut; not of names and places."""
+        """Return a checksum of the contents and of the settings that determine documents; names and paths do not count."""
         if not self._fingerprint:
             total = hashlib.blake2b(digest_size=16)
             boundary = _hashed_boundary(self.settings.document_boundary)
@@ -94,7 +94,7 @@ class Corpus:
         return self._fingerprint
 
     def describe(self) -> str:
-        """What there is and how it falls into documents, with the reason; one line for each way."""
+        """Describe the files and how they are split into documents, with the reason; one line per way."""
         groups: dict[str, list[File]] = {}
         for file in self.files:
             encoding = "utf-8" if file.encoding in ("ascii", "auto") else file.encoding
@@ -138,14 +138,14 @@ class Corpus:
                 sample = find_sample(source.removeprefix("sample:"))
                 settings = sample.settings(self.settings)
                 paths = [(Path(path), f"{source}/{Path(path).name}") for path in sample.sources()]
-                choose_modes(look(paths, settings, sample.html), settings.document_boundary, "as the sample is made")
+                choose_modes(look(paths, settings, sample.html), settings.document_boundary, "set by the sample")
             else:
                 asked += look(_expand(source), self.settings)
         if not self.files and problems:
             raise problems[0]
         if not any(file.size for file in self.files):
             raise UserError(f"the corpus is empty: no text in {self._names()}", hint=_FIX)
-        choose_modes(asked, self.settings.document_boundary, "as asked")
+        choose_modes(asked, self.settings.document_boundary, "as requested")
 
     def _new_report(self) -> Report:
         report = Report()
@@ -157,7 +157,7 @@ class Corpus:
         return ", ".join(self.sources[:5]) or "nothing"
 
 
-_FIX = "name files, folders, globs, - or sample:NAME; unmask samples lists what there is"
+_FIX = "pass files, folders, globs, - or sample:NAME; unmask samples lists the samples"
 
 
 def _expand(source: str) -> Iterator[tuple[Path, str]]:

@@ -1,6 +1,6 @@
-"""What a file is, before it is read: kind, encoding, column, and how it falls into documents.
+"""Detect what a file is before it is read: kind, encoding, text column and document boundaries.
 
-Each choice comes with its reason, which is printed: a wrong guess must be seen before an hour of training.
+Each choice has a reason, which is printed, so that a wrong guess is seen before training.
 """
 
 import io
@@ -66,12 +66,12 @@ def probe(path: Path, name: str, settings: DataRecipe, html: bool = False) -> Fi
         return file
     sample = Beginning(data, file.encoding)
     if file.kind == "parquet":
-        raise UserError(f"{name}: not a parquet file, though its name says so", expected=VALID)
+        raise UserError(f"{name}: not a parquet file, despite its suffix", expected=VALID)
     if guess and sample.text.lstrip().startswith("{") and sample.records():
         file.kind = "jsonl"
     elif ending == ".json":
         hint = f"jq -c '.[]' {name} > {path.stem}.jsonl"
-        raise UserError(f"{name}: one JSON value, not one record per line", expected=VALID, hint=hint)
+        raise UserError(f"{name}: this is one JSON value, not one record per line", expected=VALID, hint=hint)
     if file.kind != "text":
         _probe_records(file, sample, settings.text_column)
     return file
@@ -87,7 +87,7 @@ def probe_labelled(path: Path, name: str, encoding: str, given: Collection[str] 
         return _probe_parquet(file, ""), Layout("table")
     sample = Beginning(data, file.encoding, LABELLED)
     if ending == ".parquet":
-        raise UserError(f"{name}: not a parquet file, though its name says so", expected=VALID)
+        raise UserError(f"{name}: not a parquet file, despite its suffix", expected=VALID)
 
     layout = Layout("text") if ending in CONLL_SUFFIXES else detect_layout(sample.text, ending, given, sample.whole)
     if ending == ".json" and layout.kind == "text" and sample.text.strip():
@@ -184,7 +184,7 @@ def _probe_records(file: File, sample: Beginning, column: str) -> None:
         file.quotes = file.kind == "csv" or not quotes_are_text(lines)
         rows = parse(lines, file.delimiter, file.quotes, RECORDS)
         if not rows:
-            raise UserError(f"{file.name}: no line names the columns", expected="text,label in the first line")
+            raise UserError(f"{file.name}: there is no header line", expected="text,label in the first line")
         columns = [name.strip() for name in rows[0]]
         texts = {
             name
@@ -237,7 +237,7 @@ def choose_column(file: str, columns: Sequence[str], texts: set[str], wanted: st
     """(column, reason). The one that was asked for; for an absent "text" the only one that looks like it.
 
     >>> choose_column("a.csv", ["id", "review"], {"review"}, "text")
-    ('review', "there is no column 'text', and 'review' is the one that holds text")
+    ('review', "there is no column 'text', and 'review' is the only text column")
     """
     if wanted in columns or not wanted:  # none: the whole record is asked for
         return wanted, ""
@@ -245,10 +245,10 @@ def choose_column(file: str, columns: Sequence[str], texts: set[str], wanted: st
         known = [name for name in columns if normalize_name(name) in TEXT_COLUMNS]
         guess = known if len(known) == 1 else [name for name in columns if name in texts]
         if len(guess) == 1:
-            return guess[0], f"there is no column 'text', and {guess[0]!r} is the one that holds text"
+            return guess[0], f"there is no column 'text', and {guess[0]!r} is the only text column"
     raise UserError(
         f"{file}: no column {wanted!r}{nearest(wanted, list(columns))}",
-        expected=list_columns(columns) + " (the first line names the columns)" * file.endswith(("csv", "tsv")),
+        expected=list_columns(columns) + " (from the header line)" * file.endswith(("csv", "tsv")),
         hint="--column NAME, or --set data.text_column=NAME",
     )
 
@@ -270,7 +270,7 @@ def choose_modes(files: list[File], wanted: str, why: str) -> None:
     texts = [file for file in files if file.kind == "text"]
     if wanted == "record" and texts:
         raise UserError(
-            f"{texts[0].name}: text, which has no records",
+            f"{texts[0].name}: plain text has no records",
             expected="file, block, line for text; record for csv, tsv, jsonl, parquet",
             hint="--document-boundary auto",
         )

@@ -103,7 +103,7 @@ def describe(report: dict[str, Any]) -> str:
     """The report in two lines."""
     before, after = report["tokens_per_word"]
     if not report["added"]:
-        return "vocabulary: no frequent word of this text is cut into pieces; nothing was added"
+        return "vocabulary: no frequent word of this text is split into subwords; nothing was added"
     useful = ", ".join(f"{w['word']} ({' '.join(w['pieces'])})" for w in report["words"])
     return (
         f"vocabulary: {report['added']:,} words added, now {report['vocabulary']:,}; "
@@ -182,7 +182,7 @@ def add_words(tokenizer: Tokenizer, chosen: Iterable[NewWord]) -> Tokenizer:
     raw = json.loads(tokenizer.backend.to_str())
     model = raw["model"]
     chosen = list(chosen)
-    # Trap: an added token that the model itself does not know is numbered anew when the file is read, after the last
+    # Trap: an added token that the model itself does not know is renumbered when the file is read, after the last
     # entry of the model, which would now be another: so the model gets to know it.
     added = {i: t.content for i, t in tokenizer.backend.get_added_tokens_decoder().items()}
     if isinstance(model["vocab"], dict):
@@ -210,19 +210,19 @@ def _refuse(tokenizer: Tokenizer) -> None:
     if tokenizer.type in ("char", "byte") or kind == "WordLevel":
         reason = f"a {tokenizer.type} tokenizer has no words: every entry is one {tokenizer.type}"
     elif backend.pre_tokenizer is None:
-        reason = "this tokenizer does not split text into words, so a word's borders are unknown to it"
+        reason = "this tokenizer has no pre-tokenizer, so it has no word boundaries"
     elif kind == "BPE":
         # Taken whole, an entry that merges do not lead to would change how old text is cut.
         special = set(backend.get_added_tokens_decoder())
         for token, i in backend.get_vocab(with_added_tokens=False).items():
             if i not in special and [t.id for t in backend.model.tokenize(token)] != [i] and _is_word(backend, token):
-                reason = f"its entry {token!r} is never reached by its merges, and would be if words were taken whole"
+                reason = f"its entry {token!r} cannot be produced by its merges, so adding whole words would change how existing text is tokenized"
                 break
     if reason:
         raise UserError(
             f"--extend-vocab: {reason}",
             expected="a wordpiece, bpe or unigram tokenizer",
-            hint="leave out --extend-vocab; the model continues with its own vocabulary",
+            hint="remove --extend-vocab to keep the vocabulary of the model",
         )
 
 

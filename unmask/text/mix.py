@@ -45,13 +45,13 @@ def parse_replay(mix: list[str]) -> list[ReplayPart]:
     if total >= 1:
         raise UserError(
             f"--replay: the shares add up to {float(total):g}, which leaves no row to the corpus itself",
-            expected="shares that add up to less than 1",
+            expected="fractions that add up to less than 1",
         )
     return out
 
 
 class InterleaveSchedule:
-    """Whose turn a row is: (0, n) is row n of the corpus, (j, n) row n of part j.
+    """Decide where a row comes from: (0, n) is row n of the corpus, (j, n) row n of part j.
 
     >>> turns = InterleaveSchedule([Fraction(1, 4)])
     >>> [turns.locate(n) for n in range(8)]
@@ -76,5 +76,5 @@ class InterleaveSchedule:
         return 0, number
 
     def rows(self, own: int) -> int:
-        """Rows in all, while the corpus gives `own`."""
+        """Return the total number of rows if the corpus has `own`."""
         return math.ceil(own / self.own)

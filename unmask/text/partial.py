@@ -1,4 +1,4 @@
-"""A store that is being built: its lock, its growing files, what is counted in them, and the journal from which a killed build goes on."""
+"""A store under construction: its lock, its growing files, their counts, and the journal from which a killed build continues."""
 
 import fcntl
 import io
@@ -26,7 +26,7 @@ OFFSETS = ("documents", "sentences", "document_sentences")
 
 @contextmanager
 def build_lock(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """One process builds in `folder`; others wait, since what they want is what the first one makes."""
+    """Let one process build in `folder`; others wait for it, since they need the same store."""
     while True:
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -42,7 +42,7 @@ def build_lock(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
                 except BlockingIOError:
                     if not waited:
                         file.seek(0)
-                        say(f"waiting for process {file.read().strip() or '?'}, which prepares the same store")
+                        say(f"waiting for process {file.read().strip() or '?'}, which is building the same store")
                         waited = True
                     time.sleep(0.1)
             try:
@@ -76,7 +76,7 @@ class PartialStoreFiles:
 
     @staticmethod
     def fit(folder: Path, sizes: dict[str, int]) -> bool:
-        """Whether every file holds at least the bytes that the journal counts on."""
+        """Return whether every file has at least the bytes recorded in the journal."""
         try:
             return all((folder / name).stat().st_size >= size for name, size in sizes.items())
         except OSError:
@@ -131,7 +131,7 @@ def clear_folder(folder: Path) -> None:
 
 
 def write_store_checksums(folder: Path, meta: bytes) -> None:
-    """The checksums of a complete store; that of meta.json, whose presence says that all is there, before it."""
+    """Write the checksums of a complete store; meta.json, which marks the store as complete, is written later."""
     for path in (folder / split / f"{name}.bin" for split in SPLITS for name in ("tokens", "flags", *OFFSETS)):
         write_checksums(path)
     write_folder_checksums(folder / "tokenizer")
@@ -139,7 +139,7 @@ def write_store_checksums(folder: Path, meta: bytes) -> None:
 
 
 def count_split(split: Path, dtype: np.dtype[Any], tokenizer: Tokenizer) -> dict[str, Any]:
-    """What meta.json says about a split, and how often each token occurs in it; read in blocks."""
+    """Return the statistics of a split for meta.json and its token counts; files are read in blocks."""
     counts = np.zeros(tokenizer.size, np.int64)
     words = 0
     checksum = blake2b(digest_size=16)
@@ -183,7 +183,7 @@ def write_journal(path: Path, journal: dict[str, Any]) -> None:
 
 
 def read_journal(path: Path) -> dict[str, Any] | None:
-    """None when there is none, or when it is not what was written."""
+    """Return the journal, or None if it is missing or damaged."""
     try:
         text, checksum, _ = path.read_text("utf-8").split("\n")
     except (OSError, ValueError):

@@ -1,5 +1,4 @@
-"""Prepare: a corpus and a tokenizer → a TokenStore, in parallel, all or nothing, and never the same work
-twice.
+"""Tokenize a corpus into a TokenStore: in parallel, atomically, and resumable after a kill.
 
 Two passes. The first hashes every document and decides what becomes of it (`scan`); the second tokenizes
 (`encode`, in `workers`) and appends to the store's files. Results are written in corpus order, so the bytes
@@ -8,7 +7,7 @@ tokens) is on disk.
 
 The store is built in `<out>.partial-<key>` and renamed when complete. After every JOURNAL batches the files
 are synced and their sizes noted in `journal.json`; a build that was killed cuts the files back to these
-sizes and goes on from there. A second process that wants the same store waits for the first.
+sizes and continues from there. A second process that needs the same store waits for the first.
 """
 
 import errno
@@ -57,7 +56,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def store_parts(corpus: Corpus, tokenizer: Tokenizer, settings: DataRecipe) -> dict[str, Any]:
-    """Everything the bytes of a store follow from. (How documents are cut is in the corpus's fingerprint.)"""
+    """Return everything that determines the bytes of a store. (The corpus fingerprint covers document boundaries.)"""
     return {
         "format": FORMAT,
         "corpus": corpus.fingerprint(),
@@ -67,7 +66,7 @@ def store_parts(corpus: Corpus, tokenizer: Tokenizer, settings: DataRecipe) -> d
 
 
 def store_key(corpus: Corpus, tokenizer: Tokenizer, settings: DataRecipe) -> str:
-    """16 hexadecimal digits; the same key means the same bytes."""
+    """Return 16 hexadecimal digits; equal keys mean equal bytes."""
     return _key(store_parts(corpus, tokenizer, settings))
 
 
@@ -79,9 +78,9 @@ def prepare(
     progress: Progress | None = None,
     lengths: Sequence[int] = (),
 ) -> TokenStore:
-    """The corpus as a TokenStore in the folder `out` (none: in the cache, under its key).
+    """Tokenize the corpus into a TokenStore in the folder `out` (None: in the cache, under its key).
 
-    A store that is already there with the same key is opened; one with another key is never touched.
+    An existing store with the same key is opened; one with another key is never modified.
     `lengths`: row lengths for which the chunks of sentence pairs are indexed at once.
     """
     parts = store_parts(corpus, tokenizer, settings)
@@ -106,7 +105,7 @@ def prepare(
 
 
 def cached_store(corpus: Corpus, tokenizer: Tokenizer, settings: DataRecipe) -> TokenStore | None:
-    """The store that `prepare` keeps of this in the cache, if it is there."""
+    """Return the cached store, or None."""
     path = _place(corpus, store_key(corpus, tokenizer, settings))
     return TokenStore.open(path) if (path / "meta.json").exists() else None
 
@@ -116,7 +115,7 @@ def _place(corpus: Corpus, key: str) -> Path:
 
 
 class _Build:
-    """One build in its partial folder, from the beginning or from its journal."""
+    """Build a store in its partial folder, from the start or from its journal."""
 
     def __init__(
         self,
@@ -149,14 +148,14 @@ class _Build:
             path.unlink(missing_ok=True)
 
     def _begin(self) -> dict[str, Any]:
-        """An empty folder, the first pass, and the journal's first entry."""
+        """Clear the folder, run the first pass and write the first journal entry."""
         clear_folder(self.folder)
         for name in SPLITS:
             (self.folder / name).mkdir()
         self.tokenizer.save(self.folder / "tokenizer")
         try:
             plan = self._scan()
-        except UserError:  # of the corpus: there is nothing to go on with
+        except UserError:  # of the corpus: there is nothing to continue from
             shutil.rmtree(self.folder)
             raise
         sizes = {path.name: path.stat().st_size for path in (self.scan, self.plan)}
@@ -183,7 +182,7 @@ class _Build:
     ) -> tuple[list[tuple[str, bool]], list[str]]:
         """Second pass; the documents that the journal counts are in `files` already.
 
-        Returns (place, held out) of every sampled document, and the places of a few dropped ones.
+        Return (location, held out) of every sampled document, and the locations of a few dropped ones.
         """
         sampled: list[tuple[str, bool]] = []
         dropped: list[str] = []
@@ -193,7 +192,7 @@ class _Build:
             results = encode_inline(self.tokenizer, self.settings.language, batches)
         else:
             results = encode_parallel(workers, self.folder / "tokenizer", self.settings.language, batches)
-        with closing(results):  # ends the workers, whatever happens here
+        with closing(results):  # stops the workers on errors too
             for number, (result, documents) in enumerate(results, 1):
                 files.append(result)
                 journal["documents"] = documents
@@ -207,7 +206,7 @@ class _Build:
     def _batches(
         self, plan: SplitPlan, done: int, sampled: list[tuple[str, bool]], dropped: list[str]
     ) -> Iterator[tuple[list[EncodeTask], int]]:
-        """(documents to encode, how many documents of the corpus are behind us then)."""
+        """Yield (documents to encode, number of corpus documents consumed after them)."""
         batch: list[EncodeTask] = []
         characters = number = 0
         decided = decisions(self.scan, self.plan)
@@ -239,7 +238,8 @@ class _Build:
     def _changed(self) -> None:
         shutil.rmtree(self.folder)
         raise UserError(
-            "the corpus changed while it was being prepared", hint="run the same command when it is complete"
+            "the corpus changed while it was being prepared",
+            hint="run the same command again when the corpus no longer changes",
         )
 
     def _meta(
@@ -253,8 +253,8 @@ class _Build:
         if not sides["train"]["tokens"]:
             shutil.rmtree(self.folder)
             raise UserError(
-                f"none of the {plan.documents:,} documents ({plan.characters:,} characters) gave a token to train on",
-                hint="a tokenizer trained on this text: unmask tokenizer train CORPUS",
+                f"none of the {plan.documents:,} documents ({plan.characters:,} characters) contains a token to train on",
+                hint="train a tokenizer on this text: unmask tokenizer train CORPUS",
             )
         share = counts[counts > 0] / counts.sum()
         signatures = np.fromfile(self.folder / "signatures.bin", np.uint32).reshape(-1, PERMUTATIONS)
@@ -293,11 +293,11 @@ class _Build:
 
 
 def _is_there(path: Path, key: str, parts: dict[str, Any]) -> bool:
-    """Whether the store is complete; a UserError when something else is in its place."""
+    """Return whether the complete store exists; raises UserError if the folder contains something else."""
     meta = read_meta(path)
     if meta is None:
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-            raise UserError(f"{path} exists and is not a token store", hint="another folder with -o")
+            raise UserError(f"{path} exists and is not a token store", hint="choose another folder with -o")
         return False
     if meta.get("key") != key:
         old = meta.get("parts", {})
@@ -307,8 +307,8 @@ def _is_there(path: Path, key: str, parts: dict[str, Any]) -> bool:
             for name in differs
         ]
         raise UserError(
-            f"{path} holds a token store made from something else: {'; '.join(changes)}",
-            hint="another folder with -o, or delete this one",
+            f"{path} contains a token store with other inputs: {'; '.join(changes)}",
+            hint="choose another folder with -o, or delete this one",
         )
     return True
 
@@ -320,12 +320,12 @@ def _publish(partial: Path, path: Path, key: str, parts: dict[str, Any]) -> None
         if not _is_there(path, key, parts):
             raise
         shutil.rmtree(partial)
-    (path / "lock").unlink(missing_ok=True)  # ours until now, so that nobody began anew in between
+    (path / "lock").unlink(missing_ok=True)  # held until now, so that no other process started a new build
 
 
 def _explain(error: OSError, path: Path, partial: Path, corpus: Corpus) -> UserError:
     if error.errno not in _FULL:
-        return UserError(f"cannot prepare {path}: {error}", hint="another folder with -o")
+        return UserError(f"cannot prepare {path}: {error}", hint="choose another folder with -o")
     written = sum(file.stat().st_size for file in partial.rglob("*") if file.is_file())
     # Tokens and flags of English take about three bytes for four of its text; boundaries and hashes the rest.
     needed = max(int(1.2 * corpus.bytes()) - written, 0)
@@ -333,7 +333,7 @@ def _explain(error: OSError, path: Path, partial: Path, corpus: Corpus) -> UserE
     return UserError(
         f"the disk is full: {error.strerror} after {written / 1e6:,.1f} MB in {partial}; "
         f"about {needed / 1e6:,.1f} MB more are needed, {free / 1e6:,.1f} MB are free",
-        hint="make room and run the same command again (it goes on where it was), or another disk with -o",
+        hint="free disk space and run the same command again to continue, or choose another disk with -o",
     )
 
 

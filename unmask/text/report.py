@@ -1,20 +1,20 @@
-"""Report: what reading a corpus skipped or repaired, counted, with file and line. Bounded in size."""
+"""Count what was skipped or repaired while reading a corpus, with file and line; bounded in size."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-KEPT = 20  # located problems kept of each kind; the counts go on
+KEPT = 20  # located problems kept per kind; all are counted
 SHOWN = 5  # of them printed
 
 KINDS = {
     "skipped_files": "files skipped",
-    "damaged_files": "files damaged or cut off: what could be read was used",
+    "damaged_files": "files damaged or truncated: the readable part was used",
     "empty_files": "files without text",
-    "repaired_bytes": "bytes that are no text in the file's encoding, replaced by U+FFFD",
+    "repaired_bytes": "bytes that are invalid in the file's encoding, replaced by U+FFFD",
     "repaired_surrogates": "lone surrogates, replaced by U+FFFD",
-    "control_characters": "control characters removed or put right",
-    "split_documents": "documents too long for one piece, cut into several",
+    "control_characters": "control characters removed or repaired",
+    "split_documents": "documents too long, split into several",
     "long_records": "records too long to read, skipped",
     "bad_json": "lines that are not JSON, skipped",
     "ragged_rows": "rows with fewer fields than the header",
@@ -70,7 +70,7 @@ class Report:
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
-        """For people: the sums, then each kind of problem with its first places."""
+        """Return lines for display: totals, then each kind of problem with its first locations."""
         lines = [
             f"{self.files:,} files, {self.documents:,} documents, {self.characters:,} characters, "
             f"{self.bytes:,} bytes read"
@@ -83,7 +83,7 @@ class Report:
         return lines
 
     def as_dict(self) -> dict[str, Any]:
-        """For a run's record: every count, and the located problems as text."""
+        """Return all counts, and the located problems as text, for results files."""
         return {
             "files": self.files,
             "documents": self.documents,

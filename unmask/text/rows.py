@@ -46,20 +46,20 @@ class Rows:
         documents = len(self.split.documents) - 1
         if documents < 2:
             raise UserError(
-                f"next-sentence pairs need at least two documents, this text has {documents}: "
-                "a false second sentence has to come from another one",
-                hint="--objective mlm, or cut the text into documents: --document-boundary paragraph or --document-boundary line",
+                f"next-sentence pairs need at least two documents, this corpus has {documents}: "
+                "negative pairs are sampled from other documents",
+                hint="use --objective mlm, or split the text into documents: --document-boundary paragraph or --document-boundary line",
             )
 
     def count(self, length: int) -> int:
-        """Rows in an epoch."""
+        """Return the number of rows in an epoch."""
         if self.kind == "stream":
             return max(1, len(self.split.tokens) // (length - len(self.first) - 1))
         chunks = len(self.split.chunks(bert_equivalent_length(length, self.tokenizer)))
         if not chunks:
             raise UserError(
-                "no document has two sentences, so there is no true next sentence to learn from",
-                hint="--objective mlm, or larger documents: --document-boundary paragraph or --document-boundary file",
+                "no document has two sentences, so there are no positive next-sentence pairs",
+                hint="use --objective mlm, or larger documents: --document-boundary paragraph or --document-boundary file",
             )
         return chunks
 
@@ -95,7 +95,7 @@ class Rows:
         a = self._span(first, cut)
         b = self._span(cut, last)
         if self.kind == "pairs" and not true:
-            b = self._elsewhere(first, b[1] - b[0], rng)
+            b = self._sample_other_document(first, b[1] - b[0], rng)
         budget = phase.length - sum(map(len, self.frame))
         while (a[1] - a[0]) + (b[1] - b[0]) > budget:
             over = (a[1] - a[0]) + (b[1] - b[0]) - budget
@@ -126,8 +126,8 @@ class Rows:
         """Token range of sentences first … last − 1, which are of one document."""
         return int(self.split.sentences[first]), self.split.sentence_end(last - 1)
 
-    def _elsewhere(self, sentence: int, tokens: int, rng: np.random.Generator) -> tuple[int, int]:
-        """About `tokens` tokens of whole sentences from any document but the one `sentence` is in."""
+    def _sample_other_document(self, sentence: int, tokens: int, rng: np.random.Generator) -> tuple[int, int]:
+        """Sample about `tokens` tokens of whole sentences from a document other than that of `sentence`."""
         bounds = self.split.document_sentences
         home = bisect_right(bounds, sentence) - 1
         low, high = int(bounds[home]), int(bounds[home + 1])
@@ -140,6 +140,6 @@ class Rows:
 
 
 def _shorten(span: tuple[int, int], by: int, rng: np.random.Generator) -> tuple[int, int]:
-    """`by` tokens fewer, taken from the front or the back by lot, so that neither end is favoured."""
+    """Remove `by` tokens, split randomly between front and back, as BERT does."""
     front = int(rng.integers(by + 1))
     return span[0] + front, span[1] - (by - front)

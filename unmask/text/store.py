@@ -2,7 +2,7 @@
 
 Written once by `unmask.text.prepare`, read by every objective. Flat files and a memory map, as in nanoGPT:
 opening takes the same time for a megabyte and a terabyte, and processes on one machine share the pages. Every file
-has checksums beside it (`F.sum`, see `checked`), so a damaged byte is an error before it is trained on. The folder:
+has checksums next to it (`F.sum`, see `checked`), so a damaged byte is an error before it is trained on. The folder:
 
     meta.json                    settings, key, counts, duplicates, unigram entropy: everything known about the text
     tokenizer/                   the tokenizer that made the numbers
@@ -51,7 +51,7 @@ from unmask.text.tokenizer import Tokenizer
 
 FORMAT = 1  # of the folder; a store of another format is refused
 SPLITS = ("train", "heldout")
-UNNOTICED = "damage to it will not be noticed. Prepare the text again to add them"
+UNNOTICED = "damage to it cannot be detected. Prepare the text again to add checksums"
 USED = "used"  # an empty file whose time says when the store was last opened; `unmask cache prune` reads it
 
 
@@ -105,7 +105,7 @@ class Split:
                     blocks = pair_chunks(self.read, self.counts["documents"], length)
                     self._chunks[length] = np.concatenate([np.zeros((0, 2), np.int64), *blocks])
                     return self._chunks[length]
-            again = f"{command('rm', path)}  (it is rebuilt the next time it is needed)"
+            again = f"{command('rm', path)}  (it is rebuilt when it is needed)"
             file = ChecksummedFile(path, path.stat().st_size // 16 * 16, again, checksums_path(path).exists())
             self._chunks[length] = file.map(np.dtype("int64"), 2)
         return self._chunks[length]
@@ -164,7 +164,7 @@ class TokenStore:
             raise UserError(
                 f"{path} is not a token store (no meta.json)" if path.exists() else f"no such token store: {path}",
                 expected="a folder that `unmask prepare` wrote",
-                hint=f"unmask prepare CORPUS, and the folder that it prints in place of {path}"
+                hint=f"run unmask prepare CORPUS, and pass the folder that it prints instead of {path}"
                 if path.exists()  # a run or a corpus: no place to write a store to
                 else f"unmask prepare CORPUS -o {quote(path)}",
             )
@@ -172,7 +172,7 @@ class TokenStore:
             raise UserError(
                 f"the token store {path} has format {meta.get('format')}",
                 expected=f"format {FORMAT}",
-                hint="prepare it again into another folder",
+                hint="prepare the corpus again into another folder",
             )
         store = cls(path, meta)
         with suppress(OSError):  # a read-only store is fine; it only looks unused
@@ -180,14 +180,14 @@ class TokenStore:
         return store
 
     def index(self, lengths: Iterable[int]) -> None:
-        """Sentence pairs for rows of these lengths, found and counted now."""
+        """Index and count the sentence pairs for sequences of these lengths."""
         for length in (bert_equivalent_length(length, self.tokenizer) for length in lengths):
             for split in (self.train, self.heldout):
                 split.chunks(length)
                 split.truncated_chunks(length)
 
     def describe(self) -> str:
-        """A few lines for people: how much text, what was held out, dropped and found to be double."""
+        """A few lines for people: how much text, what was held out, dropped and were duplicates."""
         train, heldout, double = self.meta["train"], self.meta["heldout"], self.meta["duplicates"]
         near = double["near"]
         lines = [
@@ -195,18 +195,18 @@ class TokenStore:
             f"{train['documents']:,} documents to train on",
             f"held out: {heldout['tokens']:,} tokens in {heldout['documents']:,} documents "
             f"({self.meta['heldout_rule']})",
-            f"duplicates: {double['exact']:,} of {double['documents']:,} documents dropped, equal to an earlier one"
+            f"duplicates: {double['exact']:,} of {double['documents']:,} documents dropped (equal to an earlier one)"
             + (f" (e.g. {double['exact_examples'][0]})" if double["exact"] else ""),
         ]
         if near["near"]:
             lines.append(
-                f"near duplicates: {near['near']:,} of {near['documents']:,} looked at ({near['share']:.1%}), kept; "
+                f"near duplicates: {near['near']:,} of {near['documents']:,} sampled ({near['share']:.1%}), kept; "
                 f"e.g. {near['examples'][0]}"
             )
         if near["leaked"]:
             lines.append(
-                f"{near['leaked']:,} of {near['heldout']:,} held-out documents looked at are near duplicates of text "
-                "trained on: held-out figures will look better than they are"
+                f"{near['leaked']:,} of {near['heldout']:,} sampled held-out documents are near duplicates of training "
+                "text: the validation loss will be too optimistic"
             )
         return "\n".join(lines)
 
@@ -216,7 +216,7 @@ class TokenStore:
 
 
 def read_meta(path: Path) -> dict[str, Any] | None:
-    """A store's meta.json; None when there is none."""
+    """Read the meta.json of a store; None if it is missing."""
     file = path / "meta.json"
     if not file.is_file():
         return None
@@ -226,18 +226,18 @@ def read_meta(path: Path) -> dict[str, Any] | None:
     except ValueError as error:  # of a store without checksums
         raise UserError(f"cannot read {file}: {error}", hint=rebuild(path)) from None
     if not isinstance(meta, dict):
-        raise UserError(f"{file} is not the description of a token store", hint=rebuild(path))
+        raise UserError(f"{file} does not describe a token store", hint=rebuild(path))
     return meta
 
 
 def has_sums(path: Path) -> bool:
-    """Whether a store was written with checksums: by any of them, so that one that is lost is missed."""
+    """Return whether a store was written with checksums. Any checksum file counts, so that a lost one is detected."""
     return any(checksums_path(path / name).exists() for name in ("meta.json", "train/tokens.bin"))
 
 
 def rebuild(path: Path) -> str:
-    """The command that rebuilds a damaged store."""
+    """Return the command that rebuilds a damaged store."""
     folder = quote(path)
     if path.resolve().parent == (cache_dir() / "stores").resolve():
-        return f"rm -r {folder}  (then the same command again, or --resume of the run: the text is prepared again)"
+        return f"rm -r {folder}  (then run the same command again, or --resume the run: the text is prepared again)"
     return f"rm -r {folder} && unmask prepare CORPUS -o {folder}"

@@ -1,18 +1,18 @@
-"""Tokenizer: text → ids, trained here or taken over, stored as the `tokenizer.json` that the ecosystem reads.
+"""Tokenizer: text → ids, trained here or loaded, saved as a `tokenizer.json` that Hugging Face libraries read.
 
-| type | pieces | normalisation, beside `lowercase` and `strip_accents` |
+| type | subwords | normalization, in addition to `lowercase` and `strip_accents` |
 |---|---|---|
 | wordpiece | BERT 1810.04805: longest match first, `##` inside words | BERT's: clean, CJK one by one |
 | bpe | byte-level, as GPT-2 and RoBERTa; never unknown | none: lossless when cased |
-| unigram | 1804.10959, as SentencePiece: `▁` is a blank | NFKC, runs of blanks become one |
-| char | one per character, blanks too | NFC |
+| unigram | 1804.10959, as SentencePiece: `▁` is a space | NFKC, runs of spaces become one |
+| char | one per character, including spaces | NFC |
 | byte | one per UTF-8 byte, in order of its value; never unknown | none: lossless when cased |
 
 Ids of a new tokenizer: the special tokens of its family's template (`templates.py`; BERT's [PAD] [UNK] [CLS] [SEP] [MASK]
-are 0 to 4), then the user's special tokens, then the pieces (`vocabulary.py`). Special tokens are recognised in the text itself, never split, never lower-cased.
-Where a piece carries the blank before it (bpe, unigram), [MASK] takes that blank too, as RoBERTa's does: in
-"the united [MASK]" it stands for " states". `strip_accents` drops every combining mark, also those that are
-vowels in Thai or Hindi; that is BERT's rule.
+are 0 to 4), then the user's special tokens, then the pieces (`vocabulary.py`). Special tokens are recognized in the text itself, never split, never lower-cased.
+If subwords include the space before them (bpe, unigram), [MASK] includes that space too, as RoBERTa's does: in
+"the united [MASK]" it replaces " states". `strip_accents` removes every combining mark, including vowels in Thai or
+Hindi, as BERT does.
 """
 
 import hashlib
@@ -42,10 +42,10 @@ from unmask.text.corpus import Corpus
 from unmask.text.templates import ROLES, TEMPLATES, add_special_tokens, find_roles
 from unmask.text.vocabulary import CJK, train_vocabulary
 
-NAMES = (*ROLES, "bos", "eos")  # what a tokenizer_config.json may name
+NAMES = (*ROLES, "bos", "eos")  # special tokens that a tokenizer_config.json may name
 FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", *legacy_tokenizers.FILES)
 
-# Words for counting: an ideograph, or a run of anything else between blanks.
+# Words for counting: an ideograph, or a run of other characters between spaces.
 _WORD = re.compile(f"[{CJK}]|[^\\s{CJK}]+")
 
 
@@ -65,7 +65,7 @@ class Tokenizer:
         backend.no_padding()
         self.backend = backend
         self.trained_on: dict[str, int] = {}  # documents, read_bytes, used_bytes; empty when loaded
-        self.notes: list[str] = []  # what its files left open, and how it was taken
+        self.notes: list[str] = []  # assumptions made where its files are ambiguous
         vocabulary = backend.get_vocab(with_added_tokens=True)
         self.size: int = max(vocabulary.values()) + 1  # ids of a foreign vocabulary may have holes
         self.special = np.zeros(self.size, bool)
@@ -78,15 +78,15 @@ class Tokenizer:
             raise UserError(
                 f"the tokenizer has no {', no '.join(missing)} token",
                 expected="a tokenizer of a masked language model, with pad, unk, cls, sep and mask tokens",
-                hint="name them in special_tokens_map.json, or train one: unmask tokenizer train CORPUS",
+                hint="name them in special_tokens_map.json, or train a tokenizer: unmask tokenizer train CORPUS",
             )
         self.roles = {role: id for role, id in roles.items() if id is not None}
-        # Every tokenizer has something to fill rows, to stand for the unknown, and to end a text with.
+        # Every tokenizer has a token for padding, for unknown words and for the end of a text.
         self.pad, self.unk, self.sep = (self.roles[role] for role in ("pad", "unk", "sep"))
-        self.cls = self.roles.get("cls")  # None: rows begin with the text (T5, GPT-2)
+        self.cls = self.roles.get("cls")  # None: sequences start with the text (T5, GPT-2)
         self.mask = self.roles.get("mask")  # None: nothing can be masked (T5, GPT-2)
         self.special[list(self.roles.values())] = True
-        # T5's <extra_id_0>, <extra_id_1>, …: what stands for a span that was taken out
+        # T5's <extra_id_0>, <extra_id_1>, …: placeholders of removed spans
         self.sentinels: list[int] = []
         while (id := vocabulary.get(f"<extra_id_{len(self.sentinels)}>")) is not None:
             self.sentinels.append(id)
@@ -94,20 +94,22 @@ class Tokenizer:
         self.type: str = _type(backend)
 
     def check_vocab_size(self, vocabulary: int) -> None:
-        """Refuses a model that has fewer token vectors than there are ids."""
+        """Raise UserError if the model has fewer token embeddings than the tokenizer has ids."""
         tokenizer_file.check_vocab_size(self.size, vocabulary)
 
     def check_segments(self, count: int) -> None:
-        """Refuses a model that has fewer segments than the tokenizer puts around two texts; one without any ignores them."""
+        """Raise UserError if the model has fewer segment ids than the tokenizer uses for a pair; a model without segments ignores them."""
         most = max((segment for parts in self.special_token_layout for part in parts for _, segment in part), default=0)
         if 1 < count <= most:
-            raise UserError(f"the tokenizer has segments up to {most}, the model {count}: they are not a pair")
+            raise UserError(
+                f"the tokenizer uses {most + 1} segment ids, but the model has {count}: they do not belong together"
+            )
 
     @classmethod
     def train(
         cls, texts: Iterable[str], settings: TokenizerRecipe, progress: Callable[[int], None] | None = None
     ) -> "Tokenizer":
-        """Reads all of `texts`, learns from `settings.sample_mb` of it; `progress` gets the bytes read."""
+        """Train on a sample of `settings.sample_mb` MB of `texts`; `progress` is called with the number of bytes read."""
         settings = settings.resolve_auto()
         backend, special, counts = train_vocabulary(texts, settings, progress)
         _finish(backend, settings, special)
@@ -117,9 +119,9 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path, most: int | None = None) -> "Tokenizer":
-        """A folder, a `tokenizer.json`, a file of the time before it (`foreign.py`), or a hub name.
+        """Load a folder, a `tokenizer.json`, an older vocabulary file (`legacy_tokenizers.py`) or a Hub model.
 
-        `most`: how many tokens the model has; a tokenizer with more is refused before it is made.
+        `most`: vocabulary size of the model; a larger tokenizer is rejected before it is built.
         """
         path = resolve(path, FILES)
         folder = path if path.is_dir() else path.parent
@@ -146,21 +148,21 @@ class Tokenizer:
         return tokenizer
 
     def save(self, folder: str | Path, segments: bool = True, max_length: int = 512) -> None:
-        """Writes what `transformers.AutoTokenizer` opens to the same ids.
+        """Save files that `transformers.AutoTokenizer` opens with the same ids.
 
         `segments`: whether the model takes token_type_ids (BERT does, ModernBERT does not).
-        `max_length`: how many positions it has.
+        `max_length`: number of positions of the model.
         """
         folder = Path(folder)
         inputs = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
         named = dict(self.roles)
-        if not self.token(self.sep).startswith("["):  # those who generate go on until eos
+        if not self.token(self.sep).startswith("["):  # generation stops at eos
             named["eos"] = self.sep
             if not self.sentinels:
                 named["bos"] = self.roles.get("cls", self.sep)
         config: dict[str, Any] = {
-            # Trap: without this class, AutoTokenizer beside `model_type: bert` puts BERT's own normaliser and
-            # pre-tokeniser in place of those in tokenizer.json, silently.
+            # Trap: without this class, AutoTokenizer with `model_type: bert` silently replaces the normalizer and
+            # pre-tokenizer of tokenizer.json by BERT's.
             "tokenizer_class": "PreTrainedTokenizerFast",
             **{f"{name}_token": self.token(i) for name, i in named.items()},
             "additional_special_tokens": [
@@ -186,13 +188,13 @@ class Tokenizer:
         except OSError as error:
             raise UserError(
                 f"cannot write the tokenizer to {folder}: {error.strerror or error}",
-                hint="make room (unmask cache prune), or another folder",
+                hint="free disk space (unmask cache prune), or choose another folder",
             ) from error
 
     def config_ids(self) -> dict[str, int | None]:
-        """The ids that a new model's config keeps: what fills rows, begins a text, ends it.
+        """Return the special token ids for the config of a new model.
 
-        GPT-2's one token does all three. As what fills rows it is not named, as that one is never learnt.
+        GPT-2 has one token for all roles. It is not set as the padding id, because the padding embedding is never trained.
         """
         alone = self.pad == self.sep
         return {
@@ -202,7 +204,7 @@ class Tokenizer:
         }
 
     def fingerprint(self) -> str:
-        """Checksum of everything that decides ids."""
+        """Return a checksum of everything that determines ids."""
         text = json.dumps(json.loads(self.backend.to_str()), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -210,22 +212,24 @@ class Tokenizer:
         return self.encode_batch([text])[0].ids
 
     def encode_batch(self, texts: Iterable[str]) -> list[tokenizers.Encoding]:
-        """No special tokens are added. `offsets` are [start, end) in characters of the text as given.
+        """Encode without adding special tokens. `offsets` are [start, end) in characters of the given text.
 
-        `▁word` of unigram, and its [MASK], span the blank before them too. Several byte-level tokens of one
+        `▁word` of unigram, and its [MASK], include the space before them. Several byte-level tokens of one
         character all span that character.
         """
         texts = list(texts)
         try:
             return self.backend.encode_batch(texts, add_special_tokens=False)
-        except TypeError:  # half of a surrogate pair is no text; its replacement is as long, so offsets hold
+        except (
+            TypeError
+        ):  # half of a surrogate pair is not valid text; the replacement has the same length, so offsets stay valid
             texts = [re.sub("[\ud800-\udfff]", "\ufffd", text) for text in texts]
             return self.backend.encode_batch(texts, add_special_tokens=False)
 
     def build_inputs_with_special_tokens(
         self, a: Sequence[int], b: Sequence[int] | None = None
     ) -> tuple[list[int], list[int]]:
-        """Ids and segments of one text or two in a row, with the special tokens where the tokenizer's own rule puts them.
+        """Return ids and segment ids of one text or a pair, with special tokens as in the tokenizer's post-processor.
 
         >>> t = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(kind="char"))
         >>> ids, segments = t.build_inputs_with_special_tokens(t.encode("a"), t.encode("b"))
@@ -240,7 +244,7 @@ class Tokenizer:
 
     @cached_property
     def special_token_layout(self) -> tuple[list[list[tuple[int, int]]], list[list[tuple[int, int]]]]:
-        """(id, segment) of the special tokens before, between and after the texts: of one text, and of two."""
+        """Return (id, segment) of the special tokens before, between and after the texts: for one text, and for a pair."""
         out = []
         for texts in (1, 2):
             encoding = self.backend.encode("a", "a" if texts == 2 else None)
@@ -251,33 +255,33 @@ class Tokenizer:
                     parts[2 if seen == texts else seen].append((id, segment))
                 else:
                     seen = text + 1
-            if not any(parts) and self.cls is not None:  # a tokenizer.json without a rule of its own: BERT's
+            if not any(parts) and self.cls is not None:  # a tokenizer.json without a post-processor: use BERT's
                 parts = [[(self.cls, 0)], [(self.sep, 0)] if texts == 2 else [], [(self.sep, texts - 1)]]
             out.append(parts)
         return out[0], out[1]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text, special tokens shown."""
+        """Return the text of `ids`, with special tokens."""
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def token(self, id: int) -> str:
-        """The piece as it is written in the vocabulary; '' where a foreign vocabulary has a hole."""
+        """Return the vocabulary entry of an id, or '' if the vocabulary has a gap there."""
         return self.backend.id_to_token(int(id)) or ""
 
     @property
     def mask_token(self) -> str:
-        """What a text writes where a word is asked for."""
+        """Return the mask token as text."""
         if self.mask is None:
             raise UserError(
-                "this tokenizer has no mask token, so nothing can be masked",
-                expected="a model of BERT's kind: bert, roberta, albert, distilbert, electra, modernbert",
+                "this tokenizer has no mask token",
+                expected="a masked language model: bert, roberta, albert, distilbert, electra, modernbert",
             )
         return self.token(self.mask)
 
     def report(self, texts: Iterable[str]) -> dict[str, Any]:
-        """How well the vocabulary fits `texts`, which should be text it was not trained on.
+        """Measure how well the vocabulary fits `texts`, which should not be its training text.
 
-        A word is what stands between blanks; a Chinese character is a word. `unk_rate` is a share of tokens.
+        Words are separated by spaces; a Chinese character is a word. `unk_rate` is a fraction of tokens.
         """
         words = characters = 0
         used = np.zeros(self.size, np.int64)
@@ -303,11 +307,11 @@ class Tokenizer:
 
 
 def _finish(backend: tokenizers.Tokenizer, settings: TokenizerRecipe, special: list[str]) -> None:
-    """Special tokens as the text shows them, and `[CLS] A [SEP] B [SEP]` for those who ask transformers."""
+    """Add the special tokens and the post-processor (`[CLS] A [SEP] B [SEP]`)."""
     kind, template = settings.type, TEMPLATES[settings.template]
     tokens = [*special, *template.last]
     add_special_tokens(backend, tokens, template.roles.get("mask") if kind in ("bpe", "unigram") else None)
-    if kind in ("bpe", "byte"):  # "Ġword" spans the word, not the blank before it
+    if kind in ("bpe", "byte"):  # "Ġword" spans the word without the space before it
         backend.post_processor = processors.ByteLevel(trim_offsets=kind == "bpe")
     template.set_post_processor(backend)
 
@@ -320,7 +324,7 @@ def _type(backend: tokenizers.Tokenizer) -> str:
 
 
 def _named(config: dict[str, Any], name: str, folder: Path) -> str:
-    """The token of a role: it is written as "[CLS]" or as {"content": "[CLS]", …}."""
+    """Return the token of a role, which is written as "[CLS]" or as {"content": "[CLS]", …}."""
     token = config.get(f"{name}_token") or ""
     token = token.get("content") if isinstance(token, dict) else token
     check(folder / "tokenizer_config.json", f"{name}_token", token, STRING)
@@ -332,7 +336,7 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 def tokenizer_folder(corpus: Corpus, settings: TokenizerRecipe) -> Path:
-    """Where the tokenizer that these settings make of this corpus is kept, or will be."""
+    """Return the cache folder of the tokenizer trained with these settings on this corpus."""
     settings = settings.resolve_auto()
     old_names = json.dumps(
         hashed("tokenizer", settings.model_dump(mode="json")), separators=(",", ":"), ensure_ascii=False
@@ -342,7 +346,7 @@ def tokenizer_folder(corpus: Corpus, settings: TokenizerRecipe) -> Path:
 
 
 def cached_tokenizer(folder: Path) -> Tokenizer:
-    """A tokenizer of the cache, its files verified; one that an older version wrote has no checksums."""
+    """Load a tokenizer from the cache and verify its checksums, if it has any (older versions wrote none)."""
     if any(folder.glob("*.sum")):
-        verify_folder(folder, f"{command('rm -r', folder)}  (then the same command again)")
+        verify_folder(folder, f"{command('rm -r', folder)}  (then run the same command again)")
     return Tokenizer.load(folder)

@@ -1,11 +1,11 @@
-"""tokenizer.json, checked before the library makes a tokenizer of it, as that costs memory and time that the file decides.
+"""Check tokenizer.json before the library loads it, because a hostile file can cost unlimited memory and time.
 
 | checked | because |
 |---|---|
 | number of entries, and their ids, against the model's vocabulary | millions of entries take minutes and gigabytes |
-| what normalizer and decoder may make of a character (`GROWTH`) | thirty `Replace` that double a text make a billion of it |
-| regular expressions (`patterns.py`) | some never end |
-| that a text of many scripts can be encoded | the library panics, with what is no Exception, over some files only in use |
+| by how much normalizer and decoder can expand a character (`GROWTH`) | thirty `Replace` steps that double a text expand it a billion times |
+| regular expressions (`patterns.py`) | some take exponential time |
+| that a text of many scripts can be encoded | some files make the library panic (not an Exception) only in use |
 """
 
 import base64
@@ -38,7 +38,7 @@ SAMPLE = " ".join(
 
 
 def read(file: Path, most: int | None = None) -> tokenizers.Tokenizer:
-    """`most`: how many tokens the model has."""
+    """Load and check a tokenizer.json. `most`: vocabulary size of the model."""
     text = read_text(file, BYTES)
     limit = min(most or MOST, MOST)
     try:
@@ -60,24 +60,24 @@ def read(file: Path, most: int | None = None) -> tokenizers.Tokenizer:
 
 
 def check_vocab_size(size: int, vocabulary: int) -> None:
-    """Refuses a model that has fewer token vectors than there are ids."""
+    """Raise UserError if the model has fewer token embeddings than the tokenizer has ids."""
     if size > vocabulary:
         raise UserError(
-            f"the tokenizer has {size:,} tokens, the model {vocabulary:,}: they are not a pair",
-            hint="put the tokenizer.json that the model was trained with beside its weights",
+            f"the tokenizer ({size:,} tokens) does not match the model ({vocabulary:,} token embeddings)",
+            hint="put the tokenizer.json that the model was trained with into the folder of its weights",
         )
 
 
 def try_out(backend: tokenizers.Tokenizer, file: Path) -> None:
-    """Encode and decode a text of many scripts: what fails in use fails here, with the file's name."""
+    """Encode and decode a text of many scripts, so that a broken file fails here, with its name."""
     try:
         backend.encode("a")
         encoding = backend.encode(SAMPLE, "a")
         backend.decode(encoding.ids, skip_special_tokens=False)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic of the library is no Exception
-        raise UserError(f"{file}: the tokenizer fails on a text ({first_line(error)})", hint=AGAIN) from None
+    except BaseException as error:  # a panic of the library is not an Exception
+        raise UserError(f"{file}: the tokenizer cannot encode a test text ({first_line(error)})", hint=AGAIN) from None
     size = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
     if wrong := [i for i in encoding.ids if i >= size]:
         raise UserError(f"{file}: post_processor adds the id {wrong[0]}", expected=f"an id below {size:,}", hint=AGAIN)
@@ -99,7 +99,7 @@ def _check_model(file: Path, model: dict[str, Any]) -> None:
 
 
 def _ids(file: Path, model: dict[str, Any]) -> Iterator[int]:
-    """The ids of the vocabulary: {piece: id}, or [[piece, score], …] whose places are the ids."""
+    """The ids of the vocabulary: {piece: id}, or [[piece, score], …] whose positions are the ids."""
     vocab = model["vocab"]
     for number, item in enumerate(vocab):
         piece = item if isinstance(vocab, dict) else item[0] if isinstance(item, list) and len(item) == 2 else None
@@ -127,8 +127,8 @@ def _check_steps(file: Path, raw: dict[str, Any]) -> None:
                 _check_template(file, where, step)
             if growth > GROWTH:
                 raise UserError(
-                    f"{file}: {where} makes a text more than {GROWTH} times as long, with the steps before it",
-                    expected=f"at most {GROWTH} characters for each",
+                    f"{file}: {where} and the steps before it expand a text more than {GROWTH} times",
+                    expected=f"at most {GROWTH} characters per character",
                 )
 
 
@@ -145,7 +145,7 @@ def _steps(file: Path, value: Any, where: str) -> Iterator[tuple[str, dict[str, 
 
 
 def _growth(file: Path, where: str, step: dict[str, Any]) -> float:
-    """How many characters a step makes of one, at most."""
+    """Return the maximum number of characters that a step makes of one."""
     if step.get("type") == "Precompiled":
         return _table(file, where, step.get("precompiled_charsmap"))
     for name, value in step.items():
@@ -157,20 +157,20 @@ def _growth(file: Path, where: str, step: dict[str, Any]) -> float:
     regex, literal = pattern.get("Regex"), pattern.get("String")
     if isinstance(regex, str) and not is_quick(regex):
         raise UserError(
-            f"{file}: {where}.pattern is {regex[:200]!r}, a regular expression that may need very long on some texts",
-            expected="patterns as GPT-2's or Llama's: + and * repeat one character or class, with nothing needed behind it",
+            f"{file}: {where}.pattern is {regex[:200]!r}, a regular expression that can be very slow on some texts",
+            expected="patterns like GPT-2's or Llama's: + and * repeat one character or class, and nothing mandatory follows",
         )
     if isinstance(literal, str) and not 0 < len(literal) <= LONG:
         raise UserError(f"{file}: {where}.pattern has {len(literal):,} characters", expected=f"1 to {LONG:,}")
     content = step.get("content")
     if not isinstance(content, str) or not content or step.get("type") != "Replace":
         return 1.0
-    # A regular expression may match nothing, and then puts something between all characters.
+    # A regular expression can match the empty string, and then inserts text between all characters.
     return max(1.0, len(content) / len(literal)) if isinstance(literal, str) else 1.0 + len(content)
 
 
 def _check_template(file: Path, where: str, step: dict[str, Any]) -> None:
-    """The library panics over a token that is not in its table."""
+    """Check a template; the library panics if a token is not in its table."""
     check_fields(file, step, {"special_tokens": OBJECT}, ("special_tokens",), f"{where}.")
     for name in ("single", "pair"):
         check_fields(file, step, {name: list_of(OBJECT)}, (name,), f"{where}.")
@@ -213,7 +213,7 @@ def _make(file: Path, text: str, raw: dict[str, Any]) -> tokenizers.Tokenizer:
 
 
 def _culprit(raw: dict[str, Any]) -> str:
-    """The part without which the file can be read."""
+    """Return the part without which the file can be loaded."""
     for name in (*PARTS, "added_tokens", "truncation", "padding"):
         if raw.get(name):
             try:

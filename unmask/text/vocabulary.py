@@ -1,4 +1,4 @@
-"""A vocabulary learnt from text: the pieces of a new tokenizer, by kind.
+"""Train the vocabulary of a new tokenizer, by kind.
 
 Which characters get a piece (wordpiece, unigram): ASCII and the most frequent ones that make up 99 % of the
 text; then, in a quarter of the room that is left, those up to 99.99 %; and the rest where words leave a place
@@ -53,30 +53,30 @@ def train_vocabulary(
     settings = settings.model_copy(update={"vocab_size": (asked or VOCABULARY) - last})
     limit = min(settings.sample_mb, UNIGRAM_MB) if settings.type == "unigram" else settings.sample_mb
     pieces, counts = sample_text(texts, limit * 1e6, progress)
-    if settings.special_tokens:  # they are no words: nothing is learnt from their letters
+    if settings.special_tokens:  # they are not words: nothing is learned from their letters
         own = re.compile("|".join(re.escape(token) for token in settings.special_tokens))
         pieces = [part for piece in pieces for part in own.split(piece)]
     if not any(piece.strip() for piece in pieces):
         raise UserError(
             f"no text to train a tokenizer on ({counts['documents']:,} documents, all empty)",
             expected="text files, folders, globs, '-' or sample:NAME",
-            hint="unmask samples lists text that is at hand",
+            hint="unmask samples lists available sample texts",
         )
     backend = _TRAINERS[settings.type](pieces, settings, special)
     size = backend.get_vocab_size() + last
     if size == len(special) + last:
         raise UserError(
             f"no character occurs {settings.min_frequency} times in the text ({counts['used_bytes']:,} bytes)",
-            hint="more text, or --set tokenizer.min_frequency=1",
+            hint="use more text, or --set tokenizer.min_frequency=1",
         )
     if size < asked and settings.type in ("wordpiece", "bpe", "unigram"):
         raise UserError(
             f"a vocabulary of {asked:,} is larger than the text supports: "
             f"{counts['used_bytes']:,} bytes gave {size:,} {settings.type} pieces",
             expected=f"at most {size:,} for this text",
-            hint=f"--vocab-size {size - size % 64 if size >= 512 else size}, or more text"
+            hint=f"--vocab-size {size - size % 64 if size >= 512 else size}, or use more text"
             if size >= 8
-            else "more text",
+            else "use more text",
         )
     return backend, special, counts
 
@@ -130,7 +130,7 @@ def _special_tokens(settings: TokenizerRecipe) -> list[str]:
     bad = [token for token in own if not token.strip() or token in built_in or own.count(token) > 1]
     if bad:
         raise UserError(
-            f"special_tokens {bad[0]!r}: empty, given twice, or one of the built-in", expected="e.g. <url>, [E1]"
+            f"special_tokens {bad[0]!r}: empty, duplicate, or a built-in special token", expected="e.g. <url>, [E1]"
         )
     special = [*template.tokens, *own]
     count = len(special) + len(template.last)
@@ -289,12 +289,12 @@ def _unigram(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -
         vocab_size=settings.vocab_size, special_tokens=special, unk_token=_unk(settings), show_progress=False
     )
     interruptible(lambda: backend.train_from_iterator(pieces, trainer))
-    learnt = json.loads(backend.to_str())["model"]["vocab"][len(special) :]
-    learnt = sorted(((piece, round(score, 4)) for piece, score in learnt), key=lambda x: (-x[1], x[0]))
-    free = settings.vocab_size - len(special) - len(learnt)
-    learnt += [(character, learnt[-1][1] - 1) for character in spare[:free]]
+    learned = json.loads(backend.to_str())["model"]["vocab"][len(special) :]
+    learned = sorted(((piece, round(score, 4)) for piece, score in learned), key=lambda x: (-x[1], x[0]))
+    free = settings.vocab_size - len(special) - len(learned)
+    learned += [(character, learned[-1][1] - 1) for character in spare[:free]]
     return _copy(
-        backend, models.Unigram([(token, 0.0) for token in special] + learnt, unk_id=special.index(_unk(settings)))
+        backend, models.Unigram([(token, 0.0) for token in special] + learned, unk_id=special.index(_unk(settings)))
     )
 
 
@@ -311,7 +311,7 @@ def _char(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> t
 
 
 def _byte(pieces: list[str], settings: TokenizerRecipe, special: list[str]) -> tokenizers.Tokenizer:
-    """Byte-level BPE without a merge. Nothing is learnt."""
+    """Byte-level BPE without a merge. Nothing is trained."""
     backend = tokenizers.Tokenizer(models.BPE({t: i for i, t in enumerate([*special, *bytes_to_unicode()])}, []))
     backend.normalizer = _normalizer(settings)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

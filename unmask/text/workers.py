@@ -1,4 +1,4 @@
-"""Workers: processes that tokenize, fed in order, answering in order.
+"""Tokenize in worker processes; results are returned in order.
 
 Plain child processes that talk over their standard input and output, rather than `multiprocessing`: its
 `spawn` runs the user's script again in every child, so that `unmask.pretrain("corpus/")` at the top of a
@@ -31,7 +31,7 @@ Batch = tuple[list[EncodeTask], T]  # what to encode, and a note that comes back
 def encode_inline(
     tokenizer: Tokenizer, language: str, batches: Iterable[Batch[T]]
 ) -> Generator[tuple[EncodeResult, T], None, None]:
-    """In this process: what little text and `workers: 1` use."""
+    """Encode in this process; used for small corpora and `workers: 1`."""
     encode = DocumentEncoder(tokenizer, language)
     for works, note in batches:
         yield encode(works), note
@@ -40,7 +40,7 @@ def encode_inline(
 def encode_parallel(
     workers: int, tokenizer: Path, language: str, batches: Iterable[Batch[T]]
 ) -> Generator[tuple[EncodeResult, T], None, None]:
-    """Results in the order of `batches`; at most two batches per worker are under way, so memory is bounded."""
+    """Encode in worker processes, in the order of `batches`; at most two batches per worker are in flight, which bounds memory."""
     pool = [_Worker(tokenizer, language) for _ in range(workers)]
     free: SimpleQueue[_Worker] = SimpleQueue()
     for worker in pool:
@@ -98,7 +98,7 @@ class _Worker:
             code = self.process.wait()
             raise UserError(
                 f"a worker process ended with code {code}" + (" (killed: out of memory?)" if code == -9 else ""),
-                hint="run the same command again, it goes on where it was; with less memory: --set data.workers=1",
+                hint="run the same command again to continue; to use less memory, add --set data.workers=1",
             ) from None
         if isinstance(answer, BaseException):
             raise answer

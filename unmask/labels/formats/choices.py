@@ -5,7 +5,7 @@
 | a list; {"text": […], "label": ["A", …]}; a cell with either, as json or as Python writes it | index from 0, letter, or the choice's text |
 | columns choice0 choice1 …, option1 …, ending0 …, answerA …, or A B C D; trailing empty cells = fewer choices | the same |
 
-Numbers count from 1 when a file says so: no label is 0, and one is the number of choices. That is said.
+Numbers count from 1 when a file says so: no label is 0, and one is the number of choices. A warning is logged.
 """
 
 import ast
@@ -103,7 +103,9 @@ def add_label_indices(
     )
     if from_one:
         what = "labels count from 1: no label is 0, and one is the number of choices"
-        findings.append(Finding(records[0]["location"], what, "letters, or numbers from 0, are plain", error=False))
+        findings.append(
+            Finding(records[0]["location"], what, "use letters, or numbers from 0, to be unambiguous", error=False)
+        )
     for record, (value, names) in zip(records, labels):
         record["label"] = _index(value, names, record, int(from_one), findings)
 

@@ -94,7 +94,7 @@ def _columns(
     tag = column_index(given.get("tag", str(width)), width, names, source) if labelled else -1
     if labelled and word == tag:
         what = (
-            "one column, where a word and its tag are wanted" if width < 2 else "the tag is in the column of the word"
+            "there is one column; a word and its tag are expected" if width < 2 else "word and tag are the same column"
         )
         raise UserError(
             f"{source.path}: {what}", expected="a word, a tab and its tag on each line", hint="--column tag=N"
@@ -110,16 +110,14 @@ def _columns(
                 continue  # a comment; "#" with a tag is a word
             if len(row) != width and (labelled or len(row) <= word):  # without labels, a word is enough
                 what = f"{len(row)} columns, the other lines have {width}: {text[:40]!r}"
-                hint = (
-                    f"a word and its tag with {'a tab' if tabs else 'a blank'} between, a blank line after a sentence"
-                )
+                hint = f"a word and its tag separated by {'a tab' if tabs else 'a space'}, an empty line after each sentence"
                 findings.append(Finding(source.location(line), what, hint, kind="columns"))
             elif not row[word]:
-                findings.append(
-                    Finding(source.location(line), "a tag without a word", "write the word", kind="no word")
-                )
+                findings.append(Finding(source.location(line), "a tag without a word", "add the word", kind="no word"))
             elif tag >= 0 and not row[tag]:
-                findings.append(Finding(source.location(line), f"{row[word]!r} has no tag", "write it", kind="no tag"))
+                findings.append(
+                    Finding(source.location(line), f"{row[word]!r} has no tag", "add the tag", kind="no tag")
+                )
             else:
                 rows.append((line, [row[word], row[tag] if tag >= 0 else ""]))
         if rows:
@@ -177,7 +175,7 @@ def _without_places(source: Source, sentences: list[list[Line]], findings: list[
     if words < 10 or jumps > 0.01 * words or not any(has_chinese(row[0]) for rows in out for _, row in rows):
         return sentences
     (line, (word, _)), (_, (character, _)) = sentences[0][0], out[0][0]
-    what = f"every character carries its place in a segment ({word}): it is read without ({character})"
+    what = f"every character is followed by its position in a segment ({word}); the position is removed ({character})"
     findings.append(Finding(source.location(line), what, error=False, kind="segments"))
     return out
 

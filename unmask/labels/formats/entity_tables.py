@@ -99,8 +99,8 @@ def _of_words(
         return {}
     named = [_name(tag, labels) for tag in tags]
     if None in named:
-        what = f"the tag {tags[named.index(None)]!r:.20} is no name"
-        hint = "name the numbers, from 0 on: --labels O,B-PER,I-PER"
+        what = f"the tag {tags[named.index(None)]!r:.20} is not a name"
+        hint = "name the tag ids, starting with 0: --labels O,B-PER,I-PER"
         findings.append(Finding(at, what, hint, kind="numbers"))
         return {}
     return record | {"tags": named}
@@ -144,16 +144,16 @@ def _spans(value: Any, text: str, at: str, findings: list[Finding]) -> list[dict
             or any(isinstance(e, bool) or not isinstance(e, int) for e in ends[:2])
             or ends[2] in ("", None)
         ):
-            wrong(f"{item!r:.60} is no span", '{"start": 0, "end": 5, "label": "loc"}', "spans")
+            wrong(f"{item!r:.60} is not a valid span", '{"start": 0, "end": 5, "label": "loc"}', "spans")
             continue
         start, end, label, said = ends
         where = f"the span {start}–{end} ({label})"
         if start >= end:
-            wrong(f"{where} is empty", "its end is the place after its last character", "empty span")
+            wrong(f"{where} is empty", "the end is the offset after the last character", "empty span")
         elif start < 0 or end > len(text):
-            wrong(f"{where} lies outside the text of {len(text)} characters", _hint(text, said, start), "span outside")
+            wrong(f"{where} is outside the text of {len(text)} characters", _hint(text, said, start), "span outside")
         elif not text[start:end].strip():
-            wrong(f"{where} holds nothing but white space", "remove it", "empty span")
+            wrong(f"{where} contains only white space", "remove it", "empty span")
         elif isinstance(said, str) and said != text[start:end]:
             what = f"{where} is {text[start:end]!r:.40} in the text, not {said!r:.40}"
             wrong(what, _hint(text, said, start), "span text")
@@ -181,6 +181,6 @@ def _hint(text: str, said: Any, start: int) -> str:
     )
     if places:
         at = min(places, key=lambda place: abs(place - start))
-        return f"it stands at {at}–{at + len(said)}"
+        return f"its text is at {at}–{at + len(said)}"
     odd = any(ord(c) > 0xFFFF for c in text)
     return "count characters, not UTF-16 units: an emoji is one" if odd else "count characters from 0"

@@ -111,7 +111,9 @@ def read_roles(source: Source, columns: Mapping[str, str], findings: list[Findin
                  "predicate": [spans[own[0]][0], spans[own[1] - 1][1]], "lines": [line for line, _ in rows]}
             )  # fmt: skip
     if not records and len(findings) == before:
-        findings.append(Finding(source.location(1), "no predicate in the file", "mark one: (V*)", kind="no predicate"))
+        findings.append(
+            Finding(source.location(1), "the file has no predicate", "mark one with (V*)", kind="no predicate")
+        )
     elif form == "brackets" and records and _without_words(records):
         raise UserError(
             f"{source.path}: the column of words is missing",
@@ -147,7 +149,9 @@ def _of_brackets(source: Source, rows: Sequence[Row], findings: list[Finding]) -
             opened += [(n, label) for label in re.findall(r"\(([^\s()*]+)", begins)]
             for _ in range(ends.count(")")):
                 if not opened:
-                    findings.append(Finding(source.location(line), "a bracket closes that none opens", kind="brackets"))
+                    findings.append(
+                        Finding(source.location(line), "closing bracket without an opening one", kind="brackets")
+                    )
                     continue
                 first, label = opened.pop()
                 if opened:
@@ -229,11 +233,11 @@ def locate_predicate(text: str, predicate: Any) -> list[int]:
         if 0 <= start < end <= len(text) and text[start:end].strip():
             return [start, end]
         raise UserError(
-            f"the predicate {start}–{end} is no place in the text", expected=f"0 to {len(text)}, end after start"
+            f"the predicate {start}–{end} is not a span of the text", expected=f"0 to {len(text)}, end after start"
         )
     if not isinstance(predicate, str) or not predicate.strip():
         raise UserError(
-            f"no predicate for {text!r:.60}" if predicate is None else f"the predicate {predicate!r:.40} is no word",
+            f"no predicate for {text!r:.60}" if predicate is None else f"the predicate {predicate!r:.40} is not a word",
             expected="a word of the text, or its [start, end]",
             hint="unmask predict MODEL TEXT --predicate WORD",
         )

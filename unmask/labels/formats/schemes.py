@@ -62,8 +62,8 @@ def detect_scheme(sequences: Iterable[Sequence[str]]) -> str:
     marks = {letter for letter in "BIES" if letters[letter]}
     if not marks:
         return "BIO" if set(letters) == {OUTSIDE} else "none"
-    strange, tagged = letters[""], sum(letters[letter] for letter in "BIES")
-    if strange and not (named and letters[OUTSIDE] and strange <= tagged):
+    other, tagged = letters[""], sum(letters[letter] for letter in "BIES")
+    if other and not (named and letters[OUTSIDE] and other <= tagged):
         return "none"  # parts of speech
     if not named and (not letters[OUTSIDE] or marks - {"B", "I"}):
         return "none"
@@ -123,7 +123,7 @@ def invalid_tags(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
     >>> invalid_tags(["B-loc", "O", "E-loc"], "BIOES")
     [(1, 'O after B-loc, which is not the end'), (2, 'E-loc after O')]
     >>> invalid_tags(["O", "B-loc", "B-loc", "S-loc"], "IOB1")
-    [(1, 'B-loc after O'), (3, 'S-loc is no tag of IOB1')]
+    [(1, 'B-loc after O'), (3, 'S-loc is not a tag of IOB1')]
     """
     if scheme not in SCHEME_LETTERS:
         return []
@@ -136,7 +136,7 @@ def invalid_tags(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
         if scheme == "BIOES" and before[0] in ("B", "I") and not on:
             found.append((min(n, len(tags) - 1), f"{name} after {written}, which is not the end"))
         elif here[0] in ("B", "I", "E", "S") and here[0] not in known:
-            found.append((n, f"{tag} is no tag of {scheme}"))
+            found.append((n, f"{tag} is not a tag of {scheme}"))
         elif scheme == "IOB1":  # B- stands only between two entities of one label
             if here[0] == "B" and not (before[0] in ("B", "I") and before[1] == here[1]):
                 found.append((n, f"{name} after {written}"))

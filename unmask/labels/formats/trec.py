@@ -47,7 +47,7 @@ def read_texts(path: str, findings: list[Finding], given: Mapping[str, str] | No
     out: dict[str, str] = {}
     for at, name, text in pairs:
         if name in out:
-            findings.append(Finding(at, f"the id {name!r} is given twice", "give each text an id of its own"))
+            findings.append(Finding(at, f"the id {name!r} occurs twice", "give each text a unique id"))
         out[name] = text
     return out
 
