@@ -607,7 +607,7 @@ def test_an_empty_folder_may_be_filled(text_file, expected, tokenizers, tmp_path
 def test_a_corpus_without_a_token(tokenizers, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\u200b\u200b\n\n\u200b", "utf-8")  # only characters that BERT removes
-    with pytest.raises(UserError, match="gave a token to train on"):
+    with pytest.raises(UserError, match="contains a token to train on"):
         prepare(Corpus([str(path)]), tokenizers["wordpiece"], DataRecipe(), tmp_path / "store")
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
