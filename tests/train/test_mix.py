@@ -169,7 +169,11 @@ def test_killed_in_the_middle_and_resumed_it_is_the_same_run(store: TokenStore, 
         *(f"--replay={m}" for m in mix),
         "--steps=40",
     ]
-    command += [*(f"--{k}={v}" for k, v in SHORT.items()), *(f"--set={s}" for s in sets), f"--out={killed}"]
+    command += [
+        *(f"--{k.replace('_', '-')}={v}" for k, v in SHORT.items()),
+        *(f"--set={s}" for s in sets),
+        f"--out={killed}",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     log = killed / "log.jsonl"
     deadline = time.monotonic() + 60

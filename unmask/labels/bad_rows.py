@@ -1,4 +1,4 @@
-"""`unmask evaluate --bad skip`: rows that cannot be read or scored of a labeled file are skipped, counted and listed.
+"""`unmask evaluate --bad-rows skip`: rows that cannot be read or scored of a labeled file are skipped, counted and listed.
 
 A record may be made of several rows (the passages of a query, the words of a sentence), so bad rows are removed from the file and
 the rest is read again. Problems of a whole file still raise an error.

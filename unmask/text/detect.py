@@ -249,7 +249,7 @@ def choose_column(file: str, columns: Sequence[str], texts: set[str], wanted: st
     raise UserError(
         f"{file}: no column {wanted!r}{nearest(wanted, list(columns))}",
         expected=list_columns(columns) + " (from the header line)" * file.endswith(("csv", "tsv")),
-        hint="--column NAME, or --set data.text_column=NAME",
+        hint="pass --text-column NAME",
     )
 
 

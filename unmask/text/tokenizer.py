@@ -59,7 +59,7 @@ class Tokenizer:
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, named: dict[str, str] | None = None):
-        """`named`: which token is the "pad", "unk", "cls", "sep", "mask", "eos"; else it goes by its usual names."""
+        """`named`: role ("pad", "unk", "cls", "sep", "mask", "eos") → token; other roles are found by their usual tokens."""
         # A tokenizer.json may carry its owner's truncation (sentence-transformers: 128) and padding.
         backend.no_truncation()
         backend.no_padding()
@@ -133,7 +133,8 @@ class Tokenizer:
                 f"no tokenizer in {path}",
                 expected="a folder with tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model",
             )
-        config = _read_json(folder / "tokenizer_config.json") | _read_json(folder / "special_tokens_map.json")
+        configs = [folder / name for name in ("tokenizer_config.json", "special_tokens_map.json")]
+        config = {key: value for file in configs if is_there(file) for key, value in read_object(file).items()}
         named = {name: _named(config, name, folder) for name in NAMES}
         notes: list[str] = []
         if file.suffix in (".txt", ".model") or file.name == "vocab.json":
@@ -154,7 +155,6 @@ class Tokenizer:
         `max_length`: number of positions of the model.
         """
         folder = Path(folder)
-        inputs = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
         named = dict(self.roles)
         if not self.token(self.sep).startswith("["):  # generation stops at eos
             named["eos"] = self.sep
@@ -168,7 +168,7 @@ class Tokenizer:
             "additional_special_tokens": [
                 self.token(int(i)) for i in np.flatnonzero(self.special) if i not in named.values()
             ],
-            "model_input_names": inputs,
+            "model_input_names": ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"],
             "model_max_length": max_length,
             "clean_up_tokenization_spaces": False,
         }
@@ -231,7 +231,7 @@ class Tokenizer:
     ) -> tuple[list[int], list[int]]:
         """Return ids and segment ids of one text or a pair, with special tokens as in the tokenizer's post-processor.
 
-        >>> t = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(kind="char"))
+        >>> t = Tokenizer.train(["a cab, a cab"], TokenizerRecipe(type="char"))
         >>> ids, segments = t.build_inputs_with_special_tokens(t.encode("a"), t.encode("b"))
         >>> [t.token(i) for i in ids], segments
         (['[CLS]', 'a', '[SEP]', 'b', '[SEP]'], [0, 0, 0, 1, 1])
@@ -329,10 +329,6 @@ def _named(config: dict[str, Any], name: str, folder: Path) -> str:
     token = token.get("content") if isinstance(token, dict) else token
     check(folder / "tokenizer_config.json", f"{name}_token", token, STRING)
     return str(token)
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    return read_object(file) if is_there(file) else {}
 
 
 def tokenizer_folder(corpus: Corpus, settings: TokenizerRecipe) -> Path:
