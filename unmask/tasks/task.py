@@ -180,12 +180,12 @@ class Task:
     def loss_terms(self, model: Model, batch: Batch) -> dict[str, Term]:
         """The terms of the loss, from one forward pass: here one, of one head.
 
-        It reads the positions that `rows` has given as "<term>.positions" (in a decoder "<term>.decoder_positions"), else what the head reads of a row.
+        It reads the positions that `encode` has given as "<term>.positions" (in a decoder "<term>.decoder_positions"), else what the head reads of a row.
         """
         from unmask.tasks.terms import TERMS, BinaryCrossEntropy
 
         (term,), head, kind = self.SPEC.terms, self.heads[0], TERMS[self.spec.output]
-        at, written = (batch.labels.get(f"{term}.{name}") for name in ("positions", "outputs"))
+        at, written = (batch.labels.get(f"{term}.{name}") for name in ("positions", "decoder_positions"))
         hidden = model.encode(batch, at if at is not None or written is not None else model.head_positions(head, batch))
         logits = model.logits(
             head, hidden if written is None else model.decode(batch, hidden, written), batch.attention_mask
