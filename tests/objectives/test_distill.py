@@ -105,7 +105,7 @@ def test_every_second_layer_of_the_teacher(teacher: Path) -> None:
     init_from_teacher(six, twelve)
     for i in range(6):
         assert torch.equal(six.encoder.layers[i].mlp.up.weight, twelve.encoder.layers[2 * i].mlp.up.weight)
-    untouched, fresh = made(teacher, student_init="random"), made(teacher, init="none")
+    untouched, fresh = made(teacher, student_init="random"), made(teacher, student_init="random")
     assert untouched[0].init_model(untouched[1]) == []
     assert all(torch.equal(a, b) for a, b in zip(untouched[1].parameters(), fresh[1].parameters()))
 

@@ -46,7 +46,7 @@ class MLM(Objective):
         self.settings = recipe.mlm
         self.special = tokenizer.special  # (V,) bool
         self.ordinary = np.flatnonzero(~tokenizer.special)  # ids that a random token may be
-        self.variants = self.settings.num_static_masks if self.settings.masking == "static" else 0
+        self.num_static_variants = self.settings.num_static_masks if self.settings.masking == "static" else 0
         self.phrases = Phrases(self.settings.phrases, tokenizer) if self.settings.mask_unit == "phrase" else None
         if tokenizer.mask is None:
             raise UserError(

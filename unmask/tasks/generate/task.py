@@ -48,7 +48,7 @@ class Generate(Task):
     def make_spec(cls, settings: TaskRecipe, task_state: Mapping[str, Any], config: ModelConfig | None) -> TaskSpec:
         how = {"max_new_tokens": settings.generate.max_new_tokens, "num_beams": settings.generate.num_beams}
         next_token = config is None or config.decoder_layers or config.causal
-        changed = {} if next_token else {"predicts": "next"}
+        changed = {} if next_token else {"logit_position": "next"}
         return cls.SPEC.bind(
             input_description="one text",
             generation=how,
