@@ -56,7 +56,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "frozen vectors": ("finetune model --task embed --train pairs.csv --freeze encoder", ["--freeze encoder", "nothing would learn"]),
     "pooled tags": ("finetune model --train tagged.conll --pooling mean", ["--pooling mean", "tag reads tokens"]),
     "one way to pool": ("finetune model --train reviews.csv --pooling mean", ["--pooling mean", "one way only"]),
-    "no room for an answer": ("finetune model --task generate --train written.csv --max-length 32", ["longest", "--set task.generate.max_new_tokens=12"]),
+    "no room for an answer": ("finetune model --task generate --train written.csv --max-length 32", ["max_new_tokens 64", "--set task.generate.max_new_tokens=12"]),
     "tokens without vectors": ("finetune larger --train reviews.csv", ["does not match the model"]),
     "of one task alone": ("finetune model --recipe tasks.yaml", ["tasks.a.patience", "task: {patience: …}"]),
     "a bad teacher": ("finetune model --train reviews.csv --teacher empty", ["empty"]),
