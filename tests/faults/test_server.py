@@ -77,7 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def running(folder: Path) -> Iterator[Server]:
-    with server(str(folder / "mlm"), str(folder / "gpt"), "--slow", "3") as found:
+    with server(str(folder / "mlm"), str(folder / "gpt"), "--read-timeout", "3") as found:
         httpx.post(f"{found.url}/models/mlm", content=GOOD)
         yield found
         assert not found.complained, found.complained
@@ -263,7 +263,7 @@ def test_a_client_that_leaves_is_not_answered(running: Server) -> None:
 
 def test_a_stop_finishes_what_is_in_flight(folder: Path) -> None:
     many = {"inputs": FACTS * 80, "model": "mlm"}
-    with server(str(folder / "mlm"), "--grace", "60") as found, ThreadPoolExecutor(12) as pool:
+    with server(str(folder / "mlm"), "--shutdown-timeout", "60") as found, ThreadPoolExecutor(12) as pool:
         httpx.post(f"{found.url}/embed", json=many | {"inputs": "Ann"})
         asked = [pool.submit(httpx.post, f"{found.url}/embed", json=many, timeout=90) for _ in range(8)]
         deadline = time.monotonic() + 30
@@ -286,7 +286,7 @@ def test_a_stop_finishes_what_is_in_flight(folder: Path) -> None:
 
 def test_a_stop_gives_up_after_its_grace(folder: Path) -> None:
     heavy = {"inputs": ["Ann"] * 1000, "parameters": {"max_new_tokens": 60, "num_beams": 4}}
-    with server(str(folder / "gpt"), "--grace", "1") as found, ThreadPoolExecutor(1) as pool:
+    with server(str(folder / "gpt"), "--shutdown-timeout", "1") as found, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(httpx.post, f"{found.url}/models/gpt", json=heavy, timeout=60)
         while "unmask_active_requests 2.0" not in httpx.get(f"{found.url}/metrics").text:
             assert not asked.done()

@@ -1,4 +1,4 @@
-"""What a file says that a verb does not need is not looked at (`predict`), and bad rows can be left out (`evaluate --bad skip`)."""
+"""What a file says that a verb does not need is not looked at (`predict`), and bad rows can be left out (`evaluate --bad-rows skip`)."""
 
 import gzip
 import json
@@ -128,7 +128,7 @@ def test_words_and_tags_are_no_texts_for_a_classifier(models: dict[str, str], tm
     assert caught.value.hint is None  # there is no column to name
 
 
-# ---------------------------------------------------------------------------------------------------------- --bad skip
+# ---------------------------------------------------------------------------------------------------------- --bad-rows skip
 
 GOOD = ["what a film,pos", "so dull,neg", "a joy,pos", "no,neg"]
 BAD = {3: ",pos", 5: "a film,", 6: "a film,-", 8: "joy"}  # line → no text, no label, a label of no class, a short row
@@ -154,7 +154,7 @@ def test_bad_rows_are_left_out_counted_and_listed(models: dict[str, str], tmp_pa
     assert places == list(BAD) and all(row["message"] for row in found["skipped_rows"])
     assert api.evaluate(models["classify"], tmp_path / "good.csv", bad_rows="skip")["skipped"] == 0
 
-    told = ["evaluate", models["classify"], str(tmp_path / "bad.csv"), "--bad", "skip"]
+    told = ["evaluate", models["classify"], str(tmp_path / "bad.csv"), "--bad-rows", "skip"]
     result = CliRunner().invoke(app, told)
     assert result.exit_code == 0 and "4 records, 4 rows skipped" in result.stdout
     assert "skipped: " in result.stderr and "bad.csv:3: no text" in result.stderr
@@ -210,9 +210,9 @@ def test_a_bad_row_is_refused_with_the_flag_that_skips_it(models: dict[str, str]
     file.write_text("text,label\na joy,pos\n,neg\n")
     with pytest.raises(UserError) as caught:
         api.evaluate(models["classify"], file)
-    assert "--bad skip" in str(caught.value.hint)
+    assert "--bad-rows skip" in str(caught.value.hint)
     assert api.evaluate(models["classify"], file, bad_rows="skip")["skipped"] == 1
     file.write_text("")
     with pytest.raises(UserError) as caught:
         api.evaluate(models["classify"], file)
-    assert "--bad" not in str(caught.value)
+    assert "--bad-rows" not in str(caught.value)

@@ -46,7 +46,7 @@ def test_an_export_is_pushed_and_loaded_by_its_name(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "tiny", "bert", ("mlm",))
     out = tmp_path / "export"
     with hub() as server:
-        words = ["-m", "unmask", "export", str(folder), "--to", "onnx", "-o", str(out), "--push", "me/tiny"]
+        words = ["-m", "unmask", "export", str(folder), "--format", "onnx", "-o", str(out), "--push", "me/tiny"]
         pushed = call(server, tmp_path / "home", *words)
         assert pushed.returncode == 0, pushed.stdout + pushed.stderr
         assert f"uploaded to {server.url}/me/tiny" in pushed.stdout

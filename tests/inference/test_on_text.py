@@ -105,7 +105,7 @@ def test_a_pretrained_model_is_measured_on_any_text(runs: dict[str, Run], text_f
     folder.mkdir()
     (folder / "some.txt").write_text(text_file.read_text()[:40_000])
     model = str(runs["word"].path)
-    words = ["evaluate", model, str(folder), "--pairs", str(pairs), "--max-length", "32", "--json"]
+    words = ["evaluate", model, str(folder), "--minimal-pairs", str(pairs), "--max-length", "32", "--json"]
     shown = CliRunner().invoke(app, words)
     assert shown.exit_code == 0, shown.output
     found = json.loads(shown.stdout)
@@ -180,7 +180,7 @@ def test_what_cannot_be_is_refused(runs: dict[str, Run], text_file: Path, tmp_pa
         unmask.evaluate(model, text_file, max_length=100_000)
     with pytest.raises(UserError, match="not fine-tuned"):
         unmask.evaluate(model, text_file, columns={"text": "review"})
-    with pytest.raises(UserError, match="--bad"):
+    with pytest.raises(UserError, match="--bad-rows"):
         unmask.evaluate(model, text_file, bad_rows="skip")
     with pytest.raises(UserError):
         unmask.evaluate(model, tmp_path / "nowhere.txt")

@@ -131,19 +131,19 @@ def test_the_command_line_searches_and_measures(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in PASSAGES.items()))
     (tmp_path / "q.tsv").write_text("7\tsorted numbers\n9\timported modules\n")
     (tmp_path / "qrels.txt").write_text("1 0 d1 1\n2 0 d5 1\n")  # by place, as Cranfield's
-    run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), "sorted numbers", "--top", "1", "--json"])
+    run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), "sorted numbers", "--top-k", "1", "--json"])
     assert run.exit_code == 0 and json.loads(run.stdout)[0]["id"] == "d1"
     shown = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), "sorted numbers"])
     assert "d1  a list of numbers" in shown.stdout
-    files = ["--queries", str(tmp_path / "q.tsv"), "--judgements", str(tmp_path / "qrels.txt")]
+    files = ["--queries", str(tmp_path / "q.tsv"), "--qrels", str(tmp_path / "qrels.txt")]
     run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files, "--json"])
     assert json.loads(run.stdout)["mrr"] == 1.0
     found = str(tmp_path / "new" / "run.txt")  # the folder is made
-    run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files, "--run", found])
+    run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files, "--save-run", found])
     assert run.exit_code == 0 and "mrr" in run.stdout and run.stdout.rstrip().endswith(found)
     kept = read_run(found, findings := [])
     assert not findings and list(kept) == ["1", "2"] and next(iter(kept["1"])) == "d1"  # numbers of the judgements
-    run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files[:2], "--run", found])
+    run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files[:2], "--save-run", found])
     assert run.exit_code == 0 and list(read_run(found, [])) == ["7", "9"]
     wrong = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl")])
     assert wrong.exit_code == 2 and "a query, or a file of queries" in wrong.output

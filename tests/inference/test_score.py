@@ -142,10 +142,12 @@ def test_the_interval_is_wilsons():
 def test_pairs_on_the_command_line(bert, tmp_path):
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
-    shown = CliRunner().invoke(app, ["score", str(bert), "--pairs", str(file)])
+    shown = CliRunner().invoke(app, ["score", str(bert), "--minimal-pairs", str(file)])
     assert shown.exit_code == 0, shown.output
     assert "accuracy" in shown.output and "agreement" in shown.output and "3 pairs" in shown.output
-    out = CliRunner().invoke(app, ["score", str(bert), "--pairs", str(file), "--method", "within-word", "--json"])
+    out = CliRunner().invoke(
+        app, ["score", str(bert), "--minimal-pairs", str(file), "--method", "within-word", "--json"]
+    )
     found = json.loads(out.stdout)
     assert (found["count"], found["method"], len(found["pairs"])) == (3, "within-word", 3)
     assert found["accuracy"] == load(bert).minimal_pairs(file, "within-word").accuracy
@@ -173,7 +175,7 @@ def test_other_mistakes_are_said(bert, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="no files with pairs"):
         load(bert).minimal_pairs(tmp_path / "empty")
-    for arguments in (["score", str(bert)], ["score", str(bert), "the", "--pairs", "x.jsonl"]):
+    for arguments in (["score", str(bert)], ["score", str(bert), "the", "--minimal-pairs", "x.jsonl"]):
         assert CliRunner().invoke(app, arguments).exit_code == 2
 
 

@@ -156,7 +156,7 @@ def test_what_is_searched_fits_the_model_and_the_task(folder: Path) -> None:
     assert tune.own(prepare(modern), tune.space(modern))["pooling"] == "cls"
     tag = api.task_recipe(folder / "modern", task="tag", train="x.csv", lr=1e-4)
     assert "pooling" not in tune.space(tag)
-    with pytest.raises(UserError, match="--search depth"):
+    with pytest.raises(UserError, match="--params depth"):
         tune.space(made, ["depth"])
 
 

@@ -1,21 +1,45 @@
-"""The command line: parse, call a function of `unmask`, print. Nothing heavy is imported before a verb is chosen."""
+"""The command line: parse arguments, call a function of `unmask`, print the result. Nothing heavy is imported before a command is chosen."""
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from unmask import __version__, stopping
-from unmask.cli import finetuning, pretraining, serving, text, using
-from unmask.cli.flags import RecipeCommand
+from unmask.cli import about, finetuning, pretraining, serving, text, using
+from unmask.cli.flags import RecipeCommand, renamed_error
 from unmask.console import Console, write
+from unmask.renamed import COMMANDS
+
+# Panels of `unmask --help`, and their commands in order.
+PANELS = {
+    "Get started": (pretraining.quickstart, text.samples, about.presets),
+    "Train": (pretraining.pretrain, finetuning.finetune, finetuning.tune),
+    "Data": (finetuning.doctor, text.prepare, text.show_batch, text.TOKENIZER, text.CACHE),
+    "Evaluate and predict": (finetuning.evaluate, finetuning.predict, using.info),
+    "Use a pre-trained model": (
+        using.fill, using.generate, using.score, using.embed, using.search, using.explain, using.attention, using.next_sentence,
+    ),
+    "Deploy": (serving.serve, serving.studio, using.export),
+    "Configuration": (about.config, about.env),
+}  # fmt: skip
+
+
+class Group(TyperGroup):
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in COMMANDS:
+            renamed_error(f"unmask {args[0]}", f"unmask {COMMANDS[args[0]]}")
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
-    help="From raw text to a masked language model you can use.\n\n"
-    "Begin with: unmask quickstart, or unmask pretrain FOLDER --minutes 5",
+    cls=Group,
+    help="Train, fine-tune and serve BERT-style language models.\n\n"
+    "Get started: unmask quickstart, or unmask pretrain FOLDER --minutes 5",
     no_args_is_help=True,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
@@ -36,24 +60,25 @@ def _root(
     pass
 
 
-for _part in (pretraining, finetuning, using, serving, text):
-    for _verb in _part.VERBS:
-        app.command(cls=RecipeCommand)(_verb)  # show_batch → show-batch
-for _name, _group in text.GROUPS.items():
-    app.add_typer(_group, name=_name)
+for _panel, _commands in PANELS.items():
+    for _command in _commands:
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, rich_help_panel=_panel)
+        else:
+            app.command(cls=RecipeCommand, rich_help_panel=_panel)(_command)  # show_batch → show-batch
 
 
 def main() -> None:
     try:
         stopping.listen()
         app()
-    except KeyboardInterrupt as stop:  # before a verb was chosen
+    except KeyboardInterrupt as stop:  # before a command was chosen
         what, then = stopping.message(stop, "unmask")
         Console().fail(f"{what}; to continue: {then}")
         sys.stderr.flush()
         os._exit(stopping.exit_code(stop))
     except SystemExit as end:
-        if end.code in (130, 143):  # stopped: what still computes in a thread is not waited for
+        if end.code in (130, 143):  # stopped: do not wait for threads that still compute
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(end.code)

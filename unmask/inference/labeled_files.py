@@ -28,7 +28,7 @@ from unmask.tasks.task import Task
 from unmask.text.detect import file_suffix
 from unmask.text.layout import CONLL_SUFFIXES
 
-SKIP = "--bad skip leaves out these rows and lists them"
+SKIP = "--bad-rows skip leaves out these rows and lists them"
 
 
 def read(
@@ -41,7 +41,7 @@ def read(
 ) -> tuple[list[Record], list[Finding]]:
     """The records of files, and the errors of the rows that were skipped; unless `skip`, what is wrong with one is an error.
 
-    Without `labelled`, labels are not looked at. `skip`: None for a verb without --bad.
+    Without `labelled`, labels are not looked at. `skip`: None for a verb without --bad-rows.
     """
     findings: list[Finding] = []
     records: list[Record] = []

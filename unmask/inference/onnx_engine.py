@@ -47,7 +47,7 @@ def open_engine(source: str | Path, device: str = "auto") -> tuple[OnnxEngine, P
         raise UserError(
             f"{source} holds no exported graph ({FILE})",
             expected="a folder that unmask export wrote",
-            hint=f"unmask export {quote(Path(source))} --to onnx",
+            hint=f"unmask export {quote(Path(source))} --format onnx",
         )
     return OnnxEngine(folder, device), folder
 

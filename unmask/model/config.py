@@ -258,6 +258,19 @@ def presets() -> dict[str, dict[str, Any]]:
     }
 
 
+def describe_presets() -> dict[str, Any]:
+    """Presets with their sizes, tokenizer and objective; names of objectives and tasks. Imports no torch."""
+    from unmask.registry import OBJECTIVES, TASKS
+
+    found = {}
+    for name in presets():
+        config = preset(name)
+        tokenizer = FAMILIES[config.family].tokenizer.get("type", "wordpiece")
+        sizes = {key: getattr(config, key) for key in ("family", "layers", "decoder_layers", "hidden", "heads")}
+        found[name] = sizes | {"tokenizer": tokenizer, "objective": config.default_objective}
+    return {"presets": found, "objectives": OBJECTIVES.names(), "tasks": TASKS.names()}
+
+
 def preset(name: str, **changes: Any) -> ModelConfig:
     """A named shape, with fields changed.
 

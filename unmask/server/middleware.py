@@ -156,7 +156,7 @@ class RequestMiddleware:
         name = host_name(headers.get(b"host", b"").decode("latin-1"))
         if name not in self.allowed_hosts:
             expected = ", ".join(dict.fromkeys(self.allowed_hosts))
-            hint = "start the server with --allow-host NAME"
+            hint = "start the server with --allowed-host NAME"
             raise RequestError(421, "host", f"Host {name!r:.80} is not allowed", expected=expected, hint=hint)
 
     def _check_origin(self, context: "RequestContext") -> None:
@@ -165,7 +165,7 @@ class RequestMiddleware:
         if not origin or origin.partition("://")[2].lower() == host.lower():
             return
         if origin not in self.cors_origins and "*" not in self.cors_origins:
-            hint = "start the server with --cors ORIGIN"
+            hint = "start the server with --cors-origin ORIGIN"
             raise RequestError(403, "origin", f"origin {origin!r:.80} is not allowed", hint=hint)
         context.origin = origin
 

@@ -1,10 +1,15 @@
 """What a person sees of a fine-tuned model's predictions: one line per record, as the task's spec says (`view`)."""
 
+import csv
+import io
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from unmask.console import plain, visible, write
+from unmask.errors import UserError
+from unmask.files import write_text
 from unmask.inference.inputs import shorten
 from unmask.tasks.spec import TaskSpec
 
@@ -91,3 +96,28 @@ VIEWS: dict[str, Callable[[Found, TaskSpec], str]] = {
 
 def print_answers(found: Sequence[Found], spec: TaskSpec) -> None:
     write(*(visible(line(each, spec), keep="\t") for each in found))  # a label with a line break is still one line
+
+
+def check_out(out: Path | None) -> None:
+    """Reject `--out` before a model is loaded."""
+    if out is not None and out.suffix not in (".csv", ".jsonl"):
+        raise UserError(f"--out {out}", expected="a file name that ends with .csv or .jsonl")
+    if out is not None and not out.parent.is_dir():
+        raise UserError(f"--out {out}: no such folder: {out.parent}")
+
+
+def write_answers(found: Sequence[Found], out: Path) -> None:
+    """Write one record per line with its prediction; in a csv, lists and mappings are JSON."""
+    if out.suffix == ".jsonl":
+        lines = [json.dumps(each, ensure_ascii=False, default=plain) + "\n" for each in found]
+        return write_text(out, "".join(lines))
+    columns = list(dict.fromkeys(key for each in found for key in each))
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(columns)
+    for each in found:
+        cells = [each.get(column, "") for column in columns]
+        writer.writerow(
+            [c if isinstance(c, str | int | float) else json.dumps(c, ensure_ascii=False, default=plain) for c in cells]
+        )
+    write_text(out, table.getvalue())

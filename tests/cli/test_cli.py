@@ -1,0 +1,95 @@
+"""The command line: panels, choices and defaults in `--help`, old names, and the commands about the program itself."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from unmask import renamed
+from unmask.cli import PANELS, app
+from unmask.cli.flags import settings_of_command
+from unmask.recipe import Recipe
+from unmask.settings import load, settings_of
+
+WIDE = {"COLUMNS": "200", "TERMINAL_WIDTH": "200"}
+
+
+def run(*arguments: str, columns: int = 200):
+    size = {"COLUMNS": str(columns), "TERMINAL_WIDTH": str(columns)}
+    return CliRunner().invoke(app, list(arguments), env=size)
+
+
+def test_commands_are_listed_in_panels_and_none_is_cut_at_80_columns() -> None:
+    shown = run("--help", columns=80).output
+    for panel in PANELS:
+        assert f"─ {panel} ─" in shown
+    assert "..." not in shown.replace("[ARGS]...", "") and "…" not in shown
+
+
+def test_choices_and_defaults_are_shown() -> None:
+    shown = run("pretrain", "--help").output
+    assert "<auto|fp32|bf16>" in shown and "modernbert-mini" in shown and "Random seed." in shown
+    assert "<token|word|span|ngram|phrase>" in shown
+
+
+@pytest.mark.parametrize("name", ["pretrain", "finetune", "tune"])
+def test_every_default_of_a_flag_is_that_of_the_recipe(name: str) -> None:
+    shown = " ".join(run(name, "--help").output.replace("│", " ").split())
+    for setting in settings_of_command(name):
+        if setting.shown:
+            assert f"({setting.shown})" in shown or setting.switch, setting.path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "new"),
+    [
+        (["fill", "m", "t", "--top", "3"], "--top-k"),
+        (["fill", "m", "t", "--joint=3"], "--num-beams"),
+        (["pretrain", "c", "--batch", "8"], "--batch-size"),
+        (["pretrain", "c", "--column", "x"], "--text-column"),
+        (["prepare", "c", "--pairs", "64"], "--index-pairs"),
+        (["score", "m", "--pairs", "f"], "--minimal-pairs"),
+        (["tokenizer", "train", "c", "--kind", "bpe"], "--tokenizer-type"),
+        (["tune", "m", "--search", "lr"], "--params"),
+        (["next", "a", "b"], "unmask next-sentence"),
+    ],
+)
+def test_an_old_name_gives_an_error_with_the_new_one(arguments: list[str], new: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2 and "renamed" in result.output and f"hint:     {new}" in result.output
+
+
+def test_an_old_flag_is_found_only_where_it_existed() -> None:
+    assert "renamed" not in run("finetune", "m", "--column", "text=a", "--dry-run").output
+    assert "No such option" in run("info", "x", "--top", "3").output
+
+
+def test_old_recipe_keys_are_named_and_old_files_open(tmp_path: Path) -> None:
+    result = run("pretrain", "c", "--set", "train.batch=8", "--dry-run")
+    assert result.exit_code == 2 and "train.batch was renamed to train.batch_size" in result.output
+    paths = {setting.path for setting in settings_of(Recipe)}
+    assert set(renamed.KEYS.values()) <= paths and not set(renamed.KEYS) & paths
+    file = tmp_path / "old.yaml"
+    file.write_text("start: a\nmlm: {rate: 0.2, unit: named}\ntask: {kind: tag, aux: 'mlm:0.3'}\ntrain: {batch: 4}\n")
+    recipe = Recipe.build(Recipe.read(file))
+    assert (recipe.init_from, recipe.mlm.mask_rate, recipe.mlm.mask_unit) == ("a", 0.2, "phrase")
+    assert (recipe.task.name, recipe.task.aux_mlm, recipe.train.batch_size) == ("tag", 0.3, 4)
+
+
+def test_config_prints_a_recipe_that_can_be_read_back() -> None:
+    assert Recipe.build(load(run("config").stdout)) == Recipe()
+    tuned = Recipe.build(Recipe.load_builtin("finetune"))
+    assert Recipe.build(load(run("config", "--command", "finetune").stdout)) == tuned
+    part = run("config", "--section", "train").stdout
+    assert "batch_size: 32" in part and "mask_rate" not in part and "(--batch-size)" in part
+    wrong = run("config", "--section", "trian")
+    assert wrong.exit_code == 2 and "did you mean train?" in wrong.output
+
+
+def test_presets_and_env() -> None:
+    found = json.loads(run("presets", "--json").stdout)
+    assert found["presets"]["bert-base"]["layers"] == 12 and "mlm" in found["objectives"] and "tag" in found["tasks"]
+    assert "bert-base" in run("presets").stdout
+    assert "torch" in json.loads(run("env", "--json").stdout)["versions"]
+    assert "extras" in run("env").stdout
