@@ -169,7 +169,7 @@ def test_every_verb_has_worked_examples() -> None:
             yield " ".join(path), command
 
     found = dict(verbs(get_command(app)))
-    assert {"pretrain", "fill", "next", "score", "prepare", "tokenizer train", "cache prune"} <= set(found)
+    assert {"pretrain", "fill", "next-sentence", "score", "prepare", "tokenizer train", "cache prune"} <= set(found)
     for name, command in found.items():
         assert f"Examples:\n  unmask {name}" in (command.help or ""), name
 

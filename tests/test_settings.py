@@ -44,7 +44,7 @@ def test_a_verb_has_one_setting_of_a_name() -> None:
 
 ADDED = '    ripeness: Count = setting(7, "Days until it is sweet.", TRAINING)\n'
 FOUND = """
-import inspect, json, unmask
+import inspect, json, re, unmask
 from typer.testing import CliRunner
 from unmask.cli import app
 from unmask.recipe import Recipe
@@ -52,7 +52,7 @@ flags = {verb: CliRunner().invoke(app, [verb, "--help"]).output for verb in ("pr
 refused = CliRunner().invoke(app, ["pretrain", "corpus.txt", "--ripeness", "0"]).output
 print(json.dumps({
     "package": unmask.__file__,
-    "flags": [verb for verb, text in flags.items() if "--ripeness <int>" in text and "Days until it is sweet." in text],
+    "flags": [verb for verb, text in flags.items() if re.search(r"--ripeness +N +Days until it is sweet", text)],
     "given": "recipe key train.ripeness: Input should be greater than or equal to 1 (got 0)" in refused,
     "signatures": [n for n in ("pretrain", "finetune", "tune", "dry_run") if "ripeness" in inspect.signature(getattr(unmask, n)).parameters],
     "keyword": unmask.api.make_recipe("corpus.txt", ripeness=8).train.ripeness,

@@ -278,7 +278,7 @@ def resume(
 def retrieve(
     query: str | Sequence[str],
     passages: Any,
-    **settings: Any,
+    **options: Any,
 ) -> Any:
     """Search passages in memory, best first: BM25, `embedder=`, `reranker=`, `top_k=`. See `inference/search.py`."""
 

@@ -1,4 +1,4 @@
-"""Python API: one function per command of the command line, with the same names.
+"""Python API: one function per command, with the same names.
 
 run = unmask.pretrain("corpus/", preset="bert-mini", minutes=5)
 unmask.load(run.model).fill("the president of the united [MASK]")
@@ -103,10 +103,10 @@ def _execute(kind: Any, recipe: Recipe, out: str | Path | None, console: Console
 
 
 def _dry_run(kind: str, recipe: Recipe, console: Console | None) -> dict[str, Any]:
-    from unmask.runs import lifecycle
     from unmask.runs.context import Context
+    from unmask.runs.lifecycle import dry_run as estimate
 
-    return lifecycle.dry_run(RUNS[kind](), recipe, Context.alone(console))
+    return estimate(RUNS[kind](), recipe, Context.alone(console))
 
 
 def _init_distributed(recipe: Recipe, console: Console | None) -> Any:
@@ -118,7 +118,7 @@ def _init_distributed(recipe: Recipe, console: Console | None) -> Any:
 def _write_report(run: "Run") -> None:
     from unmask import report
 
-    if run.kind() != "quickstart":  # whose runs have reports of their own
+    if run.kind() != "quickstart":  # its runs have their own reports
         report.write(run)
 
 
@@ -225,9 +225,8 @@ def evaluate(
             raise UserError("--bad-rows needs a fine-tuned model; this one is pre-trained", hint="remove --bad-rows")
         from unmask.inference.evaluate_text import evaluate_text  # which imports torch
 
-        return evaluate_text(
-            loaded, _paths(file), str(minimal_pairs) if minimal_pairs else None, max_length, max_rows, shown
-        )
+        pairs = str(minimal_pairs) if minimal_pairs else None
+        return evaluate_text(loaded, _paths(file), pairs, max_length, max_rows, shown)
     loaded.require_task()
     if minimal_pairs or max_length or max_rows:
         raise UserError("--minimal-pairs, --max-length and --max-rows need a pre-trained model; this one is fine-tuned")
@@ -254,7 +253,6 @@ def predict(
 
 
 def _names(columns: Mapping[str, str | int] | None) -> dict[str, str]:
-    """Role → column name or number (from 1), as text."""
     return {role: str(name) for role, name in (columns or {}).items()}
 
 
@@ -262,7 +260,7 @@ def _paths(file: str | Path | Sequence[str | Path]) -> list[str]:
     return [str(file)] if isinstance(file, str | Path) else [str(f) for f in file]
 
 
-def retrieve(query: str | Sequence[str], passages: Any, **settings: Any) -> Any:
+def retrieve(query: str | Sequence[str], passages: Any, **options: Any) -> Any:
     """Search passages in memory, best first: BM25, `embedder=`, `reranker=`, `top_k=`. See `inference/search.py`.
 
     >>> retrieve("sorted numbers", ["a class", "a list of numbers"], top_k=1)[0]["text"]
@@ -270,7 +268,7 @@ def retrieve(query: str | Sequence[str], passages: Any, **settings: Any) -> Any:
     """
     from unmask.inference import search as searching
 
-    return searching.retrieve(query, passages, **settings)
+    return searching.retrieve(query, passages, **options)
 
 
 def search(
@@ -291,12 +289,11 @@ def search(
     from unmask.inference import search as searching
 
     if bool(query) == bool(queries) or bool(queries) != bool(qrels or save_run):
-        needs = "search needs a query, or --queries FILE with --qrels FILE or --save-run FILE"
-        raise UserError(needs, hint='unmask search FILE "query"')
-    said = console or Console(quiet=True)
+        raise UserError("no query", expected="QUERY, or --queries FILE with --qrels FILE or --save-run FILE")
+    shown = console or Console(quiet=True)
     files = searching.SearchFiles.read(str(passages), queries, qrels, _names(columns))
-    index = searching.Index(files.passages, bm25, embedder, reranker, said)
-    return searching.evaluate_search(index, files, save_run, said) if queries else index.search(query, top_k)
+    index = searching.Index(files.passages, bm25, embedder, reranker, shown)
+    return searching.evaluate_search(index, files, save_run, shown) if queries else index.search(query, top_k)
 
 
 def load(model: str | Path, device: str = "auto", backend: str = "auto") -> "Predictor":

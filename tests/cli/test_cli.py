@@ -2,9 +2,10 @@
 
 import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from unmask import renamed
 from unmask.cli import PANELS, app
@@ -12,12 +13,10 @@ from unmask.cli.flags import settings_of_command
 from unmask.recipe import Recipe
 from unmask.settings import load, settings_of
 
-WIDE = {"COLUMNS": "200", "TERMINAL_WIDTH": "200"}
 
-
-def run(*arguments: str, columns: int = 200):
-    size = {"COLUMNS": str(columns), "TERMINAL_WIDTH": str(columns)}
-    return CliRunner().invoke(app, list(arguments), env=size)
+def run(*arguments: str, columns: int = 200) -> Result:
+    with mock.patch("typer.rich_utils.MAX_WIDTH", columns):
+        return CliRunner().invoke(app, list(arguments))
 
 
 def test_commands_are_listed_in_panels_and_none_is_cut_at_80_columns() -> None:

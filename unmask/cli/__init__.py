@@ -18,11 +18,11 @@ PANELS = {
     "Get started": (pretraining.quickstart, text.samples, about.presets),
     "Train": (pretraining.pretrain, finetuning.finetune, finetuning.tune),
     "Data": (finetuning.doctor, text.prepare, text.show_batch, text.TOKENIZER, text.CACHE),
-    "Evaluate and predict": (finetuning.evaluate, finetuning.predict, using.info),
+    "Evaluate and predict": (finetuning.evaluate, finetuning.predict, about.info),
     "Use a pre-trained model": (
         using.fill, using.generate, using.score, using.embed, using.search, using.explain, using.attention, using.next_sentence,
     ),
-    "Deploy": (serving.serve, serving.studio, using.export),
+    "Deploy": (serving.serve, serving.studio, serving.export),
     "Configuration": (about.config, about.env),
 }  # fmt: skip
 

@@ -1,9 +1,11 @@
-"""Commands about the program itself: presets, config, env."""
+"""Commands that describe: info, presets, config, env."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+import unmask
 from unmask.cli.options import Json, command, print_json
 from unmask.console import write
 
@@ -50,3 +52,20 @@ def env(as_json: Json = False) -> None:
 
     found = environment()
     return print_json(found) if as_json else print_facts(env_facts(found))
+
+
+@command("unmask info runs/pretrain/bert-mini-1", "unmask info runs/pretrain/bert-mini-1 --json")
+def info(
+    run: Annotated[Path, typer.Argument(help="Run folder or model folder.", metavar="FOLDER")], as_json: Json = False
+) -> None:
+    """Show a run (status, metrics) or a model (architecture)."""
+    from unmask.cli.show.tables import print_facts
+    from unmask.inference.describe import lines
+    from unmask.report import facts
+    from unmask.train.run_files import shown
+
+    found = unmask.info(run)
+    if as_json:
+        return print_json(found)
+    with shown(run):
+        print_facts(lines(found) if found.get("kind") == "model" else facts(found))

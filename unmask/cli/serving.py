@@ -1,16 +1,17 @@
-"""Commands that serve models over HTTP: serve, studio."""
+"""Commands that deploy models: serve, studio, export."""
 
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 import unmask
-from unmask.cli.options import Backend, Device, command
+from unmask.cli.flags import recipe_flags
+from unmask.cli.options import OUTPUT, Backend, Device, Json, Model, command, dry_run_option, print_json
 from unmask.console import Console, write
 from unmask.errors import UserError
 from unmask.hub import without_revision
@@ -41,6 +42,43 @@ KeyFile = Annotated[
 ]
 
 
+CorsOrigin = Annotated[
+    list[str] | None,
+    typer.Option(help="Allowed CORS origin, e.g. https://example.org. Repeatable.", metavar="ORIGIN"),
+]
+AllowedHost = Annotated[
+    list[str] | None,
+    typer.Option(help="Additional allowed Host header, e.g. behind a proxy. Repeatable.", metavar="NAME"),
+]
+MaxBody = Annotated[
+    str,
+    typer.Option(help="Maximum request body, also after decompression.", metavar="SIZE", rich_help_panel="Limits"),
+]
+MaxInputs = Annotated[int, typer.Option(help="Maximum texts per request.", metavar="N", rich_help_panel="Limits")]
+MaxTokens = Annotated[int, typer.Option(help="Maximum tokens per request.", metavar="N", rich_help_panel="Limits")]
+MaxQueue = Annotated[int, typer.Option(help="Maximum tokens in the queue.", metavar="N", rich_help_panel="Limits")]
+MaxResponse = Annotated[
+    str, typer.Option(help="Maximum response, estimated in advance.", metavar="SIZE", rich_help_panel="Limits")
+]
+RequestTimeout = Annotated[
+    float, typer.Option(help="Seconds until a request fails.", metavar="SECONDS", rich_help_panel="Timeouts")
+]
+ReadTimeout = Annotated[
+    float,
+    typer.Option(
+        help="Seconds for reading a request, or for a client to read the next chunk.",
+        metavar="SECONDS",
+        rich_help_panel="Timeouts",
+    ),
+]
+ShutdownTimeout = Annotated[
+    float,
+    typer.Option(
+        min=0, help="Seconds to finish running requests on shutdown.", metavar="SECONDS", rich_help_panel="Timeouts"
+    ),
+]
+
+
 @command(
     "unmask serve runs/quickstart-1/classify",
     "unmask serve film=runs/finetune/classify-1 runs/pretrain/bert-mini-1 --port 8080",
@@ -54,47 +92,16 @@ def serve(
     device: Device = "auto",
     api_key: Key = None,
     api_key_file: KeyFile = None,
-    cors_origin: Annotated[
-        list[str] | None,
-        typer.Option(help="Allowed CORS origin, e.g. https://example.org. Repeatable.", metavar="ORIGIN"),
-    ] = None,
-    allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Additional allowed Host header, e.g. behind a proxy. Repeatable.", metavar="NAME"),
-    ] = None,
-    max_body: Annotated[
-        str,
-        typer.Option(help="Maximum request body, also after decompression.", metavar="SIZE", rich_help_panel="Limits"),
-    ] = "2MB",
-    max_inputs: Annotated[
-        int, typer.Option(help="Maximum texts per request.", metavar="N", rich_help_panel="Limits")
-    ] = 1024,
-    max_tokens: Annotated[
-        int, typer.Option(help="Maximum tokens per request.", metavar="N", rich_help_panel="Limits")
-    ] = 1 << 18,
-    max_queue: Annotated[
-        int, typer.Option(help="Maximum tokens in the queue.", metavar="N", rich_help_panel="Limits")
-    ] = 1 << 20,
-    max_response: Annotated[
-        str, typer.Option(help="Maximum response, estimated in advance.", metavar="SIZE", rich_help_panel="Limits")
-    ] = "32MB",
-    request_timeout: Annotated[
-        float, typer.Option(help="Seconds until a request fails.", metavar="SECONDS", rich_help_panel="Timeouts")
-    ] = 120.0,
-    read_timeout: Annotated[
-        float,
-        typer.Option(
-            help="Seconds for reading a request, or for a client to read the next chunk.",
-            metavar="SECONDS",
-            rich_help_panel="Timeouts",
-        ),
-    ] = 20.0,
-    shutdown_timeout: Annotated[
-        float,
-        typer.Option(
-            min=0, help="Seconds to finish running requests on shutdown.", metavar="SECONDS", rich_help_panel="Timeouts"
-        ),
-    ] = 30.0,
+    cors_origin: CorsOrigin = None,
+    allowed_host: AllowedHost = None,
+    max_body: MaxBody = "2MB",
+    max_inputs: MaxInputs = 1024,
+    max_tokens: MaxTokens = 1 << 18,
+    max_queue: MaxQueue = 1 << 20,
+    max_response: MaxResponse = "32MB",
+    request_timeout: RequestTimeout = 120.0,
+    read_timeout: ReadTimeout = 20.0,
+    shutdown_timeout: ShutdownTimeout = 30.0,
 ) -> None:
     """Serve models over HTTP (OpenAI, TEI and HF APIs).
 
@@ -269,3 +276,49 @@ def studio(
             typer.launch(url)
 
     run(loaded, Access(host, port, key), runs=found.root, shutdown_timeout=STUDIO_SHUTDOWN_TIMEOUT, on_ready=ready)
+
+
+@command(
+    "unmask export runs/finetune/classify-1",
+    "unmask export runs/finetune/classify-1 --int8 --data test.csv -o classifier-int8",
+    "unmask export runs/docs/model --dry-run --json",
+)
+@recipe_flags("export")
+def export(
+    model: Model,
+    format: Annotated[Literal["onnx"], typer.Option(help="File format.")] = "onnx",
+    int8: Annotated[bool, typer.Option("--int8", help="Quantize weights to int8: smaller and faster.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Folder; never overwritten.",
+            show_default="MODEL-onnx",
+            metavar="FOLDER",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Labeled file (text for a pre-trained model): reject an export that loses over 0.5 points. Repeatable.",
+            metavar="FILE",
+        ),
+    ] = None,
+    push: Annotated[str, typer.Option(help="Upload to the Hugging Face hub under this name.", metavar="NAME")] = "",
+    dry_run: Annotated[bool, dry_run_option("Print what would be written.")] = False,
+    as_json: Json = False,
+    **settings: Any,
+) -> None:
+    """Export to ONNX, optionally int8.
+
+    The export is compared with the PyTorch model and discarded if the outputs differ.
+    """
+    from unmask.cli.show.export import lines
+
+    found = unmask.export(
+        model, format=format, int8=int8, out=out, data=data or (), push=push, dry_run=dry_run,
+        console=Console(quiet=as_json), **settings,
+    )  # fmt: skip
+    return print_json(found) if as_json else write(*lines(found))

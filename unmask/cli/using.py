@@ -1,4 +1,4 @@
-"""Commands that use a model: info, fill, generate, score, embed, explain, attention, export, search."""
+"""Commands that use a model: fill, generate, score, embed, explain, attention, next-sentence, search."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +15,6 @@ from unmask.cli.options import (
     Model,
     Quiet,
     command,
-    dry_run_option,
     print_json,
     split_commas,
 )
@@ -34,23 +33,6 @@ Texts = Annotated[
     typer.Argument(help="Texts, a file (lines, or the text column of a table), or - for stdin.", metavar="TEXT..."),
 ]
 DECODING = "Decoding"  # panel of `--help`
-
-
-@command("unmask info runs/pretrain/bert-mini-1", "unmask info runs/pretrain/bert-mini-1 --json")
-def info(
-    run: Annotated[Path, typer.Argument(help="Run folder or model folder.", metavar="FOLDER")], as_json: Json = False
-) -> None:
-    """Show a run (status, metrics) or a model (architecture)."""
-    from unmask.cli.show.tables import print_facts
-    from unmask.inference.describe import lines
-    from unmask.report import facts
-    from unmask.train.run_files import shown
-
-    found = unmask.info(run)
-    if as_json:
-        return print_json(found)
-    with shown(run):
-        print_facts(lines(found) if found.get("kind") == "model" else facts(found))
 
 
 @command(
@@ -306,52 +288,6 @@ def attention(
 
     found = unmask.load(model, device).attention(text, pair)
     return print_json(found) if as_json else write(attention_table(found, layer, head))
-
-
-@command(
-    "unmask export runs/finetune/classify-1",
-    "unmask export runs/finetune/classify-1 --int8 --data test.csv -o classifier-int8",
-    "unmask export runs/docs/model --dry-run --json",
-)
-@recipe_flags("export")
-def export(
-    model: Model,
-    format: Annotated[Literal["onnx"], typer.Option(help="File format.")] = "onnx",
-    int8: Annotated[bool, typer.Option("--int8", help="Quantize weights to int8: smaller and faster.")] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="Folder; never overwritten.",
-            show_default="MODEL-onnx",
-            metavar="FOLDER",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Labeled file (text for a pre-trained model): reject an export that loses over 0.5 points. Repeatable.",
-            metavar="FILE",
-        ),
-    ] = None,
-    push: Annotated[str, typer.Option(help="Upload to the Hugging Face hub under this name.", metavar="NAME")] = "",
-    dry_run: Annotated[bool, dry_run_option("Print what would be written.")] = False,
-    as_json: Json = False,
-    **settings: Any,
-) -> None:
-    """Export to ONNX, optionally int8.
-
-    The export is compared with the PyTorch model and discarded if the outputs differ.
-    """
-    from unmask.cli.show.export import lines
-
-    found = unmask.export(
-        model, format=format, int8=int8, out=out, data=data or (), push=push, dry_run=dry_run,
-        console=Console(quiet=as_json), **settings,
-    )  # fmt: skip
-    return print_json(found) if as_json else write(*lines(found))
 
 
 @command(
