@@ -34,7 +34,7 @@ OBJECTIVES = {
 def steps(values: dict[str, Any], minutes: float, console: Console) -> int:
     """How many steps of this recipe the minutes are, on this machine."""
     recipe = with_tokenizer(Recipe.build(merge(values, {"train": {"minutes": minutes}})))
-    kind, context = Pretrain(), Context.alone(console)
+    kind, context = Pretrain(), Context.single_process(console)
     job = kind.prepare(recipe, context)
     return make_plan(kind.work(job, context), job.recipe, context)[0].steps
 

@@ -11,7 +11,7 @@ import pytest
 from unmask import metrics
 from unmask.metrics import METRICS, Metric, format_metric, metric
 from unmask.registry import OBJECTIVES, Registry
-from unmask.runs.seeds import interval
+from unmask.runs.seeds import t_interval
 from unmask.tasks import contrastive, ranking
 from unmask.tasks.answer.spans import squad_scores
 from unmask.tasks.classify.targets import MultiLabel, Regression, SingleLabel
@@ -77,7 +77,7 @@ def test_what_is_no_score() -> None:
 
 
 def test_the_interval_over_seeds_stays_within_the_range() -> None:
-    found = interval([0.99, 1.0, 0.9], metric("f1").low, metric("f1").high)
+    found = t_interval([0.99, 1.0, 0.9], metric("f1").low, metric("f1").high)
     assert found["high"] == 1.0 and found["low"] < 0.9
     assert metric("rmse").low == 0.0 and metric("mcc").low == -1.0 and metric("something").low == -math.inf
 

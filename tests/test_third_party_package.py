@@ -158,7 +158,7 @@ def test_a_stopped_run_goes_on(trained: Trained, tmp_path: Path) -> None:
 
     recipe = trained.run.recipe()
     with pytest.raises(KeyboardInterrupt):
-        execute(Finetune(), recipe, replace(Context.alone(), watch=stop), tmp_path / "run")
+        execute(Finetune(), recipe, replace(Context.single_process(), eval_callback=stop), tmp_path / "run")
     assert not (tmp_path / "run" / "results.json").exists()
     ask("finetune", "--resume", tmp_path / "run")
     for name in [file.name for file in trained.run.model.glob("*.safetensors")]:

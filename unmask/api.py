@@ -106,13 +106,13 @@ def _dry_run(kind: str, recipe: Recipe, console: Console | None) -> dict[str, An
     from unmask.runs.context import Context
     from unmask.runs.lifecycle import dry_run as estimate
 
-    return estimate(RUNS[kind](), recipe, Context.alone(console))
+    return estimate(RUNS[kind](), recipe, Context.single_process(console))
 
 
 def _init_distributed(recipe: Recipe, console: Console | None) -> Any:
     from unmask.runs.context import Context  # which imports torch
 
-    return Context.join(recipe.train, console or Console(quiet=True), _write_report)
+    return Context.init(recipe.train, console or Console(quiet=True), _write_report)
 
 
 def _write_report(run: "Run") -> None:
@@ -171,7 +171,7 @@ def doctor(
 
     values = {"task": {"name": task, "columns": _names(columns), "labels": list(labels or [])}}
     roles = assign_splits(_paths(files), {"train": _paths(train), "dev": _paths(dev), "test": _paths(test)})
-    return validate.check_up(part.make_recipe(values, list(overrides)), roles, model_in(str(model)))
+    return validate.validate_files(part.make_recipe(values, list(overrides)), roles, model_in(str(model)))
 
 
 @takes_settings("finetune")
@@ -333,11 +333,11 @@ def info(run: str | Path) -> dict[str, Any]:
     from unmask.inference.describe import describe, is_model
     from unmask.report import summary
     from unmask.train.run import Run
-    from unmask.train.run_files import shown
+    from unmask.train.run_files import explain_damage
 
     if is_model(run):
         return describe(run)
-    with shown(run):
+    with explain_damage(run):
         return summary(Run.open(run))
 
 

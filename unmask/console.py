@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
-from unmask.stopping import during
+from unmask.stopping import activity
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -147,7 +147,7 @@ class Console:
     @contextmanager
     def bar(self, title: str) -> Iterator[Update]:
         """Work of known length: a bar on a terminal, a line now and then elsewhere. Named when it is stopped."""
-        with during(STAGES.get(title, title)):
+        with activity(STAGES.get(title, title)):
             if self.quiet:
                 yield lambda *told: None
             elif self.rich.is_terminal:

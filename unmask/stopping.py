@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-GRACE = 10.0  # seconds to clean up after SIGTERM; then the process ends as it is
+CLEANUP_SECONDS = 10.0  # seconds to clean up after SIGTERM; then the process ends as it is
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM."""
 
 
-def listen() -> None:
+def handle_sigterm() -> None:
     """From now on SIGTERM raises `Terminated`, once; a second one ends the process at once."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
@@ -27,14 +27,14 @@ def listen() -> None:
 
 def _terminate(number: int, frame: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    last = threading.Timer(GRACE, os._exit, [128 + number])
+    last = threading.Timer(CLEANUP_SECONDS, os._exit, [128 + number])
     last.daemon = True
     last.start()
     raise Terminated
 
 
 @contextmanager
-def during(what: str) -> Iterator[None]:
+def activity(what: str) -> Iterator[None]:
     """Names what is going on, for the message; where two are nested, the inner one counts."""
     try:
         yield
@@ -44,7 +44,7 @@ def during(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def continues_with(how: Callable[[], str]) -> Iterator[None]:
+def resumable_with(how: Callable[[], str]) -> Iterator[None]:
     """Names the command that continues ("" = none does, yet); where two are nested, the outer one counts."""
     try:
         yield
@@ -57,7 +57,7 @@ def message(stop: KeyboardInterrupt, verb: str) -> tuple[str, str]:
     """What was stopped, and what continues it.
 
     >>> try:
-    ...     with continues_with(lambda: "unmask pretrain --resume runs/a"), during("preparing the text"):
+    ...     with resumable_with(lambda: "unmask pretrain --resume runs/a"), activity("preparing the text"):
     ...         raise Terminated
     ... except KeyboardInterrupt as stop:
     ...     print(message(stop, "unmask pretrain"))

@@ -32,7 +32,7 @@ from unmask.model.model import Model
 from unmask.recipe import Recipe
 from unmask.runs.part import Part, prepare
 from unmask.text.tokenizer import Tokenizer
-from unmask.train.fit import Interrupted
+from unmask.train.fit import TrainingInterrupted
 from unmask.train.run import Run
 
 SHAPE = {
@@ -255,7 +255,7 @@ class Stopper(Console):
 @pytest.mark.parametrize("task", CASES)
 def test_it_goes_on_bit_for_bit(task: str, bench: Bench) -> None:
     whole, out = bench.whole(task)[1], bench.folder / task / "stopped"
-    with pytest.raises(Interrupted):
+    with pytest.raises(TrainingInterrupted):
         api.finetune(recipe=bench.recipe(task), out=out, console=Stopper(10))
     assert not (out / "model").exists()
     run = api.resume(out)

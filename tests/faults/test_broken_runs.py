@@ -15,8 +15,8 @@ from unmask.train.run import Run
 RECIPE = {"preset": "bert-tiny", "objective": "mlm", "seed": 0, "init_from": "runs/a/model"}
 TASK = {"name": "classify", "train": ["a.csv"]}
 CASES: dict[str, tuple[str, Any, list[str]]] = {  # what → file, what it holds, words of the message
-    "stretches": ("plan.json", {"stretches": {"a": 1}}, ["plan.json", "stretches"]),
-    "words": ("plan.json", {"stretches": [{"start": "a", "steps": "b"}]}, ["plan.json", "stretches"]),
+    "length_phases": ("plan.json", {"length_phases": {"a": 1}}, ["plan.json", "length_phases"]),
+    "words": ("plan.json", {"length_phases": [{"start": "a", "steps": "b"}]}, ["plan.json", "length_phases"]),
     "metric": ("results.json", {"task": "classify", "metric": [1], "best": {}}, ["results.json", "metric"]),
     "best": ("results.json", {"task": "classify", "metric": "accuracy", "best": 3}, ["results.json", "best"]),
     "dev": ("results.json", {"task": "classify", "metric": "accuracy", "best": {}, "dev": 7}, ["results.json", "dev"]),
@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "recipe.yaml").write_text(json.dumps({**RECIPE, "task": TASK}))
-    (folder / "plan.json").write_text(json.dumps({"stretches": [{"start": 0, "steps": 10}]}))
+    (folder / "plan.json").write_text(json.dumps({"length_phases": [{"start": 0, "steps": 10}]}))
     (folder / "log.jsonl").write_text('{"event": "train", "step": 1, "loss": 1.0}\n')
     return folder
 

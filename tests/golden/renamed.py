@@ -22,6 +22,12 @@ KEYS = {
     "learnt": "task_state",
     "want": "expected",
     "got": "predicted",
+    "over_seeds": "seed_summary",
+    "median": "selected_seed",
+    "kept_seed": "selected_seed",
+    "on": "split",
+    "stretches": "length_phases",
+    "key": "fingerprint",
 }
 FILES = {"learnt.json": "task_state.json"}
 TEXTS = {"message", "hint"}  # worded for people

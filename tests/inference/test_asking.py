@@ -207,13 +207,13 @@ def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
     for name, values in (("pretrain", {}), ("finetune", {"task": {"train": ["t.csv"]}})):
         (tmp_path / name).mkdir()
         Recipe.build(values).write(tmp_path / name / "recipe.yaml")
-        assert Run(tmp_path / name).verb() == name
+        assert Run(tmp_path / name).command_name() == name
         with pytest.raises(UserError, match=f"unmask {name} --resume {tmp_path / name}"):
-            Run.check_free(tmp_path / name)
+            Run.ensure_new(tmp_path / name)
         with pytest.raises(UserError, match=f"unmask {name} --resume"):
             api.load(tmp_path / name)
     (tmp_path / "pretrain" / "run.json").write_text('{"version": 1, "kind": "seeds"}')
-    assert Run(tmp_path / "pretrain").kind() == "seeds" and Run(tmp_path / "pretrain").verb() == "finetune"
+    assert Run(tmp_path / "pretrain").kind() == "seeds" and Run(tmp_path / "pretrain").command_name() == "finetune"
     (tmp_path / "pretrain" / "run.json").write_text('{"version": 1, "kind": 3}')
     with pytest.raises(UserError, match=r"run\.json.*kind"):
         Run(tmp_path / "pretrain").kind()
@@ -221,11 +221,11 @@ def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
     (tmp_path / "pretrain" / "run.json").unlink()
     assert Run(tmp_path / "pretrain").kind() == "finetune", "a classifier of an old quickstart names no files"
     (tmp_path / "finetune" / "tune.json").write_text("{}")
-    assert Run(tmp_path / "finetune").verb() == "tune"
+    assert Run(tmp_path / "finetune").command_name() == "tune"
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a").touch()
     with pytest.raises(UserError) as caught:
-        Run.check_free(tmp_path / "other")
+        Run.ensure_new(tmp_path / "other")
     assert caught.value.hint == "another --out"
     with pytest.raises(UserError) as caught:
         Recipe.build({"task": {"nothing": 1}})

@@ -18,7 +18,7 @@ from unmask.objectives.objective import build
 from unmask.recipe import Recipe
 from unmask.report import facts
 from unmask.text.store import TokenStore
-from unmask.train.heldout import FIXED, has_fixed, running
+from unmask.train.eval_sets import FIXED, fixed_eval_set, supports_fixed_masking
 from unmask.train.run import Run
 
 TINY = ["model.layers=1", "model.hidden=32", "model.heads=2", "model.intermediate=32", "train.num_evals=2"]
@@ -56,8 +56,8 @@ def test_the_fixed_masking_is_the_same_for_every_run(runs: dict[str, Run]) -> No
 def test_what_the_fixed_masking_hides(store: TokenStore) -> None:
     """Against the words of the documentation, not against itself: 15 % of a row's tokens, 80/10/10."""
     t = store.tokenizer
-    track = running(store.heldout, t, preset("bert-tiny"), "mlm", 64, None)
-    again = running(store.heldout, t, preset("bert-tiny"), "mlm", 64, None)
+    track = fixed_eval_set(store.heldout, t, preset("bert-tiny"), "mlm", 64, None)
+    again = fixed_eval_set(store.heldout, t, preset("bert-tiny"), "mlm", 64, None)
     ids = np.concatenate([batch.input_ids.numpy().ravel() for batch in track.batches])
     assert np.array_equal(ids, np.concatenate([batch.input_ids.numpy().ravel() for batch in again.batches]))
     positions = [
@@ -127,7 +127,7 @@ def test_by_hand(runs: dict[str, Run], store: TokenStore) -> None:
     """The mean of -ln p of the hidden tokens, computed without any objective."""
     found = unmask.evaluate(runs["token"].path, store.path, max_length=32, rows=8)
     loaded = hf.load(runs["token"].model).model.eval()
-    (batch,) = running(store.heldout, store.tokenizer, loaded.config, "mlm", 32, 8).batches
+    (batch,) = fixed_eval_set(store.heldout, store.tokenizer, loaded.config, "mlm", 32, 8).batches
     where, targets = batch.labels["mlm.positions"], batch.labels["mlm.targets"]
     with torch.no_grad():
         hidden = loaded.encode(batch).flatten(0, 1)[where]
@@ -192,7 +192,7 @@ def test_what_cannot_be_is_refused(runs: dict[str, Run], text_file: Path, tmp_pa
 def test_objectives_that_the_fixed_masking_measures(store: TokenStore) -> None:
     config = preset("bert-tiny", vocab_size=store.tokenizer.size)
     found = {
-        name: has_fixed(build(Recipe(objective=name), store.tokenizer, config))
+        name: supports_fixed_masking(build(Recipe(objective=name), store.tokenizer, config))
         for name in ("mlm", "mlm+nsp", "mlm+sop", "clm", "hybrid", "prefix")
     }
     assert found == {"mlm": True, "mlm+nsp": True, "mlm+sop": True, "clm": False, "hybrid": False, "prefix": False}

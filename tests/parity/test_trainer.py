@@ -25,7 +25,7 @@ from unmask.tasks.objective import objective_of
 from unmask.tasks.task import FitContext, RecordDataset, Task
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer
-from unmask.train.loader import Bucketed
+from unmask.train.loader import LengthBucketedLoader
 
 STEPS, BATCH = 20, 8
 PASSAGE = "the list is sorted in place by a method of the class and then the value is returned to the caller"
@@ -87,7 +87,7 @@ def both(name: str, folder: Path, tmp_path: Path, length: int, lr: float) -> tup
     ours = [e["loss"] for e in run.events() if e["event"] == "train"]
 
     examples = [e for record in records for e in task.encode(record)]
-    loader = Bucketed(
+    loader = LengthBucketedLoader(
         RecordDataset(examples, tokenizer.pad), [len(e) for e in examples], BATCH, objective_of(task), recipe.seed
     )
     ordered = [loader.example(n, StepConfig(0, length)) for n in range(STEPS * BATCH)]

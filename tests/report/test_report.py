@@ -268,7 +268,7 @@ def test_not_a_number_anywhere(tmp_path):
 
 def test_damaged_files_are_said_not_raised(tmp_path):
     run = make(tmp_path / "run")
-    (run.path / "plan.json").write_text('{"stretches": [')
+    (run.path / "plan.json").write_text('{"length_phases": [')
     (run.path / "fills.json").write_text("[")
     (run.model / "model.safetensors").write_bytes(b"\xff" * 40)
     (run.path / "data.json").unlink()

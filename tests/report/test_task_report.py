@@ -141,7 +141,7 @@ class Page(HTMLParser):
 
 
 def test_everything_that_is_there_is_shown(tmp_path: Path) -> None:
-    run = make(tmp_path / "run", DETAILS, baselines=[{"baseline": "tf-idf", "on": "test", "accuracy": 0.7}])
+    run = make(tmp_path / "run", DETAILS, baselines=[{"baseline": "tf-idf", "split": "test", "accuracy": 0.7}])
     run.write_json(
         "findings.json", [{"location": "train.csv:3", "message": "no label", "hint": "fill it in", "error": False}]
     )
@@ -172,7 +172,7 @@ def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["finetune", "seeds", "tune", "quickstart", "somebody's"])
 def test_a_run_of_any_kind_is_shown(tmp_path: Path, kind: str) -> None:
-    run = make(tmp_path / "run", {}, over_seeds=[], median=1)
+    run = make(tmp_path / "run", {}, seed_summary=[], selected_seed=1)
     run.write_json("run.json", {"version": 1, "kind": kind})
     page = Page(report.write(run).read_text("utf-8"))
     assert "finished" in page.text and "0.850 accuracy" in page.text.replace("\n", " ")

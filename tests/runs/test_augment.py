@@ -143,7 +143,7 @@ def test_an_interrupted_run_goes_on_with_the_rows_it_made(
         return make_recipe({"init_from": str(tmp_path / "m"), "task": task, "train": train})
 
     whole, cut = (Run(tmp_path / name) for name in ("whole", "cut"))
-    execute(Finetune(), recipe(), Context.alone(), whole.path)
+    execute(Finetune(), recipe(), Context.single_process(), whole.path)
 
     def stop(values: dict[str, Any]) -> None:
         raise KeyboardInterrupt
@@ -154,7 +154,7 @@ def test_an_interrupted_run_goes_on_with_the_rows_it_made(
     known = (cut.path / augment.FILE).read_bytes()
     assert known == (whole.path / augment.FILE).read_bytes() and len(known.splitlines()) == 27
     monkeypatch.setattr(augment, "rewrite", lambda *_, **__: pytest.fail("rows are made once"))
-    resume(cut, Context.alone())
+    resume(cut, Context.single_process())
     assert (cut.path / augment.FILE).read_bytes() == known
     name = "model.safetensors"
     assert (cut.model / name).read_bytes() == (whole.model / name).read_bytes()

@@ -52,7 +52,7 @@ def task_of(name: str, start: Path, train: list[dict[str, Any]], **settings: Any
 
 
 def simple(task: Task, train: list[dict[str, Any]], judged: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    return baseline.counted(task, train, [], judged, Console(quiet=True))
+    return baseline.count_based_baselines(task, train, [], judged, Console(quiet=True))
 
 
 def test_tag_is_the_one_a_word_has_most_often(start: Path) -> None:
@@ -162,8 +162,8 @@ def test_a_run_puts_them_beside_the_model(
     )  # fmt: skip
     results = run.read_json("results.json")
     bm25, scratch = results["baselines"]
-    assert (bm25["baseline"], scratch["baseline"]) == ("BM25", "without pre-training") and bm25["on"] == "dev"
-    assert set(bm25) - {"baseline", "on"} == set(results["dev"]) and bm25["ndcg@10"] > 0.1
+    assert (bm25["baseline"], scratch["baseline"]) == ("BM25", "without pre-training") and bm25["split"] == "dev"
+    assert set(bm25) - {"baseline", "split"} == set(results["dev"]) and bm25["ndcg@10"] > 0.1
     task_results(results)
     assert "BM25" in capsys.readouterr().out
 
@@ -176,9 +176,12 @@ def test_what_has_no_word_gives_no_counted_baseline(start: Path) -> None:
     told: list[str] = []
     rows = [{"text": "?!", "choices": ["…", "!"], "label": 0}] * 3
     task = task_of("choose", start, rows)
-    assert baseline.counted(task, rows, [], rows, Heard(quiet=True)) == {} and "these texts" in told[0]
+    assert baseline.count_based_baselines(task, rows, [], rows, Heard(quiet=True)) == {} and "these texts" in told[0]
     task.__class__ = type("Other", (type(task),), {"SPEC": replace(task.SPEC, name="other", baseline="")})
-    assert baseline.counted(task, rows, [], rows, Heard(quiet=True)) == {} and "the task other names none" in told[1]
+    assert (
+        baseline.count_based_baselines(task, rows, [], rows, Heard(quiet=True)) == {}
+        and "the task other names none" in told[1]
+    )
 
 
 def test_several_tasks_have_none(start: Path) -> None:

@@ -42,7 +42,7 @@ def test_it_says_what_the_run_then_does_and_writes_nothing(start: Path, here: Pa
     assert 0 < part["tokens"]["median"] <= part["tokens"]["p95"] <= part["tokens"]["longest"] <= part["tokens"]["row"]
     assert found["minutes"] > 0 and found["memory_bytes"]["weights"] == 4 * part["parameters"]
     run = api.finetune(start, train=train, test=test, epochs=2, batch_size=8, out=here / "run")
-    plan, recipe = run.read_json("plan.json")["stretches"][-1], run.recipe()
+    plan, recipe = run.read_json("plan.json")["length_phases"][-1], run.recipe()
     assert found["steps"] == plan["steps"] and found["epochs"] == 2 and found["lr"] == recipe.train.lr
     assert run.read_json("data.json")["records"] == part["records"]
     assert found["recipe"]["task"]["kind"] == "classify" and recipe.train.max_eval_examples == 2000
@@ -112,9 +112,9 @@ def test_minutes_become_steps_and_frozen_weights_need_no_gradients(start: Path, 
     found = api.dry_run_finetune(start, train="train.csv", freeze="encoder", minutes=1.0)
     assert found["steps"] == pytest.approx((60 * 1.0) / found["seconds_per_step"], rel=0.5)
     part, memory = found["tasks"]["classify"], found["memory_bytes"]
-    assert part["trained"] < part["parameters"] and memory["gradients"] < 0.2 * memory["weights"]
+    assert part["trainable_parameters"] < part["parameters"] and memory["gradients"] < 0.2 * memory["weights"]
     text = dict(rehearsal_lines(found))
-    assert f"{part['trained']:,} of them to train" in text["model"]
+    assert f"{part['trainable_parameters']:,} of them to train" in text["model"]
 
 
 def test_several_tasks(start: Path, here: Path) -> None:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from runs.tiny import NAMES, WORDS, model_folder, plan_of
 
-from unmask.runs.part import make_recipe, prepare, rows_of
+from unmask.runs.part import build_train_loader, make_recipe, prepare
 from unmask.tasks.objective import objective_of
 from unmask.train.distributed import World
 from unmask.train.trainer import Trainer
@@ -38,7 +38,7 @@ def steps(case: str, folder: Path, world: World, gather: bool) -> list[float]:
     task = {"name": "embed", "train": [str(folder / f"{kind}.jsonl")], "embed": embed}
     job = prepare(make_recipe({"init_from": str(folder / "start"), "task": task, "train": SETTINGS}))
     objective = objective_of(job.task, 2 if gather else 1)
-    loader = rows_of(job, objective=objective)
+    loader = build_train_loader(job, objective=objective)
     plan = plan_of(job.recipe, int(loader.lengths.max()), len(loader.lengths))
     trainer = Trainer(job.model, objective, job.recipe.train, plan, 0, world, loader.tokens)
     return [step.values[name] for step in trainer.run(loader) for name in ("loss", "grad_norm")]

@@ -14,14 +14,14 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 from unmask import api
 from unmask.errors import UserError
 from unmask.recipe import Recipe
-from unmask.runs import shared
+from unmask.runs import multitask
 from unmask.runs.context import Context
 from unmask.runs.finetune import Finetune
 from unmask.runs.lifecycle import execute
+from unmask.runs.multitask import MultiTaskLoader, SharedEncoderModel
 from unmask.runs.part import make_recipe
-from unmask.runs.shared import Shared, Taking
 from unmask.tasks.tag.task import Tag
-from unmask.train.loader import Bucketed
+from unmask.train.loader import LengthBucketedLoader
 from unmask.train.run import Run
 
 
@@ -82,8 +82,8 @@ def test_the_folders_hold_one_encoder_and_open_on_their_own(run: Run) -> None:
 
 
 def test_the_encoder_moved_and_the_trainer_sees_it_once(run: Run, folder: Path) -> None:
-    jobs = Finetune().prepare(run.recipe(), Context.alone())
-    both = Shared({name: part.model for name, part in jobs.parts.items()})
+    jobs = Finetune().prepare(run.recipe(), Context.single_process())
+    both = SharedEncoderModel({name: part.model for name, part in jobs.parts.items()})
     names = [name for name, _ in both.named_parameters()]
     assert len(names) == len(set(names)) and not any(".encoder." in name for name in names)
     assert jobs.parts["people"].model.encoder is jobs.parts["sentiment"].model.encoder
@@ -94,7 +94,7 @@ def test_the_encoder_moved_and_the_trainer_sees_it_once(run: Run, folder: Path) 
 
 def test_a_step_moves_the_encoder_and_its_own_head_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, set[str]]] = []
-    real = shared.SharedTrainer.step
+    real = multitask.MultiTaskTrainer.step
 
     def step(self, number, batches):
         before = {name: value.clone() for name, value in self.shared.named_parameters()}
@@ -103,10 +103,10 @@ def test_a_step_moves_the_encoder_and_its_own_head_alone(run: Run, monkeypatch: 
         seen.append((self.names[self.loader.task(number)], {".".join(name.split(".")[:2]) for name in moved}))
         return done
 
-    monkeypatch.setattr(shared.SharedTrainer, "step", step)
+    monkeypatch.setattr(multitask.MultiTaskTrainer, "step", step)
     monkeypatch.setattr(Finetune, "finish", lambda *_: {})
     short = run.recipe().model_copy(update={"train": run.recipe().train.model_copy(update={"steps": 12})})
-    execute(Finetune(), short, Context.alone(), run.path.parent / "moves")
+    execute(Finetune(), short, Context.single_process(), run.path.parent / "moves")
     assert {name for name, _ in seen} == {"sentiment", "people"}
     for name, moved in seen:
         assert {m for m in moved if m.startswith("tasks.")} == {f"tasks.{name}"} and "encoder.layers" in moved
@@ -123,7 +123,7 @@ def test_a_killed_run_goes_on_bit_for_bit(folder: Path, run: Run, monkeypatch: p
     class Kill(Exception):
         pass
 
-    steps, real = [], shared.SharedTrainer.step
+    steps, real = [], multitask.MultiTaskTrainer.step
 
     def step(self, number, batches):
         if len(steps) == 40:
@@ -131,10 +131,10 @@ def test_a_killed_run_goes_on_bit_for_bit(folder: Path, run: Run, monkeypatch: p
         steps.append(number)
         return real(self, number, batches)
 
-    monkeypatch.setattr(shared.SharedTrainer, "step", step)
+    monkeypatch.setattr(multitask.MultiTaskTrainer, "step", step)
     with pytest.raises(Kill):
         api.finetune(recipe=recipe(folder), out=folder / "killed")
-    monkeypatch.setattr(shared.SharedTrainer, "step", real)
+    monkeypatch.setattr(multitask.MultiTaskTrainer, "step", real)
     monkeypatch.setattr("unmask.report.write", lambda run: None)  # drawing takes long
     assert api.info(folder / "killed")["resume_command"] == f"unmask finetune --resume {folder / 'killed'}"
     again = api.resume(folder / "killed")
@@ -153,11 +153,13 @@ def test_tasks_are_drawn_by_the_root_of_their_size_and_rows_are_read_in_turn() -
     class Rows:
         pad = 0
 
-    loaders = [Bucketed(Rows(), [5] * n, 4, None, 0) for n in (1600, 100)]  # type: ignore[arg-type]
-    taking = Taking(loaders, 4, seed=3)
+    loaders = [LengthBucketedLoader(Rows(), [5] * n, 4, None, 0) for n in (1600, 100)]  # type: ignore[arg-type]
+    taking = MultiTaskLoader(loaders, 4, seed=3)
     drawn = [taking.task(step) for step in range(4000)]
     assert np.mean(drawn) == pytest.approx(1 / 5, abs=0.02)
-    assert drawn[:50] == [Taking(loaders, 4, seed=3).task(step) for step in range(50)], "a function of seed and step"
+    assert drawn[:50] == [MultiTaskLoader(loaders, 4, seed=3).task(step) for step in range(50)], (
+        "a function of seed and step"
+    )
     asked: list[tuple[int, int, int]] = []
     for n, loader in enumerate(loaders):
         loader.batch = lambda a, b, phase, n=n: asked.append((n, a, b)) or type("B", (), {"labels": {}})()  # type: ignore
@@ -199,7 +201,7 @@ def test_each_task_has_its_own_number_of_dev_records_also_in_a_run_that_goes_on(
 ) -> None:
     few = replace(Tag.SPEC, training=replace(Tag.SPEC.training, max_dev_records=3))
     monkeypatch.setattr(Tag, "SPEC", few)
-    first = Finetune().prepare(make_recipe(recipe(folder)), Context.alone())
-    again = Finetune().prepare(Recipe.build(first.recipe.model_dump()), Context.alone())
+    first = Finetune().prepare(make_recipe(recipe(folder)), Context.single_process())
+    again = Finetune().prepare(Recipe.build(first.recipe.model_dump()), Context.single_process())
     for jobs in (first, again):
         assert [job.recipe.train.max_eval_examples for job in jobs.parts.values()] == [2000, 3]

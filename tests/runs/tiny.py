@@ -15,12 +15,12 @@ from unmask.runs.finetune import Finetune
 from unmask.runs.lifecycle import ResumeState, execute
 from unmask.runs.part import Part
 from unmask.text.tokenizer import Tokenizer
-from unmask.train.fit import Watch
+from unmask.train.fit import EvalCallback
 from unmask.train.run import Run
 from unmask.train.schedule import Plan, plan
 
 
-def train(part: Part, out: Path, watch: Watch | None = None, console: Console | None = None) -> Run:
+def train(part: Part, out: Path, watch: EvalCallback | None = None, console: Console | None = None) -> Run:
     """A part that is prepared already, trained and judged in a new folder."""
 
     class Prepared(Finetune):
@@ -30,7 +30,7 @@ def train(part: Part, out: Path, watch: Watch | None = None, console: Console | 
         def parts(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None) -> dict[str, Part]:
             return {"": part}
 
-    return execute(Prepared(), part.recipe, replace(Context.alone(console), watch=watch), out)
+    return execute(Prepared(), part.recipe, replace(Context.single_process(console), eval_callback=watch), out)
 
 
 def plan_of(recipe: Recipe, length: int, rows: int) -> Plan:

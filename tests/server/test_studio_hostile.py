@@ -37,9 +37,9 @@ STRANGE: dict[str, tuple[str, str]] = {  # readable, and of types that nobody ex
     "init_from": ("recipe.yaml", "{start: [1, {a: 2}], task: 3, objective: {a: 1}}"),
     "tasks": ("recipe.yaml", "{1: 2, tasks: [1], task: {kind: [4], train: 5}}"),
     "empty": ("recipe.yaml", ""),
-    "1e308": ("plan.json", '{"stretches": [{"start": 1e308, "steps": 1e308}]}'),
-    "words": ("plan.json", '{"stretches": [{"start": "a", "steps": "b"}]}'),
-    "stretches": ("plan.json", '{"stretches": {"a": 1}}'),
+    "1e308": ("plan.json", '{"length_phases": [{"start": 1e308, "steps": 1e308}]}'),
+    "words": ("plan.json", '{"length_phases": [{"start": "a", "steps": "b"}]}'),
+    "length_phases": ("plan.json", '{"length_phases": {"a": 1}}'),
     "infinite": ("results.json", '{"score": NaN, "other": -Infinity}'),
     "log of types": (
         "log.jsonl",

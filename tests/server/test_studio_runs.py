@@ -16,7 +16,7 @@ def make(root: Path, name: str, events: list[dict[str, Any]], **recipe: Any) -> 
     folder = root / name
     folder.mkdir(parents=True)
     (folder / "recipe.yaml").write_text(json.dumps({"preset": "bert-tiny", "objective": "mlm", "seed": 0} | recipe))
-    (folder / "plan.json").write_text(json.dumps({"stretches": [{"start": 0, "steps": 10}]}))
+    (folder / "plan.json").write_text(json.dumps({"length_phases": [{"start": 0, "steps": 10}]}))
     write(folder, events)
     return folder
 

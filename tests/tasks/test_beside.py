@@ -22,7 +22,7 @@ from unmask.tasks import aux_mlm
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.objective import objective_of
 from unmask.text.tokenizer import Tokenizer
-from unmask.train.fit import Interrupted
+from unmask.train.fit import TrainingInterrupted
 
 pytestmark = pytest.mark.usefixtures("no_report")
 WORDS = "good bad fine poor film book the a of is was very long short plot end".split()  # noqa: SIM905
@@ -162,12 +162,12 @@ def test_it_resumes_bit_for_bit(place: Path, tmp_path: Path, monkeypatch: pytest
 
     def stop(self: Trainer, number: int, batches: Any) -> Any:
         if number == 5:
-            raise Interrupted("enough", hint="go on")
+            raise TrainingInterrupted("enough", hint="go on")
         return step(self, number, batches)
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "step", stop)
-        with pytest.raises(Interrupted):
+        with pytest.raises(TrainingInterrupted):
             finetune(place, tmp_path / "cut", aux_mlm=0.5)
     last = sorted((tmp_path / "cut" / "checkpoints").glob("step-*"))[-1]
     assert (last / "model" / "heads.safetensors").exists()  # the MLM head goes on too

@@ -20,7 +20,7 @@ from unmask.model import hf
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import Recipe, TaskRecipe, TokenizerRecipe
-from unmask.runs.finetune import announce
+from unmask.runs.finetune import run_banner
 from unmask.runs.part import Part, make_recipe, prepare
 from unmask.tasks import terms
 from unmask.tasks.classify import cells as labels
@@ -342,7 +342,7 @@ def test_a_run_says_what_it_took_for_what(start: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "train.jsonl", rows)
     task = {"name": "classify", "train": [str(file)], "columns": {"label": "stars"}}
     recipe = make_recipe({"init_from": str(start), "task": task})
-    said = announce(job := prepare(recipe), Run(tmp_path))
+    said = run_banner(job := prepare(recipe), Run(tmp_path))
     assert said.startswith(
         "classify: text ← review, label ← stars; 2 labels: good 79, bad 7; rare labels weigh more, macro f1"
     )

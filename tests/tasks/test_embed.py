@@ -338,7 +338,7 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
         return make_recipe(values | {"train": {"steps": 6, "batch_size": 8, "eval_steps": 2, "save_steps": 2}})
 
     whole, cut = (Run(tmp_path / name) for name in ("whole", "cut"))
-    execute(Finetune(), recipe(), Context.alone(), whole.path)
+    execute(Finetune(), recipe(), Context.single_process(), whole.path)
     seen = []
 
     def stop(values: dict[str, Any]) -> None:
@@ -348,7 +348,7 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         tiny.train(prepare(recipe()), cut.path, watch=stop)
-    resume(cut, Context.alone())
+    resume(cut, Context.single_process())
     for name in ("model.safetensors", "1_Pooling/config.json", "modules.json"):
         assert (cut.model / name).read_bytes() == (whole.model / name).read_bytes()
 

@@ -27,7 +27,7 @@ from unmask.tasks.generate.task import Generate
 from unmask.tasks.objective import objective_of
 from unmask.tasks.task import FitContext
 from unmask.text.tokenizer import Tokenizer
-from unmask.train.fit import Interrupted
+from unmask.train.fit import TrainingInterrupted
 from unmask.train.trainer import Trainer
 
 PAIRS = [
@@ -304,7 +304,7 @@ def test_it_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     def stop(self: Trainer, number: int, batches: Any) -> Any:
         if number == 4:
-            raise Interrupted("enough", hint="go on")
+            raise TrainingInterrupted("enough", hint="go on")
         return step(self, number, batches)
 
     def run(name: str) -> Any:
@@ -316,7 +316,7 @@ def test_it_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     whole = run("whole")
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "step", stop)
-        with pytest.raises(Interrupted):
+        with pytest.raises(TrainingInterrupted):
             run("cut")
     again = api.resume(tmp_path / "cut")
     for name in ("model.safetensors", "generation_config.json", "unmask.json"):

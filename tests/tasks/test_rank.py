@@ -248,15 +248,15 @@ def test_a_resumed_run_is_the_same_run(base: Path, tmp_path: Path) -> None:
         return make_recipe(values | {"train": {"steps": 4, "batch_size": 4, "save_steps": 2, "save_total_limit": 5}})
 
     whole, cut = (Run(tmp_path / name) for name in ("whole", "cut"))
-    execute(Finetune(), recipe(), Context.alone(), whole.path)
-    execute(Finetune(), recipe(), Context.alone(), cut.path)
+    execute(Finetune(), recipe(), Context.single_process(), whole.path)
+    execute(Finetune(), recipe(), Context.single_process(), cut.path)
     (cut.path / "results.json").unlink()  # as if it had been killed after the first checkpoint
     for folder in cut.checkpoints.glob("*"):
         if not folder.name.endswith("2"):
             shutil.rmtree(folder)
     assert [p.name for p in cut.checkpoints.iterdir()] == ["step-00000002"]
     shutil.rmtree(cut.model)
-    resume(cut, Context.alone())
+    resume(cut, Context.single_process())
     assert (cut.model / "model.safetensors").read_bytes() == (whole.model / "model.safetensors").read_bytes()
 
 

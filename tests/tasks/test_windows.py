@@ -12,7 +12,7 @@ from unmask.model.config import change, preset
 from unmask.model.model import Model
 from unmask.objectives.objective import Objective
 from unmask.recipe import Recipe, TokenizerRecipe
-from unmask.runs.part import Part, rows_of
+from unmask.runs.part import Part, build_train_loader
 from unmask.tasks.classify.task import Classify
 from unmask.tasks.objective import objective_of
 from unmask.tasks.teacher import LOGITS, WithTeacher
@@ -45,7 +45,7 @@ def made(target: str, texts: list[str]) -> tuple[Classify, Model, list[list[Exam
         said = rng.normal(size=(1, len(task.labels))).astype(np.float32)
         for row in rows:
             row.labels = {**row.labels, LOGITS: said}
-    rows_of(Part(recipe, task, model, RecordSets(records, [], []), []), encoded)
+    build_train_loader(Part(recipe, task, model, RecordSets(records, [], []), []), encoded)
     return task, model, encoded
 
 

@@ -16,7 +16,7 @@ from unmask.seeds import generator
 from unmask.text import vectors
 from unmask.text.flags import DOCUMENT
 from unmask.text.vectors import SAMPLE_TOKENS, TokenSample, initial_vectors, log_frequencies
-from unmask.train.embedding_init import warm
+from unmask.train.embedding_init import init_embeddings_from_corpus
 
 
 class Text:
@@ -134,7 +134,7 @@ def test_a_model_begins_with_them(store):
     config = preset("bert-tiny", vocab_size=store.tokenizer.size + 3, hidden=32, heads=2)
     model = Model(config, ("mlm",)).init(0)
     drawn = model.embedding.detach().clone()
-    warm(model, store, 0)
+    init_embeddings_from_corpus(model, store, 0)
     size = store.tokenizer.size
     assert torch.equal(model.embedding[size:], drawn[size:])  # rows that no token has
     assert not model.embedding[config.pad_id].any()
@@ -149,5 +149,7 @@ def test_the_text_is_read_once(store, monkeypatch):
     calls = []
     of = TokenSample.from_split
     monkeypatch.setattr(TokenSample, "of", lambda split: calls.append(split) or of(split))
-    warm(Model(preset("bert-tiny", vocab_size=store.tokenizer.size, hidden=32, heads=2), ("mlm",)).init(0), store, 0)
+    init_embeddings_from_corpus(
+        Model(preset("bert-tiny", vocab_size=store.tokenizer.size, hidden=32, heads=2), ("mlm",)).init(0), store, 0
+    )
     assert calls == [store.train]

@@ -14,7 +14,7 @@ from unmask.recipe import TrainRecipe
 from unmask.runs import finetune
 from unmask.tasks.classify.task import Classify
 from unmask.train.distributed import World
-from unmask.train.fit import Evaluation, State, Training, doubt_of, fit, keep_last
+from unmask.train.fit import Evaluation, State, Training, fit, prefer_last_checkpoint, standard_error_margin
 from unmask.train.run import Run
 from unmask.train.trainer import Step
 
@@ -38,21 +38,23 @@ def saved(folder: Path) -> None:
     (folder / "model").write_text("")
 
 
-def lived(path: Path, scores: list[float], patience: int = 0, higher: bool = True, world: World | None = None) -> State:
+def lived(
+    path: Path, scores: list[float], patience: int = 0, greater_is_better: bool = True, world: World | None = None
+) -> State:
     """The state at the end of a run whose evaluations give `scores`, one after the other."""
     left = iter(scores)
-    evaluation = Evaluation(lambda: {"score": next(left)}, "score", higher, patience, first="no")
+    evaluation = Evaluation(lambda: {"score": next(left)}, "score", greater_is_better, patience, eval_on_start="off")
     trainer: Any = Scripted(EVERY * len(scores), world or World(0, 1))
     run = Run.create(path, "finetune", "scripted")
     return fit(run, Training(trainer, None, saved, evaluation), Console(quiet=True))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("higher", [True, False])
-def test_patience_ends_what_gains_nothing(higher: bool, tmp_path: Path) -> None:
-    sign = 1 if higher else -1
-    ended = lived(tmp_path / "a", [sign * s for s in (0.5, 0.7, 0.6, 0.6, 0.9)], 2, higher)
-    assert ended.step == 4 * EVERY and ended.best["step"] == 2 * EVERY and ended.stale == 2
-    never = lived(tmp_path / "b", [sign * s for s in (0.5, 0.7, 0.6, 0.6, 0.9)], 0, higher)
+@pytest.mark.parametrize("greater_is_better", [True, False])
+def test_patience_ends_what_gains_nothing(greater_is_better: bool, tmp_path: Path) -> None:
+    sign = 1 if greater_is_better else -1
+    ended = lived(tmp_path / "a", [sign * s for s in (0.5, 0.7, 0.6, 0.6, 0.9)], 2, greater_is_better)
+    assert ended.step == 4 * EVERY and ended.best["step"] == 2 * EVERY and ended.evals_without_improvement == 2
+    never = lived(tmp_path / "b", [sign * s for s in (0.5, 0.7, 0.6, 0.6, 0.9)], 0, greater_is_better)
     assert never.step == 5 * EVERY == never.best["step"]
 
 
@@ -70,10 +72,10 @@ class Second(World):
         super().__init__(1, 2)
         self.sent = iter(sent)
 
-    def sum(self, values: Any, device: Any = "cpu") -> list[float]:
+    def all_reduce_sum(self, values: Any, device: Any = "cpu") -> list[float]:
         return list(values)
 
-    def share(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         return {"score": next(self.sent)}
 
     def barrier(self) -> None:
@@ -163,9 +165,11 @@ def test_the_last_is_kept_within_the_error_of_the_difference() -> None:
     def kept(best: float, last: float | None, count: int = 100, margin: float = 1.0) -> int:
         values = {} if last is None else {"f1": last}
         state = State(step=6, best={"step": 3, "f1": best}, evaluation={"step": 6, **values})
-        said = keep_last(Evaluation(dict, "f1", True, doubt=doubt_of({"f1": count}, margin)), state)
+        said = prefer_last_checkpoint(
+            Evaluation(dict, "f1", True, min_delta=standard_error_margin({"f1": count}, margin)), state
+        )
         assert state.best and bool(said) == (state.best["step"] == 6)
-        assert not said or "a difference of" in said
+        assert not said or "margin of error" in said
         return int(state.best["step"])
 
     assert kept(0.80, 0.75) == 6
@@ -176,19 +180,19 @@ def test_the_last_is_kept_within_the_error_of_the_difference() -> None:
 
 
 def test_a_mean_of_tasks_is_as_sure_as_its_smallest_dev_set() -> None:
-    doubt = doubt_of({"a.f1": 2000, "b.f1": 20}, 1.0)
+    min_delta = standard_error_margin({"a.f1": 2000, "b.f1": 20}, 1.0)
     one = {"mean": 0.5, "a.f1": 0.5, "b.f1": 0.5}
-    assert doubt(one, one) == pytest.approx((2 * (0.25 / 2000 + 0.25 / 20) / 4) ** 0.5)
-    alone = doubt_of({"b.f1": 20}, 1.0)
-    assert doubt({"a.f1": None, "b.f1": 0.5}, {"b.f1": 0.5}) == alone({"b.f1": 0.5}, {"b.f1": 0.5})
+    assert min_delta(one, one) == pytest.approx((2 * (0.25 / 2000 + 0.25 / 20) / 4) ** 0.5)
+    alone = standard_error_margin({"b.f1": 20}, 1.0)
+    assert min_delta({"a.f1": None, "b.f1": 0.5}, {"b.f1": 0.5}) == alone({"b.f1": 0.5}, {"b.f1": 0.5})
 
 
 def test_patience_counts_what_is_surely_worse(tmp_path: Path) -> None:
     """A score that is lower by chance alone ends nothing."""
 
-    def steps(path: str, doubt: float) -> int:
+    def steps(path: str, min_delta: float) -> int:
         left = iter([0.82, 0.81, 0.81, 0.80, 0.81, 0.81])
-        measure = Evaluation(lambda: {"score": next(left)}, "score", True, 4, "no", lambda a, b: doubt)
+        measure = Evaluation(lambda: {"score": next(left)}, "score", True, 4, "off", lambda a, b: min_delta)
         trainer: Any = Scripted(EVERY * 6, World(0, 1))
         run = Run.create(tmp_path / path, "finetune", "scripted")
         return fit(run, Training(trainer, None, saved, measure), Console(quiet=True)).step  # type: ignore[arg-type]

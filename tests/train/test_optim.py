@@ -13,7 +13,7 @@ from torch import nn
 from unmask.model.config import preset
 from unmask.model.model import Model
 from unmask.recipe import TrainRecipe
-from unmask.train.optim import Muon, Optimizers, clip_, matrix_parts, orthogonalize
+from unmask.train.optim import Muon, Optimizers, clip_grad_norm_, matrix_parts, orthogonalize
 
 
 def test_orthogonalize_keeps_directions_and_flattens_singular_values() -> None:
@@ -114,7 +114,7 @@ def test_state_goes_through_tensors_unchanged() -> None:
         generator = torch.Generator().manual_seed(seed)
         for p in model.parameters():
             p.grad = torch.randn(p.shape, generator=generator)
-        clip_(model.parameters(), 1.0)
+        clip_grad_norm_(model.parameters(), 1.0)
         optimizers.step(0.7)
 
     def fresh() -> tuple[Model, Optimizers]:
@@ -137,5 +137,5 @@ def test_state_goes_through_tensors_unchanged() -> None:
 def test_clip_scales_to_the_limit() -> None:
     p = nn.Parameter(torch.zeros(4))
     p.grad = torch.full((4,), 3.0)
-    assert clip_([p], 1.0) == pytest.approx(6.0)
+    assert clip_grad_norm_([p], 1.0) == pytest.approx(6.0)
     assert float(p.grad.norm()) == near(1.0, 1e-4)

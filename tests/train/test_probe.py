@@ -53,9 +53,9 @@ def test_the_parts_add_up_to_the_whole_step(
     batches = micro_batches(loader, (0, 16), p.phase(0), 16, trainer.world)
     real = operations(lambda: trainer.step(0, batches))
     monkeypatch.setattr(probe, "_seconds", operations)
-    monkeypatch.setattr(probe, "WHOLE", 0.0)
-    monkeypatch.setattr(probe, "PASSES", 6 * 3 * 4 * 32 * 100_000.0)
-    found = probe.speed(recipe, config, made, loader, p)
+    monkeypatch.setattr(probe, "MAX_WHOLE_STEP_FLOPS", 0.0)
+    monkeypatch.setattr(probe, "MAX_PROBE_FLOPS", 6 * 3 * 4 * 32 * 100_000.0)
+    found = probe.measure_step_time(recipe, config, made, loader, p)
     assert found.layers == 2 and 1 <= found.rows < 16
     assert found.seconds[32] == pytest.approx(real, rel=0.15)
     assert "1 and 2 of 6 layers" in found.basis
@@ -71,7 +71,7 @@ def _own(name: str):
 
 def test_a_large_model_is_never_made_whole(text_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--preset bert-large --dry-run`: shapes of all 24 layers, weights of two, and a bounded amount of work."""
-    monkeypatch.setattr(probe, "PASSES", 1e9)  # one row: the test need not be exact
+    monkeypatch.setattr(probe, "MAX_PROBE_FLOPS", 1e9)  # one row: the test need not be exact
     monkeypatch.setattr(probe, "_update", lambda trainer, whole: 1.0)
     made: list[int] = []
     trainer = probe._trainer
@@ -97,11 +97,14 @@ def test_the_work_of_a_probe_is_bounded() -> None:
         for length in (128, 512):
             recipe = Recipe.model_validate({"preset": name, "objective": "mlm", "train": {"max_length": length}})
             outlines = [_outline(probe._shallow(preset(name), layers)) for layers in (1, 2)]
-            passed = sum(probe.REPEATS * probe.passes(model, length) for model in outlines)
-            assert passed <= 1.5 * probe.PASSES  # of one row, the least there is
-            assert probe.updates(outlines[0], recipe) < 5e11  # once
+            passed = sum(probe.REPEATS * probe.pass_flops(model, length) for model in outlines)
+            assert passed <= 1.5 * probe.MAX_PROBE_FLOPS  # of one row, the least there is
+            assert probe.update_flops(outlines[0], recipe) < 5e11  # once
             whole = _outline(preset(name))
-            assert 4 * (probe.passes(whole, 32 * length) + probe.updates(whole, recipe)) > 10 * probe.WHOLE
+            assert (
+                4 * (probe.pass_flops(whole, 32 * length) + probe.update_flops(whole, recipe))
+                > 10 * probe.MAX_WHOLE_STEP_FLOPS
+            )
 
 
 def _outline(config):
@@ -113,8 +116,8 @@ def _outline(config):
 
 def test_two_wide_layers_are_timed_on_fewer_rows(text_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ELMo has two layers, whatever its size."""
-    monkeypatch.setattr(probe, "WHOLE", 0.0)
-    monkeypatch.setattr(probe, "PASSES", 1.0)
+    monkeypatch.setattr(probe, "MAX_WHOLE_STEP_FLOPS", 0.0)
+    monkeypatch.setattr(probe, "MAX_PROBE_FLOPS", 1.0)
     small = {"model": {"hidden": 32, "intermediate": 64}}
     found = unmask.dry_run(text_file, preset="elmo-mini", steps=5, batch_size=4, max_length=16, recipe=small)
     assert found["measured"]["rows"] == 1 and "1 and 2 of 2 layers" in found["measured"]["basis"]

@@ -109,7 +109,7 @@ def test_resume_with_another_number_of_processes(store: TokenStore, tmp_path: Pa
         str(tmp_path / "two"),
     )
     plan = json.loads((tmp_path / "two" / "plan.json").read_text())
-    assert plan["stretches"][0]["rows"] == 19 * 13 + 5
+    assert plan["length_phases"][0]["rows"] == 19 * 13 + 5
     # back to step 12, as a kill would leave it
     shutil.rmtree(tmp_path / "two" / "checkpoints" / "step-00000020")
     shutil.rmtree(tmp_path / "two" / "model")

@@ -5,7 +5,7 @@ import pytest
 
 from unmask.errors import UserError
 from unmask.recipe import Recipe, TrainRecipe
-from unmask.train.schedule import learning_rate, lengths, plan
+from unmask.train.schedule import learning_rate, length_schedule, plan
 
 
 def test_budgets() -> None:
@@ -34,7 +34,7 @@ def test_lengths_and_mask_rate_follow_the_step() -> None:
 @pytest.mark.parametrize("bad", ["64:0.5", "x", "64:0.5,128:0.6", "4"])
 def test_bad_lengths(bad: str) -> None:
     with pytest.raises(UserError, match=r"train\.length"):
-        lengths(TrainRecipe(max_length=bad))
+        length_schedule(TrainRecipe(max_length=bad))
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine", "wsd", "constant"])

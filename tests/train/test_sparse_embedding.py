@@ -12,10 +12,10 @@ from runs.tiny import NAMES, WORDS, model_folder, plan_of
 
 from unmask.model.config import preset
 from unmask.model.model import Model
-from unmask.runs.part import Part, make_recipe, prepare, rows_of
+from unmask.runs.part import Part, build_train_loader, make_recipe, prepare
 from unmask.tasks.objective import objective_of
 from unmask.train.distributed import World
-from unmask.train.sparse_embedding import reached
+from unmask.train.sparse_embedding import restrict_embedding
 from unmask.train.trainer import Trainer
 
 RECORDS = [{"text": f"{NAMES[n % 4]} saw a {WORDS[n % 12]}", "label": "ab"[n % 2]} for n in range(30)]
@@ -42,7 +42,7 @@ def trained(folder: Path, known: bool, **task: Any) -> tuple[Part, Trainer, np.n
     """The job after its steps, and the tokens of its rows."""
     values = {"name": "classify", "train": [str(folder / "train.jsonl")], **task}
     job = prepare(make_recipe({"init_from": str(folder / "start"), "task": values, "train": SETTINGS}))
-    loader = rows_of(job)
+    loader = build_train_loader(job)
     assert loader.tokens is not None
     plan = plan_of(job.recipe, int(loader.lengths.max()), len(loader.lengths))
     tokens = loader.tokens if known else None
@@ -55,8 +55,8 @@ def trained(folder: Path, known: bool, **task: Any) -> tuple[Part, Trainer, np.n
 @pytest.mark.parametrize("task", [{}, {"token_mask_rate": 0.3}], ids=["plain", "hidden"])
 def test_it_is_adamw_on_the_whole_table(folder: Path, task: dict[str, Any]) -> None:
     (ours, trainer, tokens), (theirs, dense, _) = (trained(folder, known, **task) for known in (True, False))
-    assert trainer.reached
-    assert not dense.reached
+    assert trainer.used_rows
+    assert not dense.used_rows
     before = prepare(ours.recipe).model
     for (name, a), b in zip(ours.model.state_dict().items(), theirs.model.state_dict().values(), strict=True):
         assert gap(a, b) <= 1e-5, name
@@ -74,19 +74,19 @@ def test_what_the_optimizer_keeps_is_of_the_reached(folder: Path) -> None:
 def test_a_table_that_others_read_is_trained_whole() -> None:
     tokens = np.arange(5)
     tied = Model(preset("bert-tiny", vocab_size=50, labels=("a", "b")), ("classify", "mlm"))
-    assert reached(tied, tokens) is None
-    assert reached(Model(preset("bart-mini", vocab_size=50), ("lm",)), tokens) is None
+    assert restrict_embedding(tied, tokens) is None
+    assert restrict_embedding(Model(preset("bart-mini", vocab_size=50), ("lm",)), tokens) is None
     frozen = Model(preset("bert-tiny", vocab_size=50, labels=("a", "b")), ("classify",))
-    assert reached(frozen, tokens) is not None
-    assert reached(frozen, None) is None
+    assert restrict_embedding(frozen, tokens) is not None
+    assert restrict_embedding(frozen, None) is None
     assert not frozen.encoder.embeddings.tokens.sparse  # a later training of all has dense gradients again
     frozen.freeze()
-    assert reached(frozen, tokens) is None
+    assert restrict_embedding(frozen, tokens) is None
 
 
 def test_the_last_layer_computes_what_the_loss_reads(folder: Path) -> None:
     job, _, _ = trained(folder, True)
-    batch = rows_of(job).batch(0, 4, plan_of(job.recipe, 16, 30).phase(0))
+    batch = build_train_loader(job).batch(0, 4, plan_of(job.recipe, 16, 30).phase(0))
     seen: list[torch.Size] = []
     for layer in job.model.encoder.layers:
         layer.mlp.register_forward_hook(lambda module, given, out: seen.append(out.shape))

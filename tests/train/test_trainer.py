@@ -22,7 +22,7 @@ from unmask.train import loader as loading
 from unmask.train.distributed import World
 from unmask.train.loader import Loader
 from unmask.train.schedule import plan
-from unmask.train.trainer import NonFinite, Trainer
+from unmask.train.trainer import NonFiniteLossError, Trainer
 
 SMALL = {"hidden": 32, "heads": 2, "layers": 2, "intermediate": 64}
 
@@ -108,7 +108,7 @@ def test_a_loss_that_is_not_a_number_stops_before_the_update(store: TokenStore) 
     with torch.no_grad():
         trainer.model.encoder.embeddings.tokens.weight[7] = float("nan")
     before = copy.deepcopy(dict(trainer.model.state_dict().items()))
-    with pytest.raises(NonFinite, match="step 1"):
+    with pytest.raises(NonFiniteLossError, match="step 1"):
         list(trainer.run(loader))
     after = trainer.model.state_dict()
     assert all(torch.equal(before[k].nan_to_num(9), after[k].nan_to_num(9)) for k in before)
@@ -122,11 +122,11 @@ def test_minutes_become_steps_and_leave_no_trace(store: TokenStore) -> None:
     }
     setup = set_up(Recipe.build(values), store)
     before = {k: v.clone() for k, v in setup.model.state_dict().items()}
-    job, context = PretrainJob(setup.recipe, "", setup=setup), Context.alone()
+    job, context = PretrainJob(setup.recipe, "", setup=setup), Context.single_process()
     p, frozen = make_plan(Pretrain().work(job, context), setup.recipe, context)
     assert all(torch.equal(v, before[k]) for k, v in setup.model.state_dict().items())
     assert p.steps > 2
-    assert [s.length for s in p.stretches] == [32, 64]
+    assert [s.length for s in p.length_phases] == [32, 64]
     assert frozen.train.minutes is None
     assert frozen.train.steps == p.steps
     assert plan(frozen, {32: 100, 64: 50}) == p

@@ -70,7 +70,7 @@ for _panel, _commands in PANELS.items():
 
 def main() -> None:
     try:
-        stopping.listen()
+        stopping.handle_sigterm()
         app()
     except KeyboardInterrupt as stop:  # before a command was chosen
         what, then = stopping.message(stop, "unmask")

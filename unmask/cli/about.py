@@ -62,10 +62,10 @@ def info(
     from unmask.cli.show.tables import print_facts
     from unmask.inference.describe import lines
     from unmask.report import facts
-    from unmask.train.run_files import shown
+    from unmask.train.run_files import explain_damage
 
     found = unmask.info(run)
     if as_json:
         return print_json(found)
-    with shown(run):
+    with explain_damage(run):
         print_facts(lines(found) if found.get("kind") == "model" else facts(found))

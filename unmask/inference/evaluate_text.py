@@ -1,6 +1,6 @@
 """A pre-trained model on any text: loss, perplexity and accuracy, and how often it prefers the better sentence of a pair.
 
-A masked model is measured under the fixed masking of every run's evaluation (`train/heldout.py`), a causal one by the tokens
+A masked model is measured under the fixed masking of every run's evaluation (`train/eval_sets.py`), a causal one by the tokens
 that follow. Both read the text in rows of one length, so the figures of two models can be compared where their tokenizers,
 the text and the row length are the same.
 """
@@ -17,7 +17,7 @@ from unmask.text.corpus import Corpus
 from unmask.text.prepare import prepare
 from unmask.text.store import Split, TokenStore
 from unmask.train.distributed import World
-from unmask.train.heldout import running
+from unmask.train.eval_sets import fixed_eval_set
 from unmask.train.log import FIXED_TEXT
 from unmask.train.trainer import evaluate as measure
 
@@ -37,7 +37,7 @@ def evaluate_text(
     kind = objective_of(predictor)
     length = _length(predictor, length)
     store, split = _text(predictor, sources, console)
-    track = running(split, predictor.tokenizer, predictor.config, kind, length, rows or MAX_ROWS)
+    track = fixed_eval_set(split, predictor.tokenizer, predictor.config, kind, length, rows or MAX_ROWS)
     if not track.batches:
         raise UserError(f"{', '.join(sources)}: no token to predict", expected="text that the model's tokenizer knows")
     engine: Any = predictor.engine

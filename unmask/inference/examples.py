@@ -22,14 +22,14 @@ def show_batch(store: str | Path, recipe: Recipe, rows: int) -> MaskedBatch:
     """The first training rows of a store as the objective corrupts them: what is masked, random, kept."""
     from unmask.objectives.objective import build
     from unmask.train.loader import Loader
-    from unmask.train.schedule import lengths, plan
+    from unmask.train.schedule import length_schedule, plan
 
     opened = TokenStore.open(store)
     if recipe.objective == "auto":
         recipe = recipe.model_copy(update={"objective": "mlm"})
     objective = build(recipe, opened.tokenizer)
     loader = Loader(Rows(opened.train, opened.tokenizer, recipe.seed, objective.rows), objective, recipe.seed)
-    count = {n: loader.rows.count(n) for n, _ in lengths(recipe.train)}
+    count = {n: loader.rows.count(n) for n, _ in length_schedule(recipe.train)}
     phase = plan(recipe, count).phase(0)
     examples = [loader.example(n, phase) for n in range(min(rows, count[phase.length]))]
     return masked_batch(examples, opened.tokenizer)

@@ -34,7 +34,7 @@ def model_folder(path: str | PathLike[str], say: Callable[[str], None]) -> str |
     if last is None:
         raise UserError(
             f"the run {folder} has neither a model nor a checkpoint yet",
-            hint=f"wait, or if it was stopped: unmask {Run(folder).verb() or 'pretrain'} --resume {quote(folder)}",
+            hint=f"wait, or if it was stopped: unmask {Run(folder).command_name() or 'pretrain'} --resume {quote(folder)}",
         )
     say(f"{folder} is not finished; loading its checkpoint from step {last.state['step']:,}")
     return last.model

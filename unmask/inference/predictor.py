@@ -44,7 +44,7 @@ from unmask.inference.unknown import warn_unknown
 from unmask.inference.vectors import Pooling
 from unmask.model.config import ModelConfig
 from unmask.numeric import l2_normalize
-from unmask.stopping import during
+from unmask.stopping import activity
 from unmask.tasks import folder as task_folder
 from unmask.tasks.task import Task
 from unmask.text.store import TokenStore
@@ -61,7 +61,7 @@ TRAIN = {  # head → the command that makes a model with it
 BACKENDS = ("auto", "torch", "onnx")
 
 
-@during("loading the model")
+@activity("loading the model")
 def load(
     path: str | PathLike[str], device: str = "auto", say: Callable[[str], None] | None = None, backend: str = "auto"
 ) -> Predictor:

@@ -13,7 +13,7 @@ from unmask.labels.fields import RecordSpec, detected_columns, label_names
 from unmask.labels.findings import by_kind, condense
 from unmask.labels.records import Finding, Record, Source, open_source
 from unmask.recipe import TaskRecipe
-from unmask.stopping import during
+from unmask.stopping import activity
 
 MAX_SHOWN_PER_KIND = 10  # errors printed per kind
 
@@ -47,7 +47,7 @@ def open_files(settings: TaskRecipe, findings: list[Finding]) -> dict[str, list[
     }
 
 
-@during("reading the labeled files")
+@activity("reading the labeled files")
 def read_sets(settings: TaskRecipe) -> tuple[RecordSpec, RecordSets]:
     """Return the spec of the task and the records of the files. Errors are raised together, with file and line."""
     findings: list[Finding] = []

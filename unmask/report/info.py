@@ -11,7 +11,7 @@ from unmask.metrics import finite, metric
 from unmask.report import usage, words
 from unmask.report.view import RunView, get_nested, jsonable, shape, task_spec
 from unmask.report.words import Row
-from unmask.train.health import text_warnings
+from unmask.train.diagnostics import corpus_warnings
 
 
 def summary(view: RunView) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def _of_text(view: RunView) -> dict[str, Any]:
     speeds = [e["tokens_per_second"] for e in train if finite(e.get("tokens_per_second"))]
     warnings = [*view.problems]
     with suppress(KeyError, TypeError):  # counts that a store of another version does not have
-        warnings += text_warnings(view.data)
+        warnings += corpus_warnings(view.data)
     said = [{"step": e.get("step"), "text": e.get("text")} for e in view.logged("warning", "error")]
     model, tracks = shape(view.model), words.mixed_tracks(evals)
     return {
@@ -145,8 +145,8 @@ def _of_records(view: RunView) -> dict[str, Any]:
         "labels": {name: _labels(view.saved_state.get(name) if view.several else view.saved_state) for name in tasks},
         "best": results.get("best") or _best(view, results.get("metric")),
         "scores": _scores(results),
-        "kept_seed": results.get("median"),
-        "over_seeds": results.get("over_seeds") or [],
+        "selected_seed": results.get("selected_seed"),
+        "seed_summary": results.get("seed_summary") or [],
         "lr": results.get("lr") if finite(results.get("lr")) else get_nested(recipe, "train", "lr"),
         "baselines": results.get("baselines") or [],
         "model": shape(view.folder(next(iter(tasks)))),
@@ -201,7 +201,7 @@ def _scores(results: dict[str, Any]) -> list[Row]:
 def _lines_of_records(s: dict[str, Any]) -> list[tuple[str, Any]]:
     records = s["records"]
     several = isinstance(next(iter(records.values()), None), dict)
-    headlines = [r for r in s["over_seeds"] if r["score"] == s["metric"] or metric(r["score"]).headline]
+    headlines = [r for r in s["seed_summary"] if r["score"] == s["metric"] or metric(r["score"]).headline]
     return [
         ("task", ", ".join(f"{name} ({kind})" for name, kind in s["tasks"].items()) or s["task"]),
         ("model", words.describe_model(s)),
@@ -216,8 +216,8 @@ def _lines_of_records(s: dict[str, Any]) -> list[tuple[str, Any]]:
         ("best dev score while training", words.describe_best(s)),
         *[(f"{r['task']} {r['set']}".strip(), words.describe_score(r)) for r in s["scores"] if r["shown"]],
         *[(f"{r['set']}, {r['runs']} seeds", words.describe_seeds(r)) for r in headlines],
-        ("kept seed", f"{s['kept_seed']} (median on dev)" if s["over_seeds"] else None),
-        *[(f"{b['on']}, {b['baseline']}", words.describe_baseline(b, s["metric"])) for b in s["baselines"]],
+        ("kept seed", f"{s['selected_seed']} (median on dev)" if s["seed_summary"] else None),
+        *[(f"{b['split']}, {b['baseline']}", words.describe_baseline(b, s["metric"])) for b in s["baselines"]],
     ]
 
 

@@ -76,7 +76,7 @@ class RunView:
     @property
     def total(self) -> int | None:
         """Steps that are planned."""
-        last = (self.plan.get("stretches") or [{}])[-1]
+        last = (self.plan.get("length_phases") or [{}])[-1]
         known = last.get("start", 0) + last.get("steps", 0)
         return known or (get_nested(self.recipe, "train", "steps") if self.on_text else None)
 
@@ -96,7 +96,7 @@ class RunView:
 
     @property
     def resume(self) -> str | None:
-        return command(f"unmask {self.run.verb()} --resume", self.path) if self.state == "interrupted" else None
+        return command(f"unmask {self.run.command_name()} --resume", self.path) if self.state == "interrupted" else None
 
     # ----------------------------------------------------------------------------------------------- tasks
 

@@ -35,10 +35,10 @@ from unmask.train.distributed import World
 from unmask.train.run import Run
 
 FILE = "augmented.jsonl"
-RATE, LIKELIEST = 0.15, 50
+MASK_RATE, TOP_K = 0.15, 50
 WORD = re.compile(f"[{CJK}]|[^\\W\\d_{CJK}]+")
 OUTSIDE = "O"
-KINDS = ("wordpiece", "bpe", "unigram")  # of tokenizers whose pieces can be words
+WORD_TOKENIZERS = ("wordpiece", "bpe", "unigram")  # of tokenizers whose pieces can be words
 
 
 def share(recipe: Recipe) -> float:
@@ -64,7 +64,7 @@ def rows(recipe: Recipe, records: Sequence[Record], run: Run, world: World, cons
     if not share(recipe):
         return []
     path = run.path / FILE
-    if world.main and not path.exists():
+    if world.is_main and not path.exists():
         loaded, tokenizer = hf.load(recipe.init_from, ("mlm",)), Tokenizer.load(recipe.init_from)
         if loaded.missing:
             raise UserError(
@@ -75,14 +75,14 @@ def rows(recipe: Recipe, records: Sequence[Record], run: Run, world: World, cons
         made = rewrite(loaded.model, tokenizer, records, share(recipe), recipe.seed, console.say, fields)
         write_lines(path, made)
     world.barrier()
-    run.hold(FILE, checksum(path), world.main)
+    run.pin_checksum(FILE, checksum(path), world.is_main)
     found = list(read_lines(path))
     console.say(f"{len(found):,} further records are rewritten by {recipe.init_from}: {path}")
     return found
 
 
 @dataclass
-class Blank:
+class MaskedText:
     """A text with masks where words are to be put."""
 
     record: int  # of the new ones
@@ -102,9 +102,9 @@ def rewrite(
     fields: Sequence[str] = ("text", "pair"),
 ) -> list[Record]:
     """So many new records as `share` says; one that has no word to change, or none to put in its place, is left out."""
-    if tokenizer.type not in KINDS:
+    if tokenizer.type not in WORD_TOKENIZERS:
         raise UserError(
-            f"--augment-mlm: tokens of a {tokenizer.type} tokenizer are no words", expected=", ".join(KINDS)
+            f"--augment-mlm: tokens of a {tokenizer.type} tokenizer are no words", expected=", ".join(WORD_TOKENIZERS)
         )
     if all("O" not in r["tags"] for r in records if "tags" in r) and any("tags" in r for r in records):
         raise UserError(
@@ -115,13 +115,13 @@ def rewrite(
     count = round(share * len(records))
     new = [dict(records[order[n % len(order)]]) for n in range(count)]
     room = model.config.max_positions - len(tokenizer.build_inputs_with_special_tokens([])[0])
-    blanks: list[Blank] = []
+    blanks: list[MaskedText] = []
     for n, record in enumerate(new):
         for role in fields:
             if role in record:
-                made = hide(tokenizer, record, role, room, generator(seed, "augment", n, role))
+                made = mask_words(tokenizer, record, role, room, generator(seed, "augment", n, role))
                 if made:
-                    blanks.append(Blank(n, role, *made))
+                    blanks.append(MaskedText(n, role, *made))
     starting, ideographs, written = vocabulary(tokenizer, model.config.vocab_size)
     model.eval()
     changed: dict[int, dict[str, list[tuple[int, int, str]]]] = {}
@@ -138,30 +138,30 @@ def rewrite(
                 scores = np.where(ideographs if is_ideograph(old) else starting, logits[at], -np.inf)
                 scores[written.get(old.lower(), [])] = -np.inf
                 at += 1
-                drawn = draw(scores, rng)
+                drawn = sample_token(scores, rng)
                 if drawn is None:
                     stayed += 1
                     continue
                 put = changed.setdefault(blank.record, {}).setdefault(blank.role, [])
-                put.append((start, end, as_cased(old, display_token(tokenizer, drawn).strip())))
+                put.append((start, end, match_case(old, display_token(tokenizer, drawn).strip())))
     if stayed and not changed:
         raise UserError("--augment-mlm: the tokenizer has no whole words to put in", hint="a larger vocabulary")
     if stayed:
         say(f"--augment-mlm: for {stayed:,} words the vocabulary has no other of their kind: they stay")
-    return [put_in(new[n], changed[n]) for n in sorted(changed)]
+    return [replace_words(new[n], changed[n]) for n in sorted(changed)]
 
 
-def hide(
+def mask_words(
     tokenizer: Tokenizer, record: Record, role: str, room: int, rng: np.random.Generator
 ) -> tuple[list[tuple[int, int]], Example] | None:
     """The words of a text that are to be changed, and its row with a mask for each; None where there are none."""
     text = record[role]
     (encoding,) = tokenizer.encode_batch([text])
     ends = np.array([end for _, end in encoding.offsets[:room]] or [0])
-    words = [(s, e) for s, e in free(record, role) if e <= ends[-1]]
+    words = [(s, e) for s, e in replaceable_words(record, role) if e <= ends[-1]]
     if not words:
         return None
-    count = max(1, int(RATE * len(words) + rng.random()))
+    count = max(1, int(MASK_RATE * len(words) + rng.random()))
     chosen = [words[i] for i in np.sort(rng.choice(len(words), min(count, len(words)), replace=False))]
     ids: list[int] = []
     masks, last = [], -1
@@ -181,7 +181,7 @@ def hide(
     return chosen, Example(np.array(row), np.array(segments), labels=labels)
 
 
-def free(record: Record, role: str) -> list[tuple[int, int]]:
+def replaceable_words(record: Record, role: str) -> list[tuple[int, int]]:
     """Places of words that may change: made of letters, of no entity, and not the predicate."""
     text = record[role]
     if role == "text" and "words" in record:
@@ -212,9 +212,9 @@ def vocabulary(tokenizer: Tokenizer, size: int) -> tuple[np.ndarray, np.ndarray,
     return starting, ideographs, written
 
 
-def draw(scores: np.ndarray, rng: np.random.Generator) -> int | None:
+def sample_token(scores: np.ndarray, rng: np.random.Generator) -> int | None:
     """An id by its probability among the likeliest; None where none is possible."""
-    best = np.argsort(-scores, kind="stable")[:LIKELIEST]
+    best = np.argsort(-scores, kind="stable")[:TOP_K]
     best = best[np.isfinite(scores[best])]
     if not len(best):
         return None
@@ -222,9 +222,9 @@ def draw(scores: np.ndarray, rng: np.random.Generator) -> int | None:
     return int(rng.choice(best, p=shares / shares.sum()))
 
 
-def as_cased(old: str, new: str) -> str:
+def match_case(old: str, new: str) -> str:
     """
-    >>> as_cased("The", "a"), as_cased("USA", "france"), as_cased("i", "we"), as_cased("I", "we")
+    >>> match_case("The", "a"), match_case("USA", "france"), match_case("i", "we"), match_case("I", "we")
     ('A', 'FRANCE', 'we', 'We')
     """
     if len(old) > 1 and old.isupper():
@@ -232,10 +232,10 @@ def as_cased(old: str, new: str) -> str:
     return new[:1].upper() + new[1:] if old[:1].isupper() else new
 
 
-def put_in(record: Record, changed: dict[str, list[tuple[int, int, str]]]) -> Record:
+def replace_words(record: Record, changed: dict[str, list[tuple[int, int, str]]]) -> Record:
     """
     >>> old = {"at": "f:1", "text": "in old Rome now", "spans": [{"start": 7, "end": 11, "label": "loc"}]}
-    >>> put_in(old, {"text": [(3, 6, "ancient"), (12, 15, "then")]})
+    >>> replace_words(old, {"text": [(3, 6, "ancient"), (12, 15, "then")]})
     {'at': 'f:1, rewritten', 'text': 'in ancient Rome then', 'spans': [{'start': 11, 'end': 15, 'label': 'loc'}]}
     """
     out: dict[str, Any] = {**record, "location": f"{record['location']}, rewritten"}

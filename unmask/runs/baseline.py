@@ -9,7 +9,7 @@ from unmask.labels.records import Record
 from unmask.recipe import Recipe
 from unmask.runs.context import Context
 from unmask.runs.finetune import Finetune
-from unmask.runs.lifecycle import ensure
+from unmask.runs.lifecycle import run_or_resume
 from unmask.runs.part import prepare
 from unmask.tasks.task import Task
 from unmask.train.run import Run
@@ -23,16 +23,18 @@ def add_baselines(recipe: Recipe, run: Run, ctx: Context) -> None:
     name, judged = ("test", part.sets.test) if part.sets.test else ("dev", part.sets.dev)
     found: list[dict[str, Any]] = []
     if judged:
-        drawn = ensure(Finetune(), without_pretraining(recipe), run.path / FOLDER, ctx.titled(SCRATCH))
-        if ctx.main:
-            for baseline, scores in counted(part.task, part.sets.train, part.sets.dev, judged, ctx.console).items():
+        drawn = run_or_resume(Finetune(), without_pretraining(recipe), run.path / FOLDER, ctx.with_title(SCRATCH))
+        if ctx.is_main:
+            for baseline, scores in count_based_baselines(
+                part.task, part.sets.train, part.sets.dev, judged, ctx.console
+            ).items():
                 if part.metric in scores:
                     ctx.console.say(f"{baseline}: {part.metric} {scores[part.metric]:.4f}")
-                found.append({"baseline": baseline, "on": name, "records": len(judged), **scores})
-            found.append({"baseline": SCRATCH, "on": name, "lr": drawn.get("lr"), **drawn[name]})
+                found.append({"baseline": baseline, "split": name, "records": len(judged), **scores})
+            found.append({"baseline": SCRATCH, "split": name, "lr": drawn.get("lr"), **drawn[name]})
     else:
         ctx.console.warn("--baseline: no records to judge by; give --test or --dev")
-    if ctx.main:
+    if ctx.is_main:
         run.write_json("results.json", run.results() | {"baselines": found})
 
 
@@ -43,7 +45,7 @@ def without_pretraining(recipe: Recipe) -> Recipe:
     return recipe.changed(task={"init": "random", "freeze": "none", **alone}, train=train)
 
 
-def counted(
+def count_based_baselines(
     task: Task, train: Sequence[Record], dev: Sequence[Record], judged: Sequence[Record], console: Console
 ) -> dict[str, dict[str, float]]:
     """Baseline → its scores: those that the task's spec names, made of counted words."""

@@ -9,16 +9,16 @@ from torch import nn
 
 from unmask.recipe import BUDGETS, Recipe
 from unmask.runs.context import Context
+from unmask.train.diagnostics import LossMonitor
 from unmask.train.fit import Evaluation
-from unmask.train.health import Health
 from unmask.train.loader import Loader
 from unmask.train.run import Run
 from unmask.train.schedule import Plan, plan
-from unmask.train.trainer import CALIBRATION, Trainer, seconds_per_step
+from unmask.train.trainer import CALIBRATION_SECONDS, Trainer, seconds_per_step
 
 
 @dataclass
-class Work:
+class Workload:
     """What a run trains, whatever its kind."""
 
     model: nn.Module
@@ -34,20 +34,22 @@ class Work:
     ready: Callable[[Plan, bool], Iterable[str]] = lambda plan, fresh: ()
     notes: Callable[[Plan], Iterable[str]] = lambda plan: ()  # said before the first step
     warnings: Sequence[str] = ()
-    health: Callable[[Plan], Health | None] = lambda plan: None
+    health: Callable[[Plan], LossMonitor | None] = lambda plan: None
     models: Callable[[Run], Sequence[Path]] = lambda run: [run.model]  # folders, for the last message
 
 
-def make_plan(work: Work, recipe: Recipe, ctx: Context) -> tuple[Plan, Recipe]:
+def make_plan(work: Workload, recipe: Recipe, ctx: Context) -> tuple[Plan, Recipe]:
     """The plan, and the recipe with its budget frozen."""
     if recipe.train.minutes is None:
-        return planned(recipe, work), recipe
+        return plan_budget(recipe, work), recipe
     ctx.console.say("measuring the speed of this machine …")
-    found = planned(recipe, work, *ctx.world.share(measure(work, recipe)))
-    return found, frozen(recipe, found)
+    found = plan_budget(recipe, work, *ctx.world.broadcast(measure(work, recipe)))
+    return found, freeze_budget(recipe, found)
 
 
-def planned(recipe: Recipe, work: Work, seconds: Mapping[int, float] | None = None, evaluation: float = 0.0) -> Plan:
+def plan_budget(
+    recipe: Recipe, work: Workload, seconds: Mapping[int, float] | None = None, evaluation: float = 0.0
+) -> Plan:
     """The plan of a budget. One in minutes needs the seconds of a step per row length; evaluations get half of the time at most."""
     train: dict[str, Any] = {"max_length": work.length}
     if (minutes := recipe.train.minutes) is not None:
@@ -55,12 +57,12 @@ def planned(recipe: Recipe, work: Work, seconds: Mapping[int, float] | None = No
     return plan(recipe.changed(train=train), work.rows, seconds)
 
 
-def measure(work: Work, recipe: Recipe, seconds: float = CALIBRATION) -> tuple[dict[int, float], float]:
+def measure(work: Workload, recipe: Recipe, seconds: float = CALIBRATION_SECONDS) -> tuple[dict[int, float], float]:
     """Seconds of a step per row length, and of an evaluation. The weights stay as they are."""
     kept = {name: value.clone() for name, value in work.model.state_dict().items()}
-    rough = planned(ten_steps(recipe), work)
+    rough = plan_budget(timing_recipe(recipe), work)
     trainer = work.trainer(rough)
-    phases = {s.length: rough.phase(s.start) for s in rough.stretches}
+    phases = {s.length: rough.phase(s.start) for s in rough.length_phases}
     steps = {
         n: seconds_per_step(trainer, work.loader, phase, seconds, work.uniform_steps) for n, phase in phases.items()
     }
@@ -69,13 +71,13 @@ def measure(work: Work, recipe: Recipe, seconds: float = CALIBRATION) -> tuple[d
     return steps, evaluation
 
 
-def ten_steps(recipe: Recipe) -> Recipe:
+def timing_recipe(recipe: Recipe) -> Recipe:
     """The recipe with a budget that is only there to be timed."""
     return recipe.changed(train=dict.fromkeys(BUDGETS) | {"steps": 10})
 
 
-def frozen(recipe: Recipe, found: Plan) -> Recipe:
+def freeze_budget(recipe: Recipe, found: Plan) -> Recipe:
     """The recipe with so many steps in place of minutes: the same number wherever it is run again."""
-    shares = ",".join(f"{s.length}:{s.steps / found.steps:.9g}" for s in found.stretches)
-    length = {"max_length": shares} if len(found.stretches) > 1 else {}
+    shares = ",".join(f"{s.length}:{s.steps / found.steps:.9g}" for s in found.length_phases)
+    length = {"max_length": shares} if len(found.length_phases) > 1 else {}
     return recipe.changed(train={"minutes": None, "steps": found.steps, **length})

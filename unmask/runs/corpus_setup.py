@@ -21,7 +21,7 @@ from unmask.text.tokenizer import Tokenizer, cached_tokenizer, tokenizer_folder
 
 
 @contextmanager
-def reading(console: Console, title: str, corpus: Corpus) -> Iterator[Callable[[int], None]]:
+def reading_progress(console: Console, title: str, corpus: Corpus) -> Iterator[Callable[[int], None]]:
     """A bar of how many of the corpus's bytes are read."""
     with console.bar(title) as update:
         total = corpus.bytes()
@@ -59,7 +59,7 @@ def _train_tokenizer(recipe: Recipe, folder: Path, console: Console) -> dict[str
             else:
                 yield document.text
 
-    with reading(console, "tokenizer", source) as progress:
+    with reading_progress(console, "tokenizer", source) as progress:
         tokenizer = Tokenizer.train(training_texts(), recipe.tokenizer, progress)
     tokenizer.save(folder)
     for text in source.report.lines():
@@ -111,7 +111,7 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
         for text in tokenizer.notes:
             console.say(text)
         if settings.num_added_tokens:
-            with reading(console, "vocabulary", corpus) as progress:
+            with reading_progress(console, "vocabulary", corpus) as progress:
                 tokenizer, report = extension.cached_extension(tokenizer, corpus, settings.num_added_tokens, progress)
             console.say(extension.describe(report))
         return tokenizer
@@ -121,7 +121,7 @@ def find_tokenizer(recipe: Recipe, corpus: Corpus, console: Console) -> Tokenize
         tokenizer = cached_tokenizer(folder)
         console.say(f"tokenizer: {settings.type}, {tokenizer.size:,} tokens, trained on this text before (cached)")
         return tokenizer
-    with reading(console, "tokenizer", corpus) as progress:
+    with reading_progress(console, "tokenizer", corpus) as progress:
         tokenizer = Tokenizer.train((d.text for d in corpus), settings, progress)
     with suppress(OSError), new_folder(folder) as partial:  # another process was faster, with the same result
         tokenizer.save(partial)
@@ -154,7 +154,7 @@ def prepare(recipe: Recipe, console: Console, out: str | Path | None = None, len
     return store
 
 
-def prepare_mix(recipe: Recipe, tokenizer: Tokenizer, lengths: Sequence[int], console: Console) -> list[str]:
+def prepare_replay(recipe: Recipe, tokenizer: Tokenizer, lengths: Sequence[int], console: Console) -> list[str]:
     """The texts of `data.replay`, cut with the corpus's tokenizer: the folders of their stores."""
     folders = []
     for part in mix_parts(recipe.data.replay):

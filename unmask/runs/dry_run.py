@@ -13,11 +13,11 @@ from unmask.labels.record_sets import set_sizes
 from unmask.recipe import Recipe
 from unmask.runs import budget
 from unmask.runs import estimate as estimates
-from unmask.runs.budget import Work
+from unmask.runs.budget import Workload
 from unmask.runs.context import Context
-from unmask.runs.part import Part, seconds_per_answer
+from unmask.runs.part import Part, seconds_per_prediction
 from unmask.train.fit import eval_every
-from unmask.train.loader import Bucketed
+from unmask.train.loader import LengthBucketedLoader
 from unmask.train.schedule import Plan
 
 if TYPE_CHECKING:
@@ -26,34 +26,34 @@ if TYPE_CHECKING:
 SECONDS = 2.0  # of steps that are timed, at least
 
 
-def estimate(job: "FinetuneJob", work: Work, ctx: Context) -> dict[str, Any]:
+def estimate(job: "FinetuneJob", work: Workload, ctx: Context) -> dict[str, Any]:
     """What is known before the first step, as plain values."""
     recipe, parts, train = job.recipe, job.parts, job.recipe.train
-    loaders: dict[str, Bucketed] = dict(zip(parts, getattr(work.loader, "loaders", [work.loader])))
+    loaders: dict[str, LengthBucketedLoader] = dict(zip(parts, getattr(work.loader, "loaders", [work.loader])))
     ctx.console.say("measuring the speed of this machine …")
     seconds, evaluation = budget.measure(work, recipe, SECONDS)
-    plan, (step,) = budget.planned(recipe, work, seconds, evaluation), seconds.values()
-    answered = sum(seconds_per_answer(part) * (len(part.sets.dev) + len(part.sets.test)) for part in parts.values())
+    plan, (step,) = budget.plan_budget(recipe, work, seconds, evaluation), seconds.values()
+    answered = sum(seconds_per_prediction(part) * (len(part.sets.dev) + len(part.sets.test)) for part in parts.values())
     whole = plan.steps * step + train.num_evals * evaluation + answered
     memory = [_memory(part, loaders[name], work, plan) for name, part in parts.items()]
     return {
         "start": recipe.init_from,
         "tasks": {name or part.task.name: _part(part, loaders[name]) for name, part in parts.items()},
         "steps": plan.steps,
-        "epochs": round(plan.stretches[-1].rows / sum(work.rows.values()), 3),
+        "epochs": round(plan.length_phases[-1].rows / sum(work.rows.values()), 3),
         "batch": train.batch_size,
         "lr": train.lr,
         "evaluations": math.ceil(plan.steps / eval_every(train, plan.steps)),
         "seeds": recipe.task.num_seeds,
         "seconds_per_step": step,
         "minutes": recipe.task.num_seeds * whole / 60,
-        "not_counted": _not_counted(recipe),
+        "excluded_from_estimate": _excluded_from_estimate(recipe),
         "memory_bytes": max(memory, key=lambda parts: sum(parts.values())),
         "recipe": recipe.model_dump(mode="json"),
     }
 
 
-def _part(part: Part, loader: Bucketed) -> dict[str, Any]:
+def _part(part: Part, loader: LengthBucketedLoader) -> dict[str, Any]:
     task, found, sizes_of = part.task, part.sets.findings, np.percentile(loader.lengths, [50, 95, 100]).tolist()
     model, tally = part.model, task.windowing.tally
     return {
@@ -65,18 +65,18 @@ def _part(part: Part, loader: Bucketed) -> dict[str, Any]:
         "records": set_sizes(part.sets),
         "rows": len(loader.lengths),
         "tokens": dict(zip(("median", "p95", "longest"), map(int, sizes_of))) | {"row": task.windowing.length},
-        "longer": tally.overflowing.total(),
-        "fate": "; ".join(tally.overflowing),
+        "num_overflowing": tally.overflowing.total(),
+        "overflow_action": "; ".join(tally.overflowing),
         "family": model.config.family,
         "parameters": sum(p.numel() for p in model.parameters()),
-        "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "trainable_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "notes": [*part.notes, *tally.note_lines()],
         "warnings": len(found),
         "findings": as_rows(found),
     }
 
 
-def _memory(part: Part, loader: Bucketed, work: Work, plan: Plan) -> dict[str, int]:
+def _memory(part: Part, loader: LengthBucketedLoader, work: Workload, plan: Plan) -> dict[str, int]:
     """Bytes, roughly and at most: as if every row of a micro-batch were as long as the longest."""
     size = part.recipe.train.micro_batch_size or part.recipe.train.batch_size
     batch = loader.batch(0, size, plan.phase(0))
@@ -89,7 +89,7 @@ def _memory(part: Part, loader: Bucketed, work: Work, plan: Plan) -> dict[str, i
     return found | {name: int(share * found[name]) for name in ("gradients", "optimizer")}
 
 
-def _not_counted(recipe: Recipe) -> list[str]:
+def _excluded_from_estimate(recipe: Recipe) -> list[str]:
     asked = {
         "what the teacher says of each record": recipe.task.teacher,
         "rewriting rows, and the rows that it adds": recipe.task.augment_mlm,

@@ -29,7 +29,7 @@ from unmask.text.prepare import cached_store
 from unmask.text.store import TokenStore
 from unmask.text.tokenizer import Tokenizer, cached_tokenizer, tokenizer_folder
 from unmask.train.loader import Loader
-from unmask.train.schedule import lengths
+from unmask.train.schedule import length_schedule
 
 BYTES_PER_TOKEN = {"char": 1.0, "byte": 1.0}  # others: 4.3, as English WordPiece of 8,192; until the text is prepared
 SENTENCE_TOKENS = 16
@@ -83,7 +83,7 @@ class Estimate:
     def rows(self) -> dict[int, int]:
         """Rows in an epoch per row length."""
         turns = InterleaveSchedule([part.share for part in parse_replay(self.recipe.data.replay)])
-        return {n: turns.rows(max(1, self.text.tokens // (n - 2))) for n, _ in lengths(self.recipe.train)}
+        return {n: turns.rows(max(1, self.text.tokens // (n - 2))) for n, _ in length_schedule(self.recipe.train)}
 
 
 def estimate(recipe: Recipe) -> Estimate:
@@ -123,7 +123,7 @@ def vocabulary_rows(objective: Objective, model: Model, batch: Batch) -> int:
 def memory(model: Model, recipe: Recipe, vocabulary_rows: int) -> dict[str, int]:
     """Bytes expected, roughly: weights, gradients, optimizer state, and activations of one micro-batch."""
     train, parameters = recipe.train, sum(p.numel() for p in model.parameters())
-    longest = max(n for n, _ in lengths(train))
+    longest = max(n for n, _ in length_schedule(train))
     tokens = (train.micro_batch_size or train.batch_size) * longest
     numbers = 0
     for config in [model.config, *([model.config.generator_config()] if "generator" in model.heads else [])]:

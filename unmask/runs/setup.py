@@ -17,7 +17,7 @@ from unmask.objectives import objective as objectives
 from unmask.objectives.objective import Objective, build
 from unmask.recipe import Recipe
 from unmask.registry import OBJECTIVES
-from unmask.runs.corpus_setup import prepare, prepare_mix
+from unmask.runs.corpus_setup import prepare, prepare_replay
 from unmask.text.chunks import bert_equivalent_length
 from unmask.text.corpus import Corpus
 from unmask.text.extend import added_token_subwords
@@ -26,15 +26,15 @@ from unmask.text.store import TokenStore
 from unmask.text.token_bytes import token_bytes
 from unmask.text.tokenizer import Tokenizer
 from unmask.train import checkpoint
-from unmask.train.heldout import Heldout, has_fixed, heldout, running
+from unmask.train.eval_sets import EvalSet, fixed_eval_set, make_eval_set, supports_fixed_masking
 from unmask.train.loader import Loader
-from unmask.train.mix import Mixed, loader
+from unmask.train.replay import ReplaySource, loader
 from unmask.train.run import Run
-from unmask.train.schedule import Plan, lengths
+from unmask.train.schedule import Plan, length_schedule
 
 
 @dataclass
-class Setup:
+class TrainingSetup:
     """Everything a run needs, made from its recipe and its store alone."""
 
     recipe: Recipe
@@ -43,28 +43,28 @@ class Setup:
     objective: Objective
     loader: Loader
     notes: list[str]
-    mixed: Sequence[Mixed] = ()
+    mixed: Sequence[ReplaySource] = ()
 
-    def heldout(self, p: Plan) -> list[Heldout]:
+    def heldout(self, p: Plan) -> list[EvalSet]:
         """The held-out rows of the run's own text, of an MLM the same text under the fixed masking, then each mixed text's."""
         phase, store = p.final_phase(), self.store
         stores = [(store, ""), *((other.store, other.part.name) for other in self.mixed)]
-        own, *others = [heldout(s, self.recipe, self.objective, phase, self.notes, name) for s, name in stores]
-        if has_fixed(self.objective):
+        own, *others = [make_eval_set(s, self.recipe, self.objective, phase, self.notes, name) for s, name in stores]
+        if supports_fixed_masking(self.objective):
             limit, config = self.recipe.train.max_eval_examples, self.model.config
-            others.insert(0, running(store.heldout, store.tokenizer, config, "mlm", phase.length, limit))
+            others.insert(0, fixed_eval_set(store.heldout, store.tokenizer, config, "mlm", phase.length, limit))
         return [own, *others]
 
     def rows(self) -> dict[int, int]:
         """Rows in an epoch of the run's own text, those that are mixed in among them, per row length."""
-        return {n: self.loader.count(n) for n, _ in lengths(self.recipe.train)}
+        return {n: self.loader.count(n) for n, _ in length_schedule(self.recipe.train)}
 
     def save(self, folder: Path) -> None:
         hf.save(self.model, folder, self.store.tokenizer)
 
 
 def check_length(recipe: Recipe, config: ModelConfig, who: str) -> None:
-    longest = max(n for n, _ in lengths(recipe.train))
+    longest = max(n for n, _ in length_schedule(recipe.train))
     if longest > config.max_positions:
         raise UserError(
             f"rows of {longest} tokens, but {who} has {config.max_positions} positions",
@@ -115,20 +115,25 @@ def pair_lengths(recipe: Recipe) -> list[int]:
     if recipe.init_from and recipe.objective == "auto":  # its heads decide, which are not looked at yet
         return []
     kinds = objectives.parse(with_objective(recipe, preset(recipe.preset)).objective)
-    return [n for n, _ in lengths(recipe.train)] if any(kind.rows != "stream" for kind in kinds) else []
+    return [n for n, _ in length_schedule(recipe.train)] if any(kind.rows != "stream" for kind in kinds) else []
 
 
-def open_mix(recipe: Recipe, folders: Sequence[str]) -> list[Mixed]:
-    return [Mixed(part, TokenStore.open(f)) for part, f in zip(parse_replay(recipe.data.replay), folders, strict=True)]
+def open_replay(recipe: Recipe, folders: Sequence[str]) -> list[ReplaySource]:
+    return [
+        ReplaySource(part, TokenStore.open(f))
+        for part, f in zip(parse_replay(recipe.data.replay), folders, strict=True)
+    ]
 
 
-def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None, mixed: Sequence[Mixed] = ()) -> Setup:
+def set_up(
+    recipe: Recipe, store: TokenStore, weights: str | Path | None = None, mixed: Sequence[ReplaySource] = ()
+) -> TrainingSetup:
     """`weights`: a model folder to start from (`--from`, or a checkpoint's); without it a new model is drawn."""
     notes = [*store.notes, *(note for other in mixed for note in other.store.notes)]
     tokenizer = store.tokenizer
     if weights:
         found = hf.load(weights)
-        words = _new_words(recipe, weights, tokenizer)
+        words = _added_tokens(recipe, weights, tokenizer)
         check_length(recipe, found.config, str(weights))
         recipe = with_objective(recipe, found.config, found.model.heads)
         config = change(found.config, **recipe.model)
@@ -147,11 +152,11 @@ def set_up(recipe: Recipe, store: TokenStore, weights: str | Path | None = None,
         model.set_token_bytes(token_bytes(tokenizer))
     notes += objective.check_corpus([store.train, *(other.store.train for other in mixed)])
     if objective.rows != "stream":
-        notes += describe_pairs(store, [n for n, _ in lengths(recipe.train)])
-    return Setup(recipe, store, model, objective, loader(store, mixed, recipe, objective), notes, mixed)
+        notes += describe_pairs(store, [n for n, _ in length_schedule(recipe.train)])
+    return TrainingSetup(recipe, store, model, objective, loader(store, mixed, recipe, objective), notes, mixed)
 
 
-def _new_words(recipe: Recipe, weights: str | Path, tokenizer: Tokenizer) -> dict[int, list[int]]:
+def _added_tokens(recipe: Recipe, weights: str | Path, tokenizer: Tokenizer) -> dict[int, list[int]]:
     """Ids that the text's tokenizer has beyond the model's, with the ids of their pieces: {} when they are the same."""
     own = Tokenizer.load(weights)
     if own.fingerprint() == tokenizer.fingerprint():
@@ -201,17 +206,18 @@ def check_unchanged(recipe: Recipe, known: dict[str, str], run: Path) -> None:
         )
 
 
-def data_of(store: TokenStore, mixed: Sequence[Mixed]) -> dict[str, Any]:
+def data_json(store: TokenStore, mixed: Sequence[ReplaySource]) -> dict[str, Any]:
     """data.json of a run: what is known of its text, and where the stores are."""
     others = [
-        {"name": m.part.name, "source": m.part.source, "share": float(m.part.share), "key": m.store.meta["key"],
+        {"name": m.part.name, "source": m.part.source, "share": float(m.part.share), "fingerprint": m.store.meta["key"],
          "store": str(m.store.path.resolve()), "train": m.store.meta["train"], "heldout": m.store.meta["heldout"]}
         for m in mixed
     ]  # fmt: skip
-    return {**store.meta, "store": str(store.path.resolve())} | ({"mix": others} if others else {})
+    meta = {"fingerprint" if name == "key" else name: value for name, value in store.meta.items()}
+    return meta | {"store": str(store.path.resolve())} | ({"mix": others} if others else {})
 
 
-def stores_of(run: Run, recipe: Recipe, console: Console) -> list[str]:
+def locate_stores(run: Run, recipe: Recipe, console: Console) -> list[str]:
     """The run's own stores; made again when the cache was pruned, and refused when a text or a teacher has changed."""
     meta = run.read_json("data.json")
     check_unchanged(recipe, meta.get("files", {}), run.path)
@@ -220,8 +226,8 @@ def stores_of(run: Run, recipe: Recipe, console: Console) -> list[str]:
     if not all((Path(folder) / "meta.json").exists() for folder in folders):
         console.say("a token store is gone from the cache: preparing it again")
         store = prepare(recipe, console)
-        folders = [str(store.path), *prepare_mix(recipe, store.tokenizer, (), console)]
-    if [TokenStore.open(folder).meta["key"] for folder in folders] != [m["key"] for m in known]:
+        folders = [str(store.path), *prepare_replay(recipe, store.tokenizer, (), console)]
+    if [TokenStore.open(folder).meta["key"] for folder in folders] != [m["fingerprint"] for m in known]:
         raise UserError(
             f"the text of {run.path} has changed since it was begun",
             hint="a new run: unmask pretrain with another --out",

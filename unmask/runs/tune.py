@@ -25,20 +25,20 @@ from unmask.recipe import Recipe
 from unmask.registry import TASKS
 from unmask.renamed import upgrade
 from unmask.runs.context import Context
-from unmask.runs.finetune import Finetune, FinetuneJob, judge
+from unmask.runs.finetune import Finetune, FinetuneJob, evaluate_and_save
 from unmask.runs.lifecycle import Job, ResumeState
 from unmask.runs.loops import Child, Loop
 from unmask.runs.part import Part, prepare
 from unmask.seeds import stable_seed
 from unmask.tasks import folder as task_folder
-from unmask.train.fit import Interrupted, State, Watch
+from unmask.train.fit import EvalCallback, State, TrainingInterrupted
 from unmask.train.run import Run
-from unmask.train.trainer import NonFinite
+from unmask.train.trainer import NonFiniteLossError
 
 STUDY = "study.jsonl"
 SETTINGS = ("lr", "epochs", "batch_size", "layerwise_lr_decay", "warmup", "pooling")
-STARTUP = 5  # trials drawn at random before the search learns from them; none of them is pruned
-COPIED = ("plan.json", "log.jsonl", "task_state.json", "learnt.json")  # of the best trial
+RANDOM_TRIALS = 5  # trials drawn at random before the search learns from them; none of them is pruned
+COPIED_FILES = ("plan.json", "log.jsonl", "task_state.json", "learnt.json")  # of the best trial
 
 
 class Pruned(Exception):
@@ -85,7 +85,7 @@ def space(recipe: Recipe, names: list[str] | None = None) -> dict[str, dict[str,
     return {name: found[name] for name in names or SETTINGS if name in found}
 
 
-def own(part: Part, ranges: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def default_values(part: Part, ranges: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The recipe's own values of what is searched."""
     pooling = part.task.bound.pooling or part.model.config.pooling
     return {name: pooling if name == "pooling" else getattr(part.recipe.train, name) for name in ranges}
@@ -143,7 +143,7 @@ class Tune(Loop[TuneJob]):
         if not part.sets.dev:
             raise UserError("a search needs a dev set to compare by", hint="--dev FILE, or more records in --train")
         ranges = space(part.recipe, self.params)
-        asked = {"trials": self.trials, "minutes": self.minutes, "space": ranges, "first": own(part, ranges)}
+        asked = {"trials": self.trials, "minutes": self.minutes, "space": ranges, "first": default_values(part, ranges)}
         return TuneJob(part.recipe, part.task.name, {"tune.json": asked}, asked=asked)
 
     def run(self, job: TuneJob, run: Run, ctx: Context, resume_state: ResumeState | None) -> None:
@@ -163,7 +163,7 @@ class Tune(Loop[TuneJob]):
             ctx.console.say(f"{asked['minutes']:g} minutes are over after {ended} trials")
             return None
         seed = stable_seed(job.recipe.seed, "tune", ended) % 2**32
-        study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
+        study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM_TRIALS)
         left = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
         trial = optuna.trial.Trial(study, left[0]._trial_id) if left else study.ask()
         values = suggest(trial, asked["space"])
@@ -174,7 +174,7 @@ class Tune(Loop[TuneJob]):
         assert isinstance(child, Trial)
         study, trial, folder, begun = job.study, child.trial, Run(run.path / child.name), time.monotonic()
         try:
-            results = super().run_child(job, child, run, ctx.quietly(_watch(study, trial, folder)))
+            results = super().run_child(job, child, run, ctx.silent(_report_to_optuna(study, trial, folder)))
             if results["metric"] not in results["dev"]:
                 raise UserError(
                     f"{results['metric']}, which decides between trials, is not defined on this dev set",
@@ -183,11 +183,11 @@ class Tune(Loop[TuneJob]):
             score, state = float(results["dev"][results["metric"]]), "COMPLETE"
         except Pruned:
             score, state = float(max(_reported(study, trial).values())), "PRUNED"
-        except Interrupted as stopped:
+        except TrainingInterrupted as stopped:
             said = f"stopped after {_ended(study)} trials; everything up to here is saved"
-            raise Interrupted(said, hint=stopped.hint or "", code=stopped.code) from None
+            raise TrainingInterrupted(said, hint=stopped.hint or "", code=stopped.code) from None
         except UserError as error:
-            if not isinstance(error.__cause__, NonFinite):  # a full disk, say
+            if not isinstance(error.__cause__, NonFiniteLossError):  # a full disk, say
                 raise
             score, state = float("nan"), "FAIL"
         trial.set_user_attr("seconds", round(time.monotonic() - begun, 2))
@@ -204,16 +204,16 @@ class Tune(Loop[TuneJob]):
             raise UserError("no trial came to its end", hint="a smaller learning rate: --lr, or more records")
         folder, recipe = Run(run.path / _folder(best)), with_values(job.recipe, best.params)
         recipe.write(run.path / "best.yaml")
-        for name in COPIED:
+        for name in COPIED_FILES:
             if (folder.path / name).exists():
                 shutil.copy2(folder.path / name, run.path / name)
         weights = folder.model if folder.model.is_dir() else run.model  # of a search that is extended
         part = prepare(recipe, weights, task_folder.read_task_state(weights), ctx.cache)
-        run.write_json("data.json", {"records": set_sizes(part.sets), "key": part.sets.fingerprint()})
+        run.write_json("data.json", {"records": set_sizes(part.sets), "fingerprint": part.sets.fingerprint()})
         run.write_json("findings.json", as_rows(part.sets.findings, MAX_KEPT_PER_KIND))
         past = folder.results()
         state = State(step=past["step"], best=past["best"], elapsed=past["seconds"])
-        results = judge(FinetuneJob(part.recipe, "", parts={"": part}), run, state, ctx.console)
+        results = evaluate_and_save(FinetuneJob(part.recipe, "", parts={"": part}), run, state, ctx.console)
         shutil.rmtree(folder.model, ignore_errors=True)  # it is run.model now
         rows = table(study, list(job.asked["space"]))
         write_text(run.path / "trials.csv", as_csv(rows))
@@ -236,7 +236,7 @@ def open_study(run: Run, job: TuneJob) -> Any:
     optuna, asked = _optuna(), job.asked
     # The first third of a run says more of the warm-up than of the end.
     pruner = optuna.pruners.MedianPruner(
-        n_startup_trials=min(STARTUP, max(1, asked["trials"] // 3)),
+        n_startup_trials=min(RANDOM_TRIALS, max(1, asked["trials"] // 3)),
         n_warmup_steps=1 + job.recipe.train.num_evals // 3,
     )
     journal = optuna.storages.journal.JournalFileBackend(str(run.path / STUDY))
@@ -264,7 +264,7 @@ def _reported(study: Any, trial: Any) -> dict[int, float]:
     return study._storage.get_trial(trial._trial_id).intermediate_values
 
 
-def _watch(study: Any, trial: Any, folder: Run) -> Watch:
+def _report_to_optuna(study: Any, trial: Any, folder: Run) -> EvalCallback:
     """Tells Optuna each evaluation, and ends a trial that it would prune."""
 
     def watch(score: float) -> None:

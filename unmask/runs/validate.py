@@ -14,7 +14,7 @@ from unmask.tasks.task import FitContext
 from unmask.text.tokenizer import Tokenizer
 
 
-def check_up(recipe: Recipe, files: dict[str, list[str]], model: str = "") -> dict[str, Any]:
+def validate_files(recipe: Recipe, files: dict[str, list[str]], model: str = "") -> dict[str, Any]:
     """Everything found in the files of each role, as plain values."""
     settings = recipe.task.model_copy(update=files)
     spec, sets = read_sets(settings)

@@ -20,7 +20,7 @@ from unmask.errors import UserError
 from unmask.files import new_folder, read_object, write_text
 from unmask.json_checks import COUNT, check
 
-SUMS = "checksums.json"
+CHECKSUM_FILE = "checksums.json"
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ def write(
             save_file({k: v.contiguous() for k, v in optimizer.items()}, folder / "optimizer.safetensors")
         write_text(folder / "state.json", json.dumps(state, indent=1))
         files = sorted(p for p in folder.rglob("*") if p.is_file())
-        write_text(folder / SUMS, json.dumps({str(p.relative_to(folder)): checksum(p) for p in files}, indent=1))
+        write_text(
+            folder / CHECKSUM_FILE, json.dumps({str(p.relative_to(folder)): checksum(p) for p in files}, indent=1)
+        )
 
     write_folder(path, save)
 
@@ -86,7 +88,7 @@ def disk_error(error: OSError, path: Path) -> UserError:
 def read(path: Path) -> Checkpoint:
     """The checkpoint at `path`, every file verified; a UserError says which one is damaged."""
     try:
-        sums, state = read_object(path / SUMS), read_object(path / "state.json", finite=False)
+        sums, state = read_object(path / CHECKSUM_FILE), read_object(path / "state.json", finite=False)
         check(path / "state.json", "step", state.get("step"), COUNT)
     except UserError as error:
         raise UserError(f"checkpoint {path} is damaged: {error.message}") from None

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-BUCKET = 32 * 2**20  # elements summed in one call
+BUCKET_ELEMENTS = 32 * 2**20  # elements summed in one call
 
 
 class World:
@@ -29,7 +29,7 @@ class World:
         self.rank, self.size = rank, size
 
     @classmethod
-    def join(cls, device: str) -> "World":
+    def init(cls, device: str) -> "World":
         """The world that torchrun describes in the environment, or a world of one."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size > 1 and not dist.is_initialized():
@@ -41,13 +41,13 @@ class World:
         return cls(int(os.environ.get("RANK", "0")) if size > 1 else 0, size)
 
     @property
-    def main(self) -> bool:
+    def is_main(self) -> bool:
         return self.rank == 0
 
     def micro_batches(self, count: int) -> list[int]:
         return list(range(self.rank, count, self.size))
 
-    def sum(self, values: Iterable[float], device: torch.device | str = "cpu") -> list[float]:
+    def all_reduce_sum(self, values: Iterable[float], device: torch.device | str = "cpu") -> list[float]:
         """Numbers added over the ranks, in float64 where the device has it."""
         values = list(values)
         if self.size == 1:
@@ -57,7 +57,7 @@ class World:
         dist.all_reduce(buffer)
         return buffer.tolist()
 
-    def sum_gradients(self, parameters: list[nn.Parameter]) -> None:
+    def all_reduce_gradients(self, parameters: list[nn.Parameter]) -> None:
         for p in parameters:
             if p.grad is None:  # on this rank, or a head that no loss reads: the same for any number of processes
                 p.grad = torch.zeros_like(p)
@@ -69,7 +69,7 @@ class World:
             for g, part in zip(bucket, flat.split([g.numel() for g in bucket])):
                 g.copy_(part.view_as(g))
 
-    def share(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Rank 0's value, on every rank."""
         if self.size == 1:
             return value
@@ -77,7 +77,7 @@ class World:
         dist.broadcast_object_list(box, src=0)
         return box[0]
 
-    def copy_weights(self, model: nn.Module) -> None:
+    def broadcast_weights(self, model: nn.Module) -> None:
         """Rank 0's weights, on every rank: what was computed on another kind of processor differs in its last bits."""
         if self.size > 1:
             for value in model.state_dict().values():
@@ -89,7 +89,7 @@ class World:
         if self.size > 1:
             dist.barrier()
 
-    def leave(self) -> None:
+    def close(self) -> None:
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
@@ -101,7 +101,7 @@ def _buckets(tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
     for t in tensors:
         if t.numel() > room or not out:
             out.append([])
-            room = BUCKET
+            room = BUCKET_ELEMENTS
         out[-1].append(t)
         room -= t.numel()
     return out

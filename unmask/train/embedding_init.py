@@ -10,7 +10,7 @@ SCALE = 0.05  # of the vectors' coordinates; larger than the 0.02 of random ones
 
 
 @torch.no_grad()
-def warm(model: Model, store: TokenStore, seed: int) -> None:
+def init_embeddings_from_corpus(model: Model, store: TokenStore, seed: int) -> None:
     """Token vectors from what stands near each token; the biases of vocabulary logits from how often each occurs."""
     tokenizer, table, sample = store.tokenizer, model.encoder.embeddings.tokens, TokenSample.from_split(store.train)
     if not model.config.characters:  # a model that reads characters has no vector per token

@@ -1,4 +1,4 @@
-"""The training loop of every run: step, log, evaluate, warn, checkpoint, stop when asked."""
+"""Training loop of pre-training and fine-tuning: logging, evaluation, checkpoints, early stopping, signal handling."""
 
 import math
 import signal
@@ -14,193 +14,205 @@ from unmask.console import Console, Update
 from unmask.errors import UserError, command
 from unmask.metrics import format_metric
 from unmask.train import checkpoint
-from unmask.train.health import Health
+from unmask.train.diagnostics import LossMonitor
 from unmask.train.loader import Loader
 from unmask.train.log import Log, fixed_of, is_sum
 from unmask.train.run import Run
-from unmask.train.track import Board
-from unmask.train.trainer import NonFinite, Step, Trainer
+from unmask.train.tensorboard import TensorBoardWriter
+from unmask.train.trainer import NonFiniteLossError, Step, Trainer
 
-Watch = Callable[[float], None]  # gets the score that decides at each evaluation; may end training by an exception
+EvalCallback = Callable[
+    [float], None
+]  # called with the selection metric after each evaluation; may raise to end training
 
 
-class Interrupted(UserError):
-    """Stopped by a signal, after a checkpoint was saved."""
+class TrainingInterrupted(UserError):
+    """Training was stopped by a signal, and a checkpoint was saved."""
 
     def __init__(self, message: str, *, hint: str, code: int = 128 + signal.SIGINT):
         super().__init__(message, hint=hint)
         self.code = code
 
 
+RENAMED_STATE = {"stale": "evals_without_improvement"}  # names in checkpoints of version 0.1
+
+
+RENAMED_STATE = {"stale": "evals_without_improvement"}  # names in checkpoints of version 0.1
+
+
 @dataclass
 class State:
-    """How far a run is. A checkpoint keeps it."""
+    """Progress of a run, saved with each checkpoint."""
 
     step: int = 0
-    elapsed: float = 0.0  # seconds, those before a resume among them
+    elapsed: float = 0.0  # seconds, including those before a resume
     tokens: int = 0
     evaluation: dict[str, Any] | None = None  # the last one
     best: dict[str, Any] | None = None
-    stale: int = 0  # evaluations in a row that were worse than the best
+    evals_without_improvement: int = 0  # in a row, up to now
 
     @classmethod
     def of(cls, last: checkpoint.Checkpoint | None) -> "State":
-        known = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in (last.state if last else {}).items() if name in known})
+        saved = {RENAMED_STATE.get(name, name): value for name, value in (last.state if last else {}).items()}
+        return cls(**{f.name: saved[f.name] for f in fields(cls) if f.name in saved})
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How a run is evaluated while it trains, and which of its models is the best."""
+    """Evaluation function of a run and the rule that selects its best checkpoint."""
 
-    measure: Callable[[], dict[str, Any]]
-    decides: str = "loss"  # the value that says which model is best
-    higher: bool = False  # whether a higher one is better
-    patience: int = 0  # evaluations without a better one after which training ends; 0 = never
-    # before the first step: as any other, only logged, or not at all
-    first: Literal["counts", "shown", "no"] = "counts"
-    doubt: Callable[[dict[str, Any], dict[str, Any]], float] = lambda a, b: 0.0  # differences that may be chance
+    evaluate_fn: Callable[[], dict[str, Any]]
+    metric_for_best_model: str = "loss"
+    greater_is_better: bool = False
+    patience: int = 0  # early stopping after this many evaluations without improvement; 0 disables it
+    # Evaluation before the first step: a candidate for the best checkpoint, only logged, or skipped.
+    eval_on_start: Literal["candidate", "log", "off"] = "candidate"
+    min_delta: Callable[[dict[str, Any], dict[str, Any]], float] = lambda a, b: 0.0  # smaller differences may be noise
 
-    def gain(self, values: dict[str, Any], best: dict[str, Any] | None) -> float | None:
-        """How much better than the best, below 0 when worse; None where the score is not defined."""
-        if self.decides not in values:
+    def improvement(self, values: dict[str, Any], best: dict[str, Any] | None) -> float | None:
+        """Return how much better than `best` the values are (negative: worse); None if the metric is undefined."""
+        if self.metric_for_best_model not in values:
             return None
         if best is None:
             return math.inf
-        return (values[self.decides] - best[self.decides]) * (1 if self.higher else -1)
+        return (values[self.metric_for_best_model] - best[self.metric_for_best_model]) * (
+            1 if self.greater_is_better else -1
+        )
 
 
 @dataclass(frozen=True)
 class Training:
-    """What `fit` puts together: everything but the folder and the terminal."""
+    """Everything `fit` needs except the run folder and the console."""
 
     trainer: Trainer
     loader: Loader
     save: Callable[[Path], None]  # the model, into a folder
     evaluation: Evaluation | None = None
-    health: Health | None = None
+    monitor: LossMonitor | None = None
     title: str = "pretrain"
-    watch: Watch | None = None
+    eval_callback: EvalCallback | None = None
 
 
 def fit(run: Run, training: Training, console: Console, last: checkpoint.Checkpoint | None = None) -> State:
-    """Train from the last checkpoint to the end of the plan, or of patience; the state at the end."""
+    """Train from the last checkpoint to the end of the plan or until early stopping; return the final state."""
     world, settings, state = training.trainer.world, training.trainer.settings, State.of(last)
     if last:
         training.trainer.optimizers.load_state(last.optimizer())
-    log = open_log(run, settings, state.step) if world.main else None
-    fitting = _Fit(run, training, console, state, log)
+    log = open_log(run, settings, state.step) if world.is_main else None
+    fitting = _TrainingLoop(run, training, console, state, log)
     try:
         with stop_signals() as stopped, console.bar(training.title) as update:
             fitting.train(stopped, update, fresh=last is None)
-    except NonFinite as error:
+    except NonFiniteLossError as error:
         fitting.write("error", step=state.step, text=str(error))
         raise UserError(
-            f"training stopped: {error}. Nothing of that step was kept; the last checkpoint is whole",
-            expected="a finite loss; usual causes: a learning rate too high, or bf16 on a device that is poor at it",
-            hint="--set train.lr=… and train.muon_lr=… at half their value (or --precision fp32), in a new run",
+            f"training stopped: {error}. The step was discarded; the last checkpoint is intact",
+            expected="a finite loss; likely causes: learning rate too high, or bf16 on hardware without good support",
+            hint="start a new run with train.lr and train.muon_lr at half their value, or with --precision fp32",
         ) from error
     finally:
         if log:
             log.close()
     evaluation = training.evaluation
-    if evaluation and state.step == training.trainer.plan.steps and (text := keep_last(evaluation, state)):
+    if evaluation and state.step == training.trainer.plan.steps and (text := prefer_last_checkpoint(evaluation, state)):
         console.say(text)
     return state
 
 
-class _Fit:
-    """The loop of one run: step, log, evaluate, warn, save, stop."""
+class _TrainingLoop:
+    """The training loop of one run."""
 
     def __init__(self, run: Run, training: Training, console: Console, state: State, log: Log | None):
         self.run, self.training, self.console, self.state, self.log = run, training, console, state, log
         self.trainer, self.evaluation = training.trainer, training.evaluation
         self.world, self.settings, self.total = self.trainer.world, self.trainer.settings, self.trainer.plan.steps
-        self.begun = self.saved = time.monotonic()
-        self.before = state.elapsed
+        self.start_time = self.last_save = time.monotonic()
+        self.elapsed_before = state.elapsed
 
     def train(self, stopped: list[int], update: Update, fresh: bool) -> None:
         state, evaluation = self.state, self.evaluation
         if fresh and evaluation:
             self.evaluate_first(evaluation)
-        tired = evaluation.patience if evaluation and evaluation.patience else math.inf
-        for done in self.trainer.run(self.training.loader, state.step) if state.stale < tired else ():
-            self.count(done)
-            update(state.step, self.total, brief(done))
+        patience = evaluation.patience if evaluation and evaluation.patience else math.inf
+        for done in (
+            self.trainer.run(self.training.loader, state.step) if state.evals_without_improvement < patience else ()
+        ):
+            self.record_step(done)
+            update(state.step, self.total, progress_text(done))
             if evaluation and (state.step % eval_every(self.settings, self.total) == 0 or state.step == self.total):
                 self.evaluate(evaluation)
-            stop, overdue = self.world.sum([bool(stopped), self.overdue()])
-            ended = state.step == self.total or state.stale >= tired
-            if state.step % self.settings.save_steps == 0 or stop or overdue or ended:
+            stop, save_due = self.world.all_reduce_sum([bool(stopped), self.save_is_due()])
+            ended = state.step == self.total or state.evals_without_improvement >= patience
+            if state.step % self.settings.save_steps == 0 or stop or save_due or ended:
                 self.save()
             if ended:
                 if state.step < self.total:
                     self.console.say(
-                        f"ended at step {state.step:,} of {self.total:,}: {tired:g} evaluations without a better one"
+                        f"early stopping at step {state.step:,} of {self.total:,}: no improvement in {patience:g} evaluations"
                     )
                 break
             if stop:
-                raise Interrupted(
-                    f"stopped at step {state.step:,} of {self.total:,}; everything up to here is saved",
-                    hint=command(f"unmask {self.run.verb() or self.training.title} --resume", self.run.path),
-                    code=128 + (stopped or [signal.SIGINT])[0],  # another process may have got the signal
+                raise TrainingInterrupted(
+                    f"interrupted at step {state.step:,} of {self.total:,}; checkpoint saved",
+                    hint=command(f"unmask {self.run.command_name() or self.training.title} --resume", self.run.path),
+                    code=128 + (stopped or [signal.SIGINT])[0],  # another process may have received the signal
                 )
 
     def write(self, event: str, **values: Any) -> None:
         if self.log:
             self.log.write(event, **values)
 
-    def clock(self) -> None:
-        self.state.elapsed = self.before + time.monotonic() - self.begun
+    def update_elapsed(self) -> None:
+        self.state.elapsed = self.elapsed_before + time.monotonic() - self.start_time
 
-    def overdue(self) -> bool:
-        return time.monotonic() - self.saved > 60 * self.settings.save_minutes
+    def save_is_due(self) -> bool:
+        return time.monotonic() - self.last_save > 60 * self.settings.save_minutes
 
-    def count(self, done: Step) -> None:
-        """A step that was made: counted, logged, and looked at for signs of trouble."""
-        state, health = self.state, self.training.health
+    def record_step(self, done: Step) -> None:
+        """Count and log a finished step; print warnings about its loss."""
+        state, monitor = self.state, self.training.monitor
         state.step, state.tokens = done.step + 1, state.tokens + done.tokens
-        self.clock()
+        self.update_elapsed()
         if state.step % self.settings.logging_steps == 0 or state.step == self.total:
-            self.write("train", **line(done, state))
-        for text in health.check(done.step, done.values) if health else []:
+            self.write("train", **log_entry(done, state))
+        for text in monitor.check(done.step, done.values) if monitor else []:
             self.write("warning", step=state.step, text=text)
             self.console.warn(text)
 
     def evaluate_first(self, evaluation: Evaluation) -> None:
-        """What the model reaches before it is trained."""
-        if evaluation.first == "counts":
+        """Evaluate the model before the first step."""
+        if evaluation.eval_on_start == "candidate":
             self.evaluate(evaluation)
-        elif evaluation.first == "shown":
-            values = self.world.share(evaluation.measure())
-            self.console.say(f"  before training  held-out {describe(values)}")
+        elif evaluation.eval_on_start == "log":
+            values = self.world.broadcast(evaluation.evaluate_fn())
+            self.console.say(f"  before training  validation {describe(values)}")
             self.write("eval", step=0, elapsed=0.0, **values)
 
     def evaluate(self, evaluation: Evaluation) -> None:
-        state, watch = self.state, self.training.watch
-        # last bits differ between processors, and all have to end together
-        values = self.world.share(evaluation.measure())
-        if watch and evaluation.decides in values:
-            watch(float(values[evaluation.decides]))
+        state, callback = self.state, self.training.eval_callback
+        # rank 0 decides: results differ in the last bits between CPUs, and all ranks must stop at the same step
+        values = self.world.broadcast(evaluation.evaluate_fn())
+        if callback and evaluation.metric_for_best_model in values:
+            callback(float(values[evaluation.metric_for_best_model]))
         state.evaluation = {"step": state.step, **values}
         self.write("eval", step=state.step, elapsed=round(state.elapsed, 2), **values)
-        gain = evaluation.gain(values, state.best)
-        if gain is not None:  # a score that is not defined says nothing
-            worse = gain <= -evaluation.doubt(values, state.best or values)
-            state.stale = 0 if gain > 0 else state.stale + worse
-        if gain is not None and gain >= 0:  # of two that are equal the later one has learnt more
+        improvement = evaluation.improvement(values, state.best)
+        if improvement is not None:  # the metric may be undefined on these records
+            worse = improvement <= -evaluation.min_delta(values, state.best or values)
+            state.evals_without_improvement = 0 if improvement > 0 else state.evals_without_improvement + worse
+        if improvement is not None and improvement >= 0:  # on ties prefer the later checkpoint
             state.best = state.evaluation
-            if self.world.main and state.step < self.total:  # at the end the model itself is the best one
-                self.run.check_there()
+            if self.world.is_main and state.step < self.total:  # the final model is saved anyway
+                self.run.ensure_exists()
                 checkpoint.write(self.run.checkpoints / "best", self.training.save, None, asdict(state))
-        self.console.say(f"  step {state.step:,}/{self.total:,}  held-out " + describe(values))
+        self.console.say(f"  step {state.step:,}/{self.total:,}  validation " + describe(values))
         if state.step:
-            self.clock()
+            self.update_elapsed()
 
     def save(self) -> None:
-        self.saved = time.monotonic()
-        if self.world.main:
-            self.run.check_there()
+        self.last_save = time.monotonic()
+        if self.world.is_main:
+            self.run.ensure_exists()
             path = self.run.checkpoints / f"step-{self.state.step:08d}"
             checkpoint.write(path, self.training.save, self.trainer.optimizers.state(), asdict(self.state))
             checkpoint.prune(self.run.checkpoints, self.settings.save_total_limit)
@@ -209,38 +221,47 @@ class _Fit:
 
 
 def open_log(run: Run, settings: Any, done: int) -> Log:
-    """log.jsonl of a run that is at step `done`, and TensorBoard's events where they are asked for."""
-    board = Board(run.path / "tensorboard", done + 1 if done else 0) if settings.track == "tensorboard" else None
+    """Open log.jsonl of a run at step `done`, and TensorBoard event files if enabled."""
+    board = (
+        TensorBoardWriter(run.path / "tensorboard", done + 1 if done else 0)
+        if settings.track == "tensorboard"
+        else None
+    )
     return Log(run.log, board)
 
 
-def keep_last(evaluation: Evaluation, state: State) -> str:
-    """At the end of its plan a model has learnt from everything, at falling rates. One from the midst of it whose score is higher by no more
-    than the doubt was more likely lucky than better: then the last counts as the best, and why is said."""
+def prefer_last_checkpoint(evaluation: Evaluation, state: State) -> str:
+    """Select the last checkpoint if no earlier one is better by more than `min_delta`; return a message, or "".
+
+    The last model has seen all data and ended at a low learning rate; a slightly higher earlier score is more likely noise.
+    """
     best, last = state.best, state.evaluation
-    gain = evaluation.gain(last, best) if best and last and best["step"] < state.step else None
-    if not best or not last or gain is None or -gain > (doubt := evaluation.doubt(last, best)):
+    improvement = evaluation.improvement(last, best) if best and last and best["step"] < state.step else None
+    if not best or not last or improvement is None or -improvement > (min_delta := evaluation.min_delta(last, best)):
         return ""
-    state.best, name = last, evaluation.decides
-    theirs, ours, told = (format_metric(name, value) for value in (best[name], last[name], doubt))
+    state.best, name = last, evaluation.metric_for_best_model
+    earlier, final, margin = (format_metric(name, value) for value in (best[name], last[name], min_delta))
     return (
-        f"step {best['step']:,} has {name.replace('_', ' ')} {theirs}, the last {ours}: the last is kept, as what the dev set can "
-        f"tell is a difference of {told}"
+        f"keeping the last checkpoint: {name.replace('_', ' ')} {final}; step {best['step']:,} had {earlier}, "
+        f"which is within the margin of error ({margin})"
     )
 
 
-def doubt_of(counts: Mapping[str, int], margin: float) -> Callable[[dict[str, Any], dict[str, Any]], float]:
-    """`margin` standard errors of the difference between the means of scores, each a share of so many records.
+def standard_error_margin(
+    counts: Mapping[str, int], margin: float
+) -> Callable[[dict[str, Any], dict[str, Any]], float]:
+    """Return a function that gives `margin` standard errors of the difference of two mean scores.
 
-    As if both models had been judged by records of their own: those of one dev set are alike, so that it is rather less.
+    `counts`: metric → number of records it is a fraction of. The two models are treated as evaluated on independent records;
+    as they share a dev set, the true error is smaller.
 
-    >>> round(doubt_of({"f1": 100}, 1.0)({"f1": 0.8}, {"f1": 0.75}), 4)  # the root of (0.8 · 0.2 + 0.75 · 0.25) / 100
+    >>> round(standard_error_margin({"f1": 100}, 1.0)({"f1": 0.8}, {"f1": 0.75}), 4)  # the root of (0.8 · 0.2 + 0.75 · 0.25) / 100
     0.0589
     """
 
     def variance(values: dict[str, Any]) -> float:
-        shares = [(values[name], n) for name, n in counts.items() if values.get(name) is not None]
-        return sum(max(0.0, share * (1 - share)) / n for share, n in shares) / max(1, len(shares)) ** 2
+        scores = [(values[name], n) for name, n in counts.items() if values.get(name) is not None]
+        return sum(max(0.0, p * (1 - p)) / n for p, n in scores) / max(1, len(scores)) ** 2
 
     return lambda a, b: margin * math.sqrt(variance(a) + variance(b))
 
@@ -249,7 +270,7 @@ def eval_every(settings: Any, total: int) -> int:
     return settings.eval_steps or max(1, math.ceil(total / max(1, settings.num_evals)))
 
 
-def line(done: Step, state: State) -> dict[str, Any]:
+def log_entry(done: Step, state: State) -> dict[str, Any]:
     return {
         "step": state.step,
         **done.values,
@@ -259,15 +280,15 @@ def line(done: Step, state: State) -> dict[str, Any]:
     }
 
 
-def brief(done: Step) -> str:
+def progress_text(done: Step) -> str:
     mlm = f" (mlm {done.values['mlm']:.3f})" if is_sum(done.values) else ""
     return f"loss {done.values['loss']:.3f}{mlm}  {done.tokens / done.seconds:,.0f} tokens/s"
 
 
 def describe(values: dict[str, Any]) -> str:
-    """Evaluation values in one line: loss first, shares as per cent, then the fixed masking and mixed texts.
+    """Format evaluation values as one line: loss, metrics (fractions in percent), fixed masking, replay corpora.
 
-    Where the loss is a sum, the part that perplexity is made of stands before it.
+    If the loss is a sum of terms, the MLM term that perplexity is computed from is shown too.
 
     >>> describe({"loss": 3.0, "mlm_accuracy": 0.5, "fixed": {"mlm": 2.9}, "heldout[news]": {"loss": 2.0}})
     'loss 3.000  mlm accuracy 50.0%  | fixed masking: mlm loss 2.900  | news: loss 2.000'
@@ -282,8 +303,8 @@ def describe(values: dict[str, Any]) -> str:
     parts += [f"mlm loss {values['mlm']:.3f}"] if is_sum(values) else []
     parts += [f"perplexity {values['perplexity']:.1f}"] if "perplexity" in values else []
     terms = {k.removesuffix("_accuracy") for k in values if k.endswith("_accuracy")}
-    said = {"loss", "perplexity", *(terms if "loss" in values else ())}
-    shown = {k: v for k, v in values.items() if k not in said and isinstance(v, float)}
+    skipped = {"loss", "perplexity", *(terms if "loss" in values else ())}
+    shown = {k: v for k, v in values.items() if k not in skipped and isinstance(v, float)}
     parts += [f"{k.replace('_', ' ')} {format_metric(k, v)}" for k, v in shown.items()]
     parts += [f"| fixed masking: mlm loss {fixed['mlm']:.3f}"] if (fixed := fixed_of(values)) else []
     parts += [f"| {key[8:-1]}: {describe(v)}" for key, v in values.items() if key.startswith("heldout[")]
@@ -292,7 +313,7 @@ def describe(values: dict[str, Any]) -> str:
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """The first Ctrl-C or SIGTERM is put into the list; a second one acts as usual."""
+    """Collect the first Ctrl-C or SIGTERM in the returned list; a second one has its usual effect."""
     stopped: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield stopped

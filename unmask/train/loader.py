@@ -16,7 +16,7 @@ from unmask.train.distributed import World
 from unmask.train.schedule import Plan
 
 
-class AnyRows(Protocol):
+class RowDataset(Protocol):
     """What a loader reads: `text.rows.Rows`, or a task's records."""
 
     pad: int
@@ -28,22 +28,22 @@ class AnyRows(Protocol):
 class Loader:
     """Rows of one split, corrupted by one objective."""
 
-    def __init__(self, rows: AnyRows, objective: Objective, seed: int):
+    def __init__(self, rows: RowDataset, objective: Objective, seed: int):
         self.rows, self.objective, self.seed = rows, objective, seed
 
     def example(self, number: int, phase: StepConfig) -> Example:
         """Example `number` of a phase, counted over epochs."""
-        return self.pair(number, phase)[1]
+        return self.before_and_after(number, phase)[1]
 
-    def pair(self, number: int, phase: StepConfig) -> tuple[Example, Example]:
+    def before_and_after(self, number: int, phase: StepConfig) -> tuple[Example, Example]:
         """The same before and after the objective's corruption."""
-        epoch, i = self.place(number, phase)
+        epoch, i = self.locate(number, phase)
         version = epoch % self.objective.num_static_variants if self.objective.num_static_variants else epoch
         example = self.rows.example(version, i, phase)
         rng = generator(self.seed, "mask", version, i, phase.index)
         return example, self.objective.corrupt(example, rng, phase)
 
-    def place(self, number: int, phase: StepConfig) -> tuple[int, int]:
+    def locate(self, number: int, phase: StepConfig) -> tuple[int, int]:
         """The epoch, and the row that stands there in its order."""
         count = self.rows.count(phase.length)
         epoch, i = divmod(number, count)
@@ -57,15 +57,15 @@ class Loader:
         return collate((self.example(n, phase) for n in range(first, end)), self.rows.pad)
 
 
-POOL = 32  # batches whose rows are sorted by length together
+POOL_BATCHES = 32  # batches whose rows are sorted by length together
 
 
-class Bucketed(Loader):
+class LengthBucketedLoader(Loader):
     """Rows of like length in one batch, so that little is padding; which ones, and in which order, is drawn each epoch."""
 
     def __init__(
         self,
-        rows: AnyRows,
+        rows: RowDataset,
         lengths: Sequence[int],
         batch: int,
         objective: Objective,
@@ -77,7 +77,7 @@ class Bucketed(Loader):
         self.lengths, self.size, self.tokens = np.asarray(lengths), batch, tokens
         self._orders: dict[int, np.ndarray] = {}
 
-    def place(self, number: int, phase: StepConfig) -> tuple[int, int]:
+    def locate(self, number: int, phase: StepConfig) -> tuple[int, int]:
         epoch, i = divmod(number, len(self.lengths))
         return epoch, int(self.order(epoch)[i])
 
@@ -87,7 +87,7 @@ class Bucketed(Loader):
             rng = generator(self.seed, "order", epoch)
             drawn = rng.permutation(len(self.lengths))
             first = min(-epoch * len(drawn) % self.size, len(drawn))
-            rest, pool = drawn[first:], POOL * self.size
+            rest, pool = drawn[first:], POOL_BATCHES * self.size
             pools = [rest[a : a + pool] for a in range(0, len(rest), pool)]
             ordered = np.concatenate([p[np.argsort(self.lengths[p], kind="stable")] for p in pools]) if pools else rest
             whole = len(ordered) // self.size * self.size
@@ -106,7 +106,7 @@ def micro_ranges(first: int, end: int, size: int) -> list[tuple[int, int]]:
     return [(a, min(a + size, end)) for a in range(first, end, size)]
 
 
-def micro_size(batch: int, micro_batch: int, world: int) -> int:
+def micro_batch_rows(batch: int, micro_batch: int, world: int) -> int:
     """Rows per forward pass: as asked for, but small enough that every process has work."""
     return min(micro_batch or batch, -(-batch // world))
 
@@ -120,7 +120,7 @@ def micro_batches(
 
 
 def steps(
-    loader: Loader, plan: Plan, world: World, micro: int, start: int, ahead: int
+    loader: Loader, plan: Plan, world: World, micro: int, start: int, prefetch: int
 ) -> Iterator[tuple[int, list[tuple[int, Batch]]]]:
     """From step `start` on: (step, this rank's (number, micro-batch) pairs), `ahead` steps made in a thread."""
 
@@ -132,7 +132,7 @@ def steps(
         try:
             for step in range(start, plan.steps):
                 waiting.append(pool.submit(make, step))
-                if len(waiting) >= ahead:
+                if len(waiting) >= prefetch:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

@@ -7,14 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from unmask.train.track import Board
+from unmask.train.tensorboard import TensorBoardWriter
 
-FIXED = "fixed"  # under which an evaluation has its values under the fixed masking (`train/heldout.py`)
+FIXED = "fixed"  # under which an evaluation has its values under the fixed masking (`train/eval_sets.py`)
 FIXED_TEXT = "15 % of the tokens (80 % [MASK], 10 % random, 10 % kept), seed 0"
 
 
 class Log:
-    def __init__(self, path: Path, board: Board | None = None):
+    def __init__(self, path: Path, board: TensorBoardWriter | None = None):
         """`board`: also gets every event."""
         self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115 – open as long as the run
         self._board = board

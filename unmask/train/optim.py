@@ -71,20 +71,20 @@ class Muon(torch.optim.Optimizer):
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedParameter:
     """A parameter that is updated."""
 
     name: str  # in the model
     parameter: nn.Parameter
-    share: float  # of the learning rate: lower layers may learn slower
+    lr_scale: float  # factor of the learning rate (layer-wise decay)
     parts: int  # how many matrices of the layers it stands for; 0: it is none (embeddings, heads, norms, biases)
 
 
-def adamw(trained: Sequence[Trained], settings: TrainRecipe, lr: float = 1e-3) -> list[torch.optim.Optimizer]:
+def adamw(trained: Sequence[TrainedParameter], settings: TrainRecipe, lr: float = 1e-3) -> list[torch.optim.Optimizer]:
     lr = settings.lr or lr
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for t in sorted(trained, key=lambda t: t.parameter.ndim < 2):  # stable: the order of before is kept
-        groups.setdefault((t.share, t.parameter.ndim >= 2), []).append(t.parameter)
+        groups.setdefault((t.lr_scale, t.parameter.ndim >= 2), []).append(t.parameter)
     optimizer = torch.optim.AdamW(
         [
             # norms and biases do not decay
@@ -99,10 +99,10 @@ def adamw(trained: Sequence[Trained], settings: TrainRecipe, lr: float = 1e-3) -
     return [optimizer]
 
 
-def muon(trained: Sequence[Trained], settings: TrainRecipe) -> list[torch.optim.Optimizer]:
+def muon(trained: Sequence[TrainedParameter], settings: TrainRecipe) -> list[torch.optim.Optimizer]:
     """AdamW for what is no matrix of a layer, Muon for those, if there are any."""
     optimizers = adamw([t for t in trained if not t.parts], settings, lr=5e-3)
-    matrices = [(t.parameter, t.parts, t.share) for t in trained if t.parts]
+    matrices = [(t.parameter, t.parts, t.lr_scale) for t in trained if t.parts]
     if matrices:
         optimizers.append(Muon(matrices, lr=settings.muon_lr, weight_decay=settings.weight_decay))
     return optimizers
@@ -117,7 +117,7 @@ class Optimizers:
         parts = matrix_parts(model)
         self.all: list[torch.optim.Optimizer] = OPTIMIZERS[settings.optimizer](
             [
-                Trained(n, p, settings.layerwise_lr_decay ** depth_below_heads(n, model), parts.get(n, 0))
+                TrainedParameter(n, p, settings.layerwise_lr_decay ** layer_depth(n, model), parts.get(n, 0))
                 for n, p in trained.items()
             ],
             settings,
@@ -176,12 +176,12 @@ def matrix_parts(model: Model) -> dict[str, int]:
     }
 
 
-def depth_below_heads(name: str, model: Model) -> int:
+def layer_depth(name: str, model: Model) -> int:
     """How many layers stand between a parameter and the heads: 0 for a head, 1 for the last layer, … the embeddings.
 
     >>> from unmask.model.config import preset
     >>> model = Model(preset("bert-tiny", vocab_size=50), ("nsp",))
-    >>> [depth_below_heads(f"{n}.weight", model) for n in ("heads.nsp.out", "encoder.layers.1.mlp.up", "encoder.embeddings.tokens")]
+    >>> [layer_depth(f"{n}.weight", model) for n in ("heads.nsp.out", "encoder.layers.1.mlp.up", "encoder.embeddings.tokens")]
     [0, 1, 3]
     """
     if not name.startswith("encoder."):
@@ -192,7 +192,7 @@ def depth_below_heads(name: str, model: Model) -> int:
     return model.config.layers + 1 if name.startswith("encoder.embeddings.") else 1
 
 
-def clip_(parameters: Iterable[nn.Parameter], limit: float) -> float:
+def clip_grad_norm_(parameters: Iterable[nn.Parameter], limit: float) -> float:
     """The global gradient norm; gradients are scaled down to `limit` when it is above (0 = never)."""
     grads = [p.grad for p in parameters if p.grad is not None]
     norm = torch.nn.utils.get_total_norm(grads)

@@ -18,10 +18,11 @@ from unmask.errors import UserError, command
 from unmask.files import open_regular, parse_json, read_json, read_object, write_json, write_lines
 from unmask.json_checks import STRING, check
 from unmask.recipe import Recipe
+from unmask.train.run_files import current_keys
 
-LINE = 16 << 20  # bytes of a line of the log
-KIND = "run.json"  # {"version": 1, "kind": "pretrain"}
-VERBS = {"seeds": "finetune"}  # kinds of runs whose command is called otherwise
+MAX_LINE_BYTES = 16 << 20  # bytes of a line of the log
+KIND_FILE = "run.json"  # {"version": 1, "kind": "pretrain"}
+COMMANDS = {"seeds": "finetune"}  # kinds of runs whose command is called otherwise
 
 
 class Run:
@@ -33,12 +34,12 @@ class Run:
         self.locked = False  # by this object
 
     @classmethod
-    def create(cls, out: str | Path | None, verb: str, name: str) -> "Run":
-        """A new folder: `out`, or the next free number under runs/."""
+    def create(cls, out: str | Path | None, parent: str, name: str) -> "Run":
+        """Create `out`, or `runs/<parent>/<name>-<n>` with the next free number."""
         if out is not None:
-            cls.check_free(out)
+            cls.ensure_new(out)
             return cls._make(Path(out))
-        base = Path("runs") / verb
+        base = Path("runs") / parent
         while True:  # another run may take the number first
             taken = [
                 int(m[1]) for p in base.glob(f"{name}-*") if (m := re.fullmatch(rf"{re.escape(name)}-(\d+)", p.name))
@@ -49,22 +50,22 @@ class Run:
                 continue
 
     @classmethod
-    def check_free(cls, out: str | Path) -> None:
+    def ensure_new(cls, out: str | Path) -> None:
         path = Path(out)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            verb = cls(path).verb()
-            resume = f", or go on with it: {command(f'unmask {verb} --resume', path)}" if verb else ""
-            raise UserError(f"{path} exists already, and a run is never overwritten", hint=f"another --out{resume}")
+            name = cls(path).command_name()
+            resume = f", or resume it: {command(f'unmask {name} --resume', path)}" if name else ""
+            raise UserError(f"{path} already exists; runs are never overwritten", hint=f"use another --out{resume}")
 
     def kind(self) -> str:
         """What the folder holds: "pretrain", "finetune", "seeds", "tune", "quickstart", as run.json says; "" when it is no run."""
-        if (self.path / KIND).exists():
-            kind = read_object(self.path / KIND).get("kind")
-            check(self.path / KIND, "kind", kind, STRING)
+        if (self.path / KIND_FILE).exists():
+            kind = read_object(self.path / KIND_FILE).get("kind")
+            check(self.path / KIND_FILE, "kind", kind, STRING)
             return str(kind)
-        return self._guess()
+        return self._infer_kind()
 
-    def _guess(self) -> str:
+    def _infer_kind(self) -> str:
         """The kind of a run that was begun before there was a run.json, by its other files."""
         if (self.path / "tune.json").exists():
             return "tune"
@@ -81,27 +82,27 @@ class Run:
         labelled = values.get("tasks") or task.get("train") or task.get("name", "auto") != "auto"
         return "finetune" if labelled or (self.path / self.task_state_file).exists() else "pretrain"
 
-    def verb(self) -> str:
+    def command_name(self) -> str:
         """The command whose --resume goes on with the run; "" when it is no run."""
         kind = self.kind()
-        return VERBS.get(kind, kind)
+        return COMMANDS.get(kind, kind)
 
     def resume_command(self) -> str:
         """The command that goes on with the run; "" as long as not everything that it needs is written."""
-        return command(f"unmask {self.verb()} --resume", self.path) if self.is_begun() else ""
+        return command(f"unmask {self.command_name()} --resume", self.path) if self.is_resumable() else ""
 
-    def is_begun(self) -> bool:
+    def is_resumable(self) -> bool:
         """Whether everything is written that going on needs: the recipe is the last of it."""
-        known = any((self.path / name).is_file() for name in (KIND, "data.json", "tune.json"))
+        known = any((self.path / name).is_file() for name in (KIND_FILE, "data.json", "tune.json"))
         return (self.path / "recipe.yaml").is_file() and (known or self.kind() == "seeds")
 
     def is_finished(self) -> bool:
         """Nothing is left to train or to judge. Before there was a run.json, pre-training wrote no results, but the end of its log."""
-        if (self.path / "results.json").exists() or (self.path / KIND).exists():
+        if (self.path / "results.json").exists() or (self.path / KIND_FILE).exists():
             return (self.path / "results.json").exists()
         return self.kind() == "pretrain" and any(e.get("event") == "end" for e in self.events())
 
-    def begin(self, kind: str, recipe: Recipe, files: Mapping[str, Any]) -> None:
+    def write_start_files(self, kind: str, recipe: Recipe, files: Mapping[str, Any]) -> None:
         """What a resumed run has to find, written before the first step."""
         self.write_kind(kind)
         self.write_json("environment.json", environment())
@@ -165,13 +166,13 @@ class Run:
             self.locked = True
             yield
         except (OSError, UserError):
-            self.check_there()
+            self.ensure_exists()
             raise
         finally:
             self.locked = False
             handle.close()
 
-    def check_there(self) -> None:
+    def ensure_exists(self) -> None:
         """UserError when the folder was deleted or moved. Writing on would recreate half of it."""
         if not (self.path / "lock" if self.locked else self.path).exists():
             raise UserError(
@@ -194,7 +195,7 @@ class Run:
         write_json(self.path / name, value)
 
     def write_kind(self, kind: str) -> None:
-        self.write_json(KIND, {"version": 1, "kind": kind})
+        self.write_json(KIND_FILE, {"version": 1, "kind": kind})
 
     @property
     def task_state_file(self) -> str:
@@ -202,9 +203,9 @@ class Run:
         return "learnt.json" if (self.path / "learnt.json").exists() else "task_state.json"
 
     def read_json(self, name: str) -> Any:
-        return read_json(self.path / name, finite=False)
+        return current_keys(name, read_json(self.path / name, finite=False))
 
-    def hold(self, name: str, found: str, main: bool) -> None:
+    def pin_checksum(self, name: str, found: str, is_main: bool) -> None:
         """Note the checksum of what the run reads beside its own files; when it goes on, it has to be the same."""
         known = self.read_json("data.json") if (self.path / "data.json").exists() else {}
         files = known.get("files", {})
@@ -213,7 +214,7 @@ class Run:
                 f"{name} has changed since {self.path} was begun",
                 hint="put back what it was, or a new run with another --out",
             )
-        if main and name not in files:
+        if is_main and name not in files:
             self.write_json("data.json", known | {"files": files | {name: found}})
 
     def events(self) -> list[dict[str, Any]]:
@@ -223,7 +224,7 @@ class Run:
             return out
         with open_regular(self.log) as handle:
             # bytes, and b"\n" alone: a kill may cut a character in two, and a string may hold other line separators
-            while line := handle.readline(LINE):
+            while line := handle.readline(MAX_LINE_BYTES):
                 if not line.strip():
                     continue
                 try:
@@ -235,7 +236,7 @@ class Run:
                 out.append(event)
         return out
 
-    def rewind(self, step: int | None) -> None:
+    def truncate_log(self, step: int | None) -> None:
         """Drop what the log says of steps after `step`, which are about to be done again; None: of everything."""
         events = [] if step is None else self.events()
         kept = [e for e in events if e.get("step", 0) <= (step or 0) and e.get("event") != "end"]

@@ -14,7 +14,7 @@ from unmask.recipe import Recipe, TrainRecipe
 
 
 @dataclass(frozen=True)
-class Stretch:
+class LengthPhase:
     """Steps of one row length."""
 
     length: int
@@ -25,30 +25,30 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Plan:
-    stretches: tuple[Stretch, ...]
+    length_phases: tuple[LengthPhase, ...]
     batch: int
     mask_rate: tuple[float, float]
 
     @property
     def steps(self) -> int:
-        return self.stretches[-1].start + self.stretches[-1].steps
+        return self.length_phases[-1].start + self.length_phases[-1].steps
 
     @property
     def tokens(self) -> int:
-        return sum(s.rows * s.length for s in self.stretches)
+        return sum(s.rows * s.length for s in self.length_phases)
 
     def phase(self, step: int) -> StepConfig:
-        index = max(i for i, s in enumerate(self.stretches) if step >= s.start)
+        index = max(i for i, s in enumerate(self.length_phases) if step >= s.start)
         first, last = self.mask_rate
         done = step / max(1, self.steps - 1)
-        return StepConfig(index, self.stretches[index].length, first + (last - first) * done)
+        return StepConfig(index, self.length_phases[index].length, first + (last - first) * done)
 
     def final_phase(self) -> StepConfig:
         return self.phase(self.steps - 1)
 
     def rows(self, step: int) -> tuple[int, int]:
         """(first, end) of the step's examples, counted from the start of its stretch."""
-        s = self.stretches[self.phase(step).index]
+        s = self.length_phases[self.phase(step).index]
         first = (step - s.start) * self.batch
         return first, min(first + self.batch, s.rows)
 
@@ -57,14 +57,14 @@ class Plan:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Plan":
-        stretches = tuple(Stretch(**s) for s in values["stretches"])
-        return cls(stretches, values["batch"], tuple(values["mask_rate"]))
+        length_phases = tuple(LengthPhase(**s) for s in values["length_phases"])
+        return cls(length_phases, values["batch"], tuple(values["mask_rate"]))
 
 
-def lengths(train: TrainRecipe) -> list[tuple[int, float]]:
+def length_schedule(train: TrainRecipe) -> list[tuple[int, float]]:
     """`"64:0.9,128:0.1"` → [(64, 0.9), (128, 0.1)]: row lengths with their shares of the budget.
 
-    >>> lengths(TrainRecipe(length="64:0.9,128:0.1"))
+    >>> length_schedule(TrainRecipe(length="64:0.9,128:0.1"))
     [(64, 0.9), (128, 0.1)]
     """
     try:
@@ -80,7 +80,7 @@ def lengths(train: TrainRecipe) -> list[tuple[int, float]]:
     return pairs
 
 
-def mask_rates(rate: str | float) -> tuple[float, float]:
+def parse_mask_rate(rate: str | float) -> tuple[float, float]:
     """`"0.3:0.15"` → (0.3, 0.15); a number stands for both ends."""
     ends = [float(x) for x in str(rate).split(":")]
     return ends[0], ends[-1]
@@ -89,8 +89,8 @@ def mask_rates(rate: str | float) -> tuple[float, float]:
 def plan(recipe: Recipe, rows_of: Mapping[int, int], seconds_of: Mapping[int, float] | None = None) -> Plan:
     """The budget as steps. Per length: `rows_of` in an epoch, `seconds_of` a step (for minutes only)."""
     train = recipe.train
-    batch, start, stretches = train.batch_size, 0, []
-    pairs = lengths(train)
+    batch, start, length_phases = train.batch_size, 0, []
+    pairs = length_schedule(train)
     for n, (length, share) in enumerate(pairs):
         if train.epochs is not None:
             rows = max(1, round(train.epochs * share * rows_of[length]))
@@ -105,9 +105,9 @@ def plan(recipe: Recipe, rows_of: Mapping[int, int], seconds_of: Mapping[int, fl
                 done = sum(s for _, s in pairs[:n])
                 steps = round(total * (done + share)) - round(total * done)
             rows = max(1, round(steps)) * batch
-        stretches.append(Stretch(length, start, -(-rows // batch), rows))
-        start += stretches[-1].steps
-    return Plan(tuple(stretches), batch, mask_rates(recipe.mlm.mask_rate))
+        length_phases.append(LengthPhase(length, start, -(-rows // batch), rows))
+        start += length_phases[-1].steps
+    return Plan(tuple(length_phases), batch, parse_mask_rate(recipe.mlm.mask_rate))
 
 
 DEFAULT_STEPS = 1000

@@ -16,13 +16,13 @@ from unmask.model.model import Model
 TABLE = "encoder.embeddings.tokens.weight"
 
 
-class Reached:
+class UsedEmbeddingRows:
     """
     >>> table = nn.Embedding(100, 2)
-    >>> reached = Reached(table, np.array([7, 3]))
+    >>> restrict_embedding = UsedEmbeddingRows(table, np.array([7, 3]))
     >>> table(torch.tensor([7, 7, 3])).sum().backward()
-    >>> reached.collect()
-    >>> reached.rows.grad.tolist()  # of 3 and of 7
+    >>> restrict_embedding.gather_grad()
+    >>> restrict_embedding.rows.grad.tolist()  # of 3 and of 7
     [[1.0, 1.0], [2.0, 2.0]]
     """
 
@@ -34,7 +34,7 @@ class Reached:
         self.number[self.ids] = torch.arange(len(self.ids), device=device)
         self.rows = nn.Parameter(table.weight.detach()[self.ids])
 
-    def collect(self) -> None:
+    def gather_grad(self) -> None:
         """The table's gradient → the rows'. Without one, no row was read."""
         found, self.table.weight.grad = self.table.weight.grad, None
         self.rows.grad = torch.zeros_like(self.rows)
@@ -43,12 +43,12 @@ class Reached:
             self.rows.grad.index_add_(0, self.number[tokens], values.to(self.rows.dtype))
 
     @torch.no_grad()
-    def put(self) -> None:
+    def write_back(self) -> None:
         """The rows, after an update → the table."""
         self.table.weight.index_copy_(0, self.ids, self.rows)
 
 
-def reached(model: Model, tokens: np.ndarray | None) -> Reached | None:
+def restrict_embedding(model: Model, tokens: np.ndarray | None) -> UsedEmbeddingRows | None:
     """For rows that hold no other `tokens`; None where these are not known, or where something else reads the whole table."""
     table = model.encoder.embeddings.tokens
     if not isinstance(table, nn.Embedding):  # a model that reads characters
@@ -57,4 +57,4 @@ def reached(model: Model, tokens: np.ndarray | None) -> Reached | None:
     if tokens is None or not table.weight.requires_grad or table.weight.device.type == "mps":
         return None
     shared = model.decoder is not None or any(HEADS[name].reads == "vocabulary" for name in model.heads)
-    return None if shared else Reached(table, tokens)
+    return None if shared else UsedEmbeddingRows(table, tokens)

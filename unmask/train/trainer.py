@@ -26,14 +26,14 @@ from unmask.recipe import TrainRecipe
 from unmask.seeds import stable_seed
 from unmask.train import loader as loading
 from unmask.train.distributed import World
-from unmask.train.optim import Optimizers, clip_
+from unmask.train.optim import Optimizers, clip_grad_norm_
 from unmask.train.schedule import Plan, learning_rate
-from unmask.train.sparse_embedding import TABLE, reached
+from unmask.train.sparse_embedding import TABLE, restrict_embedding
 
-CALIBRATION = 6.0  # seconds of steps that turn a budget in minutes into a number of steps
+CALIBRATION_SECONDS = 6.0  # seconds of steps that turn a budget in minutes into a number of steps
 
 
-class NonFinite(ArithmeticError):
+class NonFiniteLossError(ArithmeticError):
     """The loss or the gradient is not a number; raised before anything was updated or saved."""
 
 
@@ -63,13 +63,13 @@ class Trainer:
             if isinstance(part, Encoder | Decoder):  # ELECTRA's generator has one of its own
                 part.checkpointing = settings.gradient_checkpointing
         self.objective, self.settings, self.plan, self.seed, self.world = objective, settings, plan, seed, world
-        self.reached = reached(model, tokens)
-        instead = {TABLE: self.reached.rows} if self.reached else {}
+        self.used_rows = restrict_embedding(model, tokens)
+        instead = {TABLE: self.used_rows.rows} if self.used_rows else {}
         trained = {name: instead.get(name, p) for name, p in model.named_parameters() if p.requires_grad}
         self.optimizers = Optimizers(model, settings, trained)
         self.parameters = list(trained.values())
         self.bf16 = use_bf16(settings.precision, self.device)
-        self.micro = loading.micro_size(settings.batch_size, settings.micro_batch_size, world.size)
+        self.micro = loading.micro_batch_rows(settings.batch_size, settings.micro_batch_size, world.size)
 
     def run(self, loader: loading.Loader, start: int = 0) -> Iterator[Step]:
         """Train from step `start` to the end of the plan, a `Step` after each update."""
@@ -79,17 +79,17 @@ class Trainer:
     def step(self, step: int, batches: list[tuple[int, Batch]]) -> Step:
         begun = time.perf_counter()
         means, tokens = self.gradients(step, batches)
-        if self.reached:
-            self.reached.collect()
-        self.world.sum_gradients(self.parameters)
-        norm = clip_(self.parameters, self.settings.max_grad_norm)
+        if self.used_rows:
+            self.used_rows.gather_grad()
+        self.world.all_reduce_gradients(self.parameters)
+        norm = clip_grad_norm_(self.parameters, self.settings.max_grad_norm)
         mean = sum(self.objective.weights.get(name, 1.0) * value for name, value in means.items())
         if not (math.isfinite(mean) and math.isfinite(norm)):
-            raise NonFinite(f"loss {mean:g}, gradient norm {norm:g} at step {step + 1}")
+            raise NonFiniteLossError(f"loss {mean:g}, gradient norm {norm:g} at step {step + 1}")
         factor = learning_rate(step, self.plan.steps, self.settings)
         self.optimizers.step(factor)
-        if self.reached:
-            self.reached.put()
+        if self.used_rows:
+            self.used_rows.write_back()
         phase = self.plan.phase(step)
         values = {
             "loss": mean,
@@ -119,7 +119,7 @@ class Trainer:
                 sums[name] += float(total.detach())
         for _ in range(rounds - len(batches)):  # others have one more micro-batch
             self.objective.join_collectives(self.device)
-        totals = self.world.sum(sums.values(), self.device)
+        totals = self.world.all_reduce_sum(sums.values(), self.device)
         return {name: total / max(1, counts[name]) for name, total in zip(sums, totals)}, tokens
 
     def _global_counts(self, batches: list[Batch]) -> tuple[dict[str, int], int, int]:
@@ -128,7 +128,7 @@ class Trainer:
         local = [self.objective.target_counts(b) for b in batches]
         mine = [sum(c[name] for c in local) for name in names]
         tokens = sum(b.tokens for b in batches)
-        *totals, tokens, parts = (int(n) for n in self.world.sum([*mine, tokens, len(batches)], self.device))
+        *totals, tokens, parts = (int(n) for n in self.world.all_reduce_sum([*mine, tokens, len(batches)], self.device))
         return dict(zip(names, totals)), tokens, -(-parts // self.world.size)
 
     def evaluate(self, batches: list[Batch], objective: Objective | None = None) -> dict[str, float]:
@@ -151,7 +151,7 @@ def evaluate(
             pair[0] += float(total)
             pair[1] += count
     names = [f"{t}{suffix}" for t in objective.terms for suffix in ("", "_accuracy")]
-    flat = world.sum([x for name in names for x in sums.get(name, [0.0, 0])], device)
+    flat = world.all_reduce_sum([x for name in names for x in sums.get(name, [0.0, 0])], device)
     counted = zip(names, flat[::2], flat[1::2])
     means = {name: s / max(1, n) for name, s, n in counted if n or not name.endswith("_accuracy")}
     means["loss"] = sum(objective.weights.get(t, 1.0) * means[t] for t in objective.terms)
@@ -162,7 +162,7 @@ def evaluate(
 
 
 def seconds_per_step(
-    trainer: Trainer, loader: loading.Loader, phase: Any, seconds: float = CALIBRATION, uniform: bool = True
+    trainer: Trainer, loader: loading.Loader, phase: Any, seconds: float = CALIBRATION_SECONDS, uniform: bool = True
 ) -> float:
     """Seconds of an undisturbed training step in `phase`. The caller restores the weights.
 
@@ -186,6 +186,6 @@ def seconds_per_step(
             ahead = pool.submit(make, len(times) + 1)
             trainer.step(0, batches)
             times.append(time.perf_counter() - begun)
-            more = trainer.world.share(len(times) < fewest or (sum(times) < seconds and len(times) < most))
+            more = trainer.world.broadcast(len(times) < fewest or (sum(times) < seconds and len(times) < most))
     timed = sorted(times[2:])
     return timed[len(timed) // 3] if uniform else sum(timed) / len(timed)

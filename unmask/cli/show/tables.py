@@ -75,8 +75,16 @@ def rehearsal_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     for name, part in found["tasks"].items():
         tokens, own = part["tokens"], "" if name == part["task"] else f"{name}: "
         columns = ", ".join(f"{role} ← {column}" for role, column in part["columns"].items())
-        trained = "" if part["trained"] == part["parameters"] else f", {part['trained']:,} of them to train"
-        longer = f"; {part['longer']:,} records are longer: {part['fate']}" if part["longer"] else ""
+        trained = (
+            ""
+            if part["trainable_parameters"] == part["parameters"]
+            else f", {part['trainable_parameters']:,} of them to train"
+        )
+        longer = (
+            f"; {part['num_overflowing']:,} records are longer: {part['overflow_action']}"
+            if part["num_overflowing"]
+            else ""
+        )
         out += [
             ("task", own + part["task"] + (f" ({columns})" if columns else "")),
             ("records", ", ".join(f"{n:,} {which}" for which, n in part["records"].items() if n)),
@@ -88,7 +96,7 @@ def rehearsal_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
             *[("warning", str(group)) for group in by_kind(from_rows(part["findings"]))],
         ]  # fmt: skip
     seeds = f" for {found['seeds']} seeds" if found["seeds"] > 1 else ""
-    less = f"; not counted: {', '.join(found['not_counted'])}" if found["not_counted"] else ""
+    less = f"; not counted: {', '.join(found['excluded_from_estimate'])}" if found["excluded_from_estimate"] else ""
     out += [
         ("steps", f"{found['steps']:,} of {found['batch']:,} rows = {found['epochs']:g} epochs, learning rate {found['lr']:.2g}, "
          f"{found['evaluations']} evaluations"),
@@ -120,15 +128,15 @@ def task_results(results: dict[str, Any]) -> None:
         _print(*[results["report"]] if "report" in results else ())
         return
     others: dict[str, dict[str, str]] = {}  # further columns → "set score" → what stands there
-    sure = any(row["low"] is not None for row in results.get("over_seeds", ()))
-    for row in results.get("over_seeds", ()):
+    sure = any(row["low"] is not None for row in results.get("seed_summary", ()))
+    for row in results.get("seed_summary", ()):
         spread = f" ± {row['sd']:.4f}" if row["sd"] is not None else ""
         spread += f" ({row['low']:.4f} – {row['high']:.4f})" if row["low"] is not None else ""
         others.setdefault("mean ± sd (95 %)" if sure else "mean ± sd", {})[f"{row['set']} {row['score']}"] = (
             f"{row['mean']:.4f}{spread}"
         )
     for row in results.get("baselines", ()):
-        found = {f"{row['on']} {key}": f"{value:.4f}" for key, value in row.items() if isinstance(value, float)}
+        found = {f"{row['split']} {key}": f"{value:.4f}" for key, value in row.items() if isinstance(value, float)}
         others[row["baseline"]] = found
     table = _table(
         "set", "records>", "score", "median seed>" if results.get("seeds") else ">", *(f"{o}>" for o in others)

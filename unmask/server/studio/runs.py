@@ -15,6 +15,7 @@ from unmask.errors import UserError, nearest
 from unmask.files import open_regular, parse_json, read_bytes, read_object
 from unmask.recipe import Recipe
 from unmask.train.run import Run
+from unmask.train.run_files import current_keys
 
 MAX_DEPTH = 3  # folders below the root in which runs are searched: command, name, seed
 MAX_RUNS = 2000  # that are listed
@@ -174,7 +175,7 @@ class Runs:
     def _json(self, run: Run, name: str) -> dict[str, Any]:
         """Read a file of the run; {} if it does not exist. Raise UserError if it cannot be read."""
         path = self._file(run, name)
-        return read_object(path, finite=False) if os.path.lexists(path) else {}
+        return current_keys(name, read_object(path, finite=False)) if os.path.lexists(path) else {}
 
     def _entry(self, path: Path) -> dict[str, Any]:
         """Return the entry of a run; its files are read again only if one of them has changed."""
@@ -198,7 +199,7 @@ class Runs:
     def _read(self, run: Run) -> dict[str, Any]:
         recipe, results, events = self._recipe(run), self._json(run, "results.json"), self._tail(run)
         task = recipe.get("task") or {}
-        verb = run.verb()
+        verb = run.command_name()
         steps = [e["step"] for e in events if type(e.get("step")) is int]
         ended = bool(results) or any(e.get("event") == "end" for e in events)
         failed = bool(events) and events[-1].get("event") == "error"
@@ -271,7 +272,7 @@ def _short_path(path: str) -> str:
 
 def _num_steps(plan: dict[str, Any]) -> int | None:
     with suppress(KeyError, TypeError, IndexError):
-        last = plan["stretches"][-1]
+        last = plan["length_phases"][-1]
         if type(last["start"]) is int and type(last["steps"]) is int:
             return last["start"] + last["steps"]
     return None

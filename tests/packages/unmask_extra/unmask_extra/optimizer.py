@@ -18,4 +18,4 @@ class Signs(torch.optim.Optimizer):
 
 def signs(trained, settings):
     lr = settings.lr or 1e-3
-    return [Signs([{"params": [t.parameter], "lr": lr * t.share} for t in trained], lr)]
+    return [Signs([{"params": [t.parameter], "lr": lr * t.lr_scale} for t in trained], lr)]

@@ -7,7 +7,7 @@ import pytest
 from runs.tiny import labelled, model_folder
 
 from unmask import UserError, api
-from unmask.train import track
+from unmask.train import tensorboard
 from unmask.train.fit import open_log
 from unmask.train.run import Run
 
@@ -65,7 +65,7 @@ def test_nothing_is_written_unless_asked_for(store: Any, tmp_path: Path) -> None
 
 
 def test_a_missing_package_is_said_before_the_text_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(track, "find_spec", lambda name: None)
+    monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="not installed") as caught:
         api.pretrain(tmp_path / "nothing", overrides=["train.track=tensorboard"], out=tmp_path / "run")
     assert caught.value.hint == "pip install 'unmask[track]'"

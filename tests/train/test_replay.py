@@ -18,7 +18,7 @@ from unmask.recipe import Recipe
 from unmask.report.curves import of_text
 from unmask.text.mix import InterleaveSchedule, ReplayPart, parse_replay
 from unmask.text.store import TokenStore
-from unmask.train.mix import Mixed, MixedLoader, loader
+from unmask.train.replay import ReplayLoader, ReplaySource, loader
 
 RECIPE = {
     "model": {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64},
@@ -41,11 +41,11 @@ def prepared(store: TokenStore, path: Path) -> TokenStore:
     return unmask.prepare(path, tokenizer=str(store.path / "tokenizer"), eval_fraction=0.1)
 
 
-def made(store: TokenStore, *mixed: tuple[TokenStore, str]) -> MixedLoader:
+def made(store: TokenStore, *mixed: tuple[TokenStore, str]) -> ReplayLoader:
     recipe = Recipe.build({"objective": "mlm"})
-    several = [Mixed(ReplayPart(f"m{n}", "x", Fraction(share)), other) for n, (other, share) in enumerate(mixed)]
+    several = [ReplaySource(ReplayPart(f"m{n}", "x", Fraction(share)), other) for n, (other, share) in enumerate(mixed)]
     out = loader(store, several, recipe, build(recipe, store.tokenizer))
-    assert isinstance(out, MixedLoader)
+    assert isinstance(out, ReplayLoader)
     return out
 
 
@@ -78,7 +78,7 @@ def test_the_share_of_tokens_read_from_the_mix(store: TokenStore, others: Path) 
     news = prepared(store, others / "news.txt")
     mixed, phase = made(store, (news, "0.2")), StepConfig(0, 32, 0.15)
     king = store.tokenizer.encode("king")
-    hits = [len(king) and set(king) <= set(mixed.pair(n, phase)[0].input_ids) for n in range(500)]
+    hits = [len(king) and set(king) <= set(mixed.before_and_after(n, phase)[0].input_ids) for n in range(500)]
     assert 0.15 < np.mean(hits) < 0.3
 
 

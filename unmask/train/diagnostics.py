@@ -9,10 +9,10 @@ from unmask.recipe import TrainRecipe
 WINDOW = 20  # steps whose mean loss is looked at
 
 
-class Health:
+class LossMonitor:
     """Fed with the losses of a run; `check` gives each warning once.
 
-    >>> h = Health(unigram=5.0, steps=100, advice="a longer budget")
+    >>> h = LossMonitor(unigram=5.0, steps=100, advice="a longer budget")
     >>> [w for step in range(60) for w in h.check(step, {"mlm": 5.1})][0][:44]
     'the MLM loss (5.10) is still at the unigram '
     """
@@ -49,7 +49,7 @@ class Health:
         return fresh
 
 
-def off_the_plateau(train: TrainRecipe, config: ModelConfig, new: bool) -> str:
+def plateau_advice(train: TrainRecipe, config: ModelConfig, new: bool) -> str:
     """What a run that only knows token frequencies can change: settings that it does not have yet, then budget and rate.
 
     `new`: the model was drawn, not loaded.
@@ -66,7 +66,7 @@ def off_the_plateau(train: TrainRecipe, config: ModelConfig, new: bool) -> str:
     return f"What leaves it sooner: {'; '.join(faster)}. Otherwise: {rest}." if faster else f"What can help: {rest}."
 
 
-def text_warnings(meta: dict[str, Any]) -> list[str]:
+def corpus_warnings(meta: dict[str, Any]) -> list[str]:
     """What the store's own counts say against training on it."""
     out = []
     train = meta["train"]

@@ -25,7 +25,7 @@ def check(track: str) -> None:
         )
 
 
-class Board:
+class TensorBoardWriter:
     """Writes scalars: `train/loss`, `eval/accuracy`, … by step; of mixed texts `eval/loss/NAME`."""
 
     def __init__(self, folder: Path, begin: int = 0):
@@ -37,7 +37,7 @@ class Board:
     def write(self, event: str, values: Mapping[str, Any]) -> None:
         if event not in EVENTS:
             return
-        for name, value in flat(values).items():
+        for name, value in flatten_metrics(values).items():
             if name not in ("step", "elapsed"):
                 self._writer.add_scalar(f"{event}/{name}", value, values["step"])
 
@@ -45,17 +45,17 @@ class Board:
         self._writer.close()
 
 
-def flat(values: Mapping[str, Any]) -> dict[str, float]:
+def flatten_metrics(values: Mapping[str, Any]) -> dict[str, float]:
     """Finite numbers by name.
 
-    >>> flat({"loss": 1.5, "note": "x", "heldout[news]": {"loss": 2.0}})
+    >>> flatten_metrics({"loss": 1.5, "note": "x", "heldout[news]": {"loss": 2.0}})
     {'loss': 1.5, 'loss/news': 2.0}
     """
     out: dict[str, float] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
             text = name.removeprefix("heldout[").removesuffix("]")
-            out |= {f"{inner}/{text}": number for inner, number in flat(value).items()}
+            out |= {f"{inner}/{text}": number for inner, number in flatten_metrics(value).items()}
         elif finite(value):
             out[name] = value
     return out

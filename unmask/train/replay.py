@@ -15,27 +15,27 @@ from unmask.train.loader import Loader
 
 
 @dataclass(frozen=True)
-class Mixed:
+class ReplaySource:
     """A text of the mix, prepared."""
 
     part: ReplayPart
     store: TokenStore
 
 
-class MixedLoader(Loader):
+class ReplayLoader(Loader):
     def __init__(self, own: Loader, others: Sequence[Loader], turns: InterleaveSchedule):
         super().__init__(own.rows, own.objective, own.seed)
         self.loaders, self.turns = [own, *others], turns
 
-    def pair(self, number: int, phase: StepConfig) -> tuple[Example, Example]:
+    def before_and_after(self, number: int, phase: StepConfig) -> tuple[Example, Example]:
         which, n = self.turns.locate(number)
-        return Loader.pair(self.loaders[which], n, phase)
+        return Loader.before_and_after(self.loaders[which], n, phase)
 
     def count(self, length: int) -> int:
         return self.turns.rows(self.rows.count(length))
 
 
-def loader(store: TokenStore, mixed: Sequence[Mixed], recipe: Recipe, objective: Objective) -> Loader:
+def loader(store: TokenStore, mixed: Sequence[ReplaySource], recipe: Recipe, objective: Objective) -> Loader:
     """The loader of a run: its own rows, and those of the mix, each text with draws of its own."""
     own = _loader(store.train, store, recipe, objective, recipe.seed)
     if not mixed:
@@ -48,7 +48,7 @@ def loader(store: TokenStore, mixed: Sequence[Mixed], recipe: Recipe, objective:
                 hint="give the text itself in place of the store: it is then cut alike",
             )
         others.append(_loader(other.store.train, store, recipe, objective, stable_seed(recipe.seed, "mix", n) >> 1))
-    return MixedLoader(own, others, InterleaveSchedule([other.part.share for other in mixed]))
+    return ReplayLoader(own, others, InterleaveSchedule([other.part.share for other in mixed]))
 
 
 def _loader(split: Split, store: TokenStore, recipe: Recipe, objective: Objective, seed: int) -> Loader:

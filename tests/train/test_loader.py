@@ -5,7 +5,7 @@ import pytest
 
 from unmask.batch import Example, StepConfig
 from unmask.objectives.objective import Objective
-from unmask.train.loader import Bucketed, Loader
+from unmask.train.loader import LengthBucketedLoader, Loader
 
 
 class Rows:
@@ -37,8 +37,8 @@ LENGTHS = np.random.default_rng(0).gamma(2.0, 20.0, 1003).astype(int) + 2
 PHASE = StepConfig(0, 512)
 
 
-def loader(size: int = 16, seed: int = 0, lengths: np.ndarray = LENGTHS) -> Bucketed:
-    return Bucketed(Rows(lengths), lengths.tolist(), size, Plain(), seed)
+def loader(size: int = 16, seed: int = 0, lengths: np.ndarray = LENGTHS) -> LengthBucketedLoader:
+    return LengthBucketedLoader(Rows(lengths), lengths.tolist(), size, Plain(), seed)
 
 
 def padding(loader: Loader, size: int, batches: int) -> float:
@@ -51,7 +51,7 @@ def padding(loader: Loader, size: int, batches: int) -> float:
 def test_every_epoch_holds_every_row_once(size: int) -> None:
     bucketed = loader(size)
     for epoch in range(4):
-        places = [bucketed.place(epoch * 1003 + i, PHASE) for i in range(1003)]
+        places = [bucketed.locate(epoch * 1003 + i, PHASE) for i in range(1003)]
         assert {e for e, _ in places} == {epoch}
         assert sorted(i for _, i in places) == list(range(1003))
 
@@ -64,7 +64,7 @@ def test_batches_are_of_one_length_in_every_epoch_though_epochs_do_not_end_with_
     for epoch in range(3):
         first = -(-epoch * 1003 // size)  # the first batch that is of this epoch alone
         for n in range(first, (epoch + 1) * 1003 // size):
-            lengths = LENGTHS[[bucketed.place(number, PHASE)[1] for number in range(n * size, (n + 1) * size)]]
+            lengths = LENGTHS[[bucketed.locate(number, PHASE)[1] for number in range(n * size, (n + 1) * size)]]
             spread.append((lengths.max() - lengths.min()) / lengths.max())
         assert np.median(spread[-(1003 // size) :]) < 0.2, f"epoch {epoch}"
 
@@ -93,5 +93,5 @@ def test_a_batch_is_found_without_the_ones_before_it() -> None:
 
 def test_fewer_rows_than_a_batch() -> None:
     few = loader(16, lengths=np.array([5, 9, 3]))
-    assert sorted(few.place(i, PHASE)[1] for i in range(3)) == [0, 1, 2]
+    assert sorted(few.locate(i, PHASE)[1] for i in range(3)) == [0, 1, 2]
     assert few.batch(0, 16, PHASE).input_ids.shape == (16, 9)

@@ -29,13 +29,13 @@ FIXED_SEED = 0
 
 
 @dataclass(frozen=True)
-class Heldout:
+class EvalSet:
     objective: Objective
     batches: list[Batch]
     key: str = ""  # under which the log has its values; empty for the run's own, which stand by themselves
 
 
-def measure_all(trainer: Trainer, tracks: Sequence[Heldout]) -> dict[str, Any]:
+def evaluate_all(trainer: Trainer, tracks: Sequence[EvalSet]) -> dict[str, Any]:
     """Means of the run's own held-out rows, and under its key those of each other track."""
     values: dict[str, Any] = {}
     for track in tracks:
@@ -44,9 +44,9 @@ def measure_all(trainer: Trainer, tracks: Sequence[Heldout]) -> dict[str, Any]:
     return values
 
 
-def heldout(
+def make_eval_set(
     store: TokenStore, recipe: Recipe, objective: Objective, phase: StepConfig, notes: list[str], name: str = ""
-) -> Heldout:
+) -> EvalSet:
     """The held-out rows, corrupted once and for all as `phase`, the last of the schedule, says.
 
     Pairs need two documents; held-out text that has one still serves the objective's MLM part. `notes` gets what a
@@ -55,14 +55,14 @@ def heldout(
     of, key = (f" of {name}", f"heldout[{name}]") if name else ("", "")
     apart = recipe.train.document_attention == "same_document"
     if not len(store.heldout.tokens):
-        return Heldout(objective, [], key)
+        return EvalSet(objective, [], key)
     try:
         rows = Rows(store.heldout, store.tokenizer, recipe.seed, objective.rows, apart)
         count = rows.count(phase.length)
     except UserError as error:
         if "mlm" not in objective.terms or objective.terms == ("mlm",):
             _note(notes, f"no held-out evaluation{of}: {error.message}")
-            return Heldout(objective, [], key)
+            return EvalSet(objective, [], key)
         _note(
             notes,
             f"held-out evaluation{of} of mlm alone: the held-out text has no pairs of sentences from two documents",
@@ -74,25 +74,25 @@ def heldout(
     batches = _batches(Loader(rows, objective, recipe.seed), count, phase)
     if not batches:
         _note(notes, f"no held-out evaluation{of}: it has no token to predict (all are special, such as [UNK])")
-    return Heldout(objective, batches, key)
+    return EvalSet(objective, batches, key)
 
 
-def has_fixed(objective: Objective) -> bool:
+def supports_fixed_masking(objective: Objective) -> bool:
     """Whether an objective trains what the fixed masking measures: tokens predicted where they are hidden."""
     return "mlm" in objective.terms and "mlm" in objective.heads and objective.logit_position == "same"
 
 
-def running(
+def fixed_eval_set(
     split: Split, tokenizer: Tokenizer, config: ModelConfig, kind: str, length: int, limit: int | None
-) -> Heldout:
+) -> EvalSet:
     """At most `limit` rows of running text for "mlm" under the fixed masking, or for "clm"; the same for every model."""
     objective = build(Recipe(objective=kind, mlm=FIXED), tokenizer, config)
     if not len(split.tokens):
-        return Heldout(objective, [], log.FIXED)
+        return EvalSet(objective, [], log.FIXED)
     rows = Rows(split, tokenizer, FIXED_SEED)
     count = rows.count(length)
     phase = StepConfig(0, length, float(FIXED.mask_rate))
-    return Heldout(
+    return EvalSet(
         objective, _batches(Loader(rows, objective, FIXED_SEED), min(count, limit or count), phase), log.FIXED
     )
 

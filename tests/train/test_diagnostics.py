@@ -8,7 +8,7 @@ from unmask import api
 from unmask.model.config import preset
 from unmask.recipe import TrainRecipe
 from unmask.text.store import TokenStore
-from unmask.train.health import Health, off_the_plateau, text_warnings
+from unmask.train.diagnostics import LossMonitor, corpus_warnings, plateau_advice
 
 
 def test_the_end_of_a_document_is_no_unknown_token(tmp_path: Path) -> None:
@@ -22,14 +22,14 @@ def test_the_end_of_a_document_is_no_unknown_token(tmp_path: Path) -> None:
     train = store.meta["train"]
     assert train["documents"] > 0.05 * train["tokens"]
     assert (train["unk_tokens"], train["unk_share"]) == (0, 0.0)
-    assert text_warnings(store.meta) == []
+    assert corpus_warnings(store.meta) == []
     older = store.meta | {"train": train | {"unk_tokens": train["documents"]}}  # as stores had it before
-    assert text_warnings(older) == []
+    assert corpus_warnings(older) == []
 
 
 def test_tokens_that_are_unknown_are_warned_of(store: TokenStore) -> None:
     train = store.meta["train"] | {"unk_tokens": store.meta["train"]["tokens"] // 10}
-    assert "of the tokens are [UNK]" in text_warnings(store.meta | {"train": train})[0]
+    assert "of the tokens are [UNK]" in corpus_warnings(store.meta | {"train": train})[0]
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_a_run_on_the_plateau_is_advised_what_it_does_not_do(
     name: str, optimizer: str, embeddings: str, said: list[str]
 ) -> None:
     settings = TrainRecipe.model_validate({"optimizer": optimizer, "embeddings": embeddings})
-    advice = off_the_plateau(settings, preset(name), new=True)
-    health = Health(unigram=5.0, steps=100, advice=advice)
+    advice = plateau_advice(settings, preset(name), new=True)
+    health = LossMonitor(unigram=5.0, steps=100, advice=advice)
     (warning,) = [text for step in range(100) for text in health.check(step, {"mlm": 5.1})]
     assert "still at the unigram entropy" in warning and "learning rate" in warning
     every = ["modernbert-mini", "train.optimizer=muon", "train.embedding_init=corpus_statistics"]
@@ -59,4 +59,4 @@ def test_a_run_on_the_plateau_is_advised_what_it_does_not_do(
 
 
 def test_a_loaded_model_is_not_advised_another_preset() -> None:
-    assert "preset" not in off_the_plateau(TrainRecipe(), preset("bert-mini"), new=False)
+    assert "preset" not in plateau_advice(TrainRecipe(), preset("bert-mini"), new=False)

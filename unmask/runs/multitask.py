@@ -25,12 +25,17 @@ from unmask.runs.part import Part
 from unmask.seeds import generator
 from unmask.settings import deep_merge
 from unmask.tasks.objective import objective_of
-from unmask.train.loader import Bucketed, Loader
+from unmask.train.loader import LengthBucketedLoader, Loader
 from unmask.train.trainer import Step, Trainer
 
-NUMBER = "task"  # label of a batch: the number of its task
-OF_ALL = ("patience", "selection_margin", "num_seeds", "baseline")  # settings of the run, not of one of its tasks
-ALONE = ("aux_mlm", "augment_mlm", "teacher")  # settings that are for one task at a time
+TASK_INDEX = "task"  # label of a batch: the number of its task
+RUN_LEVEL_FIELDS = (
+    "patience",
+    "selection_margin",
+    "num_seeds",
+    "baseline",
+)  # settings of the run, not of one of its tasks
+SINGLE_TASK_FIELDS = ("aux_mlm", "augment_mlm", "teacher")  # settings that are for one task at a time
 
 
 def check(recipe: Recipe) -> None:
@@ -45,10 +50,12 @@ def check(recipe: Recipe) -> None:
     if wrong := next((name for name in recipe.tasks if not name.isidentifier()), None):
         raise UserError(f"tasks: {wrong!r}", expected="names of letters, digits and _, as they become folders")
     for name, own in recipe.tasks.items():
-        other = {key for key in OF_ALL if getattr(own, key) != getattr(recipe.task, key)} & own.model_fields_set
+        other = {
+            key for key in RUN_LEVEL_FIELDS if getattr(own, key) != getattr(recipe.task, key)
+        } & own.model_fields_set
         if shared := min(other, default=None):
             raise UserError(f"tasks.{name}.{shared}: all tasks have it in common", hint=f"task: {{{shared}: …}}")
-        if alone := next((key for key in ALONE if getattr(own, key) or getattr(recipe.task, key)), None):
+        if alone := next((key for key in SINGLE_TASK_FIELDS if getattr(own, key) or getattr(recipe.task, key)), None):
             raise UserError(
                 f"tasks.{name}.{alone}: of one task alone, not of several at once", hint=f"leave {alone} out"
             )
@@ -68,14 +75,14 @@ def recipes(recipe: Recipe) -> dict[str, Recipe]:
     return found
 
 
-def settled(recipe: Recipe, parts: Mapping[str, Part]) -> Recipe:
+def resolve_settings(recipe: Recipe, parts: Mapping[str, Part]) -> Recipe:
     """The recipe with what the parts decided. Each has its own number of dev records to answer."""
     first = next(iter(parts.values())).recipe.train
     train = first.model_copy(update={"max_eval_examples": recipe.train.max_eval_examples})
     return recipe.model_copy(update={"tasks": {name: part.recipe.task for name, part in parts.items()}, "train": train})
 
 
-class Shared(nn.Module):
+class SharedEncoderModel(nn.Module):
     """The encoder once, then what each task has of its own. Names of parameters: encoder.…, tasks.NAME.heads.…"""
 
     def __init__(self, models: Mapping[str, Model]):
@@ -86,12 +93,12 @@ class Shared(nn.Module):
             model.encoder = first.encoder
         self.tasks = nn.ModuleDict(models)
 
-    def own(self, name: str) -> list[nn.Parameter]:
+    def task_parameters(self, name: str) -> list[nn.Parameter]:
         """What a step of that task trains."""
         return [p for p in self.tasks[name].parameters() if p.requires_grad]
 
 
-class Several(Objective):
+class MultiTaskObjective(Objective):
     """The loss of the task that a batch is of; its terms are called NAME.TERM."""
 
     name = "several"
@@ -104,21 +111,21 @@ class Several(Objective):
         self.weights = {f"{name}.{t}": w for name, task in zip(parts, self.tasks) for t, w in task.weights.items()}
 
     def target_counts(self, batch: Batch) -> dict[str, int]:
-        n = int(batch.labels[NUMBER])
+        n = int(batch.labels[TASK_INDEX])
         found = self.tasks[n].target_counts(batch)
         return dict.fromkeys(self.terms, 0) | {f"{self.names[n]}.{term}": count for term, count in found.items()}
 
     def loss(self, model: Any, batch: Batch) -> Terms:
-        n = int(batch.labels[NUMBER])
+        n = int(batch.labels[TASK_INDEX])
         found = self.tasks[n].loss(model.tasks[self.names[n]], batch)
         terms: Terms = dict.fromkeys(self.terms, (torch.zeros((), device=batch.input_ids.device), 0))
         return terms | {f"{self.names[n]}.{term}": value for term, value in found.items()}
 
 
-class Taking(Loader):
+class MultiTaskLoader(Loader):
     """Batches of the tasks' own loaders, a task for each step."""
 
-    def __init__(self, loaders: list[Bucketed], batch: int, seed: int):
+    def __init__(self, loaders: list[LengthBucketedLoader], batch: int, seed: int):
         self.loaders, self.size, self.seed = loaders, batch, seed
         weights = np.sqrt([len(loader.lengths) for loader in loaders])
         self.shares = weights / weights.sum()
@@ -137,20 +144,20 @@ class Taking(Loader):
         before = int((self._drawn[:step] == n).sum()) * self.size  # rows of this task in the steps before
         start = before + first - step * self.size
         made = self.loaders[n].batch(start, start + end - first, phase)
-        made.labels[NUMBER] = torch.tensor([n])
+        made.labels[TASK_INDEX] = torch.tensor([n])
         return made
 
 
-class SharedTrainer(Trainer):
+class MultiTaskTrainer(Trainer):
     """Clips and updates the encoder and the head of the step's task, and says nothing of terms that were not computed."""
 
-    def __init__(self, shared: Shared, objective: Several, loader: Taking, *rest: Any):
+    def __init__(self, shared: SharedEncoderModel, objective: MultiTaskObjective, loader: MultiTaskLoader, *rest: Any):
         super().__init__(shared, objective, *rest)  # type: ignore[arg-type]
         self.names, self.loader, self.shared = objective.names, loader, shared
 
     def step(self, step: int, batches: list[tuple[int, Batch]]) -> Step:
         name = self.names[self.loader.task(step)]
-        self.parameters = self.shared.own(name)
+        self.parameters = self.shared.task_parameters(name)
         done = super().step(step, batches)
         others = {t for t in self.objective.terms if not t.startswith(f"{name}.")}
         return replace(done, values={key: value for key, value in done.values.items() if key not in others})
