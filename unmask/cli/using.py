@@ -127,8 +127,8 @@ def generate(
 
     Unset options fall back to the model's generation_config.json.
     """
-    own = ("model", "text", "as_json", "device", "backend")
-    settings = {name: value for name, value in locals().items() if name not in own}
+    options = dict(locals())
+    settings = {k: v for k, v in options.items() if k not in ("model", "text", "as_json", "device", "backend")}
     from unmask.cli.show.render import continuation_text
 
     made = unmask.load(model, device, backend).generate(text, **(settings | {"do_sample": do_sample or None}))

@@ -180,7 +180,7 @@ def _explain_prediction(
     engine: TorchEngine, reader: Reader, task: Task, record: dict[str, Any], target: str | None
 ) -> ExplainTarget:
     """Values that the task's head gives, as the task names them (`Task.explain_target`)."""
-    rows = [_row(reader, row) for row in task.with_overflow("first").encode(record, labelled=False)]
+    rows = [_row(reader, row) for row in task.with_overflow("truncate").encode(record, labelled=False)]
     task = task.with_single_row(engine.config.max_positions)
     outputs = task.compute_outputs(engine, [record])
     aim = task.explain_target(outputs, record, target)
