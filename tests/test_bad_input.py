@@ -77,7 +77,7 @@ def cases(folder: Path, store: TokenStore) -> dict[str, tuple[list[str], list[st
         "preset with from": (["pretrain", some, *FAST, "--from", "theirs"], ["a shape of its own", "leave out one"]),
         "span without sentinels": (["pretrain", some, "--preset=bart-mini", "--objective=span"], ["sentinels", "--preset t5-mini"]),
         "tokenizer settings with from": (["pretrain", some, "--from", "theirs", "--tokenizer-type=bpe"], ["brings its own tokenizer", "type"]),
-        "out exists": (["pretrain", some, "--out", "gpt"], ["gpt exists already"]),
+        "out exists": (["pretrain", some, "--out", "gpt"], ["gpt already exists"]),
         "no corpus": (["pretrain"], ["no corpus", "sample:"]),
         "unknown encoding": (["prepare", some, "--encoding", "utf-99"], ["utf-99"]),
         "nothing on standard input": (["prepare", "-"], ["corpus is empty"]),

@@ -250,7 +250,7 @@ def test_mistakes_are_said_before_the_work(folders: Any, tmp_path: Path) -> None
     with pytest.raises(UserError, match="already exists"):
         unmask.export(folder, out=export)
     with pytest.raises(UserError, match="expected: onnx"):
-        unmask.export(folder, to="tflite", out=tmp_path / "a")
+        unmask.export(folder, format="tflite", out=tmp_path / "a")
     with pytest.raises(UserError, match="OWNER/NAME"):
         unmask.export(folder, push="a/b/c", out=tmp_path / "a")
     with pytest.raises(UserError, match="exported"):

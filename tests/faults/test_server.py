@@ -399,9 +399,9 @@ def test_mistakes_are_said_before_anything_is_served(folder: Path, running: Serv
         ([mlm, *taken], "--port 0"),
         ([mlm, "--host", "0.0.0.0", *taken], "--api-key-file FILE"),  # a warning before
         ([mlm, mlm], "two models are called mlm"),
-        ([f"a/b={mlm}"], "gives no name"),
+        ([f"a/b={mlm}"], "no model name"),
         ([str(folder / "none")], "none"),
-        ([mlm, "--backend", "paper"], "torch, onnx"),
+        ([mlm, "--backend", "paper"], "torch"),
         ([mlm, "--max-body", "0"], "max_body_bytes is 0"),
         ([mlm, "--api-key", ""], "an empty API key"),
         ([mlm, "--api-key", "a b"], "an API key with blanks"),
@@ -422,13 +422,13 @@ def test_on_other_addresses_any_name_is_known(folder: Path) -> None:
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
-    from unmask.cli.serving import need_packages
+    from unmask.cli.serving import require_server_extras
     from unmask.errors import UserError
 
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "granian" else real(name))
     with pytest.raises(UserError, match="granian") as caught:
-        need_packages()
+        require_server_extras()
     assert caught.value.hint == "pip install 'unmask[serve]'"
 
 

@@ -45,6 +45,8 @@ def current(value: Any) -> Any:
         if isinstance(value.get("settings"), dict):  # of a task, or of the best trial of a search
             settings = upgrade({"task": value["settings"], "train": value["settings"]})
             value = value | {"settings": settings["train" if "lr" in value["settings"] else "task"]}
+        if "trial" in value and "batch" in value:  # of a search
+            value = {"batch_size" if key == "batch" else key: item for key, item in value.items()}
         if "kind" in value and "vocabulary" in value:  # of a tokenizer
             value = {"type" if key == "kind" else key: item for key, item in value.items()}
         if value.get("target") in TARGETS:

@@ -186,7 +186,7 @@ def train_own(preset):
 def test_a_family_has_its_own_tokenizer(preset, tmp_path):
     kind, special = FAMILIES[preset]
     settings, ours = train_own(preset)
-    assert (settings.kind, ours.kind, ours.size) == (kind, kind, 900)
+    assert (settings.type, ours.type, ours.size) == (kind, kind, 900)
     first = special.split()
     assert [ours.token(i) for i in range(len(first))] == first
     family = re.sub("-mini$", "", preset)

@@ -246,7 +246,7 @@ def test_head_is_get_without_its_body(running: Server) -> None:
 
 
 def test_an_exported_model_is_served_without_torch(folder: Path, running: Server, tmp_path: Path) -> None:
-    unmask.export(folder / "classify", to="onnx", out=tmp_path / "onnx")
+    unmask.export(folder / "classify", format="onnx", out=tmp_path / "onnx")
     with server(f"exported={tmp_path / 'onnx'}", "--backend", "onnx") as found:
         ours = {row["label"]: row["score"] for row in post(found, "/models/exported", {"inputs": FACTS[0]})[0]}
         theirs = {row["label"]: row["score"] for row in post(running, "/models/classify", {"inputs": FACTS[0]})[0]}

@@ -213,7 +213,7 @@ def test_vocabulary_larger_than_the_text_supports(kind):
         (["", " \n"], {}, "no text"),
         (["abc"], {}, "no character occurs 2 times"),
         (["abc"], {"type": "char"}, "no character occurs 2 times"),
-        (["☃ ☃"], {}, "hint:     more text"),
+        (["☃ ☃"], {}, "hint:     use more text"),
         (["a b"], {"special_tokens": ["[MASK]"]}, "special_tokens"),
         (["a b"], {"special_tokens": ["x", "x"]}, "special_tokens"),
         (["a b"], {"special_tokens": [" "]}, "special_tokens"),
@@ -285,7 +285,7 @@ def test_full_disk_and_folder_that_cannot_be(kind, trained, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(
-        f"cannot write the tokenizer to {tmp_path / 'full'}: File too large\n  hint:     make room"
+        f"cannot write the tokenizer to {tmp_path / 'full'}: File too large\n  hint:     free disk space"
     )
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot write the tokenizer to .*: (File exists|Not a directory)"):

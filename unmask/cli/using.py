@@ -36,7 +36,7 @@ DECODING = "Decoding"  # panel of `--help`
 
 
 @command(
-    'unmask fill google-bert/bert-base-uncased "Paris is the capital of [MASK]."',
+    'unmask fill runs/pretrain/bert-mini-1 "the [MASK] of the united states"',
     'unmask fill runs/docs/model "the [MASK] of a [MASK]" --top-k 3 --num-beams 10 --json',
     'unmask fill runs/docs/model "a word of up to three subwords: [MASK]" --max-subwords 3',
     'unmask fill runs/docs/model "the list is [MASK]" --candidates sorted,empty,reversed',
