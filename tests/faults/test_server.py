@@ -404,7 +404,7 @@ def test_mistakes_are_said_before_anything_is_served(folder: Path, running: Serv
         ([mlm, "--backend", "paper"], "torch"),
         ([mlm, "--max-body", "0"], "max_body_bytes is 0"),
         ([mlm, "--api-key", ""], "an empty API key"),
-        ([mlm, "--api-key", "a b"], "an API key with blanks"),
+        ([mlm, "--api-key", "a b"], "an API key with spaces"),
         ([mlm, "--api-key-file", str(folder / "none")], "cannot read the API key"),
         ([mlm, "--api-key-file", str(folder)], "cannot read the API key"),
         ([mlm, "--api-key-file", str(folder / "mlm" / "model.safetensors")], "more than 4,096 bytes"),

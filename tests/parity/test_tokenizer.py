@@ -195,7 +195,7 @@ def test_a_family_has_its_own_tokenizer(preset, tmp_path):
     assert ids(theirs, texts) == [encoding.ids for encoding in ours.encode_batch(texts)]
     assert len(theirs) == ours.size
     again = Tokenizer.load(tmp_path)
-    roles = ("pad", "unk", "cls", "sep", "mask", "sentinels", "kind")
+    roles = ("pad", "unk", "cls", "sep", "mask", "sentinels", "type")
     assert [getattr(again, role) for role in roles] == [getattr(ours, role) for role in roles]
     assert again.fingerprint() == ours.fingerprint()
     a, b = ours.encode("one two"), ours.encode("three")

@@ -33,7 +33,7 @@ def split(task: Task, records: list[Row], share: float, seed: int) -> tuple[list
 def classify(labels: list[str]) -> tuple[Task, list[Row]]:
     """A record for each of these labels, all of different texts."""
     records = [{"location": f"f:{n}", "text": f"text {n}", "label": label} for n, label in enumerate(labels)]
-    return task_of("classify", labels=sorted(set(labels)), target="one"), records
+    return task_of("classify", labels=sorted(set(labels)), target="single_label"), records
 
 
 def test_the_share_is_that_of_the_records_and_of_each_label() -> None:
@@ -98,7 +98,7 @@ SHARED = {"choose": "context", "answer": "context", "classify": "text"}
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_questions_of_one_text_stand_on_one_side(name: str) -> None:
-    task = task_of(name, labels=["a", "b"], target="one")
+    task = task_of(name, labels=["a", "b"], target="single_label")
     records = [{"location": f"f:{n}", **RECORDS[name](n)} for n in range(150)]
     train, dev = split(task, records, 0.1, 0)
     assert dev and not {r[SHARED[name]] for r in train} & {r[SHARED[name]] for r in dev}
@@ -113,7 +113,7 @@ def test_questions_without_a_context_are_apart() -> None:
 def test_too_few_texts_for_a_share_are_parted() -> None:
     """All pairs have one first text, or a file is of two articles: no dev set could be made of whole ones."""
     for name in RECORDS:
-        task = task_of(name, labels=["a", "b"], target="one")
+        task = task_of(name, labels=["a", "b"], target="single_label")
         records = [{"location": f"f:{n}", **RECORDS[name](n), SHARED[name]: f"same {n % 2}"} for n in range(50)]
         dev = split(task, records, 0.1, 0)[1]
         assert 1 <= len(dev) <= 10, (name, len(dev), json.dumps(dev[:2]))

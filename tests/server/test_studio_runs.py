@@ -89,7 +89,7 @@ def test_a_long_log_is_read_in_pieces(root: Path) -> None:
 def test_a_resumed_run_is_read_from_its_beginning(root: Path) -> None:
     folder, runs = make(root, "a", [step(n) for n in range(1, 9)]), Runs(root)
     before = runs.log("a")
-    Run(folder).rewind(3)
+    Run(folder).truncate_log(3)
     write(folder, [step(n, 9.0) for n in range(4, 20)])  # longer than it was: the size alone would not tell
     after = runs.log("a", before["offset"], before["file"])
     assert after["fresh"] and [e["step"] for e in after["events"]] == list(range(1, 20))

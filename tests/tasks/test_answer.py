@@ -107,9 +107,9 @@ def test_long_questions_are_cut_and_said_long_contexts_as_asked() -> None:
     assert all(len(row) <= 32 for row in rows) and "1 questions" in task.windowing.tally.note_lines()[0]
     assert perfect(task, record("Where did Ann go? " * 10, "Ann went to Paris.", "Paris"))[0]["answer"] == "Paris"
     long = record("Where?", "Ann went to Paris. " * 20)
-    assert len(task.with_overflow("first").encode(long)) == 1
+    assert len(task.with_overflow("truncate").encode(long)) == 1
     with pytest.raises(UserError, match="tokens, a row has room"):
-        task.with_overflow("refuse").encode(long)
+        task.with_overflow("error").encode(long)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram", "char", "byte"])

@@ -210,7 +210,7 @@ def test_sizes_add_the_loss_of_prefixes_and_windows_are_averaged(store: TokenSto
     parts = torch.cat([task.forward(model, collate([row], store.tokenizer.pad)) for row in rows[:-1]])
     assert gap(vectors[0], F.normalize(parts.mean(0), dim=0).detach().numpy()) <= 1e-5
     with pytest.raises(UserError, match="a row has room"):
-        task.with_overflow("refuse").encode(long)
+        task.with_overflow("error").encode(long)
 
 
 def test_places_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,7 +219,7 @@ def test_files_and_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["t5-mini", "gpt2-mini", "bert-tiny"])
 def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) -> None:
     start(tmp_path / "m", name)
-    task = task_of(tmp_path / "m", length=32, generate={"max_new_tokens": 12})
+    task = task_of(tmp_path / "m", max_length=32, generate={"max_new_tokens": 12})
     record = {"location": "f:1", "text": "the cat sat on the mat " * 20, "target": "a cat on a mat " * 20}
     (row,) = task.encode(record)
     assert (
@@ -233,7 +233,7 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
         f"--max-length {most} reads more" in task.windowing.tally.note_lines()[0]
         and "longest=… allows more" in task.windowing.tally.note_lines()[1]
     )
-    wide = task_of(tmp_path / "m", length=most, generate={"max_new_tokens": 12})
+    wide = task_of(tmp_path / "m", max_length=most, generate={"max_new_tokens": 12})
     wide.encode(record | {"text": record["text"] * 20})
     assert (
         wide.windowing.tally.overflowing.total() == 1 and len(wide.windowing.tally.note_lines()) == 1
@@ -244,7 +244,7 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
         task.tokenizer.encode(record["text"])[: asked - (2 if name == "bert-tiny" else 1)]
     )
     with pytest.raises(UserError, match="f:1"):
-        task_of(tmp_path / "m", length=32, overflow="error", generate={"max_new_tokens": 12}).encode(record)
+        task_of(tmp_path / "m", max_length=32, overflow="error", generate={"max_new_tokens": 12}).encode(record)
 
 
 def test_what_cannot_write_is_refused(tmp_path: Path) -> None:
