@@ -52,12 +52,14 @@ def test_several_tasks_have_minutes_too(tmp_path: Path) -> None:
     assert 6 <= steps(run) <= 12 and run.recipe().train.steps == steps(run) and run.recipe().train.minutes is None
 
 
-@pytest.mark.parametrize("given", ["packing=apart", "embeddings=random", "compile=on", "length=64"])
+@pytest.mark.parametrize(
+    "given", ["document_attention=same_document", "embedding_init=random", "compile=on", "max_length=64"]
+)
 def test_what_only_pretraining_reads_is_refused(tmp_path: Path, given: str) -> None:
     with pytest.raises(UserError, match=f"train.{given}: only pre-training reads it"):
         run_in(tmp_path, "run", f"train.{given}")
     with pytest.raises(UserError, match=f"train.{given}: only pre-training reads it"):
-        run_in(tmp_path, "run", f"train.{given}", seeds=2)
+        run_in(tmp_path, "run", f"train.{given}", num_seeds=2)
     assert not (tmp_path / "run").exists()
 
 

@@ -35,9 +35,9 @@ def test_tokens_that_are_unknown_are_warned_of(store: TokenStore) -> None:
 @pytest.mark.parametrize(
     ("name", "optimizer", "embeddings", "said"),
     [
-        ("modernbert-mini", "muon", "counted", []),
-        ("modernbert-mini", "adamw", "counted", ["train.optimizer=muon"]),
-        ("bert-mini", "muon", "counted", ["modernbert-mini"]),
+        ("modernbert-mini", "muon", "corpus_statistics", []),
+        ("modernbert-mini", "adamw", "corpus_statistics", ["train.optimizer=muon"]),
+        ("bert-mini", "muon", "corpus_statistics", ["modernbert-mini"]),
         (
             "bert-mini",
             "adamw",
@@ -49,7 +49,7 @@ def test_tokens_that_are_unknown_are_warned_of(store: TokenStore) -> None:
 def test_a_run_on_the_plateau_is_advised_what_it_does_not_do(
     name: str, optimizer: str, embeddings: str, said: list[str]
 ) -> None:
-    settings = TrainRecipe.model_validate({"optimizer": optimizer, "embeddings": embeddings})
+    settings = TrainRecipe.model_validate({"optimizer": optimizer, "embedding_init": embeddings})
     advice = plateau_advice(settings, preset(name), new=True)
     health = LossMonitor(unigram=5.0, steps=100, advice=advice)
     (warning,) = [text for step in range(100) for text in health.check(step, {"mlm": 5.1})]

@@ -61,9 +61,9 @@ def test_the_same_on_every_call_and_another_for_another_seed():
 ZIPF = """
 import hashlib
 import numpy as np
-from unmask.text.vectors import Sample, first_vectors
+from unmask.text.vectors import TokenSample, initial_vectors
 tokens = np.minimum(1500 * np.random.default_rng(0).random(30_000) ** 3, 1499).astype(np.int64)
-made = first_vectors(Sample(tokens, np.arange(30_000) // 200), np.zeros(1500, bool), 96, 0)
+made = initial_vectors(TokenSample(tokens, np.arange(30_000) // 200), np.zeros(1500, bool), 96, 0)
 print(hashlib.sha256(made.tobytes()).hexdigest())
 """
 
@@ -147,8 +147,8 @@ def test_a_model_begins_with_them(store):
 
 def test_the_text_is_read_once(store, monkeypatch):
     calls = []
-    of = TokenSample.from_split
-    monkeypatch.setattr(TokenSample, "of", lambda split: calls.append(split) or of(split))
+    from_split = TokenSample.from_split
+    monkeypatch.setattr(TokenSample, "from_split", lambda split: calls.append(split) or from_split(split))
     init_embeddings_from_corpus(
         Model(preset("bert-tiny", vocab_size=store.tokenizer.size, hidden=32, heads=2), ("mlm",)).init(0), store, 0
     )

@@ -94,7 +94,7 @@ def test_a_bpe_whose_merges_do_not_reach_its_entries_is_refused() -> None:
     raw["model"]["vocab"]["zzz"] = old.size
     import tokenizers
 
-    with pytest.raises(unmask.UserError, match="never reached by its merges"):
+    with pytest.raises(unmask.UserError, match="cannot be produced by its merges"):
         extend_vocabulary(Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(raw))), DOMAIN, 3)
 
 

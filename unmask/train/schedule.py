@@ -75,7 +75,7 @@ def length_schedule(train: TrainRecipe) -> list[tuple[int, float]]:
     if not pairs or abs(sum(s for _, s in pairs) - 1) > 1e-6 or any(n < 8 or share <= 0 for n, share in pairs):
         raise UserError(
             f"train.max_length: {train.max_length!r}",
-            expected="a number of at least 8, or LENGTH:SHARE,LENGTH:SHARE whose shares add up to 1, e.g. 128:0.9,512:0.1",
+            expected="a number of at least 8, or LENGTH:FRACTION,LENGTH:FRACTION whose fractions add up to 1, e.g. 128:0.9,512:0.1",
         )
     return pairs
 
