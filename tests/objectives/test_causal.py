@@ -55,7 +55,7 @@ def test_documents_apart_are_not_continued_by_the_next() -> None:
     example = row(3, 64, documents=True)
     example.document_ids = np.cumsum((example.flags & DOCUMENT) > 0)
     for name in ("clm", "prefix", "hybrid"):
-        objective, _ = made(name, "bert-tiny", mlm={"rate": 0.9})
+        objective, _ = made(name, "bert-tiny", mlm={"mask_rate": 0.9})
         for i in range(20):
             labels = objective.corrupt(example, generator(name, i), replace(PHASE, mask_rate=0.9)).labels
             for key in labels:

@@ -46,7 +46,7 @@ RECORDS = [
 
 
 def task_of(store: TokenStore, length: int = 32, **settings: Any) -> Classify:
-    recipe = RECIPE.model_copy(update={"task": RECIPE.task.model_copy(update={"long": "first", **settings})})
+    recipe = RECIPE.model_copy(update={"task": RECIPE.task.model_copy(update={"overflow": "truncate", **settings})})
     return Classify(recipe, store.tokenizer, {"labels": ["list", "class"], "length": length})
 
 
@@ -197,7 +197,7 @@ def test_each_target_learns_reopens_bit_for_bit_and_opens_in_transformers(
     (run.model / "unmask.json").unlink()  # a folder of someone else's says its target by problem_type
     task = load(run.model).task
     assert isinstance(task, Classify) and type(task.target_type) is targets.TARGETS[target]
-    assert task.settings.classify.target == target  # other files are read as what it answers
+    assert task.settings.classify.problem_type == target  # other files are read as what it answers
 
 
 @pytest.mark.parametrize("target", ["single_label", "multi_label", "regression"])
@@ -289,7 +289,7 @@ def read(path: Path, settings: TaskRecipe) -> tuple[list[Any], list[Finding], st
     return (
         [r["label"] for r in Classify.SPEC.data_format.read(source, settled, findings)],
         findings,
-        settled.classify.target,
+        settled.classify.problem_type,
     )
 
 

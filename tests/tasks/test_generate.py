@@ -231,7 +231,7 @@ def test_long_texts_are_cut_and_counted_or_refused(name: str, tmp_path: Path) ->
     assert asked == (32 if task.decoder else 20) and task.windowing.overflow_action() == "cut at their end"
     assert (
         f"--max-length {most} reads more" in task.windowing.tally.note_lines()[0]
-        and "longest=… allows more" in task.windowing.tally.note_lines()[1]
+        and "max_new_tokens=… allows more" in task.windowing.tally.note_lines()[1]
     )
     wide = task_of(tmp_path / "m", max_length=most, generate={"max_new_tokens": 12})
     wide.encode(record | {"text": record["text"] * 20})

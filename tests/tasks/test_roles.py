@@ -172,6 +172,6 @@ def test_augmented_text_keeps_its_predicate() -> None:
         "predicate": [7, 11],
         "spans": [{"start": 3, "end": 6, "label": "A0"}],
     }
-    assert augment.free(record, "text") == [(0, 2), (12, 15)]
-    changed = augment.put_in(record, {"text": [(0, 2, "then")]})
+    assert augment.replaceable_words(record, "text") == [(0, 2), (12, 15)]
+    changed = augment.replace_words(record, {"text": [(0, 2, "then")]})
     assert changed["text"][slice(*changed["predicate"])] == "told"

@@ -210,7 +210,7 @@ def test_other_labels_are_refused_by_name() -> None:
     for task_state, said in (
         ({"labels": ["x", "y", "w"]}, "does not know z; it knows w"),
         ({"labels": ["x", "y", "z", "w"]}, "it knows w"),
-        ({"problem_type": "multi_label"}, "output is binary, the training file asks for choice"),
+        ({"target": "multi_label"}, "output is binary, the training file asks for choice"),
     ):
         with pytest.raises(UserError, match=said):
             teacher.check_teacher(task, task_of("one", tokenizer, **task_state)[0])

@@ -10,6 +10,7 @@ import sacrebleu
 from rouge_score.rouge_scorer import RougeScorer
 
 from unmask.tasks.generate import metrics
+from unmask.text.segmentation import scoring_words
 
 EN = ["the", "cat", "sat", "on", "a", "mat", "dog", "ran", "it's", "3.5", "U.S.", "naïve", "don't", "—", "!", "end"]
 ZH = ["猫", "在", "垫", "子", "上", "睡", "觉", "。", "GPT2", "模", "型", "，", "好"]
@@ -33,7 +34,7 @@ def cases(language: str, count: int) -> list[tuple[list[str], str]]:
 
 class Characters:
     def tokenize(self, text: str) -> list[str]:
-        return metrics.words(text, "zh")
+        return scoring_words(text, "zh")
 
 
 @pytest.mark.parametrize(("language", "tokenizer"), [("en", None), ("zh", Characters())])
@@ -147,4 +148,4 @@ def test_the_language_is_that_of_most_letters() -> None:
     assert metrics.language(["Ein schöner Satz"]) == "en"
     assert metrics.language(["用 BERT 和 GPT 来做摘要任务的方法与模型"]) == "zh"
     assert metrics.language(["Кошка сидела на коврике"]) == "other"
-    assert metrics.words("Кошка_сидела", "other") == ["кошка", "сидела"]
+    assert scoring_words("Кошка_сидела", "other") == ["кошка", "сидела"]
