@@ -21,7 +21,7 @@ CASES: dict[str, tuple[str, Any, list[str]]] = {  # what → file, what it holds
     "best": ("results.json", {"task": "classify", "metric": "accuracy", "best": 3}, ["results.json", "best"]),
     "dev": ("results.json", {"task": "classify", "metric": "accuracy", "best": {}, "dev": 7}, ["results.json", "dev"]),
     "records": ("data.json", {"records": [1]}, ["data.json", "records"]),
-    "start": ("recipe.yaml", {**RECIPE, "task": TASK, "init_from": [1]}, ["recipe.yaml", "start"]),
+    "init_from": ("recipe.yaml", {**RECIPE, "task": TASK, "init_from": [1]}, ["recipe.yaml", "init_from"]),
     "deep": ("recipe.yaml", json.loads("[" * 100 + "]" * 100), ["recipe.yaml", "nested"]),
 }
 

@@ -81,7 +81,9 @@ def test_a_signal_ends_tokenizer_training_at_once(random_words: Path, number: si
 @pytest.mark.parametrize("workers", [1, 2])
 def test_sigterm_while_text_is_prepared(random_words: Path, workers: int, tmp_path: Path) -> None:
     words = ["prepare", str(random_words), "--tokenizer-type", "byte", "-o", "store", "--workers", str(workers)]
-    code, said, _ = stopped(tmp_path, {1: "encode_here", 2: "encode_in"}[workers], signal.SIGTERM, *words, delay=1.0)
+    code, said, _ = stopped(
+        tmp_path, {1: "encode_inline", 2: "encode_parallel"}[workers], signal.SIGTERM, *words, delay=1.0
+    )
     assert code == 143, said
     assert "unmask prepare was stopped by SIGTERM while preparing the text; to continue: run the same command" in said
     assert not (tmp_path / "store" / "meta.json").exists()
@@ -93,7 +95,7 @@ def test_sigterm_while_labelled_files_are_read(tmp_path: Path) -> None:
     words = ["finetune", "start", "--train", "train.csv", "--task", "classify", "--out", "run"]
     code, said, _ = stopped(tmp_path, "read_sets", signal.SIGTERM, *words)
     assert code == 143
-    assert "unmask finetune was stopped by SIGTERM while reading the labelled files" in said.splitlines()[-1]
+    assert "unmask finetune was stopped by SIGTERM while reading the labeled files" in said.splitlines()[-1]
     assert not (tmp_path / "run").exists()
 
 
@@ -102,7 +104,7 @@ def test_sigterm_while_the_test_set_is_judged_names_a_command_that_goes_on(tmp_p
     labelled(tmp_path / "train.csv", 60)
     labelled(tmp_path / "test.csv", 4000)
     words = ["finetune", "start", "--train", "train.csv", "--test", "test.csv", "--steps", "2", "--out", "my run"]
-    code, said, _ = stopped(tmp_path, "assess", signal.SIGTERM, *words)
+    code, said, _ = stopped(tmp_path, "evaluate_splits", signal.SIGTERM, *words)
     assert code == 143
     command = said.splitlines()[-1].partition("to continue: ")[2]
     assert command == "unmask finetune --resume 'my run'"
@@ -118,7 +120,7 @@ def test_sigterm_in_the_training_loop_saves_and_exits_with_143(tmp_path: Path) -
     words = ["finetune", "start", "--train", "train.csv", "--steps", "20000", "--out", "run"]
     code, said, _ = stopped(tmp_path, "step", signal.SIGTERM, *words)
     assert code == 143
-    assert "everything up to here is saved" in said and "hint:     unmask finetune --resume run" in said
+    assert "checkpoint saved" in said and "hint:     unmask finetune --resume run" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

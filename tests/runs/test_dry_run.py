@@ -45,7 +45,7 @@ def test_it_says_what_the_run_then_does_and_writes_nothing(start: Path, here: Pa
     plan, recipe = run.read_json("plan.json")["length_phases"][-1], run.recipe()
     assert found["steps"] == plan["steps"] and found["epochs"] == 2 and found["lr"] == recipe.train.lr
     assert run.read_json("data.json")["records"] == part["records"]
-    assert found["recipe"]["task"]["kind"] == "classify" and recipe.train.max_eval_examples == 2000
+    assert found["recipe"]["task"]["name"] == "classify" and recipe.train.max_eval_examples == 2000
 
 
 def test_the_command_line_says_it_in_words_and_in_json(start: Path, here: Path) -> None:
@@ -126,6 +126,6 @@ def test_several_tasks(start: Path, here: Path) -> None:
     assert found["tasks"]["mood"]["labels"] == ["neg", "pos"] and found["tasks"]["names"]["records"]["train"] == 27
     assert found["steps"] == -(-(36 + 27) // 4)
     assert [text for label, text in rehearsal_lines(found) if label == "task"][1].startswith("names: tag")
-    for more, word in (({"seeds": 2}, "--num-seeds"), ({"baseline": True}, "--baseline")):
+    for more, word in (({"num_seeds": 2}, "--num-seeds"), ({"baseline": True}, "--baseline")):
         with pytest.raises(UserError, match=f"{word} with several tasks"):
             api.dry_run_finetune(start, recipe={"tasks": tasks, "task": more})

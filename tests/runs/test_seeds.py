@@ -103,7 +103,7 @@ def test_seeds(
             assert (row["low"], row["high"]) == pytest.approx(np.clip((low, high), known.low, known.high))
     assert {(r["set"], r["score"]) for r in results["seed_summary"]} >= {("dev", "accuracy"), ("test", "macro_f1")}
     lines = dict(facts(api.info(out)))
-    assert "±" in lines["test, 3 seeds"] and lines["kept seed"].startswith(f"{results['selected_seed']},")
+    assert "±" in lines["test, 3 seeds"] and lines["kept seed"].startswith(f"{results['selected_seed']} (")
     again = api.resume(out)
     assert again.read_json("results.json") == results and len(made) == 4
     assert load(out).predict([{"text": TEXTS[0]}])[0]["label"] in ("l", "c")
@@ -177,15 +177,15 @@ def records(target: str, count: int, first: int = 0) -> list[dict[str, Any]]:
     for n in range(count):
         chosen = [w for w in words if rng.random() < 0.4]
         label: Any = [w for w in chosen if w in ("red", "blue")]
-        if target == "one":
+        if target == "single_label":
             label = "red" if "red" in chosen else "blue" if "blue" in chosen else "none"
-        elif target == "number":
+        elif target == "regression":
             label = 50 + 10.0 * len(chosen) + (3.5 if "red" in chosen else 0)
         out.append({"location": f"x:{n}", "text": " ".join([*chosen, "thing"]), "label": label})
     return out
 
 
-@pytest.mark.parametrize(("target", "least"), [("one", 0.95), ("several", 0.95), ("number", 0.95)])
+@pytest.mark.parametrize(("target", "least"), [("single_label", 0.95), ("multi_label", 0.95), ("regression", 0.95)])
 def test_tfidf_learns_what_words_tell(target: str, least: float, start: Path) -> None:
     train, dev, test = records(target, 150), records(target, 60, 1), records(target, 60, 2)
     recipe = Recipe.build({"task": {"classify": {"problem_type": target}}})

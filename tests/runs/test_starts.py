@@ -115,7 +115,7 @@ def test_one_output_is_a_number_only_where_it_was_one(start: Path, tmp_path: Pat
     number = prepare(
         saved(several, tmp_path / "several"), write(tmp_path / "b.jsonl", label=[n / 7 for n in range(30)])
     )
-    assert isinstance(number.task.target_type, targets.Number)  # type: ignore[attr-defined]
+    assert isinstance(number.task.target_type, targets.Regression)  # type: ignore[attr-defined]
     assert any("drawn at random" in note for note in number.notes)
 
 

@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def search(folder: Path, out: str, **more) -> Run:
     given = {
         "trials": 4,
-        "search": ["lr", "batch"],
+        "params": ["lr", "batch_size"],
         "task": "classify",
         "steps": 6,
         "batch_size": 16,
@@ -67,8 +67,8 @@ def params(run: Run) -> list[dict]:
 def test_the_best_is_kept_and_judged(run: Run, folder: Path) -> None:
     results = run.read_json("results.json")
     trials = results["trials"]
-    assert len(trials) == 4 and trials[0]["lr"] == pytest.approx(3e-3) and trials[0]["batch"] == 16
-    assert all(3e-3 / 5 <= t["lr"] <= 3e-3 * 5 and t["batch"] in (8, 16, 32) for t in trials)
+    assert len(trials) == 4 and trials[0]["lr"] == pytest.approx(3e-3) and trials[0]["batch_size"] == 16
+    assert all(3e-3 / 5 <= t["lr"] <= 3e-3 * 5 and t["batch_size"] in (8, 16, 32) for t in trials)
     finished = [t["score"] for t in trials if t["state"] == "complete"]
     assert results["dev"][results["metric"]] == pytest.approx(max(finished))
     assert results["test"]["records"] == 20 and api.info(run.path)["records"]["test"] == 20
@@ -139,7 +139,7 @@ def test_bad_trials_are_pruned(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
         return values | {"lr": 1e-9 if trial.number == 3 else 1e-2}
 
     monkeypatch.setattr(tune, "suggest", suggest)
-    run = search(folder, "pruned", trials=4, steps=30, search=["lr"])
+    run = search(folder, "pruned", trials=4, steps=30, params=["lr"])
     states = [t["state"] for t in run.read_json("results.json")["trials"]]
     assert states[:3] == ["complete"] * 3 and states[3] == "pruned"
     done = [json.loads(line) for line in (run.path / "trials" / "003" / "log.jsonl").open()]
@@ -148,12 +148,14 @@ def test_bad_trials_are_pruned(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_is_searched_fits_the_model_and_the_task(folder: Path) -> None:
     made = api.task_recipe(folder / "model", task="classify", train="x.csv", lr=1e-4)
-    assert set(tune.space(made)) == {"lr", "epochs", "batch", "layer_decay", "warmup"}, "BERT's pooler is its own"
+    assert set(tune.space(made)) == {"lr", "epochs", "batch_size", "layerwise_lr_decay", "warmup"}, (
+        "BERT's pooler is its own"
+    )
     model_folder(folder / "modern", "modernbert-mini")
     given = {"task": "classify", "train": folder / "train.csv", "lr": 1e-4, "steps": 9, "freeze": "encoder"}
     modern = api.task_recipe(folder / "modern", **given)
-    assert set(tune.space(modern)) == {"lr", "batch", "warmup", "pooling"}
-    assert tune.own(prepare(modern), tune.space(modern))["pooling"] == "cls"
+    assert set(tune.space(modern)) == {"lr", "batch_size", "warmup", "pooling"}
+    assert tune.default_values(prepare(modern), tune.space(modern))["pooling"] == "cls"
     tag = api.task_recipe(folder / "modern", task="tag", train="x.csv", lr=1e-4)
     assert "pooling" not in tune.space(tag)
     with pytest.raises(UserError, match="--params depth"):
@@ -180,7 +182,7 @@ def numbered(path: Path, count: int, first: int = 0) -> Path:
 def test_numbers_are_judged_as_the_best_trial_was(folder: Path) -> None:
     """A trial's model holds mean and deviation in its last layer; they are not put in twice."""
     numbered(folder / "numbers.csv", 60)
-    given = {"task": "classify", "trials": 2, "search": ["lr"], "steps": 20, "lr": 1e-2, "out": folder / "numbers"}
+    given = {"task": "classify", "trials": 2, "params": ["lr"], "steps": 20, "lr": 1e-2, "out": folder / "numbers"}
     run = api.tune(
         folder / "model",
         train=folder / "numbers.csv",
@@ -197,7 +199,7 @@ def test_numbers_are_judged_as_the_best_trial_was(folder: Path) -> None:
 def test_a_score_that_is_not_defined_is_said(folder: Path) -> None:
     numbered(folder / "numbers.csv", 60)
     (folder / "constant.csv").write_text("text,label\n" + "".join(f"a good film {n},7.5\n" for n in range(8)))
-    given = {"task": "classify", "trials": 2, "search": ["lr"], "steps": 2, "out": folder / "constant"}
+    given = {"task": "classify", "trials": 2, "params": ["lr"], "steps": 2, "out": folder / "constant"}
     with pytest.raises(UserError, match="r2, which decides between trials, is not defined"):
         api.tune(
             folder / "model",
@@ -217,11 +219,16 @@ def test_the_first_trial_is_the_recipe_s_own(folder: Path, tmp_path: Path) -> No
     def first(*sets: str) -> tuple[dict, dict]:
         made = api.task_recipe(start, task="embed", train=tmp_path / "pairs.csv", overrides=[*SETS, *sets])
         ranges = tune.space((job := prepare(made)).recipe)
-        return ranges, tune.own(job, ranges)
+        return ranges, tune.default_values(job, ranges)
 
     ranges, values = first("train.layerwise_lr_decay=0.5", "train.warmup=0.4", "train.epochs=2.5", "train.batch_size=1")
     assert values["pooling"] == "cls", "as the folder of the start model says"
-    assert (values["layer_decay"], values["warmup"], values["epochs"], values["batch"]) == (0.5, 0.4, 2.5, 1)
+    assert (values["layerwise_lr_decay"], values["warmup"], values["epochs"], values["batch_size"]) == (
+        0.5,
+        0.4,
+        2.5,
+        1,
+    )
     study = tune._optuna().create_study()
     study.enqueue_trial(values)
     with warnings.catch_warnings():

@@ -78,7 +78,7 @@ def space(recipe: Recipe, names: list[str] | None = None) -> dict[str, dict[str,
         found["layerwise_lr_decay"] = {"low": min(0.7, train.layerwise_lr_decay), "high": 1.0}
     pooling = kind.SPEC.training.pooling
     given = {recipe.task.pooling, recipe.task.embed.pooling, recipe.model.get("pooling", "auto")} != {"auto"}
-    if not given and (pooling == "own" or (pooling == "head" and "pooling" in FAMILIES[config.family].fields)):
+    if not given and (pooling == "task" or (pooling == "head" and "pooling" in FAMILIES[config.family].fields)):
         found["pooling"] = {"choices": ["cls", "mean"]}
     if idle := next((name for name in names or [] if name not in found), None):
         raise UserError(f"--params {idle}: this model and recipe leave no choice of it", expected=", ".join(found))
