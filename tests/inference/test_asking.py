@@ -226,7 +226,7 @@ def test_errors_name_the_verb_that_made_the_folder(tmp_path: Path) -> None:
     (tmp_path / "other" / "a").touch()
     with pytest.raises(UserError) as caught:
         Run.ensure_new(tmp_path / "other")
-    assert caught.value.hint == "another --out"
+    assert caught.value.hint == "use another --out"
     with pytest.raises(UserError) as caught:
         Recipe.build({"task": {"nothing": 1}})
     assert "pretrain" not in str(caught.value.hint)

@@ -56,13 +56,13 @@ def test_a_large_file_is_answered_in_parts(model: str, monkeypatch: pytest.Monke
     p, sizes = api.load(model), []
     records = [{"text": f"{text} {n}"} for n in range(3) for text in TEXTS]
     whole = p.predict(records)
-    compute = type(p.task).compute
+    compute = type(p.task).compute_outputs
 
     def watched(self: Any, model: Any, part: Any, update: Any = None) -> Any:
         sizes.append(len(part))
         return compute(self, model, part, update)
 
-    monkeypatch.setattr(type(p.task), "compute", watched)
+    monkeypatch.setattr(type(p.task), "compute_outputs", watched)
     monkeypatch.setattr("unmask.tasks.task.CHUNK_SIZE", 8)
     told: list[tuple[float, float]] = []
     parts = p.predict(records, lambda done, total, what: told.append((done, total)))
@@ -125,7 +125,7 @@ def test_a_file_of_a_header_alone_is_said_once(model: str, tmp_path: Path) -> No
             found = [row["message"] for row in api.doctor(file, task=task)["findings"]]
         except UserError as error:  # no task can be told
             found = error.message.splitlines()[1:]
-        assert len(found) == 1 and "no rows below its first line (text,label)" in found[0]
+        assert len(found) == 1 and "no rows below its header (text,label)" in found[0]
     for verb in (api.evaluate, api.predict):
         with pytest.raises(UserError, match=r"1 problem .*\n.*no rows below"):
             verb(model, file)

@@ -119,13 +119,13 @@ def test_a_pretrained_model_is_measured_on_any_text(runs: dict[str, Run], text_f
 
 
 def test_on_the_store_of_a_run_it_is_the_runs_own_figure(runs: dict[str, Run], store: TokenStore) -> None:
-    found = unmask.evaluate(runs["pairs"].path, store.path, max_length=32, rows=512)
+    found = unmask.evaluate(runs["pairs"].path, store.path, max_length=32, max_rows=512)
     assert found["loss"] == pytest.approx(evals(runs["pairs"])[-1]["fixed"]["mlm"], rel=1e-4)
 
 
 def test_by_hand(runs: dict[str, Run], store: TokenStore) -> None:
     """The mean of -ln p of the hidden tokens, computed without any objective."""
-    found = unmask.evaluate(runs["token"].path, store.path, max_length=32, rows=8)
+    found = unmask.evaluate(runs["token"].path, store.path, max_length=32, max_rows=8)
     loaded = hf.load(runs["token"].model).model.eval()
     (batch,) = fixed_eval_set(store.heldout, store.tokenizer, loaded.config, "mlm", 32, 8).batches
     where, targets = batch.labels["mlm.positions"], batch.labels["mlm.targets"]
@@ -156,12 +156,12 @@ def made(name: str, objective: str, text_file: Path, folder: Path) -> Path:
 
 def test_a_causal_model_has_the_loss_of_the_next_token(text_file: Path, tmp_path: Path) -> None:
     model = made("gpt2-mini", "clm", text_file, tmp_path / "run")
-    found = unmask.evaluate(model, text_file, max_length=32, rows=4)
+    found = unmask.evaluate(model, text_file, max_length=32, max_rows=4)
     assert (found["objective"], found["masking"], found["unk_share"]) == ("clm", None, 0.0)
     assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
     assert "fixed" not in evals(Run(tmp_path / "run"))[-1]
     both = made("bert-tiny", "hybrid", text_file, tmp_path / "hybrid")
-    assert unmask.evaluate(both, text_file, max_length=32, rows=4)["objective"] == "clm"
+    assert unmask.evaluate(both, text_file, max_length=32, max_rows=4)["objective"] == "clm"
 
 
 def test_models_without_such_a_loss_say_so(text_file: Path, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_models_without_such_a_loss_say_so(text_file: Path, tmp_path: Path) -> N
         model = made(name, objective, text_file, tmp_path / name)
         with pytest.raises(UserError, match="has no loss on plain text"):
             unmask.evaluate(model, text_file)
-    assert unmask.evaluate(model / "generator", text_file, max_length=16, rows=2)["objective"] == "mlm"
+    assert unmask.evaluate(model / "generator", text_file, max_length=16, max_rows=2)["objective"] == "mlm"
 
 
 def test_what_cannot_be_is_refused(runs: dict[str, Run], text_file: Path, tmp_path: Path) -> None:

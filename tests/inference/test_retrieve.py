@@ -146,7 +146,7 @@ def test_the_command_line_searches_and_measures(tmp_path: Path) -> None:
     run = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl"), *files[:2], "--save-run", found])
     assert run.exit_code == 0 and list(read_run(found, [])) == ["7", "9"]
     wrong = CliRunner().invoke(app, ["search", str(tmp_path / "p.jsonl")])
-    assert wrong.exit_code == 2 and "a query, or a file of queries" in wrong.output
+    assert wrong.exit_code == 2 and "no query" in wrong.output and "QUERY, or --queries FILE" in wrong.output
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, models: tuple[Predictor, Predictor]) -> None:
@@ -179,6 +179,6 @@ def test_two_named_columns_are_not_an_id_and_a_text(tmp_path: Path) -> None:
     assert refused.value.hint == "--column text=NAME"
     flags = [str(tmp_path / "b.csv"), "dull", "--column", "text=words"]
     assert "a long and dull film" in CliRunner().invoke(app, ["search", *flags]).output  # the advice works
-    assert "no passage has a word" in CliRunner().invoke(app, ["search", *flags[:1], "sea", *flags[2:]]).output
+    assert "no passage contains a word of the query" in CliRunner().invoke(app, ["search", *flags[:1], "sea", *flags[2:]]).output
     (tmp_path / "c.tsv").write_text("7\ta long and dull film\n9\ta joy to watch\n", "utf-8")
     assert list(read_texts(str(tmp_path / "c.tsv"), [])) == ["7", "9"]
