@@ -126,7 +126,7 @@ def test_a_suggested_command_runs_though_the_folder_starts_with_a_dash(tmp_path:
     told = unmask_in(tmp_path, "info", "./-my run")
     use = next(line.partition("unmask ")[2] for line in told.stdout.splitlines() if line.startswith("use"))
     again = unmask_in(tmp_path, *words)  # refused: the run is there
-    resume = again.stderr.partition("go on with it: unmask ")[2].splitlines()[0]
+    resume = again.stderr.partition("resume it: unmask ")[2].splitlines()[0]
     for command in (predict.removeprefix("unmask ").replace("…", "'so it is'"), use, resume):
         assert "'./-my run" in command
         done = unmask_in(tmp_path, *shlex.split(command))

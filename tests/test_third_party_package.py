@@ -145,7 +145,7 @@ def test_report_and_model_card_show_it(trained: Trained) -> None:
     if trained.task == "urgency":
         assert "shared words" in page and "Labels: `later`, `urgent`" in card
     else:
-        assert re.search(r"held-out within \d+\.\d%", trained.said), "per cent, as its metric says"
+        assert re.search(r"validation within \d+\.\d%", trained.said), "per cent, as its metric says"
 
 
 def test_a_stopped_run_goes_on(trained: Trained, tmp_path: Path) -> None:

@@ -179,6 +179,9 @@ def test_two_named_columns_are_not_an_id_and_a_text(tmp_path: Path) -> None:
     assert refused.value.hint == "--column text=NAME"
     flags = [str(tmp_path / "b.csv"), "dull", "--column", "text=words"]
     assert "a long and dull film" in CliRunner().invoke(app, ["search", *flags]).output  # the advice works
-    assert "no passage contains a word of the query" in CliRunner().invoke(app, ["search", *flags[:1], "sea", *flags[2:]]).output
+    assert (
+        "no passage contains a word of the query"
+        in CliRunner().invoke(app, ["search", *flags[:1], "sea", *flags[2:]]).output
+    )
     (tmp_path / "c.tsv").write_text("7\ta long and dull film\n9\ta joy to watch\n", "utf-8")
     assert list(read_texts(str(tmp_path / "c.tsv"), [])) == ["7", "9"]
