@@ -128,7 +128,7 @@ class OnnxEngine:
         if decoder is None:
             return self._run("model", ["logits"], feeds | {"attention_mask": mask.astype(np.int64)})[0][:, 0]
         if getattr(self._read, "ids", None) is not ids:  # the same prompts in every step are read once
-            self._read.ids, self._read.states = ids, self._hidden({"ids": ids, "mask": mask})
+            self._read.ids, self._read.states = ids, self._hidden({"input_ids": ids, "attention_mask": mask})
         feeds |= {"encoder_hidden_states": self._read.states, "encoder_attention_mask": mask.astype(np.int64)}
         return self._run("decoder_model", ["logits"], feeds)[0][:, 0]
 

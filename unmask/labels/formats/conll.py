@@ -5,7 +5,7 @@
 | columns     | first column, tag in the last one        | words with blanks between; Chinese characters without any     |
 | CoNLL-U     | FORM, tag in UPOS, 1-2 and 1.1 as it says | `# text =`, else words with blanks but after SpaceAfter=No    |
 
-A sentence is {"at", "text", "words": [[start, end], …], "tags": […], "lines": […]}; `lines` is for telling where a tag is wrong.
+A sentence is {"location", "text", "words": [[start, end], …], "tags": […], "lines": […]}; `lines` is for telling where a tag is wrong.
 """
 
 import re
