@@ -86,7 +86,7 @@ def assert_same(run: Run, whole: Run) -> None:
 def test_killed_off_the_grid_and_resumed_is_the_same_bit_for_bit(folder: Path, whole: Run, tmp_path: Path) -> None:
     out = tmp_path / "run"
     # slowed down, so that the kill comes before the end
-    slow = "import runpy, time; from unmask.train import fit; b = fit.brief; fit.brief = lambda s: time.sleep(0.05) or b(s); runpy.run_module('unmask', run_name='__main__', alter_sys=True)"
+    slow = "import runpy, time; from unmask.train import fit; b = fit.progress_text; fit.progress_text = lambda s: time.sleep(0.05) or b(s); runpy.run_module('unmask', run_name='__main__', alter_sys=True)"
     process = subprocess.Popen(
         [sys.executable, "-c", slow, *command(folder, out)[2:]], stderr=subprocess.PIPE, text=True
     )

@@ -18,7 +18,7 @@ from unmask.train.trainer import Trainer
 
 # Of 7 rows one process has 4, the other 3. 17 rows are 7, 7 and 3: in the last step the second process has none.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "pairs": ("pairs", {"directions": "both", "sizes": [8]}),
+    "pairs": ("pairs", {"symmetric_loss": True, "matryoshka_dims": [8]}),
     "scored": ("scored", {}),
 }
 SETTINGS = {"epochs": 17 / 19, "batch_size": 7, "lr": 0.01, "warmup": 0, "threads": 1, "num_evals": 1}

@@ -150,7 +150,7 @@ def test_the_studio_opens_its_better_classifier(small: dict[str, Any]) -> None:
     scores = {e["name"].split("/")[-1]: e["score"] for e in runs.entries() if e["verb"] == "finetune"}
     assert scores.keys() == set(quickstart.ARMS.values())
     for name, folder in quickstart.ARMS.items():
-        assert scores[folder] == {"on": "test", "metric": "accuracy", "value": small["accuracy"][name]}
+        assert scores[folder] == {"split": "test", "metric": "accuracy", "value": small["accuracy"][name]}
 
 
 @pytest.mark.usefixtures("no_report")

@@ -35,7 +35,7 @@ def train(part: Part, out: Path, watch: EvalCallback | None = None, console: Con
 
 def plan_of(recipe: Recipe, length: int, rows: int) -> Plan:
     """The plan of fine-tuning on so many rows, of which the longest has so many tokens."""
-    train = recipe.train.model_copy(update={"length": max(8, length)})
+    train = recipe.train.model_copy(update={"max_length": max(8, length)})
     return plan(recipe.model_copy(update={"train": train}), {max(8, length): rows})
 
 

@@ -234,9 +234,9 @@ def match_case(old: str, new: str) -> str:
 
 def replace_words(record: Record, changed: dict[str, list[tuple[int, int, str]]]) -> Record:
     """
-    >>> old = {"at": "f:1", "text": "in old Rome now", "spans": [{"start": 7, "end": 11, "label": "loc"}]}
+    >>> old = {"location": "f:1", "text": "in old Rome now", "spans": [{"start": 7, "end": 11, "label": "loc"}]}
     >>> replace_words(old, {"text": [(3, 6, "ancient"), (12, 15, "then")]})
-    {'at': 'f:1, rewritten', 'text': 'in ancient Rome then', 'spans': [{'start': 11, 'end': 15, 'label': 'loc'}]}
+    {'location': 'f:1, rewritten', 'text': 'in ancient Rome then', 'spans': [{'start': 11, 'end': 15, 'label': 'loc'}]}
     """
     out: dict[str, Any] = {**record, "location": f"{record['location']}, rewritten"}
     for role, words in changed.items():

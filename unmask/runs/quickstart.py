@@ -180,7 +180,7 @@ def classifier(data: Path, start: Path, name: str, seed: int) -> Recipe:
     files = {which: [str(data / f"{which}.jsonl")] for which in ("train", "dev", "test")}
     how = {"max_length": LENGTH, "token_mask_rate": TOKEN_MASK_RATE, "pooling": "mean", "patience": 0}
     init = "random" if drawn else "pretrained"
-    values = {"seed": seed, "start": str(start), "train": SCRATCH_HPARAMS if drawn else PRETRAINED_HPARAMS}
+    values = {"seed": seed, "init_from": str(start), "train": SCRATCH_HPARAMS if drawn else PRETRAINED_HPARAMS}
     return finetune_recipe(values | {"task": {"name": "classify", "init": init, **files, **how}})
 
 

@@ -37,9 +37,6 @@ class TrainingInterrupted(UserError):
 RENAMED_STATE = {"stale": "evals_without_improvement"}  # names in checkpoints of version 0.1
 
 
-RENAMED_STATE = {"stale": "evals_without_improvement"}  # names in checkpoints of version 0.1
-
-
 @dataclass
 class State:
     """Progress of a run, saved with each checkpoint."""
