@@ -176,16 +176,16 @@ class Console:
         )
 
     def _lines(self, title: str) -> Update:
-        begun = last = time.monotonic()
+        started = last = time.monotonic()
 
         def update(done: float, total: float, message: str = "") -> None:
             nonlocal last
             now = time.monotonic()
-            if now - last >= SECONDS or (done >= total and now - begun > 1):
+            if now - last >= SECONDS or (done >= total and now - started > 1):
                 last = now
-                left = (now - begun) / done * (total - done) if done else 0
+                left = (now - started) / done * (total - done) if done else 0
                 share = done / total if total else 1
-                self.say(f"{title} {share:4.0%} {message} ({clock(now - begun)} elapsed, {clock(left)} left)")
+                self.say(f"{title} {share:4.0%} {message} ({clock(now - started)} elapsed, {clock(left)} left)")
 
         return update
 

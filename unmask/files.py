@@ -6,7 +6,7 @@ Such a file may be broken or hostile. Only regular files are opened (a FIFO or a
 size, a number of values and a depth, and numbers are finite. Whatever is wrong is a `UserError` that names the file and,
 where there is one, the field (json_checks.py checks those).
 
-Whatever must not be seen half written is written here too. A file or a folder is made beside its place, as
+Files that must never be seen half-written are written here too. A file or a folder is made next to its place, as
 `NAME.PID.partial`, brought to the disk and renamed, so that a kill or a power cut leaves the old one or the new one.
 """
 
@@ -43,7 +43,7 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def is_there(path: str | Path) -> bool:
-    """Also for what is no regular file, or a link to nothing: reading it then says so."""
+    """True for special files and dangling links too: reading them raises the error."""
     return os.path.lexists(path)
 
 

@@ -61,7 +61,7 @@ def resolve(name: str | Path, patterns: Sequence[str]) -> Path:
             _missing(str(name))
         revision = f" --revision {quote(found['revision'])}" if found["revision"] else ""
         raise UserError(
-            f"{name} is no file or folder here, and {_reason(error)}",
+            f"{name} is neither a local path nor available on the hub: {_reason(error)}",
             expected=f"{VALID}; the network is needed the first time",
             hint=f"check the path, or, where there is a network: hf download {found['repository']}{revision}",
         ) from None
@@ -92,7 +92,7 @@ def without_revision(name: str) -> str:
 
 
 def _hub_name(name: str) -> re.Match[str] | None:
-    """Repository and revision, where `name` is no path that is here, nor one of a run."""
+    """Repository and revision, if `name` is neither a local path nor a run."""
     found = NAME.fullmatch(name)
     return found if found and not name.startswith(f"{LOCAL}/") and not Path(name).expanduser().exists() else None
 

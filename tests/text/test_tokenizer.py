@@ -348,7 +348,7 @@ def test_hub_name_without_network(tmp_path):
     )
     env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     run = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
-    assert "someone/something is no file or folder here" in run.stdout
+    assert "someone/something is neither a local path nor available on the hub" in run.stdout
     assert "hf download someone/something" in run.stdout
 
 

@@ -47,7 +47,7 @@ def masked_batch(examples: Iterable[Example], tokenizer: Tokenizer) -> MaskedBat
 
 
 def _note(example: Example, tokenizer: Tokenizer) -> str:
-    """What an objective asks of a row beside its masks, in words."""
+    """Describe what an objective predicts for a row in addition to its masks."""
     notes = []
     if "sop" in example.labels:
         notes.append("the halves are swapped" if example.labels["sop"].item() else "the halves are in their order")

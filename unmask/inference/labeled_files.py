@@ -107,8 +107,8 @@ def _without_label(findings: list[Finding], source: Source, task: Task, given: d
         return findings
     columns = detected_columns(task.SPEC.fields, source, task.settings.model_copy(update={"columns": given}))
     labels = {name for role, name in columns.items() if role in required_targets(task.SPEC.fields)}
-    lacking = {source.location(line): set(source.columns) - set(row) for line, row in source.rows}
-    short = {at for at, names in lacking.items() if names and names <= labels}
+    absent = {source.location(line): set(source.columns) - set(row) for line, row in source.rows}
+    short = {at for at, names in absent.items() if names and names <= labels}
     return [replace(f, error=False) if f.kind == "ragged_rows" and f.location in short else f for f in findings]
 
 

@@ -260,7 +260,7 @@ def _session(file: Path, device: str) -> Any:
         raise UserError(f"device {device!r}: this onnxruntime has no such device", expected="auto, cpu")
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 3  # errors
-    # As for torch (unmask/__init__.py): so many threads as the user says, and none that burns its time waiting.
+    # As for torch (unmask/__init__.py): as many threads as the user sets, and none that spins while it waits.
     settings.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 0)
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:

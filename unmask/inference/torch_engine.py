@@ -25,7 +25,7 @@ LOGIT_ROWS_PER_CHUNK = 512  # places whose vocabulary logits exist at a time
 def open_engine(source: str | Path, device: str = "auto") -> tuple["TorchEngine", Path]:
     """A model folder or a hub name → the engine, and the folder where its files lie."""
     loaded = hf.load(source)
-    if loaded.missing:  # drawn at random by hf.load, which is for training: here it would answer nonsense
+    if loaded.missing:  # hf.load initialized them randomly, for training: predictions would be meaningless
         raise UserError(
             f"{source}: {', '.join(loaded.missing)} do not have the shape that config.json says",
             hint="copy or download the folder again",

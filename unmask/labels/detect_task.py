@@ -94,7 +94,7 @@ def none_fits(source: Source, settings: TaskRecipe, specs: Mapping[str, RecordSp
 
 
 def with_column_proposals(error: UserError, source: Source, spec: RecordSpec, settings: TaskRecipe) -> UserError:
-    """Add columns that could be meant, judged by their content, to an error about columns."""
+    """Add columns that could be meant, by their content, to an error about columns."""
     if not isinstance(error, MissingColumn) or source.file_format != "table":
         return error
     seen = looks(source)

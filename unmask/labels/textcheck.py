@@ -47,7 +47,7 @@ def check_texts(records: Sequence[Record], spec: RecordSpec) -> list[Finding]:
 
 
 def check_lengths(
-    records: Sequence[Record], spec: RecordSpec, tokenizer: Tokenizer, length: int, fate: str
+    records: Sequence[Record], spec: RecordSpec, tokenizer: Tokenizer, length: int, action: str
 ) -> list[Finding]:
     """Report the fraction of records with more tokens than a sequence can have, and how they are handled."""
     sample = subsample_evenly(records, LONG_SAMPLE)
@@ -63,7 +63,7 @@ def check_lengths(
     if not longer:
         return []
     seen = "" if len(sample) == len(records) else f" (of {len(sample):,} sampled)"
-    what = f"{len(longer) / len(sample):.1%} of the records{seen} have more than {room:,} tokens (the longest {max(sizes):,}): {fate}"
+    what = f"{len(longer) / len(sample):.1%} of the records{seen} have more than {room:,} tokens (the longest {max(sizes):,}): {action}"
     return [
         Finding(
             sample[longer[0]]["location"],

@@ -80,7 +80,7 @@ class Denoise(Seq2SeqObjective):
         for start, end in spans:
             out[start] = self.tokenizer.mask
             kept[start + 1 : end] = False
-        # Spans of no words: so many as are drawn on the way to this number of others; rows never grow.
+        # Spans of no words: as many as are sampled on the way to this number of others; rows never grow.
         empty = rng.negative_binomial(len(spans), 1 - none) if spans else 0
         empty = min(int(empty), int((~kept).sum()))
         places = rng.choice(ordinary, min(empty, len(ordinary)), replace=False)

@@ -1,6 +1,6 @@
 """Masked and causal rows in one batch, one head for both (GPT-BERT 2410.24159 §2).
 
-| row                       | kind, by lot | becomes                        | what tokens see | the loss reads        |
+| row                       | kind, random | becomes                        | what tokens see | the loss reads        |
 |---------------------------|--------------|--------------------------------|-----------------|-----------------------|
 | [CLS] the cat sat . [SEP] | masked       | [CLS] the [MASK] sat . [SEP]   | everything      | "cat" at "the"        |
 | [CLS] the cat sat . [SEP] | causal       | [CLS] the cat sat . [SEP]      | what is before  | "the" at [CLS], "cat" at "the" … |

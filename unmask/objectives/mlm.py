@@ -7,7 +7,7 @@
 |                           | [CLS] the cat sat . [SEP] (10 %: kept)     | "cat" at position 2         |
 
 Special tokens are never chosen, and a random token is never a special one. With `count: exact` a row of n ordinary
-tokens has rate × n chosen, rounded up or down by lot so that the mean is exact, and one at the least; with `drawn`
+tokens has rate × n chosen, stochastically rounded so that the mean is exact, and at least one; with `bernoulli`
 every token is chosen by its own coin. `unit` says which tokens are chosen together (`units.py`).
 """
 
@@ -75,7 +75,7 @@ class MLM(Objective):
         ids = example.input_ids.copy()
         lot = rng.random(len(chosen))
         if together is not None:
-            lot = lot[together]  # the fate of a unit is that of its first token
+            lot = lot[together]  # a unit is treated as its first token
         ids[chosen[lot < self.settings.mask]] = self.tokenizer.mask
         swapped = chosen[(lot >= self.settings.mask) & (lot < self.settings.mask + self.settings.random)]
         ids[swapped] = self.ordinary[rng.integers(len(self.ordinary), size=len(swapped))]

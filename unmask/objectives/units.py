@@ -55,7 +55,7 @@ def word_spans(candidates: np.ndarray, flags: np.ndarray | None) -> tuple[np.nda
 
 
 def sample_units(units: Sequence[Unit], budget: float, rng: np.random.Generator) -> list[Unit]:
-    """The first units that fit into `budget` tokens; the next one by lot, so that the mean is the budget."""
+    """The first units that fit into `budget` tokens; the next one at random, so that the mean is the budget."""
     if not units:
         return []
     sizes = np.array([end - start for start, end in units])

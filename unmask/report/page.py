@@ -1,4 +1,4 @@
-"""report.html, the pictures beside it, and the model's README.md, for a run of any kind.
+"""report.html, its figures, and the model's README.md, for a run of any kind.
 
 The page is one file: no scripts, nothing fetched, light or dark by the system. Everything comes from the run's folder; a section
 whose files are not there is left out. A list of flat dicts in the results that nothing here knows is shown as a table.

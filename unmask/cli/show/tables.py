@@ -120,7 +120,7 @@ def cache_table(entries: Sequence[Any]) -> None:
 
 
 def task_results(results: dict[str, Any]) -> None:
-    """What a fine-tuned model reached, on the sets it was judged by."""
+    """Print the metrics of a fine-tuned model on its evaluation sets."""
     for name, part in (results.get("tasks") or {}).items():
         _print(f"{name}:")
         task_results(part)

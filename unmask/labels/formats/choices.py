@@ -34,7 +34,7 @@ def choice_columns(columns: Sequence[str]) -> list[str]:
     series: dict[tuple[str, bool], dict[int, str]] = {}
     for name in columns:
         match = _COLUMN.fullmatch(name.strip().lower())
-        if match and (match[1] or match[3]):  # a bare number is no name
+        if match and (match[1] or match[3]):  # a bare number is not a name
             number = int(match[2]) if match[2] else LETTERS.index(match[3])
             series.setdefault((match[1] or "", bool(match[2])), {})[number] = name
     for numbered in series.values():

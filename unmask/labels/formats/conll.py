@@ -35,7 +35,7 @@ def is_conll(source: Source) -> bool:
         return True
     rows = [split_fields(text, "\t" in text) for _, text in source.lines[:MAX_LINES] if text.strip() and text[0] != "#"]
     width, count = next(iter(Counter(map(len, rows)).most_common(1)), (1, 0))
-    if width == 1 or 4 * count < 3 * len(rows):  # a ragged line is said when it is read
+    if width == 1 or 4 * count < 3 * len(rows):  # a ragged line is reported when it is read
         return False
     return all(ENTITY_TAG.fullmatch(row[-1]) for row in rows if len(row) == width) or is_conllu(source)
 

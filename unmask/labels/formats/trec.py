@@ -21,7 +21,7 @@ QRELS_COLUMNS = {
     "passage": ("passage_id", "corpus-id", "corpus_id", "doc_id", "docid", "docno", "pid"),
     "relevance": ("relevance", "score", "label", "rel", "grade"),
 }
-LOOKED_AT = 200  # rows by which ids are told from texts
+LOOKED_AT = 200  # rows sampled to distinguish ids from texts
 LINE = re.compile(r"\s+")
 
 
@@ -53,7 +53,7 @@ def read_texts(path: str, findings: list[Finding], given: Mapping[str, str] | No
 
 
 def _headless(source: Source) -> bool:
-    """Whether the first line is no header but an id and a text, as in MS MARCO's tsv. Ids are not longer than texts."""
+    """Whether the first line is an id and a text instead of a header, as in MS MARCO's tsv. Ids are not longer than texts."""
     if len(source.columns) != 2 or source.names & set(TEXT):
         return False
     rows = [dict(zip(source.columns, source.columns)), *(row for _, row in source.rows[:LOOKED_AT])]
@@ -119,7 +119,7 @@ def is_qrels(source: Source) -> bool:
         )
     looked_at = [LINE.split(line.strip()) for _, line in source.lines[:20] if line.strip()]
     fields = [f for f in looked_at if len(f) == 4 and re.fullmatch(r"-?\d+", f[3])]
-    if not fields or 4 * len(fields) < 3 * len(looked_at):  # a bad line is said when it is read
+    if not fields or 4 * len(fields) < 3 * len(looked_at):  # a bad line is reported when it is read
         return False
     second = {f[1].lower() for f in fields}  # the iteration, which nobody uses: the same on every line
     return len(second) == 1 and (second <= {"0", "q0"} or (len(fields) > 2 and second.pop().isdecimal()))
