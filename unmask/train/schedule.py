@@ -62,9 +62,9 @@ class Plan:
 
 
 def length_schedule(train: TrainRecipe) -> list[tuple[int, float]]:
-    """`"64:0.9,128:0.1"` → [(64, 0.9), (128, 0.1)]: row lengths with their shares of the budget.
+    """`"64:0.9,128:0.1"` → [(64, 0.9), (128, 0.1)]: row lengths with their fractions of the budget.
 
-    >>> length_schedule(TrainRecipe(length="64:0.9,128:0.1"))
+    >>> length_schedule(TrainRecipe(max_length="64:0.9,128:0.1"))
     [(64, 0.9), (128, 0.1)]
     """
     try:
