@@ -21,7 +21,7 @@ FIRST, SECOND = "a" * 40, "b" * 40
 TRAIN = """
 import json, unmask
 run = unmask.finetune("me/tiny", train="train.csv", task="classify", steps=1, out="run")
-print(json.dumps([run.recipe().start, (run.model / "README.md").read_text()]))
+print(json.dumps([run.recipe().init_from, (run.model / "README.md").read_text()]))
 """
 AGAIN = """
 import json, sys
@@ -29,7 +29,7 @@ from unmask.hub import resolve
 from unmask.runs.keywords import task_recipe
 def read(name):
     return (resolve(name, ["*.safetensors"]) / "model.safetensors").read_bytes().hex()
-kept, new = task_recipe("", recipe="run/recipe.yaml").start, task_recipe("me/tiny").start
+kept, new = task_recipe("", recipe="run/recipe.yaml").init_from, task_recipe("me/tiny").init_from
 print(json.dumps({"kept": [kept, read(kept)], "new": [new, read(new)], "asked": read("me/tiny@" + sys.argv[1])}))
 """
 
