@@ -110,7 +110,7 @@ HEADS = 'heads = ("mlm",)'
     [
         ("objectives/shuffle.py", HEADS, 'heads = ("mlmm",)', PRETRAIN, "the head 'mlmm', which does not exist (did you mean mlm"),
         ("objectives/shuffle.py", HEADS, 'heads = ("rtd",)', PRETRAIN, "term shuffle: cross-entropy needs logits (N, classes)"),
-        ("sections.py", 'panel = "Masking"  # the group', "# the group", PRETRAIN, "shuffle.fraction has a flag and no panel; expected one of Model,"),
+        ("sections.py", 'panel = "Masking"  # the group', "# the group", PRETRAIN, "shuffle.fraction has a flag and no panel; expected one of Data, Model,"),
         ("tasks/urgency/task.py", ", labels=LABELS", "", FINETUNE, "the task urgency has no labels"),
     ],
     ids=["unknown head", "head of another shape", "no panel", "no labels"],
