@@ -371,8 +371,8 @@ def test_curves_grow_while_a_run_trains(page: Page, root: Path, url: str) -> Non
     out = root / "runs" / "pretrain" / "live"
     text = corpus(root / "live.txt")
     code = (
-        "import sys; from unmask import api; api.pretrain(sys.argv[1], preset='bert-tiny', objective='mlm', steps=100000, batch=4, "
-        "length=32, out=sys.argv[2], sets=['model.layers=1', 'train.threads=1', 'train.num_evals=1', 'train.max_eval_examples=8'])"
+        "import sys; from unmask import api; api.pretrain(sys.argv[1], preset='bert-tiny', objective='mlm', steps=100000, batch_size=4, "
+        "max_length=32, out=sys.argv[2], overrides=['model.layers=1', 'train.threads=1', 'train.num_evals=1', 'train.max_eval_examples=8'])"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(text), str(out)], stderr=subprocess.DEVNULL) as training:
         try:
