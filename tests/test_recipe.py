@@ -277,3 +277,10 @@ def test_a_recipe_of_thousands_of_files_is_read_again_and_a_larger_one_is_refuse
     with pytest.raises(UserError, match="too large: ") as caught:
         unmask.pretrain([str(tmp_path / "a.txt")] * 60_000, steps=1, out=tmp_path / "run")
     assert "a pattern in quotes" in (caught.value.hint or "") and not (tmp_path / "run").exists()
+
+
+def test_a_copy_has_no_unknown_fields() -> None:
+    """pydantic's own model_copy would keep them: a setting under an old name would be ignored."""
+    for change in (lambda: Recipe().changed(train={"batch": 8}), lambda: Recipe().task.model_copy(update={"long": 1})):
+        with pytest.raises(AssertionError, match="has no fields"):
+            change()

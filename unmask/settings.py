@@ -5,10 +5,10 @@ Python functions (`runs/keywords.py`), `--set`, YAML and `docs/recipe.md` are ge
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -39,6 +39,12 @@ class Section(BaseModel):
         field = cls.model_fields.get(name)
         kind = field.annotation if field else None
         return kind if isinstance(kind, type) and issubclass(kind, Section) else None
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy the section. pydantic would silently keep an unknown field of `update`."""
+        unknown = [name for name in update or {} if name not in type(self).model_fields and not self.section(name)]
+        assert not unknown, f"{type(self).__name__} has no fields {unknown}"
+        return super().model_copy(update=update, deep=deep)
 
 
 def setting(

@@ -208,7 +208,7 @@ class Task:
     # ------------------------------------------------------------------------------------------------ answers
 
     def encode(self, record: Record, labelled: bool = True) -> list[Example]:
-        raise NotImplementedError(f"{type(self).__name__}.rows")
+        raise NotImplementedError(f"{type(self).__name__}.encode")
 
     def forward(self, model: Model, batch: Batch) -> torch.Tensor:
         """(B, …): what the head gives for each row, or (B, T, …) for each of its tokens; (B,) where rows are compared."""
@@ -282,13 +282,13 @@ class Task:
         return {}
 
     @final
-    def with_overflow(self, long: str | None) -> Self:
-        """The same task with another `long`: what becomes of a text that is longer than a row."""
-        valid = get_args(TaskRecipe.model_fields["overflow"].annotation)
-        if long is not None and long not in valid:
-            raise UserError(f"overflow {long!r}", expected=", ".join(valid))
+    def with_overflow(self, overflow: str | None) -> Self:
+        """Return the same task with another `overflow`: what happens to a text that is longer than a row."""
+        choices = get_args(TaskRecipe.model_fields["overflow"].annotation)
+        if overflow is not None and overflow not in choices:
+            raise UserError(f"overflow {overflow!r}", expected=", ".join(choices))
         other = copy.copy(self)
-        other.settings = self.settings.model_copy(update={} if long is None else {"overflow": long})
+        other.settings = self.settings.model_copy(update={} if overflow is None else {"overflow": overflow})
         vars(other).pop("windowing", None)
         return other
 
